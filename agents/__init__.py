@@ -1,0 +1,11 @@
+"""The behaviours that come with gem_ma: id -> "module:factory". A factory is called as `factory(agent, sample, rng, task=None, **options)`."""
+
+if __name__ != "gem_ma.agents":
+    raise ImportError(f"import this package as gem_ma.agents, not {__name__}")
+
+CATALOG = {
+    "direct": "gem_ma.agents.direct:Direct",
+    "random_legal": "gem_ma.agents.bots:RandomLegal",
+    "first_legal": "gem_ma.agents.bots:FirstLegal",
+    "silent": "gem_ma.agents.bots:Silent",
+}

@@ -1,0 +1,37 @@
+"""gem_ma: a multi-agent gym for language-model agents, in which any subset of the agents learns."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+if __name__ != "gem_ma":  # the checkout on __path__ would otherwise offer gem_ma.gem_ma
+    raise ImportError(f"import this package as gem_ma, not {__name__}")
+_checkout = Path(__file__).resolve().parents[1]
+if (_checkout / "pyproject.toml").is_file() and (_checkout / "scenarios" / "__init__.py").is_file():
+    __path__.append(str(_checkout))
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    **dict.fromkeys(("Ask", "Call", "Game", "Leave", "Reward", "Scenario", "Tell", "replay"), "gem_ma.scenario"),
+    **dict.fromkeys(("Action", "Asked", "End", "Entry", "Episode", "Image", "Limits", "Malformed", "Message"), "gem_ma.types"),
+    **dict.fromkeys(("Reply", "Request", "Sampling", "Seat", "Tool", "ToolCall", "Turn"), "gem_ma.types"),
+    **dict.fromkeys(("make",), "gem_ma.registry"),
+    **dict.fromkeys(("aec_env",), "gem_ma.envs.aec"),
+    **dict.fromkeys(("parallel_env",), "gem_ma.envs.parallel"),
+    **dict.fromkeys(("gym_env",), "gem_ma.envs.gym"),
+    **dict.fromkeys(("Plan", "play", "play_many"), "gem_ma.rollout"),
+}
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:  # lazy, so that `import gem_ma` loads neither pettingzoo nor numpy
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'gem_ma' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

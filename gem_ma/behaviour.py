@@ -1,0 +1,83 @@
+"""What plays an agent: the protocol of behaviours, and how one is made for a seat.
+
+A factory is called once per (episode, agent) as `factory(agent, sample, rng, task=None, **options)`. Only a factory with
+`privileged = True` (an oracle, a scripted user) receives the task; the cast records it, and a learned policy may not sit there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.parsing import parse_action
+from gem_ma.registry import load
+from gem_ma.types import Action, Asked, Message, Reply
+
+Sample = Callable[..., Awaitable[Reply]]  # await sample(messages, legal=None, tools=(), thread="", **sampling) -> Reply
+Plain = Callable[[Sequence[Message], "tuple[str, ...] | None", random.Random], str]
+
+
+class Behaviour(Protocol):
+    """Turns what an agent is asked into one Action; it may call its model several times, and may keep memory."""
+
+    async def act(self, asked: Asked) -> Action | str: ...
+
+
+Factory = Callable[..., Behaviour]
+
+
+class FromFunction:
+    """A plain `f(messages, legal, rng) -> str` as a behaviour."""
+
+    def __init__(self, function: Plain, rng: random.Random) -> None:
+        self.function, self.rng = function, rng
+
+    async def act(self, asked: Asked) -> Action:
+        return parse_action(self.function(asked.transcript, asked.legal, self.rng), asked.legal, asked.tools)
+
+
+def as_factory(given: Any) -> Factory:
+    """A factory out of an id, a factory (first parameter called `agent`), a plain function, or a ready behaviour."""
+    if isinstance(given, str):
+        return load("agents", given)
+    if not isinstance(given, type) and hasattr(given, "act"):
+        return lambda agent, sample, rng, task=None, **options: given
+    if not callable(given):
+        raise ConfigError(f"a behaviour is an id, a factory, a function or an object with act(); got {given!r}")
+    parameters = list(inspect.signature(given).parameters)
+    if parameters and parameters[0] == "agent":
+        return given
+    return lambda agent, sample, rng, task=None, **options: FromFunction(given, rng)
+
+
+def is_privileged(factory: Factory) -> bool:
+    """True where the behaviour is given the task."""
+    return bool(getattr(factory, "privileged", False))
+
+
+def seat(factory: Factory, agent: str, sample: Sample, rng: random.Random, task: Any, **options: Any) -> Behaviour:
+    """A behaviour in its seat. Raises ConfigError for an option that the factory does not know."""
+    try:
+        return factory(agent, sample, rng, task=task if is_privileged(factory) else None, **options)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        name = getattr(factory, "__name__", repr(factory))
+        raise ConfigError(f"agent {agent!r}: behaviour {name}: {str(error).split(') ', 1)[-1]}") from error
+
+
+def no_policy(agent: str) -> Sample:
+    """The `sample` of a seat without a policy: says what is missing."""
+
+    async def sample(*args: Any, **kwargs: Any) -> Reply:
+        raise EngineError(f"agent {agent!r}: its behaviour samples from a policy, but its seat names none")
+
+    return sample
+
+
+def behaviour_rng(seed: int | str, agent: str) -> random.Random:
+    """The stream of one behaviour, apart from the play's own and from every other agent's."""
+    return random.Random(f"{seed}/{agent}")

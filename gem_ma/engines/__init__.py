@@ -1,0 +1,9 @@
+"""Engines: how a policy samples. Engine name -> "module:Class"; heavy imports happen in the constructor, never here."""
+
+CATALOG = {
+    "human": "gem_ma.engines.human:Human",
+    "replay": "gem_ma.engines.replay:Replay",
+    "scripted": "gem_ma.engines.scripted:Scripted",
+    "table": "gem_ma.engines.table:Table",
+    "transformers": "gem_ma.engines.transformers:Transformers",
+}

@@ -1,0 +1,59 @@
+"""The engine protocol: requests in, replies out. Nothing above this line knows transformers, vLLM or HTTP.
+
+Engines know tokens and weights; they do not know scenarios, rewards or other agents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gem_ma.engines.batching import Batched
+from gem_ma.errors import ConfigError
+from gem_ma.registry import load
+from gem_ma.types import Reply, Request, Sampling
+
+
+class Engine(Protocol):
+    """How a policy samples."""
+
+    async def sample(self, request: Request) -> Reply: ...
+
+
+class BatchEngine(Protocol):
+    """A sync engine that answers many requests at once; `Batched` makes an Engine of it."""
+
+    def sample_batch(self, requests: Sequence[Request]) -> list[Reply]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A named policy as the driver sees it: an engine, and how it samples."""
+
+    name: str
+    engine: Engine
+    sampling: Sampling = Sampling()
+
+
+def open_engine(policy: str, model: str, **options: Any) -> Engine:
+    """The engine of a policy; `model` is `<engine>/<name>`. An unknown engine is refused before any heavy import.
+
+    An engine class is constructed as `Class(name, policy=policy, **options)`.
+    """
+    kind, _, name = model.partition("/")
+    factory = load("engines", kind)
+    try:
+        engine = factory(name, policy=policy, **options)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise ConfigError(f"policy {policy!r}: engine {kind!r}: {str(error).split(') ', 1)[-1]}") from error
+    return Batched(engine) if hasattr(engine, "sample_batch") else engine
+
+
+def stable_seed(*parts: object) -> int:
+    """A 63-bit seed out of any printable parts; unlike hash(), the same in every process."""
+    digest = hashlib.blake2b("|".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

@@ -1,0 +1,78 @@
+"""Every exception that gem_ma raises on purpose, as one tree. A class is named after the part that failed.
+
+GemMaError
+  ConfigError(ValueError)              a config, an option or a name is wrong: file, line, key, what to do       exit 2
+  DataError(ValueError)                a data folder or a model folder is missing or damaged                     exit 2
+  ScenarioError                        the author's `play()` raised or broke a rule of the kernel
+    ReplayError                        a replay asked something else than the record says
+  ActionError(ValueError)              no action, or one for an agent that was not asked: a bug of the driver's loop
+  CallError                            outside work (`Call`) raised; live and replayed plays see the same class
+  EngineError                          sampling failed; `.retryable` tells whether asking again can help
+  StoreError(OSError)                  the run folder refused or is damaged: names file and line                 exit 1
+    SchemaError                        the run folder was written by a newer gem_ma                              exit 2
+  ConformanceError(AssertionError)     `check_scenario` has findings                                             exit 1
+
+A model's bad output is none of these: it is data, and the scenario answers it.
+"""
+
+
+class GemMaError(Exception):
+    """Base of all errors that gem_ma raises on purpose."""
+
+
+class ConfigError(GemMaError, ValueError):
+    """Wrong usage: one line per fault, `file:line: key: what (did you mean ...)`."""
+
+
+class DataError(GemMaError, ValueError):
+    """Data or a model that the user named is missing or damaged."""
+
+
+class ScenarioError(GemMaError):
+    """The scenario's own code raised, or broke a rule of the kernel; the cause is chained."""
+
+
+class ReplayError(ScenarioError):
+    """A replayed play differs from its record: the scenario is not a pure function of its inputs."""
+
+
+class ActionError(GemMaError, ValueError):
+    """The caller gave no action for an agent that was asked, or one for an agent that was not."""
+
+
+class CallError(GemMaError):
+    """The function of a `Call` effect raised or ran out of time."""
+
+
+class EngineError(GemMaError):
+    """An engine could not give a reply."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_engine_error, (str(self), self.retryable))
+
+
+def _engine_error(message: str, retryable: bool) -> EngineError:
+    return EngineError(message, retryable=retryable)
+
+
+class StoreError(GemMaError, OSError):
+    """The run folder could not be read or written."""
+
+
+class SchemaError(StoreError):
+    """The run folder's schema number is newer than this version of gem_ma."""
+
+
+class ConformanceError(GemMaError, AssertionError):
+    """A scenario or a view breaks rules of the kit; `.findings` lists every one."""
+
+    def __init__(self, findings: tuple[object, ...]) -> None:
+        super().__init__("\n".join(str(finding) for finding in findings))
+        self.findings = findings
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ConformanceError, (self.findings,))

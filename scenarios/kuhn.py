@@ -1,0 +1,41 @@
+"""Kuhn poker: three cards, one chip each to enter, one bet. The smallest game in which bluffing pays.
+
+Type `gem-ma run kuhn_poker`; `configs/kuhn_table.yaml` learns it by self-play and scores it by exploitability.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from gem_ma import Ask, Reward, Scenario, Tell
+from gem_ma.scenario import Play
+
+CARDS = "JQK"
+ENDINGS = {"cc", "bc", "bf", "cbc", "cbf"}  # check or call, bet, fold
+
+
+class Kuhn(Scenario):
+    """Kuhn poker for two agents: zero-sum, private cards, one or two chips."""
+
+    agents = ("player_0", "player_1")
+    zero_sum = True
+    ends_within = 3
+    baselines = {"uniform (exploitability, milli-chips)": 458.33, "card-blind (exploitability, milli-chips)": 333.33}
+
+    def deal(self, rng: random.Random, task: Any) -> dict[str, str]:
+        return dict(zip(self.agents, rng.sample(CARDS, 2), strict=True))
+
+    def play(self, rng: random.Random, task: Any) -> Play:
+        cards, chips, history = self.deal(rng, task), dict.fromkeys(self.agents, 1), ""
+        yield Tell({agent: f"Kuhn poker. Your card is {cards[agent]}." for agent in self.agents})
+        while history not in ENDINGS:
+            agent = self.agents[len(history) % 2]
+            legal = ("fold", "call") if history.endswith("b") else ("check", "bet")
+            said = yield Ask({agent: f"Moves so far: {' '.join(history) or 'none'}. Choose {legal[0]} or {legal[1]}."}, legal=legal)
+            move = said[agent].parsed or legal[0]  # an unreadable answer folds or checks
+            chips[agent] += move in ("bet", "call")
+            history += move[0]
+        winner = self.agents[len(history) % 2] if history.endswith("f") else max(self.agents, key=lambda a: CARDS.index(cards[a]))
+        loser = next(agent for agent in self.agents if agent != winner)
+        yield Reward({winner: chips[loser], loser: -chips[loser]}, why=history)
