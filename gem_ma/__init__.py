@@ -24,7 +24,7 @@ _PUBLIC = {
     **dict.fromkeys(("gym_env",), "gem_ma.envs.gym"),
     **dict.fromkeys(("Plan", "play", "play_many"), "gem_ma.rollout"),
 }
-__all__ = sorted(_PUBLIC)
+__all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:  # lazy, so that `import gem_ma` loads neither pettingzoo nor numpy

@@ -1,0 +1,156 @@
+"""One YAML shape for run, train and study, as validated models. `gem_ma.config` reads files into them.
+
+Unknown keys are errors everywhere. `scenario:` and `policies.<name>:` also take the options of the scenario's and the engine's constructor.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gem_ma.types import Limits, Sampling, Seat
+
+
+class Settings(BaseModel):
+    """Base of all sections: strict keys, frozen values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ScenarioSettings(Settings):
+    """What is played. Further keys are options of the scenario's constructor."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    id: str = Field(description="A registered id, or package.module:Class.")
+    split: str = Field("test", description="Which tasks.")
+    tasks: int | list[int] | None = Field(None, description="The first n tasks, or these indices; all of the split where absent.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class AgentSettings(Settings):
+    """Who plays one agent."""
+
+    behaviour: str = Field("direct", description="Id of a behaviour, or package.module:factory.")
+    policy: str | None = Field(None, description="The policy that the behaviour samples from.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of the behaviour.")
+
+    @property
+    def seat(self) -> Seat:
+        return Seat(self.behaviour, self.policy, dict(self.options))
+
+
+class PolicySettings(Settings):
+    """Weights and how they are sampled. Further keys are options of the engine's constructor."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    model: str = Field(description="<engine>/<name>, as in table/softmax or transformers/PATH.")
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0, description="0 = off.")
+    max_tokens: int = Field(256, ge=1, description="Per model call.")
+    stop: list[str] = Field(default_factory=list)
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_p, self.top_k, self.max_tokens, tuple(self.stop))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class RunSettings(Settings):
+    """How episodes are played. The limits are the driver's: they cut a play and are recorded as truncation."""
+
+    episodes_per_task: int = Field(1, ge=1)
+    seed: int = 0
+    concurrency: int = Field(64, ge=1)
+    max_steps: int | None = Field(None, ge=1)
+    max_turns: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1)
+    episode_timeout_s: float | None = Field(None, gt=0)
+    call_timeout_s: float | None = Field(60.0, gt=0)
+    max_failed: int | str = Field(0, description="Failed episodes that still give exit code 0: a number, or a share such as 2%.")
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.max_steps, self.max_turns, self.max_tokens, self.episode_timeout_s)
+
+
+class CreditSettings(Settings):
+    """Ledger -> per-turn rewards -> returns."""
+
+    rule: Literal["until_next_turn", "own_step", "terminal_to_last"] = "until_next_turn"
+    gamma: float | dict[str, float] = Field(1.0, description="Discount over the agent's own turns; one value, or one per agent.")
+
+
+class EstimatorSettings(Settings):
+    """Returns -> advantages."""
+
+    name: str = "rebn"
+    key: str | list[str] | None = Field(None, description="Columns that form a group, as in [policy, scenario, agent]; or global.")
+
+
+class LossSettings(Settings):
+    """The clipped policy-gradient loss and its optimiser steps."""
+
+    clip: float = Field(0.2, gt=0)
+    aggregation: Literal["turn_sum", "token_mean", "turn_mean"] = "turn_sum"
+    entropy: float = Field(0.0, ge=0)
+    epochs: int = Field(1, ge=1)
+    minibatches: int = Field(4, ge=1)
+    target_kl: float | None = Field(None, gt=0)
+    grad_clip: float = Field(1.0, gt=0)
+
+
+class WarmStartSettings(Settings):
+    """Behaviour cloning of one policy on episodes of scripted behaviours, before step 0."""
+
+    cast: dict[str, AgentSettings] = Field(description="Who plays the demonstrations; the policy's own agents are cloned.")
+    episodes: int = Field(256, ge=1)
+    steps: int = Field(200, ge=1)
+    batch: int = Field(48, ge=1)
+    lr: float = Field(3e-3, gt=0)
+    seed: int = 0
+
+
+class TrainSettings(Settings):
+    """Which policies learn, from what, for how long."""
+
+    policies: list[str] = Field(description="Any subset of `policies:`; all others stay frozen.")
+    credit: CreditSettings = CreditSettings()
+    estimator: EstimatorSettings = EstimatorSettings()
+    loss: LossSettings = LossSettings()
+    warm_start: dict[str, WarmStartSettings] = Field(default_factory=dict, description="By policy.")
+    steps: int = Field(60, ge=1)
+    episodes: int = Field(128, ge=1, description="Per step.")
+    split: str = "train"
+    lr: float = Field(3e-3, gt=0)
+    lr_final: float = Field(1.0, ge=0, le=1, description="Share of lr left at the last step, reached linearly.")
+    lr_warmup: int = Field(0, ge=0, description="Steps over which lr rises from 0.")
+    save_every: int = Field(10, ge=1)
+
+
+class EvaluateSettings(Settings):
+    """Evaluation during and after training."""
+
+    every: int | None = Field(None, ge=1, description="Training steps between evaluations.")
+    episodes: int = Field(256, ge=1)
+    seed: int = Field(1_000_000, description="First seed of evaluation; disjoint from training seeds.")
+
+
+class Config(Settings):
+    """A whole config file."""
+
+    scenario: ScenarioSettings
+    agents: dict[str, AgentSettings] = Field(default_factory=dict)
+    policies: dict[str, PolicySettings] = Field(default_factory=dict)
+    run: RunSettings = RunSettings()
+    train: TrainSettings | None = None
+    evaluate: EvaluateSettings = EvaluateSettings()
