@@ -1,0 +1,46 @@
+# Each target installs what it needs into .venv; python3, make and git are enough to start.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM = false
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: help demo test test-learning check benchmark clean
+
+help:            ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
+
+demo: .venv/train.done  ## plays retail, trains referential, writes runs/demo/report.html
+	$(BIN)/gem-ma demo --learn
+
+test: .venv/dev.done    ## the whole suite
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not learning and not vllm"
+
+test-learning: .venv/dev.done  ## learning bars over several seeds; minutes
+	$(BIN)/python -m pytest -q -n 2 -m learning tests/learning
+
+check: .venv/dev.done   ## lint, format, types, floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy gem_ma scenarios agents
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md
+	for script in tests/benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gem_ma needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/train.done: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) torch
+	$(PIP) --editable ".[train]"
+	@touch $@
+
+.venv/dev.done: .venv/train.done
+	$(PIP) --editable ".[train,dev]"
+	@touch $@
+
+clean:           ## removes the environment and the caches, never runs/
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
