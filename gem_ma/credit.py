@@ -1,0 +1,263 @@
+"""Credit: the reward ledger of an episode, folded into per-turn rewards and returns of one agent's own turns.
+
+Reads records and knows nothing of estimators, engines or weights. Axes: N trained turns of a batch, K own turns of one agent in one episode.
+An agent that calls a tool is asked again, so a tool call is a turn, and gamma discounts over own turns: not over tokens, not over steps.
+
+Rules (which entries turn k of agent i receives, when i acted at steps s_1 < ... < s_K):
+  until_next_turn    everything paid to i from step s_k up to just before s_(k+1); the last turn takes all that follows
+  own_step           only what is paid at step s_k; the rest is reported as `elsewhere`
+  terminal_to_last   everything from s_1 on, on the last turn
+  team_mix(w)        first v_i <- (1-w) v_i + w mean_team(v) entry by entry, then until_next_turn; keeps the team's sum
+What is paid before s_1 belongs to no turn (no action of i caused it) and is kept in `before`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.errors import ConfigError
+from gem_ma.types import Episode, Turn, spoken
+
+RULES = ("until_next_turn", "own_step", "terminal_to_last", "team_mix(w)")
+KEYS = ("policy", "scenario", "task", "group", "episode", "agent", "k", "step", "version", "state_key")  # columns that may form a group
+TOLERANCE = 1e-9
+Gamma = float | Mapping[str, float]
+_MIX = re.compile(r"team_mix\(\s*([0-9.eE+-]+)\s*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTable:
+    """The turns that train one policy, as columns of length N; what every estimator receives.
+
+    `episode` is the index into the sequence that was given to `turns`; `group` is the episode's group, or scenario, task and seed where it
+    names none. `k` counts from 0. `ret` is the discounted return-to-go G, `total` the undiscounted sum of the agent's rewards in the
+    episode. `cut` marks turns whose reply was cut by its token limit. `before` and `elsewhere` are by (episode, agent) and hold every
+    agent of the policy, also one that never acted. `excluded` counts episodes by the reason that kept them out.
+    """
+
+    turns: tuple[Turn, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    episode: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    scenario: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    task: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    group: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    agent: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    policy: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    k: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    K: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    step: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    reward: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    ret: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    value: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    tail_value: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    version: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    cut: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    before: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    elsewhere: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    excluded: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A key column [N] by name; `state_key` is a digest of the agent's whole view at the turn."""
+        if name == "state_key":
+            return np.array([_state_key(e, t) for e, t in zip(self.episodes, self.turns, strict=True)], np.str_)
+        if name not in KEYS:
+            raise ConfigError(f"no key column is called {name!r}; key columns are {', '.join(KEYS)}")
+        return np.asarray(getattr(self, name))
+
+    def take(self, rows: Sequence[int] | NDArray[Any]) -> TurnTable:
+        """The table of these rows (indices, or a mask [N]), in the order given."""
+        index = np.arange(len(self))[np.asarray(rows)] if len(rows) else np.zeros(0, np.int64)
+        changed: dict[str, Any] = {f.name: getattr(self, f.name)[index] for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
+        return replace(self, turns=tuple(self.turns[i] for i in index), episodes=tuple(self.episodes[i] for i in index), **changed)
+
+
+class Credit(NamedTuple):
+    """The rewards [K] of one agent's own turns, what was paid before its first turn, and what `own_step` leaves out."""
+
+    rewards: NDArray[np.float64]
+    before: float
+    elsewhere: float
+
+
+def credit(episode: Episode, agent: str, rule: str = "until_next_turn", team: Sequence[str] | None = None) -> Credit:
+    """Folds the ledger into the rewards of the agent's own turns. An agent that never acted has no rewards and all in `before`.
+
+    `team` is who shares under team_mix (default: the whole cast).
+    """
+    steps = [turn.step for turn in episode.turns if turn.agent == agent]
+    mix = _mix(rule)
+    rewards: list[list[float]] = [[] for _ in steps]
+    before: list[float] = []
+    elsewhere: list[float] = []
+    for step, value in _paid(episode, agent, mix, tuple(team if team is not None else episode.cast)):
+        k = int(np.searchsorted(steps, step, side="right")) - 1
+        if k < 0:
+            before.append(value)
+        elif rule == "own_step" and steps[k] != step:
+            elsewhere.append(value)
+        else:
+            rewards[-1 if rule == "terminal_to_last" else k].append(value)
+    return Credit(np.array([math.fsum(part) for part in rewards], np.float64), math.fsum(before), math.fsum(elsewhere))
+
+
+def returns(rewards: Sequence[float] | NDArray[np.float64], gamma: float = 1.0, tail_value: float = 0.0) -> NDArray[np.float64]:
+    """Discounted returns-to-go over own turns [K]: G_k = r_k + gamma G_(k+1), with G_(K+1) = tail_value.
+
+    >>> [round(g, 2) for g in returns([-.1, -.1, 1], gamma=.9).tolist()]
+    [0.62, 0.8, 1.0]
+    """
+    result = np.zeros(len(rewards))
+    following = tail_value
+    for k in range(len(rewards) - 1, -1, -1):
+        following = result[k] = float(rewards[k]) + gamma * following
+    return result
+
+
+def turns(
+    episodes: Sequence[Episode],
+    policy: str,
+    *,
+    rule: str = "until_next_turn",
+    gamma: Gamma = 1.0,
+    team: Sequence[str] | None = None,
+    tails: Mapping[tuple[int, str], float] | None = None,
+    truncated: str = "zero",
+) -> TurnTable:
+    """The table of all turns that train `policy`: its seats' turns that hold a reply sampled by it. Rows in the order of the record.
+
+    Credit and returns are taken over *all* own turns of the agent, trained or not. FAILED and INTERRUPTED episodes give no rows and are
+    counted. Where the driver cut a play (`end.bootstraps`), the return continues with `tails[(episode index, agent)]` (a critic's value of the
+    view as if it were asked now; absent or the agent had left: 0); `truncated="drop"` leaves such episodes out instead, counted.
+    Raises ConfigError for an unknown rule, an unusable gamma or an agent without one, ArithmeticError where reward is lost or made.
+    """
+    _mix(rule)
+    if truncated not in ("zero", "drop"):
+        raise ConfigError(f"truncated is zero or drop; got {truncated!r}")
+    rows: list[_Row] = []
+    before: dict[tuple[int, str], float] = {}
+    elsewhere: dict[tuple[int, str], float] = {}
+    excluded: Counter[str] = Counter()
+    for index, episode in enumerate(episodes):
+        if not episode.end.scored or (truncated == "drop" and episode.end.bootstraps):
+            excluded[episode.end.value] += 1
+            continue
+        folded = {agent: credit(episode, agent, rule, team) for agent in episode.cast}
+        _check_sum(episode, folded, rule)
+        group = episode.group if episode.group is not None else f"{episode.scenario}/{episode.task}/{episode.seed}"
+        shown: list[_Row] = []
+        for agent in (agent for agent, seat in episode.cast.items() if seat.policy == policy):
+            rewards, before[index, agent], elsewhere[index, agent] = folded[agent]
+            tail = (tails or {}).get((index, agent), 0.0) if episode.end.bootstraps else 0.0
+            gains = returns(rewards, _discount(gamma, agent), tail)
+            total = math.fsum((*rewards, before[index, agent], elsewhere[index, agent]))
+            for k, turn in enumerate(own := [turn for turn in episode.turns if turn.agent == agent]):
+                sampled = [reply for reply in turn.replies if reply.policy == policy]
+                if sampled:
+                    cut = any(reply.finish == "length" for reply in sampled)
+                    names = (turn, episode, index, episode.scenario, episode.task, group, agent, policy, k, len(own), turn.step)
+                    shown.append(_Row(*names, float(rewards[k]), float(gains[k]), total, 0.0, tail, sampled[0].version, cut))
+        rows += sorted(shown, key=lambda row: row.step)  # stable: agents of one step keep the order of the cast
+    columns: dict[str, Any] = {name: np.array([getattr(row, name) for row in rows], dtype) for name, dtype in _COLUMNS.items()}
+    seen = (tuple(row.turn for row in rows), tuple(row.source for row in rows))
+    return TurnTable(*seen, **columns, before=before, elsewhere=elsewhere, excluded=dict(excluded))
+
+
+class _Row(NamedTuple):
+    turn: Turn
+    source: Episode
+    episode: int
+    scenario: str
+    task: str
+    group: str
+    agent: str
+    policy: str
+    k: int
+    K: int
+    step: int
+    reward: float
+    ret: float
+    total: float
+    value: float
+    tail_value: float
+    version: int
+    cut: bool
+
+
+_COLUMNS: dict[str, Any] = {
+    **dict.fromkeys(("scenario", "task", "group", "agent", "policy"), np.str_),
+    **dict.fromkeys(("episode", "k", "K", "step", "version"), np.int64),
+    **dict.fromkeys(("reward", "ret", "total", "value", "tail_value"), np.float64),
+    "cut": np.bool_,
+}
+
+
+def _mix(rule: str) -> float:
+    """The weight of team_mix, 0 for the other rules."""
+    match = _MIX.fullmatch(rule)
+    if match is None:
+        if rule not in RULES[:3]:
+            raise ConfigError(f"no credit rule is called {rule!r}; rules are {', '.join(RULES)}")
+        return 0.0
+    try:
+        weight = float(match[1])
+    except ValueError:
+        weight = -1.0
+    if not 0 <= weight <= 1:
+        raise ConfigError(f"the weight of team_mix lies in 0..1; got {rule!r}")
+    return weight
+
+
+def _paid(episode: Episode, agent: str, mix: float, team: Sequence[str]) -> list[tuple[int, float]]:
+    """(step, value) of every ledger entry that pays the agent, team shares included."""
+    if not mix or agent not in team:
+        return [(entry.step, entry.value) for entry in episode.ledger if entry.agent == agent]
+    share = mix / len(team)
+    return [(entry.step, entry.value * (share + (1 - mix if entry.agent == agent else 0.0))) for entry in episode.ledger if entry.agent in team]
+
+
+def _check_sum(episode: Episode, folded: Mapping[str, Credit], rule: str) -> None:
+    """No reward is lost or made: per agent, or over the team where it shares."""
+    paid = {agent: [entry.value for entry in episode.ledger if entry.agent == agent] for agent in folded}
+    sums = {agent: [*part.rewards.tolist(), part.before, part.elsewhere] for agent, part in folded.items()}
+    if _mix(rule):
+        paid, sums = {"the cast": [v for part in paid.values() for v in part]}, {"the cast": [v for part in sums.values() for v in part]}
+    for name, values in sums.items():
+        difference = math.fsum(values) - math.fsum(paid[name])
+        if not abs(difference) <= TOLERANCE * max(1.0, math.fsum(map(abs, paid[name]))):
+            where = f"{episode.scenario}, episode {episode.id}"
+            raise ArithmeticError(f"{where}: {name} was paid {math.fsum(paid[name])} and credited {math.fsum(values)} under {rule}")
+
+
+def _discount(gamma: Gamma, agent: str) -> float:
+    if isinstance(gamma, Mapping):
+        if agent not in gamma:
+            raise ConfigError(f"gamma names no value for agent {agent!r}; it has {', '.join(gamma) or 'none'}")
+        gamma = gamma[agent]
+    if not 0 <= gamma <= 1:
+        raise ConfigError(f"gamma of agent {agent!r} lies in 0..1; got {gamma}")
+    return float(gamma)
+
+
+def _state_key(episode: Episode, at: Turn) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for turn in episode.turns:
+        if turn.agent == at.agent:
+            for message in turn.observed:
+                digest.update(f"{message.sender}\0{message.text}\1".encode())
+            if turn.step == at.step:
+                break
+            digest.update(f"{at.agent}\0{spoken(at.agent, turn.action).text}\1".encode())
+    return digest.hexdigest()
