@@ -1,0 +1,278 @@
+"""The writer of a run folder: create or take up, append, mark, rewind. The rules that it keeps stand in `gem_ma.store`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gem_ma.codec import dump_episode, dump_json
+from gem_ma.errors import ConfigError, DataError, StoreError
+from gem_ma.store.disk import media_file, move_aside, now, oserror, replace_file, sync_folder, take_lock
+from gem_ma.store.lines import EpisodeId, read_episodes, read_manifest, read_media, read_metrics, read_resolved, scan_episodes, scan_metrics
+from gem_ma.store.names import changed_keys, differs, fingerprint, finite, plain, versions
+from gem_ma.types import End, Episode, Image
+
+SCHEMA = 1
+SYNC_EPISODES, SYNC_S = 32, 1.0
+
+
+class RunFolder:
+    """The one writer of a run folder. A context manager; not for use by several threads at once."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        """Use `RunFolder.open`."""
+        self.path = path
+        self._lock = lock
+        self._files: dict[str, int] = {}
+        self._broken = ""
+        self._unsynced, self._synced_at = 0, time.monotonic()
+        self._ends: dict[EpisodeId, End] = {}
+        _OPEN.add(self)
+
+    @classmethod
+    def open(
+        cls, path: Path, *, config_text: str, resolved: Mapping[str, Any], manifest: Mapping[str, Any] | None = None, fresh: bool = False
+    ) -> RunFolder:
+        """Creates the run folder, or takes it up again where the last writer left it; a torn tail is repaired.
+
+        `resolved` are plain values; `manifest` adds facts such as `seeds`, `data` and `models` (with digests). Raises StoreError (in use,
+        refused, damaged), SchemaError (newer), ConfigError naming the keys that changed, DataError where data or models changed.
+        """
+        path = Path(path)
+        with oserror(path):
+            path.mkdir(parents=True, exist_ok=True)
+        lock = take_lock(path)
+        try:
+            if fresh and any((path / name).exists() for name in ("manifest.json", "episodes.jsonl")):
+                lock = move_aside(path, lock)
+            folder = cls(path, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+        try:
+            with oserror(path):
+                folder._create_or_check(config_text, plain(resolved), dict(manifest or {}))
+                folder._take_up()
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    # -- reading ------------------------------------------------------------------------------------------------------------
+
+    def done(self) -> set[EpisodeId]:
+        """(task, seed, repeat) of every ended episode, FAILED ones included."""
+        return set(self._ends)
+
+    def failed(self) -> set[EpisodeId]:
+        """The ids whose last attempt FAILED."""
+        return {id_ for id_, end in self._ends.items() if end is End.FAILED}
+
+    def episodes(self) -> Iterator[Episode]:
+        """Every episode, the last attempt of each id, in the order of the file."""
+        return read_episodes(self.path)
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """Every line of `log`."""
+        return read_metrics(self.path)
+
+    def media(self, digest: str) -> bytes:
+        """The bytes of a stored image. Raises StoreError where they are absent or differ from the digest."""
+        return read_media(self.path, digest)
+
+    # -- writing ------------------------------------------------------------------------------------------------------------
+
+    def append(self, episodes: Sequence[Episode], *, fsync: bool = False) -> None:
+        """Appends whole lines in one write. Raises StoreError; the file then holds all of these episodes or none."""
+        lines = "".join(dump_episode(episode) + "\n" for episode in episodes).encode()
+        for episode in episodes:
+            self._keep_images(episode)
+        self._write("episodes.jsonl", lines)
+        self._ends.update((episode.id, episode.end) for episode in episodes)
+        self._sync_when_due(len(episodes), fsync)
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Appends one line to metrics.jsonl. Numbers that are not finite are written as null."""
+        self._write("metrics.jsonl", (dump_json(finite(values)) + "\n").encode())
+        self._sync_when_due(0, False)
+
+    def sync(self) -> None:
+        """Returns when everything written is on the disk."""
+        for name, descriptor in self._files.items():
+            try:
+                os.fsync(descriptor)
+            except OSError as error:  # what is on the disk is unknown now; only a new opening can tell
+                self._broken = f"an earlier sync failed ({error.strerror})"
+                raise StoreError(f"{self.path / name}: {error.strerror or error}; {_HELP}") from error
+        self._unsynced, self._synced_at = 0, time.monotonic()
+
+    def mark(self) -> dict[str, int]:
+        """Where the files end now, for a checkpoint; what lies before the mark is on the disk."""
+        self.sync()
+        return {name.split(".")[0]: os.fstat(descriptor).st_size for name, descriptor in sorted(self._files.items())}
+
+    def rewind(self, mark: Mapping[str, int]) -> None:
+        """Takes the folder back to a `mark`: the lines after it move to `episodes.torn` and `metrics.torn`, to be made again.
+
+        Raises StoreError where a file ends before the mark or the mark is not between two lines.
+        """
+        if set(mark) != {"episodes", "metrics"} or not all(type(offset) is int and offset >= 0 for offset in mark.values()):
+            raise StoreError(f"{self.path}: {dict(mark)!r} is no mark of a run folder")
+        with oserror(self.path):
+            for name, offset in mark.items():
+                self._check_mark(f"{name}.jsonl", offset)
+            for name, offset in mark.items():
+                self._cut(f"{name}.jsonl", offset)
+        self._ends = dict(scan_episodes(self.path / "episodes.jsonl").ends)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Replaces summary.json in one step."""
+        with oserror(self.path / "summary.json"):
+            replace_file(self.path / "summary.json", (json.dumps(finite(summary), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+    def close(self) -> None:
+        """Syncs, frees the lock. May be called twice."""
+        if self._lock < 0:
+            return
+        try:
+            if not self._broken:
+                self.sync()
+        finally:
+            for descriptor in (*self._files.values(), self._lock):
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+            self._files, self._lock = {}, -1
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- inside -------------------------------------------------------------------------------------------------------------
+
+    def _create_or_check(self, config_text: str, resolved: dict[str, Any], facts: dict[str, Any]) -> None:
+        if (self.path / "manifest.json").exists():
+            manifest = read_manifest(self.path)
+            changed = changed_keys(read_resolved(self.path), resolved)
+            if changed:
+                raise ConfigError(f"{self.path}: made with other settings; changed: {', '.join(changed)} (set them back, or start anew with --fresh)")
+            for name in ("data", "models"):
+                if name in facts and name in manifest and fingerprint(facts[name]) != fingerprint(manifest[name]):
+                    raise DataError(f"{self.path}: {name} changed since the run began: {differs(manifest[name], facts[name])} (or --fresh)")
+            return
+        if (self.path / "episodes.jsonl").exists():
+            raise StoreError(f"{self.path}: holds episodes but no manifest.json, so it cannot be taken up; use another folder or --fresh")
+        import yaml
+
+        replace_file(self.path / "config.yaml", config_text.encode("utf-8", "replace"))
+        replace_file(self.path / "resolved.yaml", yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True).encode())
+        self._create("episodes.jsonl")
+        self._create("metrics.jsonl")
+        manifest = {"schema": SCHEMA, "created": now(), **versions(), **facts}
+        replace_file(
+            self.path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode()
+        )  # last: the folder is whole
+        sync_folder(self.path.parent)
+
+    def _create(self, name: str) -> None:
+        self._files[name] = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def _take_up(self) -> None:
+        for name, scan in (("episodes.jsonl", scan_episodes), ("metrics.jsonl", scan_metrics)):
+            if name not in self._files:
+                self._create(name)
+            found = scan(self.path / name)
+            if found.torn:
+                self._cut(name, found.end)
+            if name == "episodes.jsonl":
+                self._ends = found.ends
+        sync_folder(self.path)
+
+    def _write(self, name: str, data: bytes) -> None:
+        if self._lock < 0 or self._broken:
+            raise StoreError(f"{self.path / name}: the run folder is {'closed' if self._lock < 0 else f'unsure: {self._broken}'}; open it again")
+        descriptor, written = self._files[name], 0
+        before = os.fstat(descriptor).st_size
+        try:
+            while written < len(data):  # a second round only where the disk took a part: full, or a limit on file size
+                written += os.write(descriptor, data[written:])
+        except BaseException as error:
+            self._undo(name, before, len(data))
+            if isinstance(error, OSError):
+                raise StoreError(f"{self.path / name}: {error.strerror or error}; {_HELP}") from error
+            raise
+
+    def _undo(self, name: str, before: int, length: int) -> None:
+        descriptor = self._files[name]
+        try:
+            if os.fstat(descriptor).st_size not in (before, before + length):
+                os.ftruncate(descriptor, before)
+        except OSError as error:
+            self._broken = f"an earlier write failed ({error.strerror})"
+
+    def _sync_when_due(self, episodes: int, now: bool) -> None:
+        self._unsynced += episodes
+        if now or self._unsynced >= SYNC_EPISODES or time.monotonic() - self._synced_at >= SYNC_S:
+            self.sync()
+
+    def _check_mark(self, name: str, offset: int) -> None:
+        descriptor = self._files[name]
+        size = os.fstat(descriptor).st_size
+        if offset > size:
+            raise StoreError(f"{self.path / name}: has {size} bytes, the checkpoint was written at {offset}; the file lost lines")
+        if offset and os.pread(descriptor, 1, offset - 1) != b"\n":
+            raise StoreError(f"{self.path / name}: byte {offset} is not the end of a line; the checkpoint belongs to another file")
+
+    def _cut(self, name: str, end: int) -> None:
+        descriptor = self._files[name]
+        size = os.fstat(descriptor).st_size
+        if size == end:
+            return
+        torn = self.path / f"{name.split('.')[0]}.torn"
+        with open(self.path / name, "rb") as source, open(torn, "ab") as target:
+            source.seek(end)
+            last = b""
+            while block := source.read(1 << 20):
+                target.write(block)
+                last = block
+            if not last.endswith(b"\n"):
+                target.write(b"\n")
+            target.flush()
+            os.fsync(target.fileno())
+        sync_folder(self.path)  # kept before it is cut: a kill in between only keeps it twice
+        os.ftruncate(descriptor, end)
+        os.fsync(descriptor)
+
+    def _keep_images(self, episode: Episode) -> None:
+        shown = [*(m for turn in episode.turns for m in turn.observed), *(m for messages in episode.final.values() for m in messages)]
+        for image in (part for message in shown if not isinstance(message.content, str) for part in message.content):
+            if isinstance(image, Image) and image.data:
+                target = media_file(self.path, image.digest)
+                if target.exists():
+                    continue
+                with oserror(target):
+                    target.parent.mkdir(exist_ok=True)
+                    replace_file(target, image.data)
+
+
+_HELP = "free some space or fix the disk, then type the same command again"
+_OPEN: weakref.WeakSet[RunFolder] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """A forked child would keep the lock alive after its parent is killed."""
+    for folder in list(_OPEN):
+        if folder._lock >= 0:
+            os.close(folder._lock)
+            folder._lock = -1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)

@@ -1,0 +1,118 @@
+"""What makes two runs the same run: the settings that change results, and the facts that must not change under a run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gem_ma.codec import dump_json, load_json
+
+# Settings that may differ between the writers of one folder, because no episode depends on them; `*` stands for any name.
+FREE_KEYS = (
+    "run.concurrency",
+    "run.max_failed",
+    "limits",
+    "retry",
+    "report",
+    "train.save_every",
+    "policies.*.api_key",
+    "policies.*.base_url",
+)
+
+
+def result_digest(resolved: Mapping[str, Any]) -> str:
+    """8 hex digits of the settings that change results: two configs that differ elsewhere share a run folder."""
+    relevant = {key: value for key, value in _flat(plain(resolved)).items() if not _is_free(key)}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def run_path(stem: str, resolved: Mapping[str, Any], root: Path = Path("runs")) -> Path:
+    """`<root>/<stem>-<digest>`: the same config always finds its folder again."""
+    return Path(root) / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem).strip('.-') or 'run'}-{result_digest(resolved)}"
+
+
+def _flat(value: Any, at: str = "") -> dict[str, Any]:
+    """Dotted key -> leaf. Lists are leaves; an empty section is one too."""
+    if not isinstance(value, dict) or not value:
+        return {at: value}
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat.update(_flat(item, f"{at}.{key}" if at else str(key)))
+    return flat
+
+
+def _is_free(key: str) -> bool:
+    return any(re.match(re.escape(free).replace(r"\*", "[^.]+") + r"(\.|$)", key) for free in FREE_KEYS)
+
+
+def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    before, after, none = _flat(old), _flat(new), object()
+    differ = {key for key in before.keys() | after.keys() if before.get(key, none) != after.get(key, none) and not _is_free(key)}
+    return [f"{key} (was {_short(before, key)}, now {_short(after, key)})" for key in sorted(differ)]
+
+
+def _short(values: Mapping[str, Any], key: str) -> str:
+    if key not in values:
+        return "absent"
+    text = json.dumps(values[key], ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def fingerprint(fact: Any) -> Any:
+    """What of a fact must stay: its digests where it has some, so that data may move to another path."""
+    if isinstance(fact, dict):
+        if "digest" in fact:
+            return fact["digest"]
+        return {key: fingerprint(value) for key, value in fact.items()}
+    return fact
+
+
+def differs(old: Any, new: Any) -> str:
+    return f"was {json.dumps(old, default=str)[:120]}, now {json.dumps(new, default=str)[:120]}"
+
+
+def versions() -> dict[str, Any]:
+    from gem_ma import __version__
+
+    return {"versions": {"gem_ma": __version__, "python": ".".join(map(str, sys.version_info[:3]))}, "git": _git(Path(__file__).parent)}
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    """Commit and dirty flag of the checkout that the code runs from, None for an installed package."""
+    if not (folder.parent / ".git").exists():
+        return None
+
+    def ask(*words: str) -> str | None:
+        command = ["git", "-c", "core.fsmonitor=false", *words]
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5, check=False, stdin=subprocess.DEVNULL)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = ask("rev-parse", "HEAD")
+    return {"commit": commit, "dirty": bool(ask("status", "--porcelain", "--untracked-files=no"))} if commit else None
+
+
+def plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of plain values without shared parts, which YAML would write as aliases."""
+    copy = load_json(dump_json(dict(value)))
+    return dict(copy)
+
+
+def finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if isinstance(value, (str, int, type(None))):
+        return value
+    if hasattr(value, "item"):  # a scalar of numpy or torch
+        value = value.item()
+    return None if isinstance(value, float) and not -float("inf") < value < float("inf") else value

@@ -1,0 +1,136 @@
+"""Checkpoint folders: bytes in, bytes out, whole or not at all. It knows files and digests, neither torch nor what a file means.
+
+`<folder>/step-000200/` is written as a temporary sibling, every file synced, then `DONE` (size and SHA-256 of each file) last, then renamed and
+the parent synced. A folder without a DONE that fits is no checkpoint. Nothing is unpickled: files are safetensors and JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from gem_ma.codec import load_json
+from gem_ma.errors import SchemaError, StoreError
+from gem_ma.store.disk import oserror, sync_folder, write_synced
+
+SCHEMA = 1
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,199}")
+_STEP = re.compile(r"step-(\d{6,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint. `fell_back` holds one line per newer folder that was passed over, to be shown to the user."""
+
+    step: int
+    path: Path
+    files: Mapping[str, Path]
+    digests: Mapping[str, str]
+    fell_back: tuple[str, ...] = ()
+
+    def read(self, name: str) -> bytes:
+        """The bytes of one file, checked against DONE. Raises StoreError where it is absent or damaged."""
+        if name not in self.files:
+            raise StoreError(f"{self.path}: no file {name!r}; it holds {', '.join(self.files)}")
+        with oserror(self.files[name]):
+            data = self.files[name].read_bytes()
+        if hashlib.sha256(data).hexdigest() != self.digests[name]:
+            raise StoreError(f"{self.files[name]}: its bytes differ from what DONE says; the checkpoint is damaged")
+        return data
+
+
+def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
+    """Writes `<folder>/step-<step>/` atomically and gives its path; a kill at any instant leaves the earlier checkpoints as they were.
+
+    The same step with the same bytes is left alone; one with other bytes (or damaged) moves aside to `<step>.old-<n>`. Raises StoreError.
+    """
+    if step < 0 or not files:
+        raise StoreError(f"a checkpoint needs a step >= 0 and at least one file; got step {step} and {len(files)} files")
+    for name in files:
+        if not _NAME.fullmatch(name) or name == "DONE":
+            raise StoreError(f"{name!r} cannot be a file of a checkpoint: letters, digits and _ . @ + - only, and not DONE")
+    target = folder / f"step-{step:06d}"
+    listing = {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in files.items()}
+    with oserror(target):
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in folder.glob("step-*.tmp-*"):  # of writers that were killed
+            shutil.rmtree(stale, ignore_errors=True)
+        if target.exists() and not _fault(target, listing):
+            return target
+        temporary = folder / f"{target.name}.tmp-{os.getpid()}"
+        try:
+            temporary.mkdir()
+            for name, data in files.items():
+                write_synced(temporary / name, data)
+            write_synced(temporary / "DONE", json.dumps({"schema": SCHEMA, "step": step, "files": listing}, indent=1).encode())
+            sync_folder(temporary)
+            if target.exists():
+                number = next(n for n in range(1, 10**6) if not target.with_name(f"{target.name}.old-{n}").exists())
+                target.rename(target.with_name(f"{target.name}.old-{number}"))
+            temporary.rename(target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        sync_folder(folder)
+    return target
+
+
+def latest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest complete checkpoint of the folder, or None. Every file is checked against DONE; damaged ones are passed over and named.
+
+    Raises SchemaError where the newest one was written by a newer gem_ma.
+    """
+    with oserror(folder):
+        found = sorted(((int(m[1]), p) for p in folder.iterdir() if (m := _STEP.fullmatch(p.name))), reverse=True) if folder.is_dir() else []
+    passed: list[str] = []
+    for step, path in found:
+        fault = _fault(path)
+        if fault is None:
+            listing = _listing(path)
+            files = {name: path / name for name in listing}
+            digests = {name: entry["sha256"] for name, entry in listing.items()}
+            return Checkpoint(step, path, MappingProxyType(files), MappingProxyType(digests), tuple(passed))
+        passed.append(f"{path.name} was passed over: {fault}")
+    return None
+
+
+def _listing(path: Path) -> dict[str, Any]:
+    done = load_json((path / "DONE").read_bytes())
+    if isinstance(done, dict) and isinstance(done.get("schema"), int) and done["schema"] > SCHEMA:
+        raise SchemaError(f"{path}: schema {done['schema']} is newer than {SCHEMA}; install a newer gem_ma")
+    listing = done.get("files") if isinstance(done, dict) else None
+    if not isinstance(listing, dict) or not listing or not all(isinstance(e, dict) and {"sha256", "size"} <= e.keys() for e in listing.values()):
+        raise StoreError("DONE lists no files")
+    if any(not _NAME.fullmatch(name) for name in listing):
+        raise StoreError("DONE names a file outside of its folder")
+    return listing
+
+
+def _fault(path: Path, expected: Mapping[str, Any] | None = None) -> str | None:
+    """Why this folder is no complete checkpoint (or not the expected one), None where it is."""
+    try:
+        listing = _listing(path)
+        if expected is not None and listing != expected:
+            return "it holds other files"
+        for name, entry in listing.items():
+            file = path / name
+            if file.stat().st_size != entry["size"]:
+                return f"{name} has {file.stat().st_size} bytes, DONE says {entry['size']}"
+            with file.open("rb") as stream:
+                if hashlib.file_digest(stream, "sha256").hexdigest() != entry["sha256"]:
+                    return f"{name} differs from its digest in DONE"
+    except FileNotFoundError as error:
+        return f"{Path(str(error.filename)).name} is missing"
+    except SchemaError:
+        raise
+    except OSError as error:  # StoreError included
+        return str(error)
+    return None
