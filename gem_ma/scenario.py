@@ -7,15 +7,19 @@ actions, call results), so a fork is a replay. `Game` knows transcripts, turns a
 from __future__ import annotations
 
 import json
-import math
 import random
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.parsing import clean, parse_action, parse_legal
-from gem_ma.types import RESERVED_SENDERS, Action, CallResult, Entry, Episode, Message, Reply, Tool, Turn, spoken
+from gem_ma.types import RESERVED_SENDERS, Action, CallResult, Entry, Episode, Image, Message, Reply, Tool, ToolCall, Turn, spoken
 
 MAX_EFFECTS = 10_000  # between two Asks; more is an endless loop of the author
 Shown = str | Message | Sequence[str | Message]
@@ -66,8 +70,14 @@ class Call:
     def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
 
-    def run(self) -> Any:
-        return self.function(*self.args, **self.kwargs)
+    def run(self) -> tuple[Any, str | None]:
+        """(value, None), or (None, what was raised): the work's own failure is data for the scenario."""
+        try:
+            return self.function(*self.args, **self.kwargs), None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit too: outside work may fail, never end the run
+            return None, clean(f"{type(error).__name__}: {error}")
 
 
 Effect = Ask | Tell | Reward | Leave | Call
@@ -87,6 +97,7 @@ class Scenario:
     chance: bool = True  # `play` draws from rng
     ends_within: int | None = None  # decision points after which it has ended under any player
     baselines: Mapping[str, float] = {}  # name of a trivial policy -> its score
+    default_cast: Mapping[str, str] = {}  # agent -> behaviour that plays it where a config does not say who
     id: str = ""  # set by the registry
 
     def play(self, rng: random.Random, task: Any) -> Play:
@@ -117,9 +128,10 @@ class Pending:
 
 @dataclass(slots=True)
 class _Script:
-    """What a replay feeds instead of the world: recorded call results, and reseedings by step."""
+    """What a replay feeds instead of the world: recorded call results, and reseedings by step, for the first `steps` decision points."""
 
-    calls: list[CallResult] = field(default_factory=list)
+    steps: int
+    calls: deque[CallResult]
     forks: dict[int, list[str]] = field(default_factory=dict)
 
 
@@ -138,8 +150,6 @@ class Game:
 
     def __init__(self, scenario: Scenario, task: Any = None, seed: int = 0, *, defer_calls: bool = False, script: _Script | None = None) -> None:
         """`defer_calls=True`: a Call stops the play in `waiting` until `answer` is called (the async driver); else it runs inline."""
-        if not scenario.agents or len(set(scenario.agents)) != len(scenario.agents) or RESERVED_SENDERS & set(scenario.agents):
-            raise ScenarioError(f"{_name(scenario)}: agents must be distinct names other than {sorted(RESERVED_SENDERS)}; got {scenario.agents!r}")
         self.scenario, self.task, self.seed = scenario, task, seed
         self.rng = random.Random(seed)
         self.turns: list[Turn] = []
@@ -152,43 +162,75 @@ class Game:
         self.over = False  # the scenario ended by itself
         self.closed = False  # nothing more can be sent: over, cut or failed
         self.waiting: Call | None = None
-        self._defer, self._script = defer_calls, script or _Script()
-        self._views: dict[str, list[Message]] = {agent: [] for agent in scenario.agents}
-        self._seen = dict.fromkeys(scenario.agents, 0)
-        self._reseed()
-        self._play = scenario.play(self.rng, task)
+        self._defer, self._script, self._effects = defer_calls, script, 0
+        self._play: Any = None
+        agents = scenario.agents
+        if not agents or isinstance(agents, str) or not all(isinstance(agent, str) and agent for agent in agents):
+            raise self._fault(f"agents must be a tuple of names; got {agents!r}")
+        if len(set(agents)) != len(agents) or RESERVED_SENDERS & set(agents):
+            raise self._fault(f"agents must be distinct names other than {sorted(RESERVED_SENDERS)}; got {agents!r}")
+        self._views: dict[str, list[Message]] = {agent: [] for agent in agents}
+        self._seen = dict.fromkeys(agents, 0)
+        try:
+            self._play = scenario.play(self.rng, task)
+        except Exception as error:
+            raise self._fault(f"play() raised {type(error).__name__}: {error}") from error
+        if not isinstance(self._play, Generator):
+            self._play = None
+            raise self._fault("play() yields nothing: it must be a generator of effects")
         self._advance(None)
 
     # -- looking ------------------------------------------------------------------------------------------------------------
 
     def view(self, agent: str) -> tuple[Message, ...]:
         """The agent's transcript: everything it was shown and everything it did, append-only."""
-        return tuple(self._views[agent])
+        return tuple(self._transcript(agent))
 
     def new(self, agent: str) -> tuple[Message, ...]:
         """What the agent was shown since its own last turn."""
-        return tuple(self._views[agent][self._seen[agent] :])
+        return tuple(self._transcript(agent)[self._seen[agent] :])
+
+    def _transcript(self, agent: str) -> list[Message]:
+        try:
+            return self._views[agent]
+        except KeyError:
+            raise ActionError(f"agent {agent!r} is not in {_name(self.scenario)}; its agents are {', '.join(self._views)}") from None
 
     # -- acting -------------------------------------------------------------------------------------------------------------
 
     def send(self, actions: Mapping[str, Action | str], replies: Mapping[str, Sequence[Reply]] | None = None) -> None:
-        """Commits one action for each pending agent and plays on to the next decision point. A str is parsed by the one parser."""
+        """Commits one action for each pending agent and plays on to the next decision point. A str is parsed by the one parser.
+
+        A refused action (ActionError) changes nothing: the same decision point stays open.
+        """
         if self.closed or self.waiting:
             raise ActionError(f"{_name(self.scenario)}: the play is {'waiting for a call' if self.waiting else 'over'}; nobody is asked")
-        pending = self.pending
-        if actions.keys() != pending.keys():
-            missing, extra = [a for a in pending if a not in actions], [a for a in actions if a not in pending]
-            raise ActionError(f"{_name(self.scenario)}, step {self.step}: asked are {', '.join(pending)}; missing {missing}, not asked {extra}")
-        said = {agent: read(actions[agent], asked) for agent, asked in pending.items()}
+        pending, said, handed = self.pending, {}, {}
+        if not isinstance(actions, Mapping) or actions.keys() != pending.keys():
+            raise self._mismatch(actions)
+        for agent, asked in pending.items():
+            try:
+                said[agent] = action = read(actions[agent], asked)
+            except ActionError as error:
+                raise ActionError(f"{_name(self.scenario)}, step {self.step}, agent {agent!r}: {error}") from error
+            handed[agent] = _copied(action) if action.tool_calls else action
+        step, seen = self.step, self._seen
         for agent, action in said.items():
             view, asked = self._views[agent], pending[agent]
-            given = tuple(replies[agent]) if replies and agent in replies else ()
-            self.turns.append(Turn(self.step, agent, tuple(view[self._seen[agent] :]), asked.legal, asked.tools, action, given))
+            given = tuple(replies.get(agent, ())) if replies else ()
+            self.turns.append(Turn(step, agent, tuple(view[seen[agent] :]), asked.legal, asked.tools, action, given))
             view.append(spoken(agent, action))
-            self._seen[agent] = len(view)
-        self.step += 1
-        self._reseed()
-        self._advance(said)
+            seen[agent] = len(view)
+        self.step = step + 1
+        self._effects = 0
+        self._advance(handed)
+
+    def _mismatch(self, actions: Any) -> ActionError:
+        where = f"{_name(self.scenario)}, step {self.step}: asked are {', '.join(self.pending)}"
+        if not isinstance(actions, Mapping):
+            return ActionError(f"{where}; actions are {{agent: action}}, got {type(actions).__name__}")
+        missing, extra = [a for a in self.pending if a not in actions], [a for a in actions if a not in self.pending]
+        return ActionError(f"{where}; missing {missing}, not asked {extra}")
 
     def answer(self, value: Any = None, error: str | None = None) -> None:
         """Hands the result (or the error) of the waiting Call to the scenario."""
@@ -203,7 +245,9 @@ class Game:
             self.closed, self.pending, self.waiting = True, {}, None
             try:
                 self._play.close()
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 raise self._fault("raised while it was being closed (a `finally:` may not yield, `except:` may not swallow GeneratorExit)") from error
 
     def fork(self, step: int | None = None, seed: str | None = None) -> Game:
@@ -215,18 +259,17 @@ class Game:
         if not 0 <= at <= self.step:
             raise ActionError(f"{_name(self.scenario)}: cannot fork at step {at}; {self.step} decision points are committed")
         forks = [pair for pair in self.forks if pair[0] <= at]
-        calls = [call for call in self.calls if call.step < at]
-        game = replay(self.scenario, self.task, self.seed, [t for t in self.turns if t.step < at], calls, forks, defer_calls=self._defer)
         if seed is not None:
-            game.rng.seed(seed)
-            game.forks.append((at, seed))
-        return game
+            forks.append((at, str(seed)))
+        calls = [call for call in self.calls if call.step < at]
+        return replay(self.scenario, self.task, self.seed, [turn for turn in self.turns if turn.step < at], calls, forks, defer_calls=self._defer)
 
     # -- the loop over effects ----------------------------------------------------------------------------------------------
 
     def _advance(self, answer: Any, failed: str | None = None) -> None:
+        """Runs the scenario's code to its next Ask, to a Call that somebody else must run, or to its end."""
         self.pending = {}
-        play, effects = self._play, 0
+        play = self._play
         while True:
             try:
                 effect = play.send(answer) if failed is None else play.throw(CallError(failed))
@@ -234,112 +277,192 @@ class Game:
                 if not self.step:
                     raise self._fault("ended without asking anybody") from None
                 self.over = self.closed = True
+                self._arrive()
                 return
-            except ScenarioError:
-                self.closed = True
+            except KeyboardInterrupt:
                 raise
-            except Exception as error:
+            except BaseException as error:  # SystemExit too: the author's code ends its own play, never the run
                 raise self._fault(f"raised {type(error).__name__}: {error}") from error
             answer, failed = None, None
-            effects += 1
-            if effects > MAX_EFFECTS:
+            self._effects += 1
+            if self._effects > MAX_EFFECTS:
                 raise self._fault(f"yielded more than {MAX_EFFECTS} effects without an Ask")
-            if isinstance(effect, Ask):
-                self._show(effect.to, "Ask")
-                self.pending = self._asked(effect)
-                return
-            if isinstance(effect, Tell):
-                self._show(effect.to, "Tell")
-            elif isinstance(effect, Reward):
-                self._pay(effect)
-            elif isinstance(effect, Leave):
-                self._leave(effect.agent)
-            elif isinstance(effect, Call):
-                recorded = self._script.calls.pop(0) if self._script.calls and self._script.calls[0].step == self.step - 1 else None
+            try:
+                if isinstance(effect, Ask):
+                    self._show(effect.to, "Ask")
+                    self.pending = self._asked(effect)
+                    self._arrive()
+                    return
+                if isinstance(effect, Tell):
+                    self._show(effect.to, "Tell")
+                elif isinstance(effect, Reward):
+                    self._pay(effect)
+                elif isinstance(effect, Leave):
+                    self._leave(effect.agent)
+                elif not isinstance(effect, Call):
+                    raise self._fault(f"yielded {effect!r}; the effects are Ask, Tell, Reward, Leave and Call")
+            except (TypeError, ValueError, AttributeError, KeyError) as error:
+                raise self._fault(f"yielded a malformed {type(effect).__name__}: {error}") from error
+            if isinstance(effect, Call):
+                recorded = self._recorded()
                 if recorded is not None:
                     self.calls.append(recorded)
-                    answer, failed = json.loads(json.dumps(recorded.value)), recorded.error
-                elif self._defer:
+                    answer, failed = deepcopy(recorded.value), recorded.error
+                elif self._defer or (self._script is not None and self.step <= self._script.steps):  # a record that was cut inside this call
                     self.waiting = effect
                     return
                 else:
-                    answer, failed = self._run(effect)
-            else:
-                raise self._fault(f"yielded {effect!r}; the effects are Ask, Tell, Reward, Leave and Call")
+                    value, failed = effect.run()
+                    answer = self._record(value, failed)
 
-    def _run(self, call: Call) -> tuple[Any, str | None]:
-        try:
-            value, error = call.run(), None
-        except Exception as raised:
-            value, error = None, f"{type(raised).__name__}: {raised}"
-        return self._record(value, error), error
+    def _arrive(self) -> None:
+        """The play stands at decision point `step`: here the reseedings of a fork take effect."""
+        if self._script is None:
+            return
+        if self._script.calls and self._script.calls[0].step < self.step:
+            raise self._differs("it makes fewer calls")
+        for seed in self._script.forks.pop(self.step, ()):
+            self.rng.seed(seed)
+            self.forks.append((self.step, seed))
+
+    def _recorded(self) -> CallResult | None:
+        """What the record says that this call gave; a replay never repeats a call."""
+        if self._script is None:
+            return None
+        if self._script.calls and self._script.calls[0].step == self.step - 1:
+            return self._script.calls.popleft()
+        if self.step < self._script.steps:
+            raise self._differs("it makes a call that the record does not hold")
+        return None
 
     def _record(self, value: Any, error: str | None) -> Any:
         try:
-            value = json.loads(json.dumps(value, allow_nan=False))  # what a replay will feed: the scenario must never see more
+            text = json.dumps(value, allow_nan=False)  # the scenario gets what a replay will feed, and never the record's own object
         except (TypeError, ValueError, RecursionError) as problem:
             raise self._fault(f"got a call result that is not a JSON value ({problem})") from problem
-        self.calls.append(CallResult(self.step - 1, value, error))
-        return value
+        self.calls.append(CallResult(self.step - 1, json.loads(text), error))
+        return json.loads(text)
 
     def _show(self, to: Mapping[str, Shown], effect: str) -> None:
+        if not isinstance(to, dict) and not isinstance(to, Mapping):
+            raise self._fault(f"{effect} takes {{agent: what it is shown}}; got {to!r}")
+        views, left, text, message = self._views, self.left, None, None
         for agent, shown in to.items():
-            view = self._known(agent, effect)
-            for part in (shown,) if isinstance(shown, (str, Message)) else shown:
-                if isinstance(part, str):
-                    view.append(Message(clean(part)))
-                elif isinstance(part, Message) and isinstance(part.content, (str, tuple)):
-                    view.append(part)
-                else:
-                    raise self._fault(f"shows {part!r} to {agent}; what is shown is a str, a Message or a tuple of these")
+            view = views.get(agent)
+            if view is None or agent in left:
+                raise self._stranger(agent, effect)
+            if not isinstance(shown, str):
+                view.extend(self._messages(agent, shown))
+                continue
+            if message is None or shown != text:  # one message for all who are shown the same
+                text, message = shown, Message(clean(shown))
+            view.append(message)
 
-    def _known(self, agent: str, effect: str) -> list[Message]:
-        view = self._views.get(agent)
-        if view is None:
-            raise self._fault(f"{effect} names {agent!r}; its agents are {', '.join(self.scenario.agents)}")
+    def _messages(self, agent: str, shown: Any) -> list[Message]:
+        messages = []
+        for part in (shown,) if isinstance(shown, Message) else shown if isinstance(shown, (tuple, list)) else (None,):
+            if isinstance(part, str):
+                part = Message(part)
+            content = part.content if isinstance(part, Message) else None
+            if isinstance(content, str):
+                content = clean(content)
+            elif isinstance(content, tuple) and all(isinstance(piece, (str, Image)) for piece in content):
+                content = tuple(clean(piece) if isinstance(piece, str) else piece for piece in content)
+            else:
+                raise self._fault(
+                    f"shows {shown!r} to {agent}; what is shown is a str, a Message (text, or a tuple of text and Image) or a tuple of these"
+                )
+            messages.append(part if content == part.content else replace(part, content=content))
+        return messages
+
+    def _stranger(self, agent: Any, effect: str) -> ScenarioError:
         if agent in self.left:
-            raise self._fault(f"{effect} names {agent!r}, which has left")
-        return view
+            return self._fault(f"{effect} names {agent!r}, which has left")
+        return self._fault(f"{effect} names {agent!r}; its agents are {', '.join(self._views)}")
 
     def _asked(self, ask: Ask) -> dict[str, Pending]:
         if not ask.to:
             raise self._fault("asks nobody: Ask({})")
-        if not isinstance(ask.legal, Mapping) and not isinstance(ask.tools, Mapping):
-            one = Pending(self._legal(ask.legal), tuple(ask.tools or ()))
-            return dict.fromkeys(ask.to, one)
+        if isinstance(ask.legal, tuple) and not ask.tools:
+            return dict.fromkeys(ask.to, _closed(ask.legal))
+        for given in (ask.legal, ask.tools):
+            for agent in given if isinstance(given, Mapping) else ():
+                if agent not in self._views:
+                    raise self._stranger(agent, "Ask(legal=, tools=)")
         legal = ask.legal if isinstance(ask.legal, Mapping) else dict.fromkeys(ask.to, ask.legal)
         tools = ask.tools if isinstance(ask.tools, Mapping) else dict.fromkeys(ask.to, ask.tools)
-        return {agent: Pending(self._legal(legal.get(agent)), tuple(tools.get(agent) or ())) for agent in ask.to}
-
-    def _legal(self, legal: Sequence[str] | None) -> tuple[str, ...] | None:
-        if legal is None:
-            return None
-        choices = tuple(legal)
-        if not choices or isinstance(legal, str) or not all(isinstance(choice, str) for choice in choices):
-            raise self._fault(f"legal must be a non-empty tuple of strings; got {legal!r}")
-        return choices
+        return {agent: Pending(_legal(legal.get(agent)), _tools(tools.get(agent))) for agent in ask.to}
 
     def _pay(self, reward: Reward) -> None:
+        if not isinstance(reward.values, Mapping):
+            raise self._fault(f"Reward takes {{agent: number}}; got {reward.values!r}")
+        step, why = self.step - 1, clean(reward.why) if isinstance(reward.why, str) else str(reward.why)
         for agent, value in reward.values.items():
-            self._known(agent, "Reward")
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise self._fault(f"pays {agent} {value!r}; a reward is a finite number")
-            self.ledger.append(Entry(self.step - 1, agent, float(value), reward.why))
+            if agent not in self._views or agent in self.left:
+                raise self._stranger(agent, "Reward")
+            self.ledger.append(Entry(step, agent, _amount(value), why))
 
     def _leave(self, agent: str) -> None:
-        self._known(agent, "Leave")
+        if agent not in self._views or agent in self.left:
+            raise self._stranger(agent, "Leave")
         if not self.step:
             raise self._fault(f"lets {agent} leave before the first Ask")
         self.left.add(agent)
 
-    def _reseed(self) -> None:
-        for seed in self._script.forks.get(self.step, ()):
-            self.rng.seed(seed)
-            self.forks.append((self.step, seed))
+    def _differs(self, how: str) -> ReplayError:
+        self._shut()
+        where = f"{_name(self.scenario)} (seed {self.seed}): the replay differs from the record at step {self.step}: {how}"
+        return ReplayError(f"{where}; is the scenario pure, and its version the same?")
 
     def _fault(self, what: str) -> ScenarioError:
-        self.closed, self.pending = True, {}
-        return ScenarioError(f"{_name(self.scenario)} (seed {self.seed}, step {self.step}): {what}")
+        self._shut()
+        return ScenarioError(clean(f"{_name(self.scenario)} (seed {self.seed}, step {self.step}): {what}"))
+
+    def _shut(self) -> None:
+        if not self.closed:
+            self.closed, self.pending, self.waiting = True, {}, None
+            with suppress(Exception):  # the first fault is the one to report
+                if self._play is not None:
+                    self._play.close()
+
+
+@lru_cache(maxsize=512)
+def _closed(legal: tuple[str, ...]) -> Pending:
+    return Pending(_legal(legal))
+
+
+def _legal(legal: Any) -> tuple[str, ...] | None:
+    if legal is None:
+        return None
+    choices = () if isinstance(legal, (str, set, frozenset)) else tuple(legal)  # the order of a set is no function of the seed
+    if not choices or not all(isinstance(choice, str) and choice == clean(choice) for choice in choices):
+        raise ValueError(f"legal must be a non-empty tuple of strings; got {legal!r}")
+    return choices
+
+
+def _tools(tools: Any) -> tuple[Tool, ...]:
+    offered = tuple(tools or ())
+    if not all(isinstance(tool, Tool) for tool in offered):
+        raise ValueError(f"tools must be a tuple of Tool; got {tools!r}")
+    return offered
+
+
+def _amount(value: Any) -> float:
+    if type(value) is not float and type(value) is not int and isinstance(value, (bool, str, bytes)):
+        raise ValueError(f"a reward is a finite number; got {value!r}")
+    try:
+        amount = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"a reward is a finite number; got {value!r}") from error
+    if not isfinite(amount):
+        raise ValueError(f"a reward is a finite number; got {value!r}")
+    return amount
+
+
+def _copied(action: Action) -> Action:
+    """The scenario's own copy: it may edit the arguments of a call, the record may not change."""
+    calls = tuple(ToolCall(c.id, c.name, deepcopy(c.arguments)) if isinstance(c, ToolCall) else c for c in action.tool_calls)
+    return Action(action.text, calls, action.parsed)
 
 
 def read(action: Action | str, asked: Pending) -> Action:
@@ -350,12 +473,15 @@ def read(action: Action | str, asked: Pending) -> Action:
         return parse_action(action, asked.legal, asked.tools)
     if not isinstance(action, Action):
         raise ActionError(f"an action is a str or an Action; got {type(action).__name__}")
-    text, parsed = clean(action.text), action.parsed
+    if not isinstance(action.text, str) or not isinstance(action.tool_calls, (tuple, list)):
+        raise ActionError(f"an Action has a text and a tuple of tool calls; got {action!r}")
+    text, calls, parsed = clean(action.text), tuple(action.tool_calls), action.parsed
     if asked.legal is None:
         parsed = None
     elif parsed is None or parsed not in asked.legal:
         parsed = parse_legal(text, asked.legal)
-    return action if text == action.text and parsed == action.parsed else Action(text, action.tool_calls, parsed)
+    same = text == action.text and parsed == action.parsed and calls is action.tool_calls
+    return action if same else Action(text, calls, parsed)
 
 
 def replay(
@@ -368,8 +494,11 @@ def replay(
     *,
     defer_calls: bool = False,
 ) -> Game:
-    """The play that these recorded turns describe, as a live Game. Raises ReplayError at the first Ask that differs from the record."""
-    script = _Script(list(calls))
+    """The play that these recorded turns describe, as a live Game. Raises ReplayError at the first Ask that differs from the record.
+
+    No recorded call runs again. Where the record was cut inside a call, the Game stands there in `waiting`.
+    """
+    script = _Script(turns[-1].step + 1 if turns else 0, deque(calls))
     for step, reseed in forks:
         script.forks.setdefault(step, []).append(reseed)
     game = Game(scenario, task, seed, defer_calls=defer_calls, script=script)
@@ -377,10 +506,12 @@ def replay(
     while at < len(turns):
         step = turns[at].step
         group = [turn for turn in turns[at : at + len(scenario.agents)] if turn.step == step]
-        asked = {turn.agent: (turn.legal, turn.observed) for turn in group}
-        if step != game.step or {a: (p.legal, game.new(a)) for a, p in game.pending.items()} != asked:
-            where = f"{_name(scenario)} (seed {seed}): the replay differs from the record at step {step}"
-            raise ReplayError(f"{where}; is the scenario pure, and its version the same?")
+        if step != game.step or [turn.agent for turn in group] != list(game.pending):
+            raise game._differs(f"asked are {', '.join(game.pending) or 'none'}, on record {', '.join(turn.agent for turn in group)}")
+        for turn in group:
+            asked = game.pending[turn.agent]
+            if asked.legal != turn.legal or game.new(turn.agent) != turn.observed or [t.name for t in asked.tools] != [t.name for t in turn.tools]:
+                raise game._differs(f"{turn.agent} is shown or offered something else")
         game.send({turn.agent: turn.action for turn in group}, {turn.agent: turn.replies for turn in group})
         at += len(group)
     return game
