@@ -5,9 +5,10 @@ Unknown keys are errors everywhere. `scenario:` and `policies.<name>:` also take
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gem_ma.types import Limits, Sampling, Seat
 
@@ -15,17 +16,28 @@ from gem_ma.types import Limits, Sampling, Seat
 class Settings(BaseModel):
     """Base of all sections: strict keys, frozen values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ScenarioSettings(Settings):
     """What is played. Further keys are options of the scenario's constructor."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
     id: str = Field(description="A registered id, or package.module:Class.")
     split: str = Field("test", description="Which tasks.")
-    tasks: int | list[int] | None = Field(None, description="The first n tasks, or these indices; all of the split where absent.")
+    tasks: int | list[int] | None = Field(
+        None, description="The first n tasks, or these indices; all of the split where absent. Where a split is one task: n episodes with n seeds."
+    )
+
+    @field_validator("tasks")
+    @classmethod
+    def _some_tasks(cls, value: int | list[int] | None) -> int | list[int] | None:
+        if value == [] or (isinstance(value, int) and value < 1):
+            raise ValueError("names no task")
+        if isinstance(value, list) and len(set(value)) < len(value):
+            raise ValueError("names a task twice; use run.episodes_per_task")
+        return value
 
     @property
     def options(self) -> dict[str, Any]:
@@ -47,7 +59,7 @@ class AgentSettings(Settings):
 class PolicySettings(Settings):
     """Weights and how they are sampled. Further keys are options of the engine's constructor."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
     model: str = Field(description="<engine>/<name>, as in table/softmax or transformers/PATH.")
     temperature: float = Field(1.0, ge=0)
@@ -70,13 +82,27 @@ class RunSettings(Settings):
 
     episodes_per_task: int = Field(1, ge=1)
     seed: int = 0
-    concurrency: int = Field(64, ge=1)
+    concurrency: int = Field(64, ge=1, le=10_000)
     max_steps: int | None = Field(None, ge=1)
     max_turns: int | None = Field(None, ge=1)
     max_tokens: int | None = Field(None, ge=1)
     episode_timeout_s: float | None = Field(None, gt=0)
     call_timeout_s: float | None = Field(60.0, gt=0)
     max_failed: int | str = Field(0, description="Failed episodes that still give exit code 0: a number, or a share such as 2%.")
+
+    @field_validator("max_failed")
+    @classmethod
+    def _a_number_or_share(cls, value: int | str) -> int | str:
+        share = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)\s*%", value) if isinstance(value, str) else None
+        if not (value >= 0 if isinstance(value, int) else share is not None and float(share[1]) <= 100):
+            raise ValueError("should be a number of episodes, or a share such as 2%")
+        return value
+
+    def tolerates(self, failed: int, total: int) -> bool:
+        """Whether so many failed episodes of so many still count as a run that is done."""
+        if isinstance(self.max_failed, int):
+            return failed <= self.max_failed
+        return failed * 100 <= float(self.max_failed.rstrip("% ")) * total
 
     @property
     def limits(self) -> Limits:

@@ -1,0 +1,367 @@
+"""A YAML file, or a scenario id, -> a validated `settings.Config`; every fault at once, each as `file:line: key.path: what (did you mean ...)`.
+
+Knows files, overrides, `extends:` and the schema; whether a config fits its scenario, behaviours and engines is asked of `gem_ma.fit`.
+Secrets are named, never read here: `${env:NAME}` stays as written until an engine is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from gem_ma import registry
+from gem_ma.document import Document, Fault, Keys, Place, read, refuse
+from gem_ma.errors import ConfigError, DataError
+from gem_ma.fit import check_fit, locate, nearest, single
+from gem_ma.settings import Config
+
+COMMAND_LINE = "command line"
+DEFAULT_EPISODES = 20  # of a config made from a scenario id
+SECRET = re.compile(r"(?:^|_)(?:api_key|api_token|auth_token|access_token|hf_token|password|secret)$")
+NO_SECRET = ("EMPTY", "none")  # what local servers want where there is no key
+_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_CREDENTIALS = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]*@", re.IGNORECASE)
+_FREE = (("run", "concurrency"), ("run", "max_failed"), ("run", "call_timeout_s"))  # may change between a run and its resumption
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A config with its origin. `text` is the file as written, `path` None where it was made from a scenario id."""
+
+    config: Config
+    text: str
+    path: Path | None
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def base(self) -> Path | None:
+        """The folder that relative paths of the config are looked up in first."""
+        return self.path.parent if self.path is not None else None
+
+    @property
+    def stem(self) -> str:
+        """What the run folder is called after."""
+        name = self.path.stem if self.path is not None else self.config.scenario.id
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "run"
+
+    def written(self) -> str:
+        """The text with the overrides in comments below it, as the run folder keeps it."""
+        return "".join([self.text, *(["\n"] if self.text and not self.text.endswith("\n") else []), *(f"# override {json.dumps(o)}\n" for o in self.overrides)])
+
+    def resolved(self) -> dict[str, Any]:
+        """The complete config as JSON values; loading it gives an equal config. Paths are as seen from the working folder."""
+        return located(self.config, self.base).model_dump(mode="json", exclude_none=False)
+
+    def digest(self) -> str:
+        """8 hex digits of everything that changes results; the working folder, concurrency and tolerated failures do not."""
+        values = self.config.model_dump(mode="json")
+        for section, key in _FREE:
+            values[section].pop(key, None)
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def load(source: str | Path, overrides: Sequence[str] = ()) -> Loaded:
+    """A config from a YAML file, the stem of a shipped config, or a scenario id (then every agent gets a default behaviour).
+
+    `overrides` are `dotted.key=value`, values in YAML. Raises ConfigError with all faults, DataError where data that it names is missing.
+    """
+    path, text, file = _source(source)
+    document = read(text, file)
+    if not isinstance(document.value, dict):
+        document.fault((), "empty" if document.value is None else "wants sections such as `scenario:`; this is no mapping")
+        refuse(document.faults)
+    _extend(document, path, file)
+    for override in overrides:
+        _override(document, override)
+    _name_policies(document)
+    if path is None:
+        _seat_defaults(document)
+    _check_secrets(document)
+    config = _validate(document)
+    try:
+        check_fit(document, path.parent if path is not None else None)
+    except DataError as error:
+        refuse(document.faults)
+        raise error
+    refuse(document.faults)
+    if config is None:
+        raise ConfigError(f"{file}: the config is not valid")  # unreachable while every refusal of the schema makes a fault
+    return Loaded(config, text, path, tuple(overrides))
+
+
+def located(config: Config, base: Path | None) -> Config:
+    """The config with every path that exists in its folder written as seen from the working folder."""
+    scenario = config.scenario
+    data = scenario.options.get("data")
+    if isinstance(data, str):
+        scenario = scenario.model_copy(update={"data": locate(data, base)})
+    policies = {}
+    for name, policy in config.policies.items():
+        engine, _, model = policy.model.partition("/")
+        policies[name] = policy.model_copy(update={"model": f"{engine}/{locate(model, base)}"}) if model else policy
+    return config.model_copy(update={"scenario": scenario, "policies": policies})
+
+
+def reveal(value: Any, key: str) -> Any:
+    """An option as an engine gets it: `${env:NAME}` in a secret field becomes the variable's value."""
+    named = _REFERENCE.fullmatch(value) if isinstance(value, str) and SECRET.search(key.rsplit(".", 1)[-1]) else None
+    if named is None:
+        return value
+    if not os.environ.get(named[1]):
+        raise ConfigError(f"{key}: the environment variable {named[1]} is not set; export it, or name another as ${{env:NAME}}")
+    return os.environ[named[1]]
+
+
+# -- sources ----------------------------------------------------------------------------------------------------------------
+
+
+def _source(source: str | Path) -> tuple[Path | None, str, str]:
+    """(path, text, name in messages) of a source; the path is None for a scenario id."""
+    path = Path(source)
+    name = str(source)
+    if path.is_file():
+        return path, _text(path), name
+    if path.is_dir() and (path / "resolved.yaml").is_file():
+        raise ConfigError(f"{name}: this is a run folder; continue it with `gem-ma resume {name}`, repeat it with {name}/resolved.yaml")
+    if path.suffix in (".yaml", ".yml") or isinstance(source, Path) or ("/" in name and ":" not in name):
+        there = [str(path.parent / other.name) for other in sorted(path.parent.glob("*.y*ml"))] if path.parent.is_dir() else []
+        raise ConfigError(f"{name}: {'a folder, not a config' if path.is_dir() else 'no such file'}{nearest(name, there, listed=False)}")
+    if ":" not in name and name not in registry.catalog("scenarios"):
+        shipped = {found.stem: found for found in _shipped()}
+        if name in shipped:
+            return shipped[name], _text(shipped[name]), str(locate(shipped[name].name, shipped[name].parent))
+        known = [*registry.catalog("scenarios"), *shipped]
+        raise ConfigError(f"{name}: no scenario and no config file is called so{nearest(name, known)}")
+    text = f"# {name} as it comes: every agent on its default behaviour.\n" + yaml.safe_dump({"scenario": {"id": name}}, sort_keys=False)
+    return None, text, name
+
+
+def _shipped() -> Iterator[Path]:
+    import gem_ma
+
+    for folder in gem_ma.__path__:
+        yield from sorted(Path(folder, "configs").glob("*.yaml"))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _extend(document: Document, path: Path | None, file: str) -> None:
+    """Puts the file named by `extends:` below this one: `section.key` of the child replaces that of the base whole, so no policy is merged."""
+    place = document.place(("extends",))
+    base = document.value.pop("extends", None)
+    if base is None:
+        return
+    if not isinstance(base, str):
+        document.faults.append(Fault(place, ("extends",), "wants the name of one config file in this folder"))
+        return
+    folder = path.parent if path is not None else Path()
+    target = folder / base
+    if os.path.isabs(base) or folder.resolve() not in target.resolve().parents:
+        document.faults.append(Fault(place, ("extends",), f"{base!r} leaves the config's folder"))
+        return
+    if not target.is_file():
+        others = [str(p.relative_to(folder)) for p in folder.glob("*.y*ml")]
+        document.faults.append(Fault(place, ("extends",), f"no such file: {base!r}{nearest(base, others, listed=False)}"))
+        return
+    below = read(_text(target), os.path.join(os.path.dirname(file), base))
+    if not isinstance(below.value, dict):
+        document.faults.append(Fault(place, ("extends",), f"{base!r} holds no sections"))
+        return
+    if "extends" in below.value:
+        below.fault(("extends",), "one level only: a config that is extended may not extend another")
+        del below.value["extends"]
+    for section, values in document.value.items():
+        whole = not isinstance(values, dict) or not isinstance(below.value.get(section), dict)
+        for keys in [(section,)] if whole else [(section, key) for key in values]:
+            part = {inner[len(keys) :]: at for inner, at in document.places.items() if inner[: len(keys)] == keys}
+            below.put(keys, Document(document.get(*keys), {(): place, **part}))
+    document.value, document.places = below.value, below.places
+    document.faults += below.faults
+
+
+def _override(document: Document, override: str) -> None:
+    key, equals, text = override.partition("=")
+    place = Place(COMMAND_LINE)
+    keys = tuple(key.strip().split("."))
+    if not equals or not all(keys):
+        document.faults.append(Fault(place, (), f"an override is dotted.key=value; got {override!r}"))
+        return
+    try:
+        given = read(text, COMMAND_LINE)
+    except ConfigError as error:
+        what = str(error).rsplit(": ", 1)[-1]
+        document.faults.append(Fault(place, keys, f"not readable as YAML: {what}; quote the value"))
+        return
+    document.put(keys, Document(given.value, dict.fromkeys(given.places, place), [Fault(place, f.path, f.text) for f in given.faults]))
+
+
+def _name_policies(document: Document) -> None:
+    """`agents.X.model: M` is short for a frozen policy of its own, called X."""
+    agents, policies = document.get("agents"), document.get("policies")
+    for agent, values in agents.items() if isinstance(agents, dict) else ():
+        if not isinstance(values, dict) or "model" not in values:
+            continue
+        at = document.place(("agents", agent, "model"))
+        if values.get("policy") is not None and at.file != COMMAND_LINE:
+            document.fault(("agents", agent, "model"), "an agent has either a model or a policy")
+            continue
+        name = agent if not isinstance(policies, dict) or agent not in policies else f"{agent}_model"
+        document.put(("policies", name), Document({"model": values.pop("model")}, {(): at, ("model",): at}))
+        document.put(("agents", agent, "policy"), Document(name, {(): at}))
+
+
+def _seat_defaults(document: Document) -> None:
+    """Gives every agent without a word about it the scenario's default behaviour, and the run some episodes."""
+    scenario = document.get("scenario")
+    try:
+        factory = registry.load("scenarios", scenario["id"])
+        options = {key: value for key, value in scenario.items() if key not in ("id", "split", "tasks")}
+        made = factory if getattr(factory, "agents", ()) else registry.make(scenario["id"], **options)
+    except Exception:  # whatever it is, the check of the fit reports it
+        return
+    for agent in made.agents:
+        given = document.get("agents", agent)
+        if given is None or (isinstance(given, dict) and not given.keys() & {"behaviour", "policy"}):
+            behaviour = made.default_cast.get(agent, "random_legal")
+            document.put(("agents", agent, "behaviour"), Document(behaviour, {(): document.place(("agents", agent))}))
+    if document.get("scenario", "tasks") is None:
+        count = DEFAULT_EPISODES
+        try:
+            tasks = registry.make(scenario["id"], **options).tasks(scenario.get("split", "test"))
+            count = DEFAULT_EPISODES if single(tasks) else min(DEFAULT_EPISODES, len(tasks))
+        except Exception:  # as above
+            pass
+        document.put(("scenario", "tasks"), Document(count, {(): document.place(("scenario",))}))
+
+
+# -- secrets ----------------------------------------------------------------------------------------------------------------
+
+
+def _check_secrets(document: Document) -> None:
+    def walk(value: Any, path: Keys) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(inner, (*path, key))
+        elif isinstance(value, list):
+            for at, inner in enumerate(value):
+                walk(inner, (*path, at))
+        elif isinstance(value, str):
+            key = str(path[-1]) if path else ""
+            if SECRET.search(key):
+                if value and value not in NO_SECRET and not _REFERENCE.fullmatch(value):
+                    document.fault(path, "a secret is named, never written: ${env:NAME}")
+            elif "${" in value:
+                document.fault(path, "${...} stands in secret fields only, such as api_key")
+            elif _CREDENTIALS.match(value):
+                document.fault(path, "a URL with a password in it; use api_key: ${env:NAME}")
+
+    walk(document.value, ())
+
+
+# -- the schema -------------------------------------------------------------------------------------------------------------
+
+
+def _validate(document: Document) -> Config | None:
+    """The config, or None after adding a fault for everything that the schema refuses."""
+    try:
+        return Config.model_validate(document.value)
+    except ValidationError as error:
+        problems: dict[Keys, list[ErrorDetails]] = {}
+        for problem in error.errors(include_url=False):
+            problems.setdefault(_written(problem, document), []).append(problem)
+    for path, found in problems.items():
+        document.fault(path, _explain(path, found, document))
+    return None
+
+
+def _written(problem: ErrorDetails, document: Document) -> Keys:
+    """The key path of a problem without the names of union members that pydantic puts into it."""
+    path: Keys = ()
+    for part in problem["loc"]:
+        value = document.get(*path)
+        known = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if known or (problem["type"] == "missing" and part == problem["loc"][-1]):
+            path = (*path, part)
+    return path
+
+
+def _explain(path: Keys, problems: Sequence[ErrorDetails], document: Document) -> str:
+    problem = problems[0]
+    kind, wanted = problem["type"], _wanted(path)
+    if kind == "missing":
+        return f"is missing; it is {_describe(wanted)}" if wanted is not None else "is missing"
+    if kind == "extra_forbidden":
+        siblings = _model(path[:-1])
+        return f"unknown key{nearest(str(path[-1]), list(siblings.model_fields) if siblings else [])}"
+    value = document.get(*path)
+    if len(problems) > 1 or kind.endswith(("_type", "_parsing", "_from_float")) or kind in ("literal_error",):
+        choices = [choice for choice in get_args(wanted) if isinstance(choice, str)] if get_origin(wanted) is Literal else []
+        hint = nearest(value, choices, listed=False) if isinstance(value, str) else ""
+        return f"wants {_describe(wanted)}; got {_short(value)}{hint}"
+    text = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{text[:1].lower()}{text[1:]}; got {_short(value)}"
+
+
+def _wanted(path: Keys) -> Any:
+    """The annotation that the schema has at a key path, or None."""
+    wanted: Any = Config
+    for part in path:
+        for option in _members(wanted):
+            if isinstance(option, type) and issubclass(option, BaseModel) and part in option.model_fields:
+                wanted = option.model_fields[str(part)].annotation
+                break
+            if get_origin(option) in (dict, Mapping) or (get_origin(option) is list and isinstance(part, int)):
+                wanted = get_args(option)[-1]
+                break
+        else:
+            return None
+    return wanted
+
+
+def _model(path: Keys) -> type[BaseModel] | None:
+    return next((option for option in _members(_wanted(path)) if isinstance(option, type) and issubclass(option, BaseModel)), None)
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+_WORDS = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null", Any: "any value"}
+
+
+def _describe(annotation: Any) -> str:
+    """An annotation in words: `int | list[int]` is "an integer or a list (an integer each)"."""
+    parts = []
+    for option in _members(annotation):
+        if get_origin(option) is Literal:
+            parts += [repr(choice) for choice in get_args(option)]
+        elif get_origin(option) is list:
+            parts.append(f"a list ({_describe(get_args(option)[0])} each)")
+        elif get_origin(option) in (dict, Mapping) or (isinstance(option, type) and issubclass(option, BaseModel)):
+            parts.append("keys with values")
+        else:
+            parts.append(_WORDS.get(option, getattr(option, "__name__", str(option))))
+    return " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _short(value: Any) -> str:
+    text = ascii(value) if not str(value).isprintable() else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

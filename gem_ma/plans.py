@@ -1,0 +1,87 @@
+"""Config -> what is played: the scenario, the seats, the open policies, and one plan per episode. Same config, same plans.
+
+Seeds: an episode's seed is a stable digest of `run.seed` and its task, so task 3 starts alike whatever else is played. Repeats
+(`run.episodes_per_task`) share the seed and differ in what is sampled. A split that is one task, None, differs by seed alone: there
+`scenario.tasks: n` means n seeds, and the first n of 2n are the same n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from gem_ma.config import located, reveal
+from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma.errors import ConfigError
+from gem_ma.fit import single
+from gem_ma.registry import make
+from gem_ma.rollout import Plan
+from gem_ma.scenario import Scenario
+from gem_ma.settings import Config
+from gem_ma.types import Seat
+
+
+def scenario_of(config: Config, *, base: Path | None = None) -> Scenario:
+    """The scenario with its options. Raises DataError where its data is missing or damaged."""
+    return make(config.scenario.id, **located(config, base).scenario.options)
+
+
+def cast_of(config: Config) -> dict[str, Seat]:
+    """Who plays each agent."""
+    return {agent: settings.seat for agent, settings in config.agents.items()}
+
+
+def open_policies(config: Config, *, base: Path | None = None, names: Iterable[str] | None = None) -> dict[str, Policy]:
+    """Every policy that has a seat, learns or is named in `names`, with its engine open.
+
+    A relative model path is looked up in `base` (the config's folder), then in the working folder; `${env:NAME}` is read here.
+    Raises ConfigError or DataError for a model that cannot be opened.
+    """
+    seated = {settings.policy for settings in config.agents.values()}
+    wanted = seated | set(names or ()) | set(config.train.policies if config.train is not None else ())
+    unknown = sorted(name for name in wanted - {None} if name not in config.policies)
+    if unknown:
+        raise ConfigError(f"no policy is called {unknown[0]!r}; policies are {', '.join(config.policies) or 'none'}")
+    opened = {}
+    for name, settings in located(config, base).policies.items():
+        if name in wanted:
+            options = {key: reveal(value, f"policies.{name}.{key}") for key, value in settings.options.items()}
+            opened[name] = Policy(name, open_engine(name, settings.model, **options), settings.sampling)
+    return opened
+
+
+def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
+    """One plan per task (or seed) and repeat, in order. Raises ConfigError for a task that the split does not have."""
+    settings, run, cast = config.scenario, config.run, cast_of(config)
+    tasks = scenario.tasks(settings.split)
+    for index, seed in _starts(config, scenario, single(tasks), len(tasks)):
+        for repeat in range(run.episodes_per_task):
+            yield Plan(
+                scenario,
+                cast,
+                f"{settings.split}/{index}",
+                seed,
+                repeat,
+                limits=run.limits,
+                call_timeout_s=run.call_timeout_s,
+                options=settings.options,
+            )
+
+
+def count(config: Config, scenario: Scenario) -> int:
+    """How many plans `evaluation_plans` gives."""
+    tasks = scenario.tasks(config.scenario.split)
+    return sum(1 for _ in _starts(config, scenario, single(tasks), len(tasks))) * config.run.episodes_per_task
+
+
+def _starts(config: Config, scenario: Scenario, by_seed: bool, size: int) -> Iterator[tuple[int, int]]:
+    """(task index, seed) of every start."""
+    split, wanted = config.scenario.split, config.scenario.tasks
+    if by_seed and not isinstance(wanted, list):
+        for at in range(wanted or 1):
+            yield 0, stable_seed(config.run.seed, f"{split}/0", at)
+        return
+    for index in wanted if isinstance(wanted, list) else range(wanted if wanted is not None else size):
+        if not 0 <= index < size:
+            raise ConfigError(f"{scenario.id}: no task {index}; split {split!r} has {size} (0 to {size - 1})")
+        yield index, stable_seed(config.run.seed, f"{split}/{index}")
