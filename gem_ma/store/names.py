@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,13 +79,14 @@ def differs(old: Any, new: Any) -> str:
 def versions() -> dict[str, Any]:
     from gem_ma import __version__
 
-    return {"versions": {"gem_ma": __version__, "python": ".".join(map(str, sys.version_info[:3]))}, "git": _git(Path(__file__).parent)}
+    return {"versions": {"gem_ma": __version__, "python": ".".join(map(str, sys.version_info[:3]))}, "git": _git(Path(__file__).parents[2])}
 
 
 def _git(folder: Path) -> dict[str, Any] | None:
     """Commit and dirty flag of the checkout that the code runs from, None for an installed package."""
-    if not (folder.parent / ".git").exists():
+    if not (folder / ".git").exists():
         return None
+    import subprocess
 
     def ask(*words: str) -> str | None:
         command = ["git", "-c", "core.fsmonitor=false", *words]

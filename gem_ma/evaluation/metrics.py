@@ -1,0 +1,174 @@
+"""Episodes -> one summary: plain numbers with intervals, and how many episodes they leave out. It reads records, never a scenario's state.
+
+A mean stands over the episodes that ended by themselves or by a driver's limit (*ok*). FAILED ones (code outside the agents) and INTERRUPTED ones
+(*excluded*) are counted beside it; the score is given once more with every failed episode as 0, and with excluded ones at their worst and best.
+Independent units are tasks; where a run plays a single task, its seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gem_ma.types import End, Episode, Malformed
+
+Success = Callable[[Episode], bool | None]
+
+
+def summarise(episodes: Iterable[Episode], success: Success | None = None) -> dict[str, Any]:
+    """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot tell).
+
+    Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k ends errors turns steps tokens truncated illegal malformed`.
+    An interval is `{mean, low, high, n, method}`; a bound that the data cannot give is null, as is a mean over nothing.
+    """
+    all_ = list(episodes)
+    ok = [episode for episode in all_ if episode.end.scored]
+    failed = [episode for episode in all_ if episode.end is End.FAILED]
+    agents = list(dict.fromkeys(agent for episode in all_ for agent in episode.cast))
+    judged = [(episode, won) for episode in ok if success is not None and (won := success(episode)) is not None]
+    replies = [reply for episode in ok for turn in episode.turns for reply in turn.replies]
+    return {
+        "episodes": len(all_),
+        "ok": len(ok),
+        "failed": len(failed),
+        "excluded": len(all_) - len(ok) - len(failed),
+        "retried": sum(any(reply.attempts for turn in episode.turns for reply in turn.replies) for episode in all_),
+        "tasks": len({episode.task for episode in all_}),
+        "returns": {agent: _return(agent, ok, len(failed)) for agent in agents},
+        "success": _interval([float(won) for _, won in judged], [episode for episode, _ in judged]) if success is not None else None,
+        "score": _score(judged, len(failed), len(all_) - len(ok) - len(failed)) if success is not None else None,
+        "pass_hat_k": _pass_hat_k(judged),
+        "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
+        "errors": dict(Counter((episode.error or "no message").split("\n", 1)[0][:200] for episode in failed).most_common(10)),
+        "turns": _mean([len(episode.turns) for episode in ok]),
+        "steps": _mean([1 + max((turn.step for turn in episode.turns), default=-1) for episode in ok]),
+        "tokens": {agent: _tokens(agent, ok) for agent in agents},
+        "model_calls": len(replies),
+        "truncated": _mean([float(episode.end.bootstraps) for episode in ok]),
+        "illegal": {agent: _illegal(agent, ok) for agent in agents},
+        "malformed": {agent: _malformed(agent, ok) for agent in agents},
+    }
+
+
+def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(what, value) rows of a summary for printing, the counts first."""
+    counts = f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
+    rows = [("episodes", counts + (f" ({summary['retried']} with retried calls)" if summary["retried"] else ""))]
+    if summary["success"] is not None:
+        rows.append(("success", interval_text(summary["success"])))
+        if summary["failed"] or summary["excluded"]:
+            rows.append(("success, failed = 0", _number(summary["score"]["failed_as_zero"])))
+        if summary["excluded"]:
+            rows.append(("success, excluded lost / won", f"{_number(summary['score']['lowest'])} / {_number(summary['score']['highest'])}"))
+    if len(summary["pass_hat_k"]) > 1:
+        rows.append(("pass^k", "  ".join(f"{k}: {_number(value)}" for k, value in enumerate(summary["pass_hat_k"], 1))))
+    for agent, one in summary["returns"].items():
+        rows.append((f"return {agent}", interval_text(one)))
+        if summary["failed"]:
+            rows.append((f"return {agent}, failed = 0", _number(one["failed_as_zero"])))
+    rows.append(("ends", ", ".join(f"{end} {count}" for end, count in summary["ends"].items()) or "none"))
+    rows.append(("turns per episode", _number(summary["turns"])))
+    for agent, share in summary["illegal"].items():
+        if share is not None:
+            rows.append((f"illegal {agent}", f"{100 * share:.1f} %"))
+    for agent, share in summary["malformed"].items():
+        if share:
+            rows.append((f"malformed calls {agent}", f"{100 * share:.1f} %"))
+    for agent, tokens in summary["tokens"].items():
+        if tokens["sampled"]:
+            rows.append((f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read"))
+    rows += [("error", f"{count} x {text}") for text, count in summary["errors"].items()]
+    return rows
+
+
+def interval_text(estimate: Mapping[str, Any]) -> str:
+    """`0.85 [0.64, 0.95]`; n/a where there is no value or no bound.
+
+    >>> interval_text({"mean": 0.85, "low": 0.64, "high": 0.948})
+    '0.850 [0.640, 0.948]'
+    """
+    if estimate["mean"] is None:
+        return "n/a (no episode to score)"
+    bounds = "n/a" if estimate["low"] is None or estimate["high"] is None else f"{_number(estimate['low'])}, {_number(estimate['high'])}"
+    return f"{_number(estimate['mean'])} [{bounds}]"
+
+
+def units(episodes: Iterable[Episode]) -> list[tuple[Any, ...]]:
+    """The independent unit that each episode belongs to: its task, or its seed where there is one task only."""
+    listed = list(episodes)
+    single = len({episode.task for episode in listed}) == 1
+    return [(episode.task, episode.seed) if single else (episode.task,) for episode in listed]
+
+
+def _interval(values: list[float], episodes: list[Episode]) -> dict[str, Any]:
+    if not values:
+        return {"mean": None, "low": None, "high": None, "n": 0, "method": "none"}
+    from gem_ma.evaluation.stats import mean_interval
+
+    mean, low, high, method, _ = mean_interval(values, units(episodes))
+    return {
+        "mean": mean,
+        "low": low if math.isfinite(low) else None,
+        "high": high if math.isfinite(high) else None,
+        "n": len(values),
+        "method": method,
+    }
+
+
+def _return(agent: str, ok: list[Episode], failed: int) -> dict[str, Any]:
+    played = [episode for episode in ok if agent in episode.cast]
+    values = [episode.returns()[agent] for episode in played]
+    total = len(values) + failed
+    return {**_interval(values, played), "failed_as_zero": math.fsum(values) / total if total else None}
+
+
+def _score(judged: list[tuple[Episode, bool]], failed: int, excluded: int) -> dict[str, float | None]:
+    won, counted = sum(1 for _, one in judged if one), len(judged) + failed
+    total = counted + excluded
+    return {
+        "failed_as_zero": won / counted if counted else None,
+        "lowest": won / total if total else None,
+        "highest": (won + excluded) / total if total else None,
+    }
+
+
+def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[float]:
+    """pass^1 ... pass^n over tasks, n = the fewest tries that a task has; [] where nothing is judged."""
+    tries, wins = Counter[str](), Counter[str]()
+    for episode, won in judged:
+        tries[episode.task] += 1
+        wins[episode.task] += won
+    if len(tries) < 2:
+        return []
+    from gem_ma.evaluation.stats import pass_hat_k
+
+    tasks = list(tries)
+    return [pass_hat_k([wins[task] for task in tasks], [tries[task] for task in tasks], k) for k in range(1, min(tries.values()) + 1)]
+
+
+def _tokens(agent: str, ok: list[Episode]) -> dict[str, int]:
+    replies = [reply for episode in ok for turn in episode.turns if turn.agent == agent for reply in turn.replies]
+    return {
+        "sampled": sum(len(reply.token_ids) or reply.usage.completion_tokens or 0 for reply in replies),
+        "prompt": sum(len(reply.prompt_ids) or reply.usage.prompt_tokens or 0 for reply in replies),
+    }
+
+
+def _illegal(agent: str, ok: list[Episode]) -> float | None:
+    """Share of the agent's closed choices in which it named no legal string; None where it never had such a choice."""
+    return _mean([float(turn.action.parsed is None) for e in ok for turn in e.turns if turn.agent == agent and turn.legal is not None])
+
+
+def _malformed(agent: str, ok: list[Episode]) -> float | None:
+    """Share of the agent's tool calls that could not be read; None where it made none."""
+    return _mean([float(isinstance(call, Malformed)) for e in ok for turn in e.turns if turn.agent == agent for call in turn.action.tool_calls])
+
+
+def _mean(values: list[Any]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"

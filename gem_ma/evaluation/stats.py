@@ -1,0 +1,292 @@
+"""How sure are we: intervals and tests for scores of tasks that were played several times. Pure numpy; it knows numbers, not episodes.
+
+Axes: N episodes, T tasks, B resamples, n tries of one task, k of them. Repeats of one task are not independent, so *tasks* are resampled,
+each with all of its episodes. Which interval `mean_interval` takes:
+  yes/no values, one episode per task            Wilson
+  all task means equal, yes/no values            Wilson with n = tasks (a bootstrap would have no width)
+  fewer than 20 tasks                            Student's t over the task means
+  else                                           cluster bootstrap over tasks
+Random draws come from a fixed seed: the same episodes give the same interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+RESAMPLES = 10_000
+FEW_TASKS = 20
+_BLOCK = 1 << 21  # resampled indices held at once
+
+Floats = npt.NDArray[np.float64]
+
+
+class Estimate(NamedTuple):
+    """A mean with its interval; `method` names how the interval was made, `tasks` how many independent units it stands on."""
+
+    mean: float
+    low: float
+    high: float
+    method: str
+    tasks: int
+
+
+class Comparison(NamedTuple):
+    """Mean difference B - A over paired tasks, its interval and the p value of a sign-flip permutation test."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    method: str
+    tasks: int
+
+
+# -- intervals ----------------------------------------------------------------------------------------------------------------
+
+
+def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a rate of independent yes/no outcomes.
+
+    centre = (p + z^2/2n) / (1 + z^2/n), half width = z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n).  Raises ValueError unless 0 <= successes <= n, n > 0.
+
+    >>> [round(bound, 3) for bound in wilson(17, 20)]
+    [0.64, 0.948]
+    >>> [round(bound, 3) for bound in wilson(0, 20)]
+    [0.0, 0.161]
+    """
+    if not n > 0 or not 0 <= successes <= n:
+        raise ValueError(f"a rate needs 0 <= successes <= n and n > 0; got {successes} of {n}")
+    rate, z = successes / n, NormalDist().inv_cdf(0.5 + _level(level) / 2)
+    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
+
+
+def t_interval(values: Sequence[float] | Floats, level: float = 0.95) -> tuple[float, float]:
+    """Student's t interval of the mean of independent values [T], T >= 2: mean +- t_{T-1} s / sqrt(T).
+
+    >>> [round(bound, 3) for bound in t_interval([1.0, 2.0, 3.0])]
+    [-0.484, 4.484]
+    """
+    array = _vector("values", values)
+    if len(array) < 2:
+        raise ValueError(f"a t interval needs at least 2 values; got {len(array)}")
+    half = t_quantile(0.5 + _level(level) / 2, len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
+    return float(array.mean()) - half, float(array.mean()) + half
+
+
+def cluster_bootstrap(
+    values: Sequence[float] | Floats, tasks: Sequence[Any], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile interval of the mean of `values` [N] when tasks [N] are drawn again, each with all of its values."""
+    array = _vector("values", values)
+    sums, counts = _by_task(array, tasks)
+    means = np.concatenate([sums[draw].sum(1) / counts[draw].sum(1) for draw in _draws(len(sums), resamples, seed)])
+    return _quantiles(means, level)
+
+
+def mean_interval(values: Sequence[float] | Floats, tasks: Sequence[Any] | None = None, level: float = 0.95, seed: int = 0) -> Estimate:
+    """The mean of `values` [N] with the interval that fits (rules in the module's docstring). `tasks` [N]: absent = all values independent.
+
+    A single value or a single task has no spread to learn from: the interval is (-inf, inf), or (0, 1) for yes/no values.
+    """
+    array = _vector("values", values)
+    if not len(array):
+        raise ValueError("a mean needs at least one value")
+    mean, rate = float(array.mean()), bool(np.isin(array, (0.0, 1.0)).all())
+    sums, counts = _by_task(array, range(len(array)) if tasks is None else tasks)
+    means, units = sums / counts, len(sums)
+    if rate and (counts == 1).all():
+        return Estimate(mean, *wilson(float(array.sum()), units, level), "wilson", units)
+    if rate and units > 1 and np.ptp(means) < 1e-12:
+        return Estimate(mean, *wilson(mean * units, units, level), "wilson over tasks", units)
+    if units == 1:
+        return Estimate(mean, *((0.0, 1.0) if rate else (-math.inf, math.inf)), "one task", 1)
+    if units < FEW_TASKS:
+        low, high = t_interval(means, level)
+        middle = float(means.mean())  # of the tasks: with unequal repeats it differs from the mean over episodes
+        low, high = mean + low - middle, mean + high - middle
+        return Estimate(mean, max(low, 0.0) if rate else low, min(high, 1.0) if rate else high, "t over tasks", units)
+    return Estimate(mean, *cluster_bootstrap(array, range(len(array)) if tasks is None else tasks, level, seed=seed), "bootstrap over tasks", units)
+
+
+# -- comparing two runs -------------------------------------------------------------------------------------------------------
+
+
+def paired(
+    a: Sequence[float] | Floats, b: Sequence[float] | Floats, tasks: Sequence[Any], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> Comparison:
+    """B against A on the same plays: a, b and tasks are [N], entry i of a and b is the same (task, seed).
+
+    Per task d = mean b - mean a; the interval is the bootstrap of the mean of d over tasks (Student's t below 20 tasks), p by sign flips of d.
+    """
+    first, second = _vector("a", a), _vector("b", b)
+    if len(first) != len(second):
+        raise ValueError(f"paired values come in pairs; got {len(first)} and {len(second)}")
+    if not len(first):
+        raise ValueError("a comparison needs at least one pair")
+    sums, counts = _by_task(second - first, tasks)
+    d = sums / counts
+    mean, p = float(d.mean()), sign_flip(d, resamples, seed)
+    if len(d) == 1:
+        return Comparison(mean, -math.inf, math.inf, p, "one task", 1)
+    if len(d) < FEW_TASKS:
+        return Comparison(mean, *t_interval(d, level), p, "t over tasks", len(d))
+    means = np.concatenate([d[draw].mean(1) for draw in _draws(len(d), resamples, seed)])
+    return Comparison(mean, *_quantiles(means, level), p, "bootstrap over tasks", len(d))
+
+
+def sign_flip(differences: Sequence[float] | Floats, resamples: int = RESAMPLES, seed: int = 0) -> float:
+    """Two-sided p of "the differences [T] are symmetric around 0": (1 + flips at least as extreme) / (1 + flips).
+
+    >>> sign_flip([0.0, 0.0, 0.0])
+    1.0
+    """
+    d = _vector("differences", differences)
+    if not len(d):
+        raise ValueError("a test needs at least one difference")
+    observed, rng, extreme, left = abs(float(d.sum())), np.random.default_rng(seed), 0, resamples
+    while left:
+        rows = min(left, max(1, _BLOCK // len(d)))
+        sums = np.abs((rng.integers(0, 2, (rows, len(d)), dtype=np.int8) * 2.0 - 1.0) @ d)
+        extreme += int((sums >= observed - 1e-12 * max(1.0, observed)).sum())
+        left -= rows
+    return (1 + extreme) / (1 + resamples)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's adjusted p values, in the order given: of m tests the j-th smallest counts (m - j + 1) times, never below a smaller one.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    if any(not 0 <= one <= 1 for one in p):
+        raise ValueError(f"p values lie between 0 and 1; got {list(p)}")
+    adjusted, running = [0.0] * len(p), 0.0
+    for rank, at in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        running = max(running, min(1.0, (len(p) - rank) * p[at]))
+        adjusted[at] = running
+    return adjusted
+
+
+# -- several tries of one task ------------------------------------------------------------------------------------------------
+
+
+def pass_hat_k(successes: Sequence[int], tries: Sequence[int], k: int) -> float:
+    """pass^k, the chance that k tries of a task all succeed: mean over tasks [T] of C(c, k) / C(n, k). Raises ValueError where k > n.
+
+    >>> [pass_hat_k([3], [4], k) for k in (1, 2, 3, 4)]
+    [0.75, 0.5, 0.25, 0.0]
+    """
+    return _over_tasks(successes, tries, k, lambda c, n: math.comb(c, k) / math.comb(n, k))
+
+
+def pass_at_k(successes: Sequence[int], tries: Sequence[int], k: int) -> float:
+    """pass@k, the chance that one of k tries succeeds: mean over tasks [T] of 1 - C(n - c, k) / C(n, k). Raises ValueError where k > n.
+
+    >>> [pass_at_k([1], [4], k) for k in (1, 2, 3, 4)]
+    [0.25, 0.5, 0.75, 1.0]
+    """
+    return _over_tasks(successes, tries, k, lambda c, n: 1 - math.comb(n - c, k) / math.comb(n, k))
+
+
+def _over_tasks(successes: Sequence[int], tries: Sequence[int], k: int, one: Any) -> float:
+    if len(successes) != len(tries) or not len(tries):
+        raise ValueError(f"successes and tries are one number per task, at least one; got {len(successes)} and {len(tries)}")
+    for c, n in zip(successes, tries, strict=True):
+        if not 0 <= c <= n:
+            raise ValueError(f"a task has 0 <= successes <= tries; got {c} of {n}")
+        if not 1 <= k <= n:
+            raise ValueError(f"k must lie between 1 and the number of tries; got k = {k} with {n} tries")
+    return sum(one(int(c), int(n)) for c, n in zip(successes, tries, strict=True)) / len(tries)
+
+
+# -- Student's t --------------------------------------------------------------------------------------------------------------
+
+
+def t_quantile(p: float, degrees: float) -> float:
+    """The value that Student's t with this many degrees of freedom stays below with probability p.
+
+    >>> round(t_quantile(0.975, 10), 4)
+    2.2281
+    """
+    if not 0 < p < 1 or not degrees > 0:
+        raise ValueError(f"a quantile needs 0 < p < 1 and degrees > 0; got p = {p}, degrees = {degrees}")
+    if p < 0.5:
+        return -t_quantile(1 - p, degrees)
+    low, high = 0.0, 1.0
+    while _t_below(high, degrees) < p:
+        low, high = high, high * 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_below(middle, degrees) < p else (low, middle)
+    return (low + high) / 2
+
+
+def _t_below(t: float, degrees: float) -> float:
+    """P(T <= t) for t >= 0 = 1 - I_x(degrees / 2, 1 / 2) / 2 with x = degrees / (degrees + t^2)."""
+    return 1 - 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """Regularised I_x(a, b) by its continued fraction (modified Lentz)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(b, a, 1 - x)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    tiny, c, d = 1e-300, 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    fraction = d
+    for m in range(1, 1000):
+        for term in (m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)), -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))):
+            d = 1 / ((1 + term * d) or tiny)
+            c = (1 + term / c) or tiny
+            fraction *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return front * fraction
+
+
+# -- inside -------------------------------------------------------------------------------------------------------------------
+
+
+def _vector(name: str, values: Sequence[float] | Floats) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} is one number per entry, [N]; got shape {list(array.shape)}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds {int((~np.isfinite(array)).sum())} numbers that are not finite")
+    return array
+
+
+def _level(level: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"a level lies between 0 and 1, as 0.95; got {level}")
+    return level
+
+
+def _by_task(values: Floats, tasks: Sequence[Any]) -> tuple[Floats, Floats]:
+    """Sum and number of values per task, [T] each, in order of first appearance."""
+    if len(tasks) != len(values):
+        raise ValueError(f"one task per value; got {len(tasks)} tasks and {len(values)} values")
+    numbers: dict[Any, int] = {}
+    index = np.array([numbers.setdefault(task, len(numbers)) for task in tasks], dtype=np.intp)
+    return np.bincount(index, values, len(numbers)).astype(np.float64), np.bincount(index, minlength=len(numbers)).astype(np.float64)
+
+
+def _draws(units: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.intp]]:
+    rng, rows = np.random.default_rng(seed), max(1, _BLOCK // units)
+    for at in range(0, resamples, rows):
+        yield rng.integers(0, units, (min(rows, resamples - at), units))
+
+
+def _quantiles(means: Floats, level: float) -> tuple[float, float]:
+    tail = (1 - _level(level)) / 2
+    low, high = np.quantile(means, (tail, 1 - tail))
+    return float(low), float(high)
