@@ -1,0 +1,141 @@
+"""Where the tables come from: a flat folder or a checkout of tau-bench, read once per process. Nothing of the benchmark is ever imported.
+
+What is missing or damaged is a DataError of one line: the path, how the folder was named, the field.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gem_ma.errors import DataError
+from gem_ma.scenarios.retail.overlay import Base
+
+VARIABLE = "TAU_BENCH_PATH"
+TABLES = ("users", "orders", "products")
+CHECKOUT = Path("tau_bench/envs/retail")
+_LAYOUTS = (Path(), CHECKOUT / "data", Path("data"), Path("envs/retail/data"))  # the folder itself, a checkout, or one of its inner folders
+
+
+def tables_folder(folder: str | Path) -> Path:
+    """The folder that holds the three tables. Raises DataError naming what was tried."""
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        what = "is not a folder" if root.exists() else "does not exist"
+        raise DataError(f"retail data: {root} {what}{_named(folder)}; expected users.json, orders.json and products.json, or a tau-bench checkout")
+    for inner in _LAYOUTS:
+        if any((root / inner / f"{table}.json").is_file() for table in TABLES):
+            return root / inner
+    raise DataError(f"retail data: {root} holds no users.json{_named(folder)}, and no {CHECKOUT / 'data'}/users.json either")
+
+
+def load_tables(folder: str | Path) -> Base:
+    """The tables as a shared base. Raises DataError."""
+    inner = tables_folder(folder)
+    stamps = []
+    for table in TABLES:
+        path = inner / f"{table}.json"
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise DataError(f"retail data: {path} is missing{_named(folder)} ({error.strerror})") from error
+        stamps.append((str(path), status.st_mtime_ns, status.st_size))
+    return _load(tuple(stamps), _named(folder))
+
+
+@cache
+def _load(stamps: tuple[tuple[str, int, int], ...], named: str) -> Base:
+    tables = {}
+    for table, (name, _, _) in zip(TABLES, stamps, strict=True):
+        path = Path(name)
+        tables[table] = read_json(path, named)
+        _check_table(path, tables[table], table, named)
+    return Base(tables)
+
+
+def read_json(path: Path, named: str = "") -> Any:
+    """A JSON file. Raises DataError with path, line and column."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise DataError(f"retail data: {path} cannot be read{named} ({error.strerror})") from error
+    except json.JSONDecodeError as error:
+        raise DataError(f"retail data: {path}:{error.lineno}:{error.colno}: not JSON{named}: {error.msg}; is the file cut short?") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"retail data: {path}: not JSON{named}: {str(error).splitlines()[0]}") from error
+
+
+def _named(folder: str | Path) -> str:
+    """How the user named the folder, for the message."""
+    return f" ({VARIABLE}={folder})" if os.environ.get(VARIABLE) == str(folder) else f" (scenario.data={folder})"
+
+
+# -- shape ------------------------------------------------------------------------------------------------------------------
+
+NUMBER, TEXT, BOOL, OBJECT, LIST = "a number", "a text", "true or false", "an object", "a list"
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    NUMBER: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    TEXT: lambda value: isinstance(value, str),
+    BOOL: lambda value: isinstance(value, bool),
+    OBJECT: lambda value: isinstance(value, dict),
+    LIST: lambda value: isinstance(value, list),
+}
+
+
+class _Shape(Exception):
+    """A field is not what it must be."""
+
+
+def _check_table(path: Path, rows: Any, table: str, named: str) -> None:
+    try:
+        if not isinstance(rows, dict):
+            raise _Shape(f"the file: expected an object of {table} by id, got {_kind(rows)}")
+        for key, row in rows.items():
+            _RECORDS[table](f"[{json.dumps(key)}]", row)
+    except _Shape as fault:
+        raise DataError(f"retail data: {path}{named}: {fault}") from None
+
+
+def _user(at: str, row: Any) -> None:
+    _need(at, row, name=OBJECT, address=OBJECT, email=TEXT, payment_methods=OBJECT, orders=LIST)
+    _need(f"{at}.name", row["name"], first_name=TEXT, last_name=TEXT)
+    _need(f"{at}.address", row["address"], zip=TEXT)
+    for key, method in row["payment_methods"].items():
+        _need(f"{at}.payment_methods.{key}", method, source=TEXT)
+        if method["source"] == "gift_card":
+            _need(f"{at}.payment_methods.{key}", method, balance=NUMBER)
+
+
+def _order(at: str, row: Any) -> None:
+    _need(at, row, order_id=TEXT, user_id=TEXT, address=OBJECT, items=LIST, status=TEXT, payment_history=LIST)
+    for number, item in enumerate(row["items"]):
+        _need(f"{at}.items[{number}]", item, name=TEXT, product_id=TEXT, item_id=TEXT, price=NUMBER, options=OBJECT)
+    for number, payment in enumerate(row["payment_history"]):
+        _need(f"{at}.payment_history[{number}]", payment, transaction_type=TEXT, amount=NUMBER, payment_method_id=TEXT)
+
+
+def _product(at: str, row: Any) -> None:
+    _need(at, row, name=TEXT, product_id=TEXT, variants=OBJECT)
+    for key, variant in row["variants"].items():
+        _need(f"{at}.variants.{key}", variant, item_id=TEXT, options=OBJECT, available=BOOL, price=NUMBER)
+
+
+_RECORDS: dict[str, Callable[[str, Any], None]] = {"users": _user, "orders": _order, "products": _product}
+
+
+def _need(at: str, value: Any, **fields: str) -> None:
+    if not isinstance(value, dict):
+        raise _Shape(f"{at}: expected an object, got {_kind(value)}")
+    for name, kind in fields.items():
+        if name not in value:
+            raise _Shape(f"{at}: the field {name} is missing")
+        if not _KINDS[kind](value[name]):
+            raise _Shape(f"{at}.{name}: expected {kind}, got {_kind(value[name])}")
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else next(kind for kind, test in _KINDS.items() if test(value))

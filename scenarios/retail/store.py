@@ -1,0 +1,77 @@
+"""One episode's database with its tools: `call`, `digest`, `reset`. A pure function of the base and the calls; it never raises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gem_ma.errors import ConfigError
+from gem_ma.scenarios.retail.fixed import FIXED, validate
+from gem_ma.scenarios.retail.overlay import Base, Overlay
+from gem_ma.scenarios.retail.source import load_tables
+from gem_ma.scenarios.retail.tools import TAU1, Spec, bind
+
+SEMANTICS: dict[str, dict[str, Spec]] = {"tau1": TAU1, "fixed": FIXED}
+
+
+class RetailStore:
+    """The retail database and its 16 tools.
+
+    >>> store = RetailStore.load("../tau-bench")              # doctest: +SKIP
+    >>> store.call("get_order_details", {"order_id": "#W0"})  # doctest: +SKIP
+    'Error: order not found'
+    """
+
+    __slots__ = ("_tools", "overlay", "semantics")
+
+    def __init__(self, base: Base, semantics: str = "tau1") -> None:
+        """A store over tables that may be shared. `semantics`: `tau1` (as the benchmark behaves) or `fixed` (our own world's rules)."""
+        if semantics not in SEMANTICS:
+            raise ConfigError(f"semantics: there is {' and '.join(SEMANTICS)}; got {semantics!r}")
+        self.overlay, self.semantics, self._tools = Overlay(base), semantics, SEMANTICS[semantics]
+
+    @classmethod
+    def load(cls, folder: str | Path, semantics: str = "tau1") -> RetailStore:
+        """A store over users.json, orders.json and products.json of a folder or of a tau-bench checkout; read once per process.
+
+        Raises DataError where a file is missing or damaged.
+        """
+        return cls(load_tables(folder), semantics)
+
+    def call(self, tool: str, kwargs: Any) -> str:
+        """What the tool answers; an error is a text that begins with `Error: `. Never raises."""
+        try:
+            spec = self._tools.get(tool)
+            if spec is None:
+                return f"Unknown action {tool}"
+            if self.semantics == "fixed" and (refusal := validate(tool, kwargs)):
+                return refusal
+            return spec.function(self.overlay, **bind(spec, kwargs))
+        except Exception as error:
+            return f"Error: {_text(error)}"
+
+    def digest(self) -> str:
+        """tau-bench's SHA-256 of the whole database as it stands."""
+        return self.overlay.digest()
+
+    def reset(self) -> None:
+        """The database as it was loaded."""
+        self.overlay.reset()
+
+    def copy(self) -> RetailStore:
+        """A store in the same state that shares the base and no later change."""
+        twin = RetailStore(self.overlay.base, self.semantics)
+        twin.overlay = self.overlay.copy()
+        return twin
+
+    def mutates(self, tool: str) -> bool:
+        """Whether the tool can change the database."""
+        spec = self._tools.get(tool)
+        return spec is not None and spec.mutates
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # an argument whose own text cannot be made
+        return type(error).__name__

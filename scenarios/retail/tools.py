@@ -1,0 +1,351 @@
+"""The 16 tools of tau-bench's retail desk, as functions (overlay, arguments) -> text, exactly as that benchmark behaves.
+
+Names, argument names, the order of the checks and the error strings are the interface; nothing is validated beyond them, so Python's own
+semantics decide about odd arguments (a string given for a list of ids is walked character by character). `fixed.py` holds the better rules of
+our own world. The tools check neither identity nor ownership: that is the assistant's policy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gem_ma.scenarios.retail.calculator import calculate as arithmetic
+from gem_ma.scenarios.retail.overlay import Overlay, Tables
+
+REASONS = ("no longer needed", "ordered by mistake")
+Function = Callable[..., str]
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------------
+
+
+def calculate(data: Overlay, expression: Any) -> str:
+    return arithmetic(expression)
+
+
+def find_user_id_by_email(data: Overlay, email: Any) -> str:
+    return data.base.derived("emails", _emails).get(email.lower(), "Error: user not found")
+
+
+def find_user_id_by_name_zip(data: Overlay, first_name: Any, last_name: Any, zip: Any) -> str:
+    for user_id, family_name in data.base.derived("first names", _first_names).get(first_name.lower(), ()):
+        if family_name == last_name.lower() and data.record("users", user_id)["address"]["zip"] == zip:
+            return user_id
+    return "Error: user not found"
+
+
+def get_order_details(data: Overlay, order_id: Any) -> str:
+    return data.text("orders", order_id) if data.has("orders", order_id) else "Error: order not found"
+
+
+def get_product_details(data: Overlay, product_id: Any) -> str:
+    return data.text("products", product_id) if data.has("products", product_id) else "Error: product not found"
+
+
+def get_user_details(data: Overlay, user_id: Any) -> str:
+    return data.text("users", user_id) if data.has("users", user_id) else "Error: user not found"
+
+
+def list_all_product_types(data: Overlay) -> str:
+    return data.base.derived("product types", _product_types)
+
+
+def think(data: Overlay, thought: Any) -> str:
+    return ""
+
+
+def transfer_to_human_agents(data: Overlay, summary: Any) -> str:
+    return "Transfer successful"
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------------
+
+
+def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
+    if not data.has("orders", order_id):
+        return "Error: order not found"
+    order = data.draft("orders", order_id)
+    if order["status"] != "pending":
+        return "Error: non-pending order cannot be cancelled"
+    if reason not in list(REASONS):
+        return "Error: invalid reason"
+    drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
+    refunds = []
+    for row in order["payment_history"]:  # every row, whatever its type: a refund is refunded again
+        method_id = row["payment_method_id"]
+        refunds.append({"transaction_type": "refund", "amount": row["amount"], "payment_method_id": method_id})
+        if "gift_card" in method_id:
+            slot = ("users", order["user_id"])
+            if slot not in drafts:
+                drafts[slot] = data.draft(*slot)
+            _credit(drafts[slot]["payment_methods"][method_id], row["amount"])
+    order["status"] = "cancelled"
+    order["cancel_reason"] = reason
+    order["payment_history"].extend(refunds)
+    return data.commit(drafts)
+
+
+def modify_pending_order_address(data: Overlay, order_id: Any, address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any) -> str:
+    if not data.has("orders", order_id):
+        return "Error: order not found"
+    order = data.draft("orders", order_id)
+    if order["status"] != "pending":
+        return "Error: non-pending order cannot be modified"
+    order["address"] = _address(address1, address2, city, state, country, zip)
+    return data.commit({("orders", order_id): order})
+
+
+def modify_pending_order_items(data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any) -> str:
+    if not data.has("orders", order_id):
+        return "Error: order not found"
+    order = data.draft("orders", order_id)
+    if order["status"] != "pending":
+        return "Error: non-pending order cannot be modified"
+    price = _difference(data, order, item_ids, new_item_ids)
+    if isinstance(price, str):
+        return price
+    user = data.draft("users", order["user_id"])
+    if payment_method_id not in user["payment_methods"]:
+        return "Error: payment method not found"
+    method = user["payment_methods"][payment_method_id]
+    if method["source"] == "gift_card" and method["balance"] < price:
+        return "Error: insufficient gift card balance to pay for the new item"
+    row = {"transaction_type": "payment" if price > 0 else "refund", "amount": abs(price), "payment_method_id": payment_method_id}
+    order["payment_history"].append(row)
+    drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
+    if method["source"] == "gift_card":
+        _credit(method, -price)
+        drafts[("users", order["user_id"])] = user
+    for item_id, new_item_id in zip(item_ids, new_item_ids, strict=False):
+        item = _first(order, item_id)
+        variant = data.record("products", item["product_id"])["variants"][new_item_id]
+        item["item_id"] = new_item_id
+        item["price"] = variant["price"]
+        item["options"] = variant["options"]
+    order["status"] = "pending (item modified)"
+    return data.commit(drafts)
+
+
+def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id: Any) -> str:
+    if not data.has("orders", order_id):
+        return "Error: order not found"
+    order = data.draft("orders", order_id)
+    if order["status"] != "pending":
+        return "Error: non-pending order cannot be modified"
+    user = data.draft("users", order["user_id"])
+    if payment_method_id not in user["payment_methods"]:
+        return "Error: payment method not found"
+    history = order["payment_history"]
+    if len(history) > 1 or history[0]["transaction_type"] != "payment":
+        return "Error: there should be exactly one payment for a pending order"
+    old_id, amount = history[0]["payment_method_id"], history[0]["amount"]
+    if old_id == payment_method_id:
+        return "Error: the new payment method should be different from the current one"
+    method = user["payment_methods"][payment_method_id]
+    if method["source"] == "gift_card" and method["balance"] < amount:
+        return "Error: insufficient gift card balance to pay for the order"
+    history.append({"transaction_type": "payment", "amount": amount, "payment_method_id": payment_method_id})
+    history.append({"transaction_type": "refund", "amount": amount, "payment_method_id": old_id})
+    drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
+    if method["source"] == "gift_card":
+        _credit(method, -amount)
+        drafts[("users", order["user_id"])] = user
+    if "gift_card" in old_id:
+        _credit(user["payment_methods"][old_id], amount)
+        drafts[("users", order["user_id"])] = user
+    return data.commit(drafts)
+
+
+def exchange_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any) -> str:
+    if not data.has("orders", order_id):
+        return "Error: order not found"
+    order = data.draft("orders", order_id)
+    if order["status"] != "delivered":
+        return "Error: non-delivered order cannot be exchanged"
+    price = _difference(data, order, item_ids, new_item_ids)
+    if isinstance(price, str):
+        return price
+    price = round(price, 2)
+    methods = data.record("users", order["user_id"])["payment_methods"]
+    if payment_method_id not in methods:
+        return "Error: payment method not found"
+    method = methods[payment_method_id]
+    if method["source"] == "gift_card" and method["balance"] < price:
+        return "Error: insufficient gift card balance to pay for the price difference"
+    order["status"] = "exchange requested"
+    order["exchange_items"] = sorted(item_ids)
+    order["exchange_new_items"] = sorted(new_item_ids)
+    order["exchange_payment_method_id"] = payment_method_id
+    order["exchange_price_difference"] = price
+    return data.commit({("orders", order_id): order})
+
+
+def return_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, payment_method_id: Any) -> str:
+    if not data.has("orders", order_id):
+        return "Error: order not found"
+    order = data.draft("orders", order_id)
+    if order["status"] != "delivered":
+        return "Error: non-delivered order cannot be returned"
+    if payment_method_id not in data.record("users", order["user_id"])["payment_methods"]:
+        return "Error: payment method not found"
+    if "gift_card" not in payment_method_id and payment_method_id != order["payment_history"][0]["payment_method_id"]:
+        return "Error: payment method should be either the original payment method or a gift card"
+    if _too_many(order, item_ids) is not None:
+        return "Error: some item not found"
+    order["status"] = "return requested"
+    order["return_items"] = sorted(item_ids)
+    order["return_payment_method_id"] = payment_method_id
+    return data.commit({("orders", order_id): order})
+
+
+def modify_user_address(data: Overlay, user_id: Any, address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any) -> str:
+    if not data.has("users", user_id):
+        return "Error: user not found"
+    user = data.draft("users", user_id)
+    user["address"] = _address(address1, address2, city, state, country, zip)
+    return data.commit({("users", user_id): user})
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------------
+
+
+def _product_types(tables: Tables) -> str:
+    names = {product["name"]: product["product_id"] for product in tables["products"].values()}
+    return json.dumps(dict(sorted(names.items())))
+
+
+def _emails(tables: Tables) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for user_id, user in tables["users"].items():
+        found.setdefault(user["email"].lower(), user_id)  # the first in the order of the file
+    return found
+
+
+def _first_names(tables: Tables) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for user_id, user in tables["users"].items():
+        found.setdefault(user["name"]["first_name"].lower(), []).append((user_id, user["name"]["last_name"].lower()))
+    return found
+
+
+def _address(address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any) -> dict[str, Any]:
+    return {"address1": address1, "address2": address2, "city": city, "state": state, "country": country, "zip": zip}
+
+
+def _credit(method: dict[str, Any], amount: Any) -> None:
+    method["balance"] += amount
+    method["balance"] = round(method["balance"], 2)
+
+
+def _first(order: dict[str, Any], item_id: Any) -> dict[str, Any]:
+    return [item for item in order["items"] if item["item_id"] == item_id][0]  # noqa: RUF015  # its error text is the benchmark's
+
+
+def _too_many(order: dict[str, Any], item_ids: Any) -> tuple[Any] | None:
+    """The first id that is asked for more often than the order holds it, in a tuple; None where all are there."""
+    held = [item["item_id"] for item in order["items"]]
+    for item_id in item_ids:
+        if item_ids.count(item_id) > held.count(item_id):
+            return (item_id,)
+    return None
+
+
+def _difference(data: Overlay, order: dict[str, Any], item_ids: Any, new_item_ids: Any) -> Any:
+    """Unrounded price of the new items less that of the old ones, or an error text. New variants are of the old item's own product."""
+    missing = _too_many(order, item_ids)
+    if missing is not None:
+        return f"Error: {missing[0]} not found"
+    if len(item_ids) != len(new_item_ids):
+        return "Error: the number of items to be exchanged should match"
+    price: Any = 0
+    for item_id, new_item_id in zip(item_ids, new_item_ids, strict=False):
+        item = _first(order, item_id)
+        variants = data.record("products", item["product_id"])["variants"]
+        if not (new_item_id in variants and variants[new_item_id]["available"]):
+            return f"Error: new item {new_item_id} not found or available"
+        price += variants[new_item_id]["price"] - item["price"]
+    return price
+
+
+# -- the table of tools -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A tool: its function, its arguments in order, and what the call can do."""
+
+    name: str
+    function: Function
+    arguments: tuple[str, ...]
+    mutates: bool = False
+    terminates: bool = False
+
+    @property
+    def qualified(self) -> str:
+        """How the benchmark's error texts call the function."""
+        return "".join(word.capitalize() for word in self.name.split("_")) + ".invoke()"
+
+
+def spec(function: Function) -> Spec:
+    """The spec of a tool function; its parameters after the first are the arguments."""
+    code = function.__code__  # type: ignore[attr-defined]  # a plain function
+    name = function.__name__
+    writes = name.startswith(("cancel_", "modify_", "exchange_", "return_"))
+    return Spec(name, function, code.co_varnames[1 : code.co_argcount], writes, name.startswith("transfer_"))
+
+
+TAU1: dict[str, Spec] = {
+    function.__name__: spec(function)
+    for function in (
+        calculate,
+        cancel_pending_order,
+        exchange_delivered_order_items,
+        find_user_id_by_email,
+        find_user_id_by_name_zip,
+        get_order_details,
+        get_product_details,
+        get_user_details,
+        list_all_product_types,
+        modify_pending_order_address,
+        modify_pending_order_items,
+        modify_pending_order_payment,
+        modify_user_address,
+        return_delivered_order_items,
+        think,
+        transfer_to_human_agents,
+    )
+}
+
+
+def bind(tool: Spec, arguments: Any) -> dict[str, Any]:
+    """The arguments as keywords. Raises TypeError in the words of Python 3.11, whichever Python runs."""
+    path = f"tau_bench.envs.retail.tools.{tool.name}.{tool.qualified}"
+    if not isinstance(arguments, dict):
+        raise TypeError(f"{path} argument after ** must be a mapping, not {type(arguments).__name__}")
+    if "data" in arguments:
+        raise TypeError(f"{path} got multiple values for keyword argument 'data'")
+    for name in arguments:
+        if not isinstance(name, str):
+            raise TypeError("keywords must be strings")
+    for name in arguments:
+        if name not in tool.arguments:
+            raise TypeError(f"{tool.qualified} got an unexpected keyword argument '{name}'")
+    missing = [repr(name) for name in tool.arguments if name not in arguments]
+    if missing:
+        plural = "s" if len(missing) > 1 else ""
+        raise TypeError(f"{tool.qualified} missing {len(missing)} required positional argument{plural}: {listed(missing)}")
+    return arguments
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b, and c`.
+
+    >>> listed(["a", "b", "c"])
+    'a, b, and c'
+    """
+    if len(names) < 3:
+        return " and ".join(names)
+    return f"{', '.join(names[:-1])}, and {names[-1]}"
