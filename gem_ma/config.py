@@ -6,7 +6,6 @@ Secrets are named, never read here: `${env:NAME}` stays as written until an engi
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -32,7 +31,6 @@ SECRET = re.compile(r"(?:^|_)(?:api_key|api_token|auth_token|access_token|hf_tok
 NO_SECRET = ("EMPTY", "none")  # what local servers want where there is no key
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _CREDENTIALS = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]*@", re.IGNORECASE)
-_FREE = (("run", "concurrency"), ("run", "max_failed"), ("run", "call_timeout_s"))  # may change between a run and its resumption
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +61,9 @@ class Loaded:
         """The complete config as JSON values; loading it gives an equal config. Paths are as seen from the working folder."""
         return located(self.config, self.base).model_dump(mode="json", exclude_none=False)
 
-    def digest(self) -> str:
-        """8 hex digits of everything that changes results; the working folder, concurrency and tolerated failures do not."""
-        values = self.config.model_dump(mode="json")
-        for section, key in _FREE:
-            values[section].pop(key, None)
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    def identity(self) -> dict[str, Any]:
+        """The config as JSON values, paths as written: what the name of a run folder is made of, whatever the working folder."""
+        return self.config.model_dump(mode="json")
 
 
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Loaded:

@@ -1,0 +1,163 @@
+"""`gem-ma`: finds the command, turns what went wrong into one message and an exit code. Every command is `gem_ma.cli.<name>.command`.
+
+Exit codes: 0 done · 1 more episodes failed than allowed, findings, or the disk or the run folder refused · 2 wrong usage, config or data ·
+3 a model could not be reached or failed · 70 a bug of ours, its traceback in a file · 130, 143 stopped by a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from gem_ma.errors import ConfigError, ConformanceError, DataError, EngineError, GemMaError, SchemaError, StoreError
+
+COMMANDS = {  # in the order of help; no command is imported before it is asked for
+    "demo": "Plays and learns something small, and writes a page about it.",
+    "run": "Plays a config or a scenario, and scores it.",
+    "train": "Lets the policies of a config learn.",
+    "check": "Checks a config, or a scenario's rules; plays nothing that costs.",
+    "list": "Lists scenarios, agents, engines or runs.",
+    "show": "Shows one scenario, or one run.",
+    "resume": "Continues a run where it stopped.",
+    "new": "Makes something new, such as a tiny model.",
+}
+
+
+class Interrupted(Exception):
+    """A signal ended the command after it has drained; `code` is 128 + signal."""
+
+    def __init__(self, code: int, resume: str = "") -> None:
+        super().__init__(resume)
+        self.code = code
+
+
+class _Terminated(BaseException):
+    """SIGTERM outside of a run."""
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return import_module(f"gem_ma.cli.{cmd_name}").command if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=2)
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"commands: {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no command is called {args[0]!r} ({hint})", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GEM_MA"}, epilog="Start with: gem-ma demo")
+@click.version_option(package_name=None, version=import_module("gem_ma").__version__, prog_name="gem-ma")
+def group() -> None:
+    """A multi-agent gym for language-model agents, in which any subset of the agents learns."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and gives its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 costs letters, never the result
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # `module:Class` of the working folder, as `python -m gem_ma` finds it
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        result: Any = group.main(args=list(arguments) if arguments is not None else None, prog_name="gem-ma", standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+    except Interrupted as stopped:
+        _flush()
+        _say(str(stopped))
+        os._exit(stopped.code)  # a worker thread inside a model may take long to notice; everything is on the disk
+    except (click.Abort, KeyboardInterrupt):
+        _say("stopped")
+        code = 128 + signal.SIGINT
+    except _Terminated:
+        _say("stopped")
+        code = 128 + signal.SIGTERM
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except BrokenPipeError:
+        code = 0
+    except (GemMaError, OSError) as error:
+        _say(_message(error))
+        code = exit_code(error)
+    except Exception as error:
+        _say(_report(error))
+        code = 70
+    return _flush() or code
+
+
+def exit_code(error: Exception) -> int:
+    """The exit code of an error that was raised on purpose, or by the operating system."""
+    if isinstance(error, (ConfigError, DataError, SchemaError)):
+        return 2
+    if isinstance(error, EngineError):
+        return 3
+    if isinstance(error, (StoreError, ConformanceError, OSError)):
+        return 1
+    return 1
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, GemMaError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}; nothing was lost, type the same command again when this is repaired"
+    return str(error)
+
+
+def _report(error: Exception) -> str:
+    import tempfile
+    import traceback
+
+    what = f"a bug of gem-ma: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+    try:
+        handle, path = tempfile.mkstemp(prefix="gem-ma-", suffix=".traceback.txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(" ".join(sys.argv) + "\n" + "".join(traceback.format_exception(error)))
+    except OSError:
+        return f"{what}; its traceback could not be written"
+    return f"{what}; please report it with {path}"
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise _Terminated
+
+
+def _say(text: str) -> None:
+    from gem_ma.cli.terminal import progress_line
+
+    if text:
+        progress_line(text)
+
+
+def _flush() -> int:
+    """Hands what is printed to its reader; a reader that has gone is no error. Gives 1 where the output could not be written."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except (OSError, ValueError) as error:
+            if stream is sys.stdout:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+                _say(f"the result could not be printed: {error}")
+                return 1
+    return 0

@@ -1,0 +1,142 @@
+"""`gem-ma run`: plays the plans of a config, appends every episode to a run folder, prints the score with what it leaves out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gem_ma.config import Loaded
+    from gem_ma.rollout import Plan
+    from gem_ma.scenario import Scenario
+    from gem_ma.store import RunFolder
+
+EXAMPLE = """\b
+Example:
+  gem-ma run configs/dilemma.yaml run.seed=3 -n 100"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("source", metavar="CONFIG|SCENARIO")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("-n", "--tasks", type=click.IntRange(min=1), help="How many tasks (or seeds, where the scenario has one task).")
+@click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
+@click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
+@click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def command(source: str, overrides: tuple[str, ...], tasks: int | None, concurrency: int | None, out: str | None, **flags: bool) -> int:
+    """Play a config, a shipped config or a scenario, and score it.
+
+    The same command again continues where it stopped. A KEY=VALUE replaces one value of the config, as in run.seed=3.
+    """
+    from pathlib import Path
+
+    from gem_ma.config import load
+    from gem_ma.store import run_path
+
+    extra = [f"scenario.tasks={tasks}"] * (tasks is not None) + [f"run.concurrency={concurrency}"] * (concurrency is not None)
+    loaded = load(source, (*overrides, *extra))
+    path = Path(out) if out else run_path(loaded.stem, loaded.identity())
+    return play(loaded, path, **flags)
+
+
+def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool = False, as_json: bool = False, quiet: bool = False) -> int:
+    """Plays what is not done yet and prints the score of all; gives the exit code. Raises Interrupted after a signal."""
+    from gem_ma.cli.main import Interrupted
+    from gem_ma.cli.stopping import Stopping
+    from gem_ma.cli.terminal import Progress
+    from gem_ma.plans import evaluation_plans, open_policies, scenario_of
+
+    config = loaded.config
+    scenario = scenario_of(config, base=loaded.base)
+    policies = open_policies(config, base=loaded.base)  # before the folder is made: what cannot be opened leaves nothing behind
+    facts = {"command": "run", "overrides": list(loaded.overrides), "seeds": {"run": config.run.seed}, "scenario": facts_of(scenario)}
+    with open_folder(loaded, path, facts, fresh) as folder:
+        done = folder.done() - (folder.failed() if retry_failed else set())
+        plans = list(evaluation_plans(config, scenario))
+        left = [plan for plan in plans if plan.id not in done]
+        if left:
+            with Stopping(f"gem-ma resume {path}") as stopping, Progress(len(plans), len(plans) - len(left), quiet=quiet) as progress:
+                stopping.run(_play(stopping.until_stopped(left), len(left), policies, config.run.concurrency, folder, progress))
+        summary = summary_of(folder, scenario)
+        folder.write_summary(summary)
+    show_summary(summary, path, as_json)
+    if left and stopping.signal:
+        raise Interrupted(stopping.code, stopping.resume)
+    return verdict(loaded, summary, path)
+
+
+async def _play(plans: Any, count: int, policies: Any, concurrency: int, folder: RunFolder, progress: Any) -> None:
+    import asyncio
+    from contextlib import aclosing
+
+    from gem_ma.rollout import play_many
+
+    async def heartbeat() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            progress.tick()
+
+    beating = asyncio.ensure_future(heartbeat())
+    try:
+        async with aclosing(play_many(plans, policies, concurrency=min(concurrency, count), started=progress.start)) as episodes:
+            async for episode in episodes:
+                folder.append([episode])
+                progress.end("failed" if episode.end.value == "failed" else "ok" if episode.end.scored else "excluded")
+    finally:
+        beating.cancel()
+
+
+# -- shared with train, resume and show -------------------------------------------------------------------------------------
+
+
+def open_folder(loaded: Loaded, path: Path, facts: dict[str, Any], fresh: bool) -> RunFolder:
+    """The run folder, made or taken up."""
+    from gem_ma.store import RunFolder
+
+    return RunFolder.open(path, config_text=loaded.written(), resolved=loaded.resolved(), manifest=facts, fresh=fresh)
+
+
+def facts_of(scenario: Scenario) -> dict[str, Any]:
+    """What the manifest says about the scenario."""
+    return {"id": scenario.id, "version": scenario.version}
+
+
+def summary_of(folder: RunFolder, scenario: Scenario) -> dict[str, Any]:
+    """The score of all episodes of a run folder."""
+    from gem_ma.evaluation.metrics import summarise
+
+    return summarise(folder.episodes(), success_of(scenario))
+
+
+def success_of(scenario: Scenario) -> Any:
+    """The scenario's notion of success, or None where it has none."""
+    from gem_ma.scenario import Scenario as Base
+
+    return scenario.success if type(scenario).success is not Base.success else None
+
+
+def show_summary(summary: dict[str, Any], path: Path, as_json: bool) -> None:
+    """Prints a score."""
+    from gem_ma.cli.terminal import columns, emit, emit_json
+    from gem_ma.evaluation.metrics import table
+
+    if as_json:
+        emit_json({"run": str(path), **summary})
+    else:
+        emit(columns([*table(summary), ("run folder", str(path))]))
+
+
+def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
+    """0, or 1 and a line about it where more episodes failed than the config allows."""
+    from gem_ma.cli.terminal import progress_line
+
+    if loaded.config.run.tolerates(summary["failed"], summary["episodes"]):
+        return 0
+    allowed = loaded.config.run.max_failed
+    progress_line(f"{summary['failed']} of {summary['episodes']} episodes failed, {allowed} are allowed; redo them with: gem-ma resume {path} --retry-failed")
+    return 1

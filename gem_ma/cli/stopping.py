@@ -1,0 +1,86 @@
+"""Ctrl-C and SIGTERM in a run: the first one drains for at most 5 s, the second one ends the process within a second. Nothing stored is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Coroutine, Iterable, Iterator
+from types import FrameType
+from typing import Any, TypeVar
+
+from gem_ma.cli.terminal import progress_line
+
+DRAIN_S, GRACE_S = 4.0, 1.5  # grace: to cancel what has not drained and to write the summary
+T = TypeVar("T")
+
+
+class Stopping:
+    """Installs itself for the length of a `with`. `signal` is the number of the signal that came, or 0."""
+
+    def __init__(self, resume: str) -> None:
+        self.signal = 0
+        self.resume = f"resume with: {resume}"
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._before: dict[int, Any] = {}
+
+    @property
+    def code(self) -> int:
+        return 128 + self.signal
+
+    def __enter__(self) -> Stopping:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self.signal:  # once stopped, a further signal still ends the process at once
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+
+    def until_stopped(self, items: Iterable[T]) -> Iterator[T]:
+        """The items, until a signal comes."""
+        for item in items:
+            if self.signal:
+                return
+            yield item
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine on a loop of its own; after a signal it has `DRAIN_S` to end by itself and is cancelled then."""
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(work)
+        try:
+            self._loop.run_until_complete(self._task)
+        except asyncio.CancelledError:
+            if not self.signal:
+                raise
+        finally:
+            if not self.signal:  # else a hung thread would hold us
+                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+                self._loop.run_until_complete(self._loop.shutdown_default_executor())
+                self._loop.close()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            self._leave()
+        self.signal = number
+        progress_line(f"stopping: what runs may end within {DRAIN_S:.0f} s; once more stops at once")
+        watchdog = threading.Timer(DRAIN_S + GRACE_S, self._leave)  # where the loop itself is stuck
+        watchdog.daemon = True
+        watchdog.start()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.call_later, DRAIN_S, self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _leave(self) -> None:
+        progress_line(self.resume)
+        try:
+            sys.stdout.flush()
+        finally:
+            os._exit(self.code)
