@@ -8,4 +8,7 @@ CATALOG = {
     "random_legal": "gem_ma.agents.bots:RandomLegal",
     "first_legal": "gem_ma.agents.bots:FirstLegal",
     "silent": "gem_ma.agents.bots:Silent",
+    "noisy_kuhn": "gem_ma.agents.kuhn:NoisyKuhn",
+    "noisy_listener": "gem_ma.agents.referential:NoisyListener",
+    "noisy_speaker": "gem_ma.agents.referential:NoisySpeaker",
 }

@@ -1,0 +1,47 @@
+"""Demonstrators of `referential`: they follow one fixed convention, and draw each word at random with probability `noise`.
+
+The i-th colour is called by the i-th colour word, the i-th shape by the i-th shape word. They read what they see and no hidden information.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from gem_ma.scenarios.referential import COLOUR_WORDS, COLOURS, SHAPE_WORDS, SHAPES
+
+from gem_ma import Action, Asked
+from gem_ma.errors import ConfigError
+
+Lists = tuple[tuple[str, ...], tuple[str, ...]]
+MEANING_LISTS, WORD_LISTS = (COLOURS, SHAPES), (COLOUR_WORDS, SHAPE_WORDS)
+
+
+class _Translator:
+    def __init__(self, rng: random.Random, noise: float, read: Lists, say: Lists) -> None:
+        if not 0 <= noise <= 1:
+            raise ConfigError(f"noise is a probability; got {noise}")
+        self.rng, self.noise, self.read, self.say = rng, noise, read, say
+
+    async def act(self, asked: Asked) -> Action:
+        seen = asked.transcript[-1].text.replace(".", "").split()
+        text = " ".join(self._word(seen, names, answers) for names, answers in zip(self.read, self.say, strict=True))
+        return Action(text, (), text)
+
+    def _word(self, seen: list[str], names: tuple[str, ...], answers: tuple[str, ...]) -> str:
+        known = [answer for name, answer in zip(names, answers, strict=True) if name in seen]
+        return self.rng.choice(answers) if not known or self.rng.random() < self.noise else known[0]
+
+
+class NoisySpeaker(_Translator):
+    """Says the two words of what it sees."""
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5) -> None:
+        super().__init__(rng, noise, MEANING_LISTS, WORD_LISTS)
+
+
+class NoisyListener(_Translator):
+    """Names the thing that the two words mean."""
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5) -> None:
+        super().__init__(rng, noise, WORD_LISTS, MEANING_LISTS)

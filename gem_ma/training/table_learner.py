@@ -1,0 +1,274 @@
+"""The learner of the table engine: the clipped policy gradient, cloning and the averaged policy, in numpy. No torch.
+
+A reply of the table engine is one choice: its key names a row of logits, its token the index (`gem_ma.engines.table`). Axes: V views of a
+batch, C choices (padded), N choices sampled in it. The gradient of log p(a) by the logits z of its view is (onehot(a) - p) / temperature.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gem_ma.credit import TurnTable
+from gem_ma.engines.table import Array, Table, decode, encode, fingerprint, softmax, view_key
+from gem_ma.errors import EngineError
+from gem_ma.parsing import parse_legal
+from gem_ma.settings import LossSettings, WarmStartSettings
+from gem_ma.training.rows import Demonstration
+from gem_ma.types import Sampling
+
+PARITY = 1e-5
+BETAS, EPSILON = (0.9, 0.95), 1e-8  # of adam
+Path = tuple[tuple[int, int], ...]  # the agent's own (view key, choice) pairs that lead to a view
+
+
+class TableLearner:
+    """Owns a second copy of the logits, which reaches the engine in `publish`. It averages what it published, see `average`."""
+
+    def __init__(self, engine: Table, policy: str, *, sampling: Sampling = Sampling()) -> None:  # noqa: B008  (frozen)
+        self.engine, self.policy, self.sampling = engine, policy, sampling
+        self.version = engine.version
+        self.weights: dict[int, Array] = {key: row.copy() for key, row in engine.logits.items()}
+        self.moments: dict[int, tuple[Array, Array, float]] = {}  # first, second, number of steps: of adam
+        self.paths: dict[int, Path] = {}
+        self.sums: dict[int, Array] = {}  # reach times probabilities, over all published versions
+
+    def update(self, table: TurnTable, advantages: ArrayLike, *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]:
+        """Optimiser steps on the choices of these turns; minibatches are cut by episode. Gives the statistics of the last pass.
+
+        Raises EngineError for a reply that the table engine did not sample, ValueError for advantages [N] that are not finite or do not fit.
+        """
+        weights = np.asarray(advantages, np.float64)
+        if weights.shape != (len(table),):
+            raise ValueError(f"one advantage per turn; got shape {weights.shape} for {len(table)} turns")
+        if not np.isfinite(weights).all():
+            bad = sorted({table.episodes[n].id for n in np.flatnonzero(~np.isfinite(weights))})
+            raise ValueError(f"policy {self.policy!r}: advantages are not finite in episodes {bad[:5]}")
+        batch = self._batch(table, weights)
+        if batch is None:
+            return {"turns": 0.0, "optimiser_steps": 0.0}
+        rows = _Rows.gather(self.weights, self.moments, batch)
+        old = rows.logprobs(batch, self.sampling.temperature)
+        gap = old - batch.sampled
+        stats = {"turns": float(len(table)), "max_logprob_gap": float(np.abs(gap).max()), "mismatch_kl": float(np.mean(np.exp(gap) - gap - 1))}
+        stats["zero_advantage"] = float(np.mean(weights == 0))
+        steps = 0
+        episodes = np.unique(batch.episode)
+        for _ in range(settings.epochs):
+            shuffled = episodes.tolist()
+            rng.shuffle(shuffled)
+            for part in np.array_split(np.array(shuffled), min(settings.minibatches, len(shuffled))):
+                chosen = np.isin(batch.episode, part)
+                gradient, found = rows.gradient(batch, chosen, old, self.sampling.temperature, settings)
+                if settings.target_kl is not None and found["kl"] > settings.target_kl:
+                    stats |= {**found, "optimiser_steps": float(steps), "stopped_early": 1.0}
+                    rows.scatter(self.weights, self.moments, batch)
+                    return stats
+                rows.step(gradient, lr, self.engine.optimizer)
+                steps += 1
+                stats |= found
+        rows.scatter(self.weights, self.moments, batch)
+        return stats | {"optimiser_steps": float(steps), "stopped_early": 0.0}
+
+    def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]:
+        """Maximum likelihood in closed form: the share of each choice in each view, one choice of uniform weight added.
+
+        A table needs no gradient steps for it, so `steps`, `batch` and `lr` of the settings are not used. Texts that name no legal string are
+        counted in `unreadable`.
+        """
+        counts: dict[int, Array] = {}
+        unreadable = 0
+        for demonstration in demonstrations:
+            request = demonstration.request
+            choice = parse_legal(demonstration.text, request.legal) if request.legal else None
+            if request.legal is None or choice is None:
+                unreadable += 1
+                continue
+            key = view_key(request.agent, request.messages, request.legal)
+            counts.setdefault(key, np.full(len(request.legal), 1 / len(request.legal)))[request.legal.index(choice)] += 1
+        loss = 0.0
+        for key, row in counts.items():
+            self.weights[key] = np.log(row / row.sum())
+            loss -= float(((row - 1 / len(row)) * self.weights[key]).sum())
+        cloned = len(demonstrations) - unreadable
+        return {"demonstrations": float(cloned), "unreadable": float(unreadable), "views": float(len(counts)), "nll": loss / max(1, cloned)}
+
+    def publish(self) -> dict[str, float]:
+        """Hands the weights to the engine, checks that its log-probabilities are ours, then raises the version. Raises EngineError."""
+        self.engine.logits = {key: row.copy() for key, row in self.weights.items()}
+        gap = 0.0
+        for key in list(self.weights)[:256]:
+            ours, theirs = softmax(self.weights[key], self.sampling), softmax(self.engine.logits[key], self.sampling)
+            shown = ours > 0
+            gap = max(gap, float(np.abs(np.log(ours[shown]) - np.log(theirs[shown])).max()))
+        if not gap < PARITY:
+            raise EngineError(f"policy {self.policy!r}: after publishing, engine and learner differ by {gap} in log-probability (limit {PARITY})")
+        self.version += 1
+        self.engine.version = self.version
+        self._accumulate()
+        return {"parity": gap}
+
+    def average(self) -> Table:
+        """An engine that plays the average of all published versions, each weighted in a view by the agent's own reach of it.
+
+        It equals drawing one version per episode and playing it throughout; in self-play this average approaches an equilibrium, not the last
+        iterate. Exact where an agent remembers all it saw and did, which a transcript does.
+        """
+        table = Table(policy=self.policy, optimizer=self.engine.optimizer)
+        for key, row in self.weights.items():
+            total = self.sums.get(key)
+            table.logits[key] = row.copy() if total is None or not total.sum() > 0 else np.log(np.maximum(total / total.sum(), 1e-300))
+        table.version = self.version
+        return table
+
+    def state(self) -> dict[str, bytes]:
+        """Everything that a resume needs, as JSON files; floats survive bit for bit."""
+        moments = {str(key): [m.tolist(), v.tolist(), n] for key, (m, v, n) in sorted(self.moments.items())}
+        rest = {
+            "version": self.version,
+            "moments": moments,
+            "paths": {str(key): path for key, path in sorted(self.paths.items())},
+            "sums": {str(key): row.tolist() for key, row in sorted(self.sums.items())},
+        }
+        return {"table.json": encode(self.weights), "learner.json": json.dumps(rest).encode()}
+
+    def load(self, files: Mapping[str, bytes]) -> None:
+        """The inverse of `state`; the engine gets the weights too."""
+        self.weights = decode(files["table.json"], f"policy {self.policy!r}: table.json")
+        rest = json.loads(files["learner.json"])
+        self.version = self.engine.version = rest["version"]
+        self.moments = {int(key): (np.array(m), np.array(v), n) for key, (m, v, n) in rest["moments"].items()}
+        self.paths = {int(key): tuple((view, choice) for view, choice in path) for key, path in rest["paths"].items()}
+        self.sums = {int(key): np.array(row) for key, row in rest["sums"].items()}
+        self.engine.logits = {key: row.copy() for key, row in self.weights.items()}
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights, the engine's after `publish`."""
+        return fingerprint(self.weights)
+
+    def _batch(self, table: TurnTable, advantages: Array) -> _Batch | None:
+        found: list[tuple[Any, ...]] = []
+        histories: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        for n, turn in enumerate(table.turns):
+            history = histories.setdefault((int(table.episode[n]), turn.agent), [])
+            for reply in (reply for reply in turn.replies if reply.policy == self.policy):
+                if len(reply.prompt_ids) != 1 or len(reply.token_ids) != 1 or len(reply.logprobs) != 1:
+                    raise EngineError(f"policy {self.policy!r}: a reply of episode {table.episodes[n].id} was not sampled by the table engine")
+                key, choice = reply.prompt_ids[0], reply.token_ids[0]
+                if key not in self.weights:
+                    self.weights[key] = np.zeros(len(turn.legal or ()) or choice + 1)
+                self.paths.setdefault(key, tuple(history))
+                history.append((key, choice))
+                found.append((key, choice, reply.logprobs[0], advantages[n], int(table.episode[n]), n))
+        if not found:
+            return None
+        keys, choice, sampled, advantage, episode, turn_of = zip(*found, strict=True)
+        names = sorted(set(keys))
+        numbers = {key: number for number, key in enumerate(names)}
+        view = np.array([numbers[key] for key in keys])
+        return _Batch(names, view, np.array(choice), np.array(sampled), np.array(advantage), np.array(episode), np.array(turn_of))
+
+    def _accumulate(self) -> None:
+        chances = {key: softmax(row, self.sampling) for key, row in self.weights.items()}
+        for key, row in chances.items():
+            reach = 1.0
+            for view, choice in self.paths.get(key, ()):
+                reach *= float(chances[view][choice])
+            self.sums[key] = self.sums.get(key, 0.0) + reach * row
+
+
+class _Batch(NamedTuple):
+    """Sampled choices: `keys` names the V views, the arrays are [N]; `turn` counts the rows of the table."""
+
+    keys: list[int]
+    view: NDArray[np.int64]
+    choice: NDArray[np.int64]
+    sampled: Array
+    advantage: Array
+    episode: NDArray[np.int64]
+    turn: NDArray[np.int64]
+
+
+class _Rows:
+    """The logits of a batch's views as one matrix [V, C], with the moments of adam; padding is -inf."""
+
+    def __init__(self, logits: Array, first: Array, second: Array, steps: Array) -> None:
+        self.logits, self.first, self.second, self.steps = logits, first, second, steps
+
+    @classmethod
+    def gather(cls, weights: Mapping[int, Array], moments: Mapping[int, tuple[Array, Array, float]], batch: _Batch) -> _Rows:
+        shape = (len(batch.keys), max(len(weights[key]) for key in batch.keys))
+        rows = cls(np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 1)))
+        for v, key in enumerate(batch.keys):
+            size = len(weights[key])
+            rows.logits[v, :size] = weights[key]
+            if key in moments:
+                rows.first[v, :size], rows.second[v, :size], rows.steps[v, 0] = moments[key]
+        return rows
+
+    def scatter(self, weights: dict[int, Array], moments: dict[int, tuple[Array, Array, float]], batch: _Batch) -> None:
+        for v, key in enumerate(batch.keys):
+            size = len(weights[key])
+            weights[key] = self.logits[v, :size].copy()
+            if self.steps[v, 0]:
+                moments[key] = (self.first[v, :size].copy(), self.second[v, :size].copy(), float(self.steps[v, 0]))
+
+    def chances(self, temperature: float) -> Array:
+        scaled = np.exp((self.logits - self.logits.max(axis=1, keepdims=True)) / temperature)
+        return np.asarray(scaled / scaled.sum(axis=1, keepdims=True))
+
+    def logprobs(self, batch: _Batch, temperature: float) -> Array:
+        return np.asarray(np.log(self.chances(temperature)[batch.view, batch.choice]))
+
+    def gradient(
+        self, batch: _Batch, chosen: NDArray[np.bool_], old: Array, temperature: float, settings: LossSettings
+    ) -> tuple[Array, dict[str, float]]:
+        """Ascent direction [V, C] of the clipped objective plus entropy on the chosen choices, its norm limited to `grad_clip`."""
+        view, choice, advantage = batch.view[chosen], batch.choice[chosen], batch.advantage[chosen]
+        chances = self.chances(temperature)
+        logs = np.log(np.where(chances > 0, chances, 1.0))
+        entropy = -(chances * logs).sum(axis=1)
+        change = logs[view, choice] - old[chosen]
+        ratio = np.exp(change)
+        clipped = np.where(advantage >= 0, ratio > 1 + settings.clip, ratio < 1 - settings.clip)
+        share = _shares(batch.turn[chosen], settings.aggregation)
+        pull = np.where(clipped, 0.0, ratio * advantage) * share
+        gradient = np.zeros_like(chances)
+        np.add.at(gradient, (view, choice), pull)
+        gradient -= chances * np.bincount(view, pull, len(chances))[:, None]
+        if settings.entropy:
+            gradient -= settings.entropy * np.bincount(view, share, len(chances))[:, None] * chances * (logs + entropy[:, None])
+        gradient /= temperature
+        norm = float(np.sqrt((gradient**2).sum()))
+        if norm > settings.grad_clip:
+            gradient *= settings.grad_clip / norm
+        surrogate = np.minimum(ratio * advantage, np.clip(ratio, 1 - settings.clip, 1 + settings.clip) * advantage)
+        found = {"loss": -float((surrogate * share).sum()), "entropy": float(entropy[view].mean()), "grad_norm": norm}
+        return gradient, found | {"kl": float(np.mean(np.exp(change) - change - 1)), "clip_fraction": float(clipped.mean())}
+
+    def step(self, gradient: Array, lr: float, optimizer: str) -> None:
+        if optimizer == "sgd":
+            self.logits += lr * gradient
+            return
+        seen = np.abs(gradient).sum(axis=1, keepdims=True) > 0  # a view that was not visited keeps its moments
+        self.steps += seen
+        self.first = np.where(seen, BETAS[0] * self.first + (1 - BETAS[0]) * gradient, self.first)
+        self.second = np.where(seen, BETAS[1] * self.second + (1 - BETAS[1]) * gradient**2, self.second)
+        count = np.maximum(self.steps, 1)
+        mean, square = self.first / (1 - BETAS[0] ** count), self.second / (1 - BETAS[1] ** count)
+        self.logits += np.where(seen, lr * mean / (np.sqrt(square) + EPSILON), 0.0)
+
+
+def _shares(turn: NDArray[np.int64], aggregation: str) -> Array:
+    """Weight of each choice [N] in the loss; they sum to 1 except under turn_sum, where a turn with several model calls weighs more."""
+    _, member, count = np.unique(turn, return_inverse=True, return_counts=True)
+    if aggregation == "token_mean":
+        return np.full(len(turn), 1 / len(turn))
+    if aggregation == "turn_mean":
+        return np.asarray(1 / (count[member] * len(count)))
+    return np.full(len(turn), 1 / len(count))

@@ -1,0 +1,252 @@
+"""The training loop: play, credit, estimate, update, publish, record. One loop for one learner or many; it knows no algorithm by name.
+
+Everything of a step is a function of (config, step, weights), so a run that was killed goes on from its last checkpoint and ends with the same
+weights, episodes and metrics, bit for bit. Wall times are in `timings.jsonl`, apart from `metrics.jsonl`, because they differ.
+Evaluation seeds lie below 2^62, training seeds above, so the two never meet.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from numpy.typing import ArrayLike
+
+from gem_ma import credit, registry
+from gem_ma.credit import TurnTable
+from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.estimators import columns, estimate, estimator
+from gem_ma.rollout import Plan, play_many
+from gem_ma.scenario import Scenario
+from gem_ma.settings import Config, LossSettings, TrainSettings, WarmStartSettings
+from gem_ma.store import RunFolder
+from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
+from gem_ma.training.exams import exam, measures
+from gem_ma.training.rows import Demonstration
+from gem_ma.training.table_learner import TableLearner
+from gem_ma.types import Episode, Message, Request, Seat, spoken
+
+TRAINING_SEEDS = 1 << 62
+OnStep = Callable[[int, dict[str, Any]], None]
+
+
+class Learner(Protocol):
+    """The trainable side of one policy. `update` and `clone` change the learner's weights, `publish` hands them to the engine."""
+
+    policy: str
+    version: int
+
+    def update(self, table: TurnTable, advantages: ArrayLike, *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]: ...
+    def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]: ...
+    def publish(self) -> dict[str, float]: ...
+    def state(self) -> dict[str, bytes]: ...
+    def load(self, files: Mapping[str, bytes]) -> None: ...
+    def fingerprint(self) -> str: ...
+
+
+def run_training(config: Config, folder: RunFolder | None = None, *, on_step: OnStep | None = None) -> dict[str, Any]:
+    """Opens the scenario and the policies of a config and trains. `folder` None keeps no record. Gives what `train` gives."""
+    import asyncio
+
+    scenario = registry.make(config.scenario.id, **config.scenario.options)
+    policies = {name: Policy(name, open_engine(name, given.model, **given.options), given.sampling) for name, given in config.policies.items()}
+    return asyncio.run(train(config, scenario, policies, folder, on_step=on_step))
+
+
+async def train(
+    config: Config, scenario: Scenario, policies: Mapping[str, Policy], folder: RunFolder | None, *, on_step: OnStep | None = None
+) -> dict[str, Any]:
+    """Trains `config.train.policies` and gives the summary, which is also summary.json: scores before and after, sampled and greedy.
+
+    `on_step(step, metrics)` is called after every step. Where the folder holds a checkpoint, goes on from it. Raises ConfigError for a
+    policy that cannot learn, EngineError where all episodes of a step failed or a publication does not pass its parity check.
+    """
+    settings = _checked(config, policies)
+    learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
+    states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
+    step, first = _resume(folder, learners, states)
+    if first is None:
+        for name, warm in settings.warm_start.items():
+            learners[name].clone(await _demonstrations(config, scenario, policies, name, warm), warm)
+            learners[name].publish()
+        first = {"scores": await exam(config, scenario, policies, learners), "weights": fingerprints(policies)}
+        _log(folder, {"kind": "evaluation", "step": 0, **first["scores"]})
+        _save(folder, 0, learners, states, first)
+    elif folder is not None and step == settings.steps and (folder.path / "summary.json").exists():
+        return dict(json.loads((folder.path / "summary.json").read_bytes()))
+    while step < settings.steps:
+        clock = [time.perf_counter()]
+        plans = _plans(config, scenario, step)
+        order = {plan.id: index for index, plan in enumerate(plans)}  # 1 play: whole episodes from a fixed list of plans
+        played = [e async for e in play_many(plans, policies, concurrency=config.run.concurrency, deterministic=True)]
+        episodes = sorted(played, key=lambda episode: order[episode.id])
+        _check_played(episodes, step)
+        metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(episodes, scenario), "policies": {}}
+        clock.append(time.perf_counter())
+        for name in settings.policies:  # all learn from the same recorded batch, then all publish
+            turns = credit.turns(episodes, name, rule=settings.credit.rule, gamma=settings.credit.gamma)  # 2 credit
+            advantages, states[name] = estimate(settings.estimator.name, turns, _key(settings), states[name])
+            rng = random.Random(stable_seed(config.run.seed, "update", name, step))
+            lr = learning_rate(settings, step)
+            stats = learners[name].update(turns, advantages, lr=lr, settings=settings.loss, rng=rng)  # 3 update
+            metrics["policies"][name] = {"lr": lr, **stats}
+        for name in settings.policies:
+            metrics["policies"][name] |= {**learners[name].publish(), "version": learners[name].version}  # 4 weights
+        clock.append(time.perf_counter())
+        step += 1
+        if folder is not None:  # 5 record
+            folder.append(episodes)
+        _log(folder, metrics)
+        if config.evaluate.every and step % config.evaluate.every == 0 and step < settings.steps:
+            _log(folder, {"kind": "evaluation", "step": step, **await exam(config, scenario, policies, learners)})
+        if step % settings.save_every == 0 or step == settings.steps:
+            _save(folder, step, learners, states, first)
+        clock.append(time.perf_counter())
+        _time(folder, step, clock)
+        if on_step is not None:
+            on_step(step, metrics)
+    scores = await exam(config, scenario, policies, learners)
+    _log(folder, {"kind": "evaluation", "step": step, **scores})
+    after = fingerprints(policies)
+    changed = [name for name, digest in after.items() if digest != first["weights"][name]]
+    moved = [name for name in changed if name not in settings.policies]
+    if moved:
+        raise EngineError(f"the weights of {', '.join(moved)} changed although only {', '.join(settings.policies) or 'none'} learn")
+    summary = {"steps": step, "learned": list(settings.policies), "before": first["scores"], "after": scores, "changed": changed}
+    summary |= {"unchanged": [name for name in after if name not in changed], "weights": after}
+    if folder is not None:
+        folder.write_summary(summary)
+    return summary
+
+
+def open_learner(policy: Policy) -> Learner:
+    """The learner that fits the policy's engine. Raises ConfigError where it has none."""
+    engine = getattr(policy.engine, "engine", policy.engine)  # what batching wraps
+    if not getattr(engine, "trainable", False):
+        raise ConfigError(f"policy {policy.name!r} cannot learn: its engine {type(engine).__name__} is not trainable")
+    if policy.sampling.temperature == 0 or policy.sampling.top_p < 1 or policy.sampling.top_k:
+        raise ConfigError(f"policy {policy.name!r}: a learned policy samples with temperature > 0, top_p 1 and top_k 0; got {policy.sampling}")
+    from gem_ma.engines.table import Table
+
+    if isinstance(engine, Table):
+        return TableLearner(engine, policy.name, sampling=policy.sampling)
+    from gem_ma.training.learner import TorchLearner
+
+    return TorchLearner(engine, policy.name)
+
+
+def learning_rate(settings: TrainSettings, step: int) -> float:
+    """The learning rate of a step (from 0): linear from lr to lr_final * lr, times a linear rise over the first lr_warmup steps."""
+    share = 1 + (settings.lr_final - 1) * step / max(1, settings.steps - 1)
+    return settings.lr * share * min(1.0, (step + 1) / max(1, settings.lr_warmup))
+
+
+def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
+    """SHA-256 of the weights of every policy whose engine holds weights."""
+    engines = {name: getattr(policy.engine, "engine", policy.engine) for name, policy in policies.items()}
+    return {name: engine.fingerprint() for name, engine in engines.items() if hasattr(engine, "fingerprint")}
+
+
+def _checked(config: Config, policies: Mapping[str, Policy]) -> TrainSettings:
+    settings = config.train
+    if settings is None:
+        raise ConfigError("the config has no section `train:`, so there is nothing to learn")
+    for name in (*settings.policies, *settings.warm_start):
+        if name not in policies:
+            raise ConfigError(f"train: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}")
+    if settings.policies and "group" in columns(_key(settings)):
+        what = f"train.estimator: {settings.estimator.name} centres within groups of episodes that share a start"
+        raise ConfigError(f"{what}, and this loop plays every start once; name another key, such as [task, agent]")
+    return settings
+
+
+def _key(settings: TrainSettings) -> Sequence[str] | str:
+    default = estimator(settings.estimator.name)[1]
+    return default if settings.estimator.key is None else settings.estimator.key
+
+
+def _plan(config: Config, scenario: Scenario, cast: Mapping[str, Seat], seed: int, index: int, split: str) -> Plan:
+    tasks = len(scenario.tasks(split))
+    run, options = config.run, config.scenario.options
+    return Plan(scenario, cast, f"{split}/{index % tasks}", seed, limits=run.limits, call_timeout_s=run.call_timeout_s, options=options)
+
+
+def _plans(config: Config, scenario: Scenario, step: int) -> list[Plan]:
+    settings, cast = config.train, {agent: given.seat for agent, given in config.agents.items()}
+    if settings is None:
+        return []
+    first = step * settings.episodes
+    seeds = [TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index) for index in range(settings.episodes)]
+    return [_plan(config, scenario, cast, seed, first + index, settings.split) for index, seed in enumerate(seeds)]
+
+
+def _check_played(episodes: Sequence[Episode], step: int) -> None:
+    if not any(episode.end.scored for episode in episodes):
+        raise EngineError(f"step {step + 1}: all {len(episodes)} episodes failed; the first: {episodes[0].error}")
+
+
+async def _demonstrations(
+    config: Config, scenario: Scenario, policies: Mapping[str, Policy], policy: str, warm: WarmStartSettings
+) -> list[Demonstration]:
+    """What the agents of a policy were asked and said in episodes of the demonstrators. They are no episodes of the run."""
+    seats = {agent: (warm.cast.get(agent) or given).seat for agent, given in config.agents.items()}
+    split = config.train.split if config.train else "train"
+    seeds = [TRAINING_SEEDS | stable_seed(warm.seed, "demonstration", policy, index) for index in range(warm.episodes)]
+    plans = [_plan(config, scenario, seats, seed, index, split) for index, seed in enumerate(seeds)]
+    order = {plan.id: index for index, plan in enumerate(plans)}
+    played = [e async for e in play_many(plans, policies, concurrency=config.run.concurrency, deterministic=True)]
+    _check_played(played, -1)
+    agents = [agent for agent, given in config.agents.items() if given.policy == policy]
+    scored = [episode for episode in sorted(played, key=lambda episode: order[episode.id]) if episode.end.scored]
+    return [shown for episode in scored for agent in agents for shown in _shown(episode, agent, policies[policy])]
+
+
+def _shown(episode: Episode, agent: str, policy: Policy) -> Iterator[Demonstration]:
+    """Each turn of the agent as the request that the behaviour `direct` would send, and what was said."""
+    seen: tuple[Message, ...] = ()
+    for turn in (turn for turn in episode.turns if turn.agent == agent):
+        seen = (*seen, *turn.observed)
+        yield Demonstration(Request(agent, seen, turn.tools, turn.legal, policy.sampling, policy=policy.name), turn.action.text)
+        seen = (*seen, spoken(agent, turn.action))
+
+
+def _resume(folder: RunFolder | None, learners: Mapping[str, Learner], states: dict[str, dict[str, float]]) -> tuple[int, dict[str, Any] | None]:
+    """Takes folder and learners back to the last checkpoint; (steps done, what was true before step 1), or (0, None) for a new run."""
+    if folder is None:
+        return 0, None
+    found: Checkpoint | None = latest_checkpoint(folder.path / "checkpoints")
+    if found is None:
+        folder.rewind({"episodes": 0, "metrics": 0})
+        return 0, None
+    trainer = json.loads(found.read("trainer.json"))
+    folder.rewind(trainer["mark"])
+    states.update(trainer["estimators"])
+    for name, learner in learners.items():
+        prefix = f"{name}."
+        learner.load({file.removeprefix(prefix): found.read(file) for file in found.files if file.startswith(prefix)})
+    return found.step, trainer["first"]
+
+
+def _save(
+    folder: RunFolder | None, step: int, learners: Mapping[str, Learner], states: Mapping[str, Mapping[str, float]], first: Mapping[str, Any]
+) -> None:
+    if folder is not None:
+        trainer = {"mark": folder.mark(), "estimators": states, "first": first}
+        weights = {f"{name}.{file}": data for name, learner in learners.items() for file, data in learner.state().items()}
+        write_checkpoint(folder.path / "checkpoints", step, {"trainer.json": json.dumps(trainer).encode(), **weights})
+
+
+def _log(folder: RunFolder | None, values: Mapping[str, Any]) -> None:
+    if folder is not None:
+        folder.log(values)
+
+
+def _time(folder: RunFolder | None, step: int, clock: Sequence[float]) -> None:
+    if folder is not None:
+        seconds = {name: round(b - a, 6) for name, a, b in zip(("play_s", "learn_s", "record_s"), clock, clock[1:], strict=True)}
+        with open(folder.path / "timings.jsonl", "a", encoding="utf-8") as lines:
+            lines.write(json.dumps({"step": step, **seconds}) + "\n")

@@ -1,0 +1,47 @@
+"""A referential game: two agents must build a small language. The smallest scenario in which cooperation has to be learned by both.
+
+Type `gem-ma run referential`; `configs/referential_table.yaml` lets either agent, both or none learn it in seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+from gem_ma import Ask, Episode, Reward, Scenario
+from gem_ma.scenario import Play
+
+COLOURS = ("red", "green", "blue", "yellow")
+SHAPES = ("circle", "square", "triangle", "star")
+COLOUR_WORDS = ("bako", "dilu", "femi", "gora")  # private words: no agent knows what they mean
+SHAPE_WORDS = ("hupe", "jati", "kelo", "moru")
+MEANINGS = tuple(map(" ".join, itertools.product(COLOURS, SHAPES)))
+UTTERANCES = tuple(map(" ".join, itertools.product(COLOUR_WORDS, SHAPE_WORDS)))
+DESCRIBE = "You see a {meaning}. Say two words."
+NAME = "You hear {words}. Name the thing."
+NOISE = "noise"  # what the listener hears of anything that is not two private words
+
+
+class Referential(Scenario):
+    """A speaker names one of 16 things in two made-up words; a listener says what it was."""
+
+    agents = ("speaker", "listener")
+    cooperative = True
+    ends_within = 2
+    baselines = {"chance (success)": 1 / 16}
+
+    def deal(self, rng: random.Random, task: Any) -> dict[str, str]:
+        return {"speaker": rng.choice(MEANINGS)}
+
+    def play(self, rng: random.Random, task: Any) -> Play:
+        meaning = self.deal(rng, task)["speaker"]
+        said = yield Ask({"speaker": DESCRIBE.format(meaning=meaning)}, legal=UTTERANCES)
+        words = said["speaker"].parsed or NOISE  # only private words pass: the meaning itself cannot be said
+        heard = yield Ask({"listener": NAME.format(words=words)}, legal=MEANINGS)
+        guess = (heard["listener"].parsed or " ").split(" ")
+        for attribute, named, true in zip(("colour", "shape"), guess, meaning.split(), strict=True):
+            yield Reward(dict.fromkeys(self.agents, 0.5 * (named == true)), why=attribute)
+
+    def success(self, episode: Episode) -> bool | None:
+        return episode.returns()["listener"] == 1.0 if episode.end.scored else None
