@@ -13,6 +13,7 @@ Dropout is off: the weights are always in eval mode. A folder's generation_confi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -270,6 +271,14 @@ class Transformers:
     def _stopped(self, draw: _Draw) -> bool:
         return any(mark and mark in self.text(draw.ids) for mark in draw.sampling.stop)
 
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights: equal before and after a run for a policy that does not learn."""
+        digest = hashlib.sha256()
+        for name, weight in sorted(self.model.named_parameters()):
+            digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
+            digest.update(weight.detach().cpu().contiguous().view(self.torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
     # -- files --------------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
@@ -312,7 +321,7 @@ def _load(torch: Any, transformers: Any, name: str, policy: str, dtype: str, dev
         lost = sorted(info["missing_keys"]) + sorted(map(str, info["mismatched_keys"]))
         if lost:
             raise ValueError(f"{len(lost)} weights are missing or of another shape, as {lost[0]}")
-        return tokenizer, model.to(device).eval()
+        return tokenizer, model.to(device).eval().requires_grad_(False)
     except Exception as error:
         raise DataError(f"policy {policy!r}: the model in {name} cannot be loaded ({_first_line(error)}); copy or make it again") from error
 

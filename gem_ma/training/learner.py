@@ -1,0 +1,439 @@
+"""A learner: turns with advantages -> gradient steps on the weights of one policy; and the protocol that every learner follows.
+
+Knows weights, optimiser and loss; knows neither scenarios nor how advantages came about. The learner trains the very module that the engine
+samples from, so publishing copies nothing: it checks that the sampler's cached path and the learner's forward pass give the same
+log-probabilities, and only then raises the version. Between an update and its publish the engine refuses to sample.
+
+Rows are right-padded in batches of similar length: under a causal mask no trained token ever sees the padding. Equal rows of a batch are
+computed once. Logits exist only at trained positions. Dropout is off, so no random state hides here: what is drawn comes from `rng`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.engines.base import stable_seed
+from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.settings import LossSettings, WarmStartSettings
+from gem_ma.training.losses import clipped, entropy, k3, token_weights
+from gem_ma.training.rows import Demonstration, Row, Turns, rows
+from gem_ma.types import Message, Sampling
+
+if TYPE_CHECKING:
+    from gem_ma.engines.transformers import Transformers
+
+BETAS = (0.9, 0.95)
+CLONING_DECAY, CLONING_WARMUP = 0.01, 20
+MICRO_TOKENS = 16_384  # padded tokens of one forward pass with gradient
+PROBES, PROBE_TOKENS = 4, 4
+PARITY = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}
+
+
+class Learner(Protocol):
+    """Whatever learns one policy from turns: a language model, a table, anything with a version."""
+
+    policy: str
+
+    @property
+    def version(self) -> int: ...
+    def update(self, table: Turns, advantages: NDArray[np.float64], *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]: ...
+    def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]: ...
+    def publish(self) -> dict[str, float]: ...
+    def state(self) -> dict[str, bytes]: ...
+    def load(self, files: Mapping[str, bytes]) -> None: ...
+    def fingerprint(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Micro:
+    """One padded forward pass: ids [U, T] of U different rows, m positions whose next id is trained, and n tokens that refer to them."""
+
+    ids: Any
+    row: Any  # [m]
+    position: Any  # [m]
+    target: Any  # [m]
+    token: Any  # [n] -> m
+    order: NDArray[np.int64]  # [n], index into the tokens of the whole batch
+
+
+class TorchLearner:
+    """Learns the weights of a `transformers` engine.
+
+    `sampling`: how the policy is sampled; only temperature > 0 without top_p and top_k can be trained, since the loss must see the distribution
+    that was sampled from. Raises ConfigError for anything else.
+    """
+
+    def __init__(self, engine: Transformers, sampling: Sampling | None = None) -> None:
+        how = sampling or Sampling()
+        self.engine, self.policy, self.torch, self.model = engine, engine.policy, engine.torch, engine.model
+        if how.top_p < 1 or how.top_k > 0 or how.temperature <= 0:
+            raise ConfigError(
+                f"policy {self.policy!r}: a learned policy is sampled with temperature above 0, top_p 1 and top_k 0; "
+                f"got temperature {how.temperature}, top_p {how.top_p}, top_k {how.top_k}"
+            )
+        self.temperature = how.temperature
+        self.model.requires_grad_(True)
+        self.parameters: dict[str, Any] = dict(self.model.named_parameters())
+        self.optimizer = self._optimizer(0.0)
+        self._probes: list[tuple[int, ...]] = []
+        self._selects = self._hidden_states_suffice()
+
+    @property
+    def version(self) -> int:
+        """Number of publishes of these weights."""
+        return self.engine.version
+
+    # -- learning -----------------------------------------------------------------------------------------------------------
+
+    def update(self, table: Turns, advantages: NDArray[np.float64], *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]:
+        """Gradient steps on the turns [N] with these advantages [N]; minibatches are cut by episode, in an order drawn from `rng`.
+
+        Metrics: loss, entropy (nats a token), kl (mean k3 of old to new over minibatches before their step), clip_fraction, grad_norm (before
+        clipping), logprob_gap and mismatch_kl (sampler to learner before the update), zero_advantage (share of turns), lag (publishes since the
+        oldest token), forks, rows, turns, tokens, optimizer_steps, stopped (1 where target_kl ended the update).
+        Raises EngineError, with the weights of before the failing step, where a number is not finite.
+        """
+        made = rows(table, advantages, self.policy)
+        if not made.rows:
+            return {"turns": 0.0, "tokens": 0.0, "rows": 0.0, "optimizer_steps": 0.0}
+        self._probes = list(dict.fromkeys(tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in made.rows))[:PROBES]
+        every = _Tokens.of(made.rows)
+        self._finite(np.isfinite(every.advantage) & np.isfinite(every.logprob), "an advantage or a sampled log-probability", made.rows)
+        with self.engine.lock:
+            old = self._old(made.rows)
+            self._finite(np.isfinite(old), "a log-probability", made.rows)
+            gap = np.abs(old - every.logprob)
+            mismatch = k3(self.torch.from_numpy(every.logprob), self.torch.from_numpy(old))
+            steps = self._steps(made.rows, every, old, lr, settings, rng)
+        _, first = np.unique(every.turn, return_index=True)
+        return {
+            **steps,
+            "logprob_gap": float(gap.max()),
+            "mismatch_kl": float(mismatch.mean()),
+            "zero_advantage": float((every.advantage[first] == 0).mean()),
+            "lag": float(self.version - every.version.min()),
+            "forks": float(made.forks),
+            "rows": float(len(made.rows)),
+            "turns": float(len(first)),
+            "tokens": float(len(every.turn)),
+        }
+
+    def _steps(
+        self, all_rows: tuple[Row, ...], every: _Tokens, old: NDArray[np.float64], lr: float, settings: LossSettings, rng: random.Random
+    ) -> dict[str, float]:
+        starts = np.cumsum([0, *(int(row.mask.sum()) for row in all_rows)])
+        by_episode: dict[tuple[str, int, int], list[int]] = {}
+        for at, row in enumerate(all_rows):
+            by_episode.setdefault(row.episode, []).append(at)
+        episodes = list(by_episode)
+        seen: list[tuple[float, ...]] = []
+        stopped = False
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        for _ in range(settings.epochs):
+            rng.shuffle(episodes)
+            for part in range(min(settings.minibatches, len(episodes))):
+                chosen = [at for episode in episodes[part :: settings.minibatches] for at in by_episode[episode]]
+                tokens = np.concatenate([np.arange(starts[at], starts[at + 1]) for at in chosen])
+                measured = self._minibatch([all_rows[at] for at in chosen], every.take(tokens), old[tokens], settings)
+                if measured is None:
+                    stopped = True
+                    break
+                seen.append(measured)
+            if stopped:
+                break
+        mean = np.mean(seen, axis=0)
+        names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm")
+        return {**dict(zip(names, map(float, mean), strict=True)), "optimizer_steps": float(len(seen)), "stopped": float(stopped)}
+
+    def _minibatch(self, chosen: list[Row], tokens: _Tokens, old: NDArray[np.float64], settings: LossSettings) -> tuple[float, ...] | None:
+        """One optimiser step; None, without a step, where the policy has moved further than target_kl."""
+        weight = self._tensor(token_weights(tokens.turn, settings.aggregation))
+        advantage, before = self._tensor(tokens.advantage), self._tensor(old)
+        count = len(tokens.turn)
+        loss_sum = entropy_sum = kl_sum = clipped_sum = 0.0
+        for micro in self._micros(chosen):
+            logprobs, spread = self._forward(micro)
+            at = self._index(micro.order)
+            objective, is_clipped = clipped(logprobs, before[at], advantage[at], settings.clip)
+            loss = -(objective * weight[at]).sum() - settings.entropy * spread.sum() / count
+            kl_sum += float(k3(before[at], logprobs.detach()).sum())
+            loss.backward()
+            loss_sum += float(loss.detach())
+            entropy_sum += float(spread.detach().sum())
+            clipped_sum += float(is_clipped.sum())
+        if settings.target_kl is not None and kl_sum / count > settings.target_kl:
+            self.optimizer.zero_grad(set_to_none=True)
+            return None
+        norm = self._step(settings.grad_clip, loss_sum, chosen)
+        return loss_sum, entropy_sum / count, kl_sum / count, clipped_sum / count, norm
+
+    def _step(self, grad_clip: float, loss: float, chosen: Sequence[Row]) -> float:
+        norm = float(self.torch.nn.utils.clip_grad_norm_(self.parameters.values(), grad_clip))
+        if not (math.isfinite(norm) and math.isfinite(loss)):
+            self.optimizer.zero_grad(set_to_none=True)
+            self._finite(np.zeros(1, np.bool_), "the loss or its gradient", chosen)
+        self.engine.unpublished = True
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]:
+        """Behaviour cloning: maximises the mean log-probability of the demonstrated ids, the end of turn included.
+
+        AdamW with weight decay .01; the rate rises over 20 steps, then falls to 0 along a cosine. Metrics: loss (mean over the last tenth),
+        loss_first, demonstrations, tokens (per pass over all). Raises ConfigError for no demonstrations, or words that the tokenizer lacks.
+        """
+        if not demonstrations:
+            raise ConfigError(f"policy {self.policy!r}: there are no demonstrations to clone; does its cast seat its agents?")
+        examples = [self._example(one) for one in demonstrations]
+        self._probes = list(dict.fromkeys(tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in examples))[:PROBES]
+        optimizer, self.optimizer = self.optimizer, self._optimizer(CLONING_DECAY)
+        rng = random.Random(f"clone/{settings.seed}")
+        losses: list[float] = []
+        queue: list[Row] = []
+        try:
+            with self.engine.lock:
+                for step in range(settings.steps):
+                    while len(queue) < settings.batch:
+                        queue += rng.sample(examples, len(examples))
+                    batch, queue = queue[: settings.batch], queue[settings.batch :]
+                    for group in self.optimizer.param_groups:
+                        group["lr"] = settings.lr * _cosine(step, settings.steps)
+                    losses.append(self._imitate(batch))
+        finally:
+            self.optimizer = optimizer
+        return {
+            "loss": float(np.mean(losses[-max(1, len(losses) // 10) :])),
+            "loss_first": losses[0],
+            "demonstrations": float(len(examples)),
+            "tokens": float(sum(int(row.mask.sum()) for row in examples)),
+        }
+
+    def _imitate(self, batch: list[Row]) -> float:
+        count, total = sum(int(row.mask.sum()) for row in batch), 0.0
+        for micro in self._micros(batch):
+            loss = -self._forward(micro)[0].sum() / count
+            loss.backward()
+            total += float(loss.detach())
+        self._step(1.0, total, batch)
+        return total
+
+    def _example(self, demonstration: Demonstration) -> Row:
+        request = demonstration.request
+        prompt, target = self.engine.chat.render(request.agent, request.messages, request.tools), self.engine.chat.answer(demonstration.text)
+        if bool((self.engine.banned[list(target)] < 0).any()):
+            raise ConfigError(
+                f"policy {self.policy!r}: the tokenizer of {self.engine.path} has no word for {demonstration.text!r}; "
+                "make the model for this scenario: gem-ma new model PATH --scenario ID"
+            )
+        if len(prompt) + len(target) > self.engine.positions:
+            raise ConfigError(
+                f"policy {self.policy!r}: a demonstration has {len(prompt) + len(target)} tokens, the model has {self.engine.positions} positions"
+            )
+        ids = np.array([*prompt, *target], np.int64)
+        mask = np.arange(len(ids)) >= len(prompt)
+        zeros = np.zeros(len(ids), np.float64)
+        return Row((request.conversation, request.seed, request.turn), ids, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(ids), np.int64))
+
+    # -- the forward pass ---------------------------------------------------------------------------------------------------
+
+    def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[NDArray[np.float64]]:
+        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt, ids)] -> one [len(ids)] each."""
+        made = []
+        for prompt, ids in sequences:
+            whole = np.array([*prompt, *ids], np.int64)
+            mask = np.arange(len(whole)) >= len(prompt)
+            zeros = np.zeros(len(whole), np.float64)
+            made.append(Row(("score", 0, 0), whole, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(whole), np.int64)))
+        cuts = np.cumsum([len(ids) for _, ids in sequences])[:-1]
+        return list(np.split(self._old(made), cuts))
+
+    def _old(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
+        """Log-probability [n] of every trained token under the weights of now."""
+        result = np.zeros(sum(int(row.mask.sum()) for row in chosen))
+        with self.torch.no_grad():
+            for micro in self._micros(chosen):
+                result[micro.order] = self._forward(micro, spread=False)[0].double().cpu().numpy()
+        return result
+
+    def _micros(self, chosen: Sequence[Row]) -> Iterator[_Micro]:
+        """Batches of rows of similar length, each different row once."""
+        starts = np.cumsum([0, *(int(row.mask.sum()) for row in chosen)])
+        same: dict[tuple[bytes, bytes], list[int]] = {}
+        for at, row in enumerate(chosen):
+            same.setdefault((row.ids.tobytes(), row.mask.tobytes()), []).append(at)
+        groups = sorted(same.values(), key=lambda group: len(chosen[group[0]].ids))
+        while groups:
+            take = 1
+            while take < len(groups) and (take + 1) * len(chosen[groups[take][0]].ids) <= MICRO_TOKENS:
+                take += 1
+            part, groups = groups[:take], groups[take:]
+            width = len(chosen[part[-1][0]].ids) - 1  # the last id is a target only
+            ids = np.zeros((len(part), width), np.int64)
+            row_of, position, target, token, order = [], [], [], [], []
+            found = 0
+            for at, group in enumerate(part):
+                row = chosen[group[0]]
+                ids[at, : len(row.ids) - 1] = row.ids[:-1]
+                where = np.flatnonzero(row.mask)
+                row_of.append(np.full(len(where), at))
+                position.append(where - 1)
+                target.append(row.ids[where])
+                for copy in group:
+                    token.append(np.arange(found, found + len(where)))
+                    order.append(np.arange(starts[copy], starts[copy + 1]))
+                found += len(where)
+            rows_of, positions, targets, tokens = (self._index(np.concatenate(one)) for one in (row_of, position, target, token))
+            yield _Micro(self._index(ids), rows_of, positions, targets, tokens, np.concatenate(order))
+
+    def _forward(self, micro: _Micro, *, spread: bool = True) -> tuple[Any, Any]:
+        """(log-probability [n], entropy [n]) of the tokens, under the mask and the temperature of the sampler."""
+        logits = self._logits(micro.ids, micro.row, micro.position)
+        distribution = ((logits.float() + self.engine.banned) / self.temperature).log_softmax(-1)
+        logprobs = distribution.gather(1, micro.target[:, None])[:, 0]
+        return logprobs[micro.token], entropy(distribution)[micro.token] if spread else None
+
+    def _logits(self, ids: Any, row: Any, position: Any) -> Any:
+        """Logits [m, V] at these places of a right-padded batch; a causal model needs no mask for padding on the right."""
+        if self._selects:
+            hidden = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+            return self.model.get_output_embeddings()(hidden[row, position])
+        return self.model(input_ids=ids, use_cache=False).logits[row, position]
+
+    def _hidden_states_suffice(self) -> bool:
+        """Whether the head on selected hidden states gives the model's logits; some models scale or cap them afterwards."""
+        torch = self.torch
+        ids = torch.arange(8, device=self.engine.device)[None] % self.engine.vocabulary
+        row, position = torch.zeros(8, dtype=torch.long, device=self.engine.device), torch.arange(8, device=self.engine.device)
+        with torch.no_grad():
+            whole = self.model(input_ids=ids, use_cache=False).logits[0]
+            self._selects = True
+            return bool(torch.allclose(self._logits(ids, row, position), whole, atol=1e-6, rtol=1e-5))
+
+    # -- weights ------------------------------------------------------------------------------------------------------------
+
+    def publish(self) -> dict[str, float]:
+        """Checks sampler against learner on a few prompts, then raises the version. Raises EngineError where they differ."""
+        prompts = self._probes or [self.engine.chat.render("x", (Message("hello"),))]
+        how = Sampling(temperature=self.temperature, max_tokens=PROBE_TOKENS)
+        with self.engine.lock:
+            draws = self.engine.sample_ids(prompts, [how] * len(prompts), [stable_seed("probe", self.version, at) for at in range(len(prompts))])
+            pairs = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
+            scored = self.score([(prompt, draw.ids) for prompt, draw in pairs])
+            gap = max((float(np.abs(ours - np.array(draw.logprobs)).max()) for ours, (_, draw) in zip(scored, pairs, strict=True)), default=0.0)
+            allowed = PARITY[str(self.model.dtype).removeprefix("torch.")]
+            if not gap < allowed:
+                raise EngineError(
+                    f"policy {self.policy!r}: sampler and learner differ by {gap:.3g} nats at version {self.version} (allowed {allowed:g}); "
+                    "the weights are not published"
+                )
+            self.engine.version += 1
+            self.engine.unpublished = False
+        return {"parity_gap": gap, "version": float(self.version)}
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights."""
+        return self.engine.fingerprint()
+
+    def state(self) -> dict[str, bytes]:
+        """Files of a checkpoint: model.safetensors, optimizer.safetensors, learner.json. Loading them resumes exactly."""
+        from safetensors.torch import save
+
+        moments, counts = {}, {}
+        for name, weight in self.parameters.items():
+            for key, value in self.optimizer.state.get(weight, {}).items():
+                if key == "step":
+                    counts[name] = float(value)
+                else:
+                    moments[f"{key}/{name}"] = value.detach().cpu().contiguous()
+        note = {"version": self.version, "unpublished": self.engine.unpublished, "optimizer_steps": counts, "probes": [list(p) for p in self._probes]}
+        weights = {name: weight.detach().cpu().contiguous() for name, weight in self.parameters.items()}
+        return {
+            "model.safetensors": save(weights),
+            "optimizer.safetensors": save(moments),
+            "learner.json": json.dumps(note, sort_keys=True).encode(),
+        }
+
+    def load(self, files: Mapping[str, bytes]) -> None:
+        """Puts weights, optimiser and version back. Raises DataError, with nothing changed, where a file is missing, damaged or of another model."""
+        from safetensors.torch import load
+
+        try:
+            weights, moments = load(files["model.safetensors"]), load(files["optimizer.safetensors"])
+            note = json.loads(files["learner.json"])
+            version, unpublished, counts = int(note["version"]), bool(note["unpublished"]), dict(note["optimizer_steps"])
+            probes = [tuple(map(int, probe)) for probe in note["probes"]]
+        except Exception as error:  # safetensors raises its own kinds
+            raise DataError(f"policy {self.policy!r}: its checkpoint cannot be read ({type(error).__name__}: {error})") from error
+        shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+        expected = {name: tuple(weight.shape) for name, weight in self.parameters.items()}
+        if shapes != expected:
+            wrong = sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name))
+            raise DataError(f"policy {self.policy!r}: its checkpoint is of another model than {self.engine.path}: {wrong[0]} differs")
+        optimizer = self._optimizer(0.0)
+        for name, count in counts.items():
+            kept = {key.partition("/")[0]: value for key, value in moments.items() if key.partition("/")[2] == name}
+            if name not in expected or set(kept) != {"exp_avg", "exp_avg_sq"} or any(tuple(v.shape) != expected[name] for v in kept.values()):
+                raise DataError(f"policy {self.policy!r}: its checkpoint's optimizer does not fit the model: {name}")
+            step = self.torch.tensor(count, dtype=self.torch.float32, device=self.engine.device)
+            optimizer.state[self.parameters[name]] = {"step": step, **{key: value.to(self.engine.device) for key, value in kept.items()}}
+        with self.engine.lock, self.torch.no_grad():
+            for name, weight in self.parameters.items():
+                weight.copy_(weights[name])
+            self.optimizer, self._probes = optimizer, probes
+            self.engine.version, self.engine.unpublished = version, unpublished
+
+    def _optimizer(self, weight_decay: float) -> Any:
+        return self.torch.optim.AdamW(
+            self.parameters.values(), lr=1e-3, betas=BETAS, weight_decay=weight_decay, fused=self.model.dtype == self.torch.float32
+        )
+
+    def _tensor(self, values: NDArray[np.float64]) -> Any:
+        return self.torch.from_numpy(values.astype(np.float32)).to(self.engine.device)
+
+    def _index(self, values: NDArray[np.int64]) -> Any:
+        return self.torch.from_numpy(values).to(self.engine.device)
+
+    def _finite(self, good: NDArray[np.bool_], what: str, chosen: Sequence[Row]) -> None:
+        if good.all():
+            return
+        if len(good) == sum(int(row.mask.sum()) for row in chosen):
+            owner = np.repeat(np.arange(len(chosen)), [int(row.mask.sum()) for row in chosen])
+            chosen = [chosen[at] for at in dict.fromkeys(owner[~good].tolist())]
+        names = list(dict.fromkeys(str(row.episode) for row in chosen))
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        raise EngineError(f"policy {self.policy!r}: {what} is not finite, so this update is refused; episodes {shown}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tokens:
+    """Columns [n] of the trained tokens of some rows, in their order."""
+
+    advantage: NDArray[np.float64]
+    logprob: NDArray[np.float64]
+    turn: NDArray[np.int64]
+    version: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, chosen: Sequence[Row]) -> _Tokens:
+        return cls(*(np.concatenate([getattr(row, name)[row.mask] for row in chosen]) for name in ("advantage", "logprob", "turn", "version")))
+
+    def take(self, index: NDArray[np.int64]) -> _Tokens:
+        return _Tokens(self.advantage[index], self.logprob[index], self.turn[index], self.version[index])
+
+
+def _cosine(step: int, steps: int) -> float:
+    """Share of the rate at a step: rises linearly over the warm-up, then falls to 0 along a cosine."""
+    warmup = min(CLONING_WARMUP, steps // 2)
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))

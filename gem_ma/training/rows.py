@@ -1,0 +1,135 @@
+"""Token rows: the replies that one policy sampled, as growing id sequences that say which tokens are trained, and with what advantage.
+
+Reads records; knows no weights and no torch. Axes: T ids of one row, N turns of the table. The rules:
+
+- A row is prompt, sampled ids, new suffix, sampled ids, ... A reply continues the row of its agent iff its prompt begins with everything so far;
+  otherwise a new row starts and is counted as a fork.
+- The mask is true exactly on the ids that this policy sampled, a sampled end of turn included; never on observations, tool results, other
+  agents' words, template glue, or an end of turn that the template added. So every sampled id is trained exactly once.
+- Every reply of a turn, also of several model calls in one act, carries the advantage of the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.errors import ConfigError, DataError
+from gem_ma.types import Episode, Reply, Request, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """What a scripted agent was asked, and what it answered: one example for behaviour cloning."""
+
+    request: Request
+    text: str
+
+
+class Turns(Protocol):
+    """What rows need of `credit.TurnTable`: the turns [N] and the episode of each [N]."""
+
+    @property
+    def turns(self) -> tuple[Turn, ...]: ...
+    @property
+    def episodes(self) -> tuple[Episode, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One id sequence [T] of one agent in one episode. `turn` is the row of the table, -1 off the mask, where all else is 0."""
+
+    episode: tuple[str, int, int]
+    ids: NDArray[np.int64]
+    mask: NDArray[np.bool_]
+    advantage: NDArray[np.float64]
+    logprob: NDArray[np.float64]  # as sampled
+    turn: NDArray[np.int64]
+    version: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """All rows of a batch; `forks` counts rows that started because a prompt did not continue its predecessor."""
+
+    rows: tuple[Row, ...]
+    forks: int
+
+    @property
+    def tokens(self) -> int:
+        """Trained tokens."""
+        return sum(int(row.mask.sum()) for row in self.rows)
+
+
+class _Growing:
+    """A row under construction."""
+
+    def __init__(self, episode: tuple[str, int, int]) -> None:
+        self.episode = episode
+        self.ids: list[int] = []
+        self.spans: list[tuple[int, Reply, int, float]] = []  # (start, reply, row of the table, advantage)
+
+    def add(self, reply: Reply, turn: int, advantage: float) -> None:
+        self.spans.append((len(reply.prompt_ids), reply, turn, advantage))
+        self.ids = [*reply.prompt_ids, *reply.token_ids]
+
+    def done(self) -> Row:
+        length = len(self.ids)
+        row = Row(
+            self.episode,
+            np.array(self.ids, np.int64),
+            np.zeros(length, np.bool_),
+            np.zeros(length),
+            np.zeros(length),
+            np.full(length, -1, np.int64),
+            np.zeros(length, np.int64),
+        )
+        for start, reply, turn, advantage in self.spans:
+            span = slice(start, start + len(reply.token_ids))
+            row.mask[span], row.advantage[span], row.turn[span], row.version[span] = True, advantage, turn, reply.version
+            row.logprob[span] = reply.logprobs
+        return row
+
+
+def rows(table: Turns, advantages: Sequence[float] | NDArray[np.float64], policy: str) -> Rows:
+    """Rows of the tokens that `policy` sampled in these turns; `advantages` [N] is one value per turn of the table.
+
+    Raises ValueError where lengths differ, ConfigError for a reply of the policy without ids or log-probabilities (it may be played, never
+    trained on), DataError where a reply's ids and log-probabilities do not fit together.
+    """
+    if len(advantages) != len(table.turns):
+        raise ValueError(f"there must be one advantage per turn; got {len(advantages)} for {len(table.turns)} turns")
+    order = sorted(range(len(table.turns)), key=lambda at: table.turns[at].step)  # stable: rows of one agent in the order of its turns
+    growing: dict[tuple[object, ...], list[_Growing]] = {}
+    forks = 0
+    for at in order:
+        turn, episode = table.turns[at], table.episodes[at]
+        for reply in turn.replies:
+            if reply.policy != policy or not _trainable(reply, episode, turn):
+                continue
+            mine = growing.setdefault((id(episode), turn.agent), [])
+            if not mine or tuple(mine[-1].ids) != reply.prompt_ids[: len(mine[-1].ids)]:
+                forks += bool(mine)
+                mine.append(_Growing(episode.id))
+            mine[-1].add(reply, at, float(advantages[at]))
+    in_table = sorted(growing.values(), key=lambda mine: mine[0].spans[0][2])  # as the table has them
+    return Rows(tuple(row.done() for mine in in_table for row in mine), forks)
+
+
+def _trainable(reply: Reply, episode: Episode, turn: Turn) -> bool:
+    """False for a reply without a token (its prompt did not fit); raises where tokens are there in part."""
+    if not reply.token_ids and reply.finish == "context_overflow":
+        return False
+    where = f"policy {reply.policy!r}, episode {episode.id}, agent {turn.agent!r}, step {turn.step}"
+    if not (reply.token_ids and reply.prompt_ids and reply.logprobs):
+        raise ConfigError(
+            f"{where}: the reply has no token ids or no log-probabilities, so its engine can be played but not trained; "
+            "take the policy out of train.policies, or give it a local model"
+        )
+    if len(reply.token_ids) != len(reply.logprobs):
+        raise DataError(f"{where}: the reply has {len(reply.token_ids)} token ids and {len(reply.logprobs)} log-probabilities")
+    return True
