@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import parse_action
-from gem_ma.registry import load
+from gem_ma.registry import construct, load
 from gem_ma.types import Action, Asked, Message, Reply
 
 Sample = Callable[..., Awaitable[Reply]]  # await sample(messages, legal=None, tools=(), thread="", **sampling) -> Reply
@@ -60,13 +60,8 @@ def is_privileged(factory: Factory) -> bool:
 
 def seat(factory: Factory, agent: str, sample: Sample, rng: random.Random, task: Any, **options: Any) -> Behaviour:
     """A behaviour in its seat. Raises ConfigError for an option that the factory does not know."""
-    try:
-        return factory(agent, sample, rng, task=task if is_privileged(factory) else None, **options)
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        name = getattr(factory, "__name__", repr(factory))
-        raise ConfigError(f"agent {agent!r}: behaviour {name}: {str(error).split(') ', 1)[-1]}") from error
+    what = f"agent {agent!r}: behaviour {getattr(factory, '__name__', repr(factory))}"
+    return construct(what, factory, agent, sample, rng, task=task if is_privileged(factory) else None, **options)
 
 
 def no_policy(agent: str) -> Sample:

@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 from gem_ma.types import Action, Malformed, Tool, ToolCall
 
 MAX_TEXT, MAX_CALLS, MAX_DEPTH, MAX_DIGITS = 256 * 1024, 64, 32, 64
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}|\[([^\[\]]*)\]|<action>(.*?)</action>", re.DOTALL)
-_TAG = "<tool_call>"
+SHOWN = 200  # characters of a malformed call that are kept
+_MARKS = (("\\boxed{", "}"), ("[", "]"), ("<action>", "</action>"))
+_TAG, _END = "<tool_call>", "</tool_call>"
+_TOO_DEEP = f"bad_json: nested deeper than {MAX_DEPTH}"
 
 
 def clean(text: str) -> str:
@@ -41,22 +45,42 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
         return text
     if len(text) > MAX_TEXT:
         return None
-    folded = {fold(choice): choice for choice in legal}
+    folded = _folded(tuple(legal))
     marked = _marked(text)
-    if marked is not None and fold(marked) in folded:
-        return folded[fold(marked)]
+    if marked is not None:
+        if marked.strip() in legal:
+            return marked.strip()
+        if (key := fold(marked)) in folded:
+            return folded[key]
     whole = fold(text)
     if whole in folded:
         return folded[whole]
     last_line = fold(text.strip().rsplit("\n", 1)[-1])
-    found = [choice for key, choice in folded.items() if key and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", last_line)]
-    return found[0] if len(found) == 1 else None
+    found = [key for key in folded if key and key in last_line and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", last_line)]
+    return folded[found[0]] if len(found) == 1 else None
+
+
+@lru_cache(maxsize=512)
+def _folded(legal: tuple[str, ...]) -> dict[str, str | None]:
+    """Folded form -> legal string; None where two legal strings share the form, because then it names neither."""
+    folded: dict[str, str | None] = {}
+    for choice in dict.fromkeys(legal):
+        key = fold(choice)
+        folded[key] = None if key in folded else choice
+    return folded
 
 
 def _marked(text: str) -> str | None:
-    hits = _BOXED.findall(text)
-    if hits:
-        return next((part for part in hits[-1] if part), "")
+    """What stands in the mark that opens last. Searched from the end, so that a text full of opening marks costs no more than its length."""
+    last, answer = -1, None
+    for opening, closing in _MARKS:
+        end = text.rfind(closing)
+        start = text.rfind(opening, 0, end) if end >= 0 else -1
+        if start > last:
+            inside = text[start + len(opening) : end].split(closing, 1)[0]
+            last, answer = start, inside.removeprefix("\\text{")
+    if answer is not None:
+        return answer
     stripped = text.strip()
     if stripped.startswith("{"):
         call = _one_call(stripped, 0)[0]
@@ -77,85 +101,84 @@ def parse_action(text: str, legal: Sequence[str] | None = None, tools: Sequence[
 
 
 def parse_tool_calls(text: str) -> tuple[str, tuple[ToolCall | Malformed, ...]]:
-    """Tool calls in `text` and the text around them.
+    """Tool calls in `text`, in order, and the text around them. What cannot be read is a `Malformed` whose reason opens with its kind:
+    bad_json, not_object, missing_name, bad_arguments, too_many, too_large. (unknown_tool and truncated_call are for who knows tools or tokens.)
 
     Read are `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` (any number, end tag optional at the end of the text) and a text that
     is one such JSON object and nothing else. JSON is decoded from the opening tag on, so an end tag inside a string does no harm.
     """
-    if _TAG not in text:
-        stripped = text.strip()
-        if stripped.startswith("{") and stripped.endswith("}") and '"name"' in stripped:
-            call, end = _one_call(stripped, 0)
-            if isinstance(call, Malformed) or end == len(stripped):
-                return "", (_numbered(call, 0),)
+    text = clean(text)
+    tagged = _TAG in text
+    bare = "" if tagged else text.strip()
+    if not tagged and not (bare.startswith("{") and bare.endswith("}") and '"name"' in bare):
         return text, ()
     if len(text) > MAX_TEXT:
-        return "", (Malformed(text[:200], f"too_large: {len(text)} characters, the limit is {MAX_TEXT}"),)
+        return "", (Malformed(text[:SHOWN], f"too_large: {len(text)} characters, the limit is {MAX_TEXT}"),)
+    if not tagged:
+        call, end = _one_call(bare, 0)
+        return ("", (call,)) if isinstance(call, Malformed) or end == len(bare) else (text, ())
     calls: list[ToolCall | Malformed] = []
     rest: list[str] = []
     at = 0
     while (start := text.find(_TAG, at)) >= 0:
         rest.append(text[at:start])
         if len(calls) == MAX_CALLS:
-            calls.append(Malformed(text[start : start + 200], f"too_many: more than {MAX_CALLS} calls in one turn"))
+            calls.append(Malformed(text[start : start + SHOWN], f"too_many: more than {MAX_CALLS} calls in one turn"))
             at = len(text)
             break
-        call, end = _one_call(text, start + len(_TAG))
-        calls.append(_numbered(call, len(calls)))
-        close = text.find("</tool_call>", end)
-        following = text.find(_TAG, end)
-        at = close + len("</tool_call>") if close >= 0 and (following < 0 or close < following) else (following if following >= 0 else len(text))
+        call, end = _one_call(text, start + len(_TAG), len(calls))
+        calls.append(call)
+        close, following = text.find(_END, end), text.find(_TAG, end)
+        if close >= 0 and (following < 0 or close < following):
+            at = close + len(_END)
+        elif isinstance(call, ToolCall):
+            at = end  # no end tag: what follows the JSON is text again
+        else:
+            at = following if following >= 0 else len(text)
     rest.append(text[at:])
     return "".join(rest).strip(), tuple(calls)
 
 
-def _numbered(call: ToolCall | Malformed, number: int) -> ToolCall | Malformed:
-    return ToolCall(f"call_{number}", call.name, call.arguments) if isinstance(call, ToolCall) else call
-
-
-def _one_call(text: str, at: int) -> tuple[ToolCall | Malformed, int]:
+def _one_call(text: str, at: int, number: int = 0) -> tuple[ToolCall | Malformed, int]:
     """The call whose JSON starts at or after `at`, and where reading stopped."""
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
-    raw = text[at : at + 200]
-    if _too_deep(text, at):
-        return Malformed(raw, f"bad_json: nested deeper than {MAX_DEPTH}"), at
+    raw = text[at : at + SHOWN]
     try:
         value, end = _DECODER.raw_decode(text, at)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        return Malformed(raw, _TOO_DEEP), at
+    except ValueError as error:
         return Malformed(raw, f"bad_json: {error}"), at
+    if _depth_exceeds(value, MAX_DEPTH):
+        return Malformed(raw, _TOO_DEEP), end
     if not isinstance(value, dict):
         return Malformed(raw, f"not_object: a call is a JSON object, got {type(value).__name__}"), end
-    name, arguments = value.get("name"), value.get("arguments", {})
+    name = value.get("name")
     if not isinstance(name, str) or not name:
         return Malformed(raw, "missing_name: a call needs a string 'name'"), end
+    if "arguments" not in value:
+        return Malformed(raw, "bad_arguments: a call needs 'arguments', an object; {} for none"), end
+    arguments = value["arguments"]
     if isinstance(arguments, str):  # some models encode the arguments twice
         try:
             arguments = _DECODER.decode(arguments)
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            return Malformed(raw, _TOO_DEEP), end
+        except ValueError as error:
             return Malformed(raw, f"bad_arguments: {error}"), end
+        if _depth_exceeds(arguments, MAX_DEPTH):
+            return Malformed(raw, _TOO_DEEP), end
     if not isinstance(arguments, dict):
         return Malformed(raw, f"bad_arguments: 'arguments' is an object, got {type(arguments).__name__}"), end
-    return ToolCall("call_0", clean(name), _clean_json(arguments)), end
+    return ToolCall(f"call_{number}", clean(name), _clean_json(arguments)), end
 
 
-def _too_deep(text: str, at: int) -> bool:
-    depth, inside, escaped = 0, False, False
-    for char in text[at:]:
-        if inside:
-            inside = escaped or char != '"'
-            escaped = char == "\\" and not escaped
-        elif char == '"':
-            inside = True
-        elif char in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                return True
-        elif char in "]}":
-            depth -= 1
-            if depth <= 0:
-                return False
-    return False
+def _depth_exceeds(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [inner for node in level if isinstance(node, (dict, list)) for inner in (node.values() if isinstance(node, dict) else node)]
+    return any(isinstance(node, (dict, list)) for node in level)
 
 
 def _clean_json(value: Any) -> Any:
@@ -177,10 +200,17 @@ def _constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _real(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise ValueError("a number beyond the range of floats")
+    return value
+
+
 def _integer(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"an integer of more than {MAX_DIGITS} digits")
     return int(digits)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer, parse_float=_real)

@@ -6,9 +6,11 @@ the groups `gem_ma.scenarios`, `gem_ma.agents`, `gem_ma.engines`. Nothing here i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from gem_ma.errors import ConfigError
@@ -50,28 +52,44 @@ def load(kind: str, name: str) -> Any:
         raise ConfigError(f"{KINDS[kind]} {name!r}: module {module} has no {attribute!r}") from error
 
 
-def make(name: str, **options: Any) -> Scenario:
-    """A scenario by name, with the options of its constructor."""
-    factory = load("scenarios", name)
+def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """`factory(*args, **options)`. Raises ConfigError where the options do not fit its signature, with the nearest name."""
     try:
-        scenario = factory(**options)
+        return factory(*args, **options)
     except TypeError as error:
-        if "unexpected keyword argument" not in str(error) and "takes no arguments" not in str(error):
-            raise
-        raise ConfigError(f"scenario {name!r}: {str(error).split(') ', 1)[-1]}") from error
+        try:
+            parameters = signature(factory).parameters
+            signature(factory).bind(*args, **options)
+        except TypeError as mismatch:
+            known = [name for name in parameters if name not in ("self", "agent", "sample", "rng", "task", "policy")]
+            near = [close for name in options if name not in parameters for close in get_close_matches(name, known, n=1, cutoff=0.5)]
+            hint = f" (did you mean {near[0]!r}?)" if near else f" (its options are {', '.join(known)})" if known else ""
+            raise ConfigError(f"{what}: {mismatch}{hint}") from error
+        except ValueError:  # a factory written in C shows no signature
+            pass
+        raise
+
+
+def make(name: str, /, **options: Any) -> Scenario:
+    """A scenario by name, with the options of its constructor."""
+    scenario = construct(f"scenario {name!r}", load("scenarios", name), **options)
     if not isinstance(scenario, Scenario):
         raise ConfigError(f"{name!r} is no Scenario but a {type(scenario).__name__}")
-    scenario.id = name
+    object.__setattr__(scenario, "id", name)  # a scenario may be a frozen dataclass
     return scenario
 
 
-def as_scenario(scenario: str | Scenario | type[Scenario], **options: Any) -> Scenario:
+def as_scenario(scenario: str | Scenario | type[Scenario], /, **options: Any) -> Scenario:
     """A scenario out of a name, a class or an instance; an instance takes no options."""
     if isinstance(scenario, str):
         return make(scenario, **options)
-    made = scenario(**options) if isinstance(scenario, type) else scenario
+    made = construct(f"scenario {scenario.__name__}", scenario, **options) if isinstance(scenario, type) else scenario
+    if not isinstance(made, Scenario):
+        raise ConfigError(f"a scenario is a name, a class or an instance of Scenario; got {made!r}")
+    if made is scenario and options:
+        raise ConfigError(f"a scenario that is already made takes no options; got {', '.join(options)}")
     if not made.id:
-        made.id = f"{type(made).__module__}:{type(made).__qualname__}"
+        object.__setattr__(made, "id", f"{type(made).__module__}:{type(made).__qualname__}")
     return made
 
 
@@ -80,5 +98,12 @@ def task_of(scenario: Scenario, key: str) -> Any:
     split, _, index = key.rpartition("/")
     tasks = scenario.tasks(split)
     if not index.isdecimal() or int(index) >= len(tasks):
-        raise ConfigError(f"{scenario.id}: no task {key!r}; split {split!r} has {len(tasks)} (0 to {len(tasks) - 1})")
+        held = (
+            f"it has {len(tasks)}, from {split}/0 to {split}/{len(tasks) - 1}"
+            if tasks and split
+            else "it is empty"
+            if split
+            else "a task is <split>/<index>"
+        )
+        raise ConfigError(f"{scenario.id}: no task {key!r} in split {split!r}; {held}")
     return tasks[int(index)]

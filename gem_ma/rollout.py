@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -18,12 +17,13 @@ from typing import Any
 from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileged, no_policy, seat
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE, Gate
-from gem_ma.errors import CallError, ConfigError, ScenarioError
+from gem_ma.errors import CallError, ConfigError, DataError, ScenarioError
 from gem_ma.registry import task_of
 from gem_ma.scenario import Call, Game, Scenario
 from gem_ma.types import Action, Asked, End, Episode, Limits, Message, Reply, Request, Seat, Tool
 
 NO_LIMITS = Limits()
+CALL_THREAD = "gem_ma call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,14 @@ async def play(plan: Plan, policies: Mapping[str, Policy] | None = None, behavio
 
     `behaviours` replaces the factory of an agent's seat (for code that has no id). Raises ConfigError for a cast that does not fit.
     """
-    task = task_of(plan.scenario, plan.task)
-    table = _Table(plan, policies or {}, behaviours or {}, task)
-    game, end, error = None, End.TERMINATED, None
+    game: Game | None = None
+    cast: Mapping[str, Seat] = plan.cast
+    end, error = End.TERMINATED, None
     try:
         async with asyncio.timeout(plan.limits.timeout_s) as clock:
+            task = task_of(plan.scenario, plan.task)
+            table = _Table(plan, policies or {}, behaviours or {}, task)
+            cast = table.cast
             game = Game(plan.scenario, task, plan.seed, defer_calls=True)
             await _calls(game, plan)
             while game.pending:
@@ -71,15 +74,24 @@ async def play(plan: Plan, policies: Mapping[str, Policy] | None = None, behavio
                 _check_limits(game, plan.limits)
     except _Cut as cut:
         end = cut.end
-    except ConfigError:
+    except (ConfigError, DataError):
         raise
+    except asyncio.CancelledError as caught:
+        if _is_cancelled():
+            raise
+        end, error = End.FAILED, _line(caught)  # somebody's future was cancelled, not this episode
     except Exception as caught:
         timed_out = isinstance(caught, TimeoutError) and clock.expired()  # a TimeoutError of a behaviour or engine is its own fault
         end, error = (End.TIMEOUT, None) if timed_out else (End.FAILED, _line(caught))
     finally:
         if game is not None:
             error, end = _close(game, error, end)
-    return _record(plan, table.cast, game, end, error)
+    return _record(plan, cast, game, end, error)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class _Table:
@@ -91,7 +103,9 @@ class _Table:
         if unknown or empty:
             raise ConfigError(f"{plan.scenario.id}: its agents are {', '.join(agents)}; not in it: {unknown}, without a seat: {empty}")
         self.plan, self.turn = plan, dict.fromkeys(agents, 0)
-        self.replies: dict[str, list[Reply]] = {agent: [] for agent in agents}
+        self.replies: dict[str, list[Reply | None]] = {agent: [] for agent in agents}  # of the running turn, by order of request
+        self.flying = dict.fromkeys(agents, 0)  # requests without a reply
+        self.cut: End | None = None
         self.cast: dict[str, Seat] = {}
         self.players: dict[str, Behaviour] = {}
         for agent, given in plan.cast.items():
@@ -104,88 +118,110 @@ class _Table:
             self.players[agent] = seat(factory, agent, sample, rng, task, **given.options)
 
     def _sampler(self, agent: str, policy: Policy) -> Sample:
-        plan, replies = self.plan, self.replies[agent]
+        plan = self.plan
 
         async def sample(
             messages: Sequence[Message], *, legal: tuple[str, ...] | None = None, tools: Sequence[Tool] = (), thread: str = "", **options: Any
         ) -> Reply:
+            replies = self.replies[agent]
+            call = len(replies)
             request = Request(
                 agent=agent,
                 messages=tuple(messages),
                 tools=tuple(tools),
                 legal=legal,
                 sampling=replace(policy.sampling, **options) if options else policy.sampling,
-                seed=stable_seed(*plan.id, agent, self.turn[agent], len(replies)),
+                seed=stable_seed(*plan.id, agent, self.turn[agent], call),
                 conversation="/".join(map(str, (*plan.id, agent, *([thread] if thread else [])))),
                 turn=self.turn[agent],
                 policy=policy.name,
             )
-            reply = await policy.engine.sample(request)
-            replies.append(reply)
+            replies.append(None)  # its place: requests made side by side keep their order, whichever is answered first
+            reply = await self._fly(agent, policy, request)
+            replies[call] = reply
             if reply.finish == "context_overflow":
+                self.cut = End.CONTEXT  # kept here too: a behaviour may catch errors or wrap them in a group
                 raise _Cut(End.CONTEXT)
             return reply
 
         return sample
 
+    async def _fly(self, agent: str, policy: Policy, request: Request) -> Reply:
+        """Awaits the engine. Of requests side by side, the gate counts each beyond the first as a coroutine of its own."""
+        gate = GATE.get()
+        if gate is not None and self.flying[agent]:
+            gate.start()
+        self.flying[agent] += 1
+        try:
+            return await policy.engine.sample(request)
+        finally:
+            self.flying[agent] -= 1
+            if gate is not None and self.flying[agent]:
+                gate.stop()
+
     async def act(self, game: Game) -> tuple[dict[str, Action | str], dict[str, tuple[Reply, ...]]]:
         """Awaits all pending agents together and gives their actions and model calls."""
         asked = {a: Asked(game.new(a), game.view(a), p.legal, p.tools, game.step) for a, p in game.pending.items()}
         for agent in asked:
-            self.replies[agent].clear()
-        if len(asked) == 1:
-            ((agent, one),) = asked.items()
-            said = {agent: await self.players[agent].act(one)}
-        else:
-            said = await self._together(asked)
+            self.replies[agent] = []  # a new list: what an abandoned request of an earlier turn still brings belongs to no turn
+        try:
+            said = {agent: await self._act(agent, one) for agent, one in asked.items()} if len(asked) == 1 else await self._together(asked)
+        except Exception:
+            if self.cut is None:
+                raise
+        if self.cut is not None:
+            raise _Cut(self.cut)
         for agent in asked:
             self.turn[agent] += 1
-        return said, {agent: tuple(self.replies[agent]) for agent in asked}
+        return said, {agent: tuple(reply for reply in self.replies[agent] if reply is not None) for agent in asked}
 
     async def _together(self, asked: Mapping[str, Asked]) -> dict[str, Action | str]:
+        """All act at once. Waits for all even if one fails, so that which failure is told does not depend on timing."""
         gate, left = GATE.get(), len(asked)
         if gate is not None:
             gate.start(left - 1)
 
-        async def act(agent: str) -> Action | str:
+        def ended(task: asyncio.Task[Action | str]) -> None:  # a callback, because a task that is cancelled before it starts runs no `finally`
             nonlocal left
-            try:
-                return await self.players[agent].act(asked[agent])
-            finally:
-                left -= 1
-                if gate is not None and left:  # the last one goes on as the episode's own coroutine
-                    gate.stop()
+            left -= 1
+            if gate is not None and left:  # the last one goes on as the episode's own coroutine
+                gate.stop()
 
-        tasks = [asyncio.ensure_future(act(agent)) for agent in asked]
+        tasks = []
+        for agent, one in asked.items():
+            tasks.append(asyncio.ensure_future(self._act(agent, one)))
+            tasks[-1].add_done_callback(ended)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        said = {}
+        for agent, outcome in zip(asked, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            said[agent] = outcome
+        return said
+
+    async def _act(self, agent: str, asked: Asked) -> Action | str:
         try:
-            return dict(zip(asked, await asyncio.gather(*tasks), strict=True))
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            return await self.players[agent].act(asked)
+        except SystemExit as error:  # would end the whole run
+            raise RuntimeError(f"agent {agent!r}: its behaviour raised SystemExit({error})") from error
 
 
 async def _calls(game: Game, plan: Plan) -> None:
     """Runs the calls that the scenario waits for, off the loop and with a time limit."""
     while game.waiting:
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        threading.Thread(target=_run_call, args=(game.waiting, answer), daemon=True).start()  # of its own: a hung call blocks no pool
-        try:
-            async with asyncio.timeout(plan.call_timeout_s) as clock:
-                value, error = await answer, None
-        except Exception as raised:
-            late = isinstance(raised, TimeoutError) and clock.expired()
-            value, error = None, f"TimeoutError: no result within {plan.call_timeout_s} s" if late else f"{type(raised).__name__}: {raised}"
+        answer: asyncio.Future[tuple[Any, str | None]] = asyncio.get_running_loop().create_future()
+        # A thread of its own: a hung call blocks no pool, and the process may end without it.
+        threading.Thread(target=_run_call, args=(game.waiting, answer), name=CALL_THREAD, daemon=True).start()
+        done, _ = await asyncio.wait([answer], timeout=plan.call_timeout_s)
+        value, error = answer.result() if done else (None, f"TimeoutError: no result within {plan.call_timeout_s} s")
+        answer.cancel()
         game.answer(value, error)
 
 
-def _run_call(call: Call, answer: asyncio.Future[Any]) -> None:
-    try:
-        finish = functools.partial(answer.set_result, call.run())
-    except Exception as error:
-        finish = functools.partial(answer.set_exception, error)
+def _run_call(call: Call, answer: asyncio.Future[tuple[Any, str | None]]) -> None:
+    outcome = call.run()
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        answer.get_loop().call_soon_threadsafe(lambda: None if answer.done() else finish())
+        answer.get_loop().call_soon_threadsafe(lambda: None if answer.done() else answer.set_result(outcome))
 
 
 def _check_limits(game: Game, limits: Limits) -> None:
@@ -290,6 +326,8 @@ async def play_many(
                 slots.release()
                 yield item
     finally:
+        if gate is not None:
+            gate.close()
         for task in workers:
             task.cancel()
         await asyncio.gather(*workers, return_exceptions=True)

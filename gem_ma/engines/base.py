@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gem_ma.engines.batching import Batched
-from gem_ma.errors import ConfigError
-from gem_ma.registry import load
+from gem_ma.registry import construct, load
 from gem_ma.types import Reply, Request, Sampling
 
 
@@ -44,12 +43,7 @@ def open_engine(policy: str, model: str, **options: Any) -> Engine:
     """
     kind, _, name = model.partition("/")
     factory = load("engines", kind)
-    try:
-        engine = factory(name, policy=policy, **options)
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise ConfigError(f"policy {policy!r}: engine {kind!r}: {str(error).split(') ', 1)[-1]}") from error
+    engine = construct(f"policy {policy!r}: engine {kind!r}", factory, name, policy=policy, **options)
     return Batched(engine) if hasattr(engine, "sample_batch") else engine
 
 

@@ -8,11 +8,13 @@ so its floating-point results, do not depend on timing, and a resumed training r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Protocol
 
 from gem_ma.types import Reply, Request
+
+Row = tuple[Request, "asyncio.Future[Reply]"]
 
 
 class _BatchEngine(Protocol):
@@ -20,11 +22,16 @@ class _BatchEngine(Protocol):
 
 
 class Gate:
-    """Counts the coroutines of a rollout that can still run; when none can, all waiting batches are released."""
+    """Counts the coroutines of a rollout that can still run; when none can, all waiting batches are released.
+
+    Whoever starts a coroutine that may sample says so (`start`), and says when it has ended (`stop`). A coroutine that waits for anything
+    but a batch (a call, a clock, another engine) counts as running, so the gate waits for it.
+    """
 
     def __init__(self) -> None:
         self.running = 0
-        self._waiting: dict[Batched, None] = {}  # in order of first arrival
+        self._waiting: dict[Batched, dict[asyncio.Future[Reply], Request]] = {}
+        self._due = self._closed = False
 
     def start(self, coroutines: int = 1) -> None:
         """These coroutines are about to run."""
@@ -33,22 +40,47 @@ class Gate:
     def stop(self, coroutines: int = 1) -> None:
         """These coroutines have ended."""
         self.running -= coroutines
-        self._release()
+        self._look()
 
-    def wait(self, engine: Batched) -> None:
-        """One coroutine waits for this engine; its answer starts it again."""
-        self._waiting[engine] = None
+    def close(self) -> None:
+        """Nothing is released any more: the rollout ends, and who still waits is being cancelled."""
+        self._closed = True
+
+    async def ask(self, engine: Batched, request: Request) -> Reply:
+        """Waits for the batch that holds this request."""
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(engine, {})[answer] = request
         self.running -= 1
-        self._release()
+        self._look()
+        try:
+            return await answer
+        finally:
+            if self._waiting.get(engine, {}).pop(answer, None) is not None:  # cancelled before its batch: it runs again, unanswered
+                self.running += 1
+
+    def _look(self) -> None:
+        # Released in the next round of the loop: requests that one act makes side by side are still on their way.
+        if self.running <= 0 and not self._due and not self._closed and any(self._waiting.values()):
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._release)
 
     def _release(self) -> None:
-        if self.running == 0 and self._waiting:
-            engines, self._waiting = sorted(self._waiting, key=lambda engine: engine.first), {}
-            for engine in engines:
-                self.running += engine.release()
+        self._due = False
+        if self.running > 0 or self._closed:
+            return
+        waiting, self._waiting = self._waiting, {}
+        batches = [(engine, [(request, answer) for answer, request in rows.items()]) for engine, rows in waiting.items() if rows]
+        for engine, rows in sorted(batches, key=lambda batch: min(map(_order, batch[1]))):
+            self.running += len(rows)
+            engine.release(rows)
 
 
 GATE: ContextVar[Gate | None] = ContextVar("gem_ma_gate", default=None)
+
+
+def _order(row: Row) -> tuple[str, str, int, int]:
+    request = row[0]
+    return (request.policy, request.conversation, request.turn, request.seed)
 
 
 class Batched:
@@ -56,60 +88,64 @@ class Batched:
 
     def __init__(self, engine: _BatchEngine, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
         self.engine, self.max_batch, self.wait_s = engine, max_batch, wait_s
-        self._waiting: list[tuple[Request, asyncio.Future[Reply]]] = []
+        self._waiting: list[Row] = []
         self._worker: asyncio.Task[None] | None = None
 
-    @property
-    def first(self) -> tuple[str, str, int]:
-        """Sort key of the waiting batch: its smallest (policy, conversation, turn)."""
-        return min((request.policy, request.conversation, request.turn) for request, _ in self._waiting)
-
     async def sample(self, request: Request) -> Reply:
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, answer))
         gate = GATE.get()
         if gate is not None:
-            gate.wait(self)
-        elif self._worker is None:
+            return await gate.ask(self, request)
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, answer))
+        if self._worker is None or self._worker.done() or self._worker.get_loop() is not answer.get_loop():
             self._worker = asyncio.create_task(self._drain())
         return await answer
 
-    def release(self) -> int:
-        """Answers all that wait, here and now; gives the number of coroutines that can run again."""
-        waiting = sorted(self._waiting, key=lambda pair: (pair[0].conversation, pair[0].turn))
-        self._waiting = []
+    def release(self, rows: Iterable[Row]) -> None:
+        """Answers these rows here and now, in an order that does not depend on their arrival."""
+        waiting = sorted(rows, key=_order)
         for start in range(0, len(waiting), self.max_batch):
-            batch = [pair for pair in waiting[start : start + self.max_batch] if not pair[1].done()]
-            if batch:
-                self._answer(batch, self._run([request for request, _ in batch]))
-        return len(waiting)
+            if batch := _open(waiting[start : start + self.max_batch]):
+                _answer(batch, self._run([request for request, _ in batch]))
 
     async def _drain(self) -> None:
         try:
             while self._waiting:
                 await asyncio.sleep(self.wait_s)
-                batch = [pair for pair in self._waiting[: self.max_batch] if not pair[1].done()]
-                self._waiting = self._waiting[self.max_batch :]
+                batch, self._waiting = _open(self._waiting[: self.max_batch]), self._waiting[self.max_batch :]
                 if batch:
-                    self._answer(batch, await asyncio.to_thread(self._run, [request for request, _ in batch]))
+                    _answer(batch, await self._run_in_thread([request for request, _ in batch]))
         finally:
             self._worker = None
 
+    async def _run_in_thread(self, requests: list[Request]) -> list[Reply] | Exception:
+        try:
+            return await asyncio.to_thread(self._run, requests)
+        except RuntimeError as error:  # no thread to be had: the askers must hear of it
+            return error
+
     def _run(self, requests: list[Request]) -> list[Reply] | Exception:
         try:
-            replies = self.engine.sample_batch(requests)
+            replies = list(self.engine.sample_batch(requests))
+        except (StopIteration, SystemExit) as error:  # a future refuses the first, the second would end the run
+            return RuntimeError(f"{type(self.engine).__name__} raised {type(error).__name__}({error})")
         except Exception as error:  # goes to every asker of the batch
             return error
         if len(replies) != len(requests):
             return RuntimeError(f"{type(self.engine).__name__} gave {len(replies)} replies to {len(requests)} requests")
         return replies
 
-    @staticmethod
-    def _answer(batch: list[tuple[Request, asyncio.Future[Reply]]], replies: list[Reply] | Exception) -> None:
-        for at, (_, answer) in enumerate(batch):
-            if answer.done():
-                continue
-            if isinstance(replies, Exception):
-                answer.set_exception(replies)
-            else:
-                answer.set_result(replies[at])
+
+def _open(rows: Iterable[Row]) -> list[Row]:
+    """The rows whose asker still waits."""
+    return [row for row in rows if not row[1].done()]
+
+
+def _answer(batch: list[Row], replies: list[Reply] | Exception) -> None:
+    for at, (_, answer) in enumerate(batch):
+        if answer.done() or answer.get_loop().is_closed():
+            continue
+        if isinstance(replies, Exception):
+            answer.set_exception(replies)
+        else:
+            answer.set_result(replies[at])
