@@ -17,7 +17,8 @@ from typing import Any
 from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileged, no_policy, seat
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE, Gate
-from gem_ma.errors import CallError, ConfigError, DataError, ScenarioError
+from gem_ma.errors import ConfigError, DataError, ScenarioError
+from gem_ma.parsing import clean
 from gem_ma.registry import task_of
 from gem_ma.scenario import Call, Game, Scenario
 from gem_ma.types import Action, Asked, End, Episode, Limits, Message, Reply, Request, Seat, Tool
@@ -249,9 +250,7 @@ def _close(game: Game, error: str | None, end: End) -> tuple[str | None, End]:
 
 
 def _line(error: BaseException) -> str:
-    if isinstance(error, (ScenarioError, CallError)) and error.__cause__ is not None:
-        return f"{type(error).__name__}: {error} [{type(error.__cause__).__name__}]"
-    return f"{type(error).__name__}: {error}"
+    return clean(f"{type(error).__name__}: {error}")
 
 
 def _record(plan: Plan, cast: Mapping[str, Seat], game: Game | None, end: End, error: str | None) -> Episode:

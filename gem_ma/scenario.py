@@ -248,7 +248,8 @@ class Game:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                raise self._fault("raised while it was being closed (a `finally:` may not yield, `except:` may not swallow GeneratorExit)") from error
+                how = "a `finally:` may not yield, `except:` may not swallow GeneratorExit"
+                raise self._fault(f"raised {type(error).__name__}: {error} while it was being closed ({how})") from error
 
     def fork(self, step: int | None = None, seed: str | None = None) -> Game:
         """A second play that shares nothing with this one, replayed up to decision point `step` (default: now).
