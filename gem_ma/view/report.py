@@ -1,0 +1,320 @@
+"""The report of one or several runs: one static HTML file with scores, learning curves and transcripts in lanes.
+
+It reads run folders (episodes, metrics, summary) and nothing else; it needs no server, makes no request and opens from a disk. Every plot has its
+numbers as a table below it. A page holds at most `EPISODES` transcripts of a run, spread from its first episode to its last, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gem_ma.errors import StoreError
+from gem_ma.evaluation.metrics import interval_text, summarise
+from gem_ma.store import read_episodes, read_manifest, read_media, read_metrics
+from gem_ma.types import End, Episode
+from gem_ma.view.page import Html, page, table, text
+from gem_ma.view.svg import BAND_SEEDS, CLASSES, Line, Point, interval_mark, line_chart, line_of
+from gem_ma.view.transcript import transcript
+
+EPISODES = 50  # transcripts of one run
+FAILED = 10  # failed ones on top of them
+MAX_BYTES = 6_000_000  # of transcripts in one page
+_FIRST = ("return", "score", "success", "reward", "accuracy", "nashconv", "exploitability", "eval")
+
+Success = Callable[[Episode], bool | None]
+Runs = Sequence[Path] | Mapping[str, Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """One chart. `lines`: label -> one list of (x, y) per seed; three seeds or more are drawn as their mean with a band from lowest to highest."""
+
+    title: str
+    lines: Mapping[str, Sequence[Sequence[Point]]]
+    x_label: str = "step"
+    y_label: str = "mean return"
+    y_range: tuple[float, float] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table of plain values."""
+
+    columns: Sequence[object]
+    rows: Sequence[Sequence[object]]
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page. `runs` (paths, or label -> path) are summarised in one table and their transcripts go into the viewer below.
+
+    `own_curves`: also draw what each run wrote to metrics.jsonl. `command` is shown as what made these numbers.
+    """
+
+    heading: str
+    text: str = ""
+    runs: Runs = ()
+    curves: Sequence[Curves] = ()
+    tables: Sequence[Rows] = ()
+    success: Success | None = None
+    command: str = ""
+    own_curves: bool = True
+
+
+def write_report(
+    run: Path | str | Sequence[Path] = (),
+    out: Path | None = None,
+    title: str | None = None,
+    *,
+    sections: Sequence[Section] = (),
+    success: Success | None = None,
+) -> Path:
+    """Writes the page and gives its path: `out`, else `report.html` in the (first) run folder. A page that stood there is replaced in one step.
+
+    Each run becomes a section of its own; `sections` follow. Raises StoreError where a run cannot be read or the page cannot be written.
+    """
+    runs = [Path(run)] if isinstance(run, (str, Path)) else [Path(one) for one in run]
+    whole = [*(Section(path.resolve().name, runs=(path,), success=success, command=_command(path)) for path in runs), *sections]
+    first = next((path for section in whole for path in _named(section.runs).values()), None)
+    if out is None and first is None:
+        raise StoreError("a report without runs needs a path to write to")
+    target = Path(out) if out is not None else Path(first or ".") / "report.html"
+    name = title or (whole[0].heading if len(whole) == 1 else "gem_ma report")
+    data: list[dict[str, Any]] = []
+    parts = [_section(number, section, data) for number, section in enumerate(whole)]
+    html = page(name, _body(name, whole, parts, data), {"runs": data})
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(html, encoding="utf-8")
+        os.replace(temporary, target)
+    except OSError as error:
+        raise StoreError(f"{target}: {error.strerror or error}") from error
+    return target
+
+
+def learning_curves(runs: Mapping[str, Sequence[Path]], key: str, title: str, **options: Any) -> Curves:
+    """A chart out of metrics.jsonl: label -> run folders, one per seed; `key` as in `returns/listener`, x is the key `step`."""
+    lines = {label: [_series(_flat_metrics(path)).get(key, []) for path in paths] for label, paths in runs.items()}
+    return Curves(title, lines, **options)
+
+
+# -- a section ----------------------------------------------------------------------------------------------------------------
+
+
+def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
+    parts = [f'<section id="part-{number}"><h2>{text(section.heading)}</h2>']
+    parts += [f"<p>{text(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()]
+    named = _named(section.runs)
+    if named:
+        summaries = {label: _load(label, path, section.success, data) for label, path in named.items()}
+        parts.append(_scores(summaries))
+    parts += [table(rows.columns, rows.rows, caption=rows.caption) for rows in section.tables]
+    parts += [_chart(curves) for curves in section.curves]
+    if section.own_curves:
+        parts += [_own_curves(label if len(named) > 1 else "", path) for label, path in named.items()]
+    if section.command:
+        parts.append(f'<p class="hint">Made by <code>{text(section.command)}</code></p>')
+    return "".join([*parts, "</section>"])
+
+
+def _named(runs: Runs) -> dict[str, Path]:
+    if isinstance(runs, Mapping):
+        return {label: Path(path) for label, path in runs.items()}
+    return {Path(path).resolve().name: Path(path) for path in runs}
+
+
+def _load(label: str, path: Path, success: Success | None, data: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run's summary; its transcripts are added to `data`."""
+    episodes = list(read_episodes(path))
+    used = sum(run["size"] for run in data)
+    wanted = {round(at * (len(episodes) - 1) / (EPISODES - 1)) for at in range(EPISODES)} if len(episodes) > EPISODES else set(range(len(episodes)))
+    wanted |= set([at for at, episode in enumerate(episodes) if episode.end is End.FAILED][:FAILED])
+    shown: list[dict[str, Any]] = []
+    size = 0
+    for at in sorted(wanted):
+        one = transcript(episodes[at], success(episodes[at]) if success and episodes[at].end.scored else None, lambda digest: _media(path, digest))
+        size += len(json.dumps(one))
+        if used + size > MAX_BYTES and shown:
+            break
+        shown.append(one)
+    if shown:
+        whole = len(shown) == len(episodes)
+        note = (
+            f"all {len(episodes)} episodes"
+            if whole
+            else f"{len(shown)} of {len(episodes)} episodes, spread from first to last; all are in episodes.jsonl"
+        )
+        data.append({"name": label, "note": note, "episodes": shown, "size": size})
+    return summarise(episodes, success) if success else _stored_summary(path) or summarise(episodes)
+
+
+def _stored_summary(path: Path) -> dict[str, Any] | None:
+    """summary.json where it is a summary of `evaluation.metrics`, else None."""
+    try:
+        stored = json.loads((path / "summary.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return (
+        stored if isinstance(stored, dict) and {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"} <= stored.keys() else None
+    )
+
+
+def _media(path: Path, digest: str) -> bytes | None:
+    try:
+        return read_media(path, digest)
+    except StoreError:
+        return None
+
+
+def _scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
+    """One row per run: counts first, then each score with its interval."""
+    agents = list(dict.fromkeys(agent for summary in summaries.values() for agent in summary["returns"]))
+    judged = any(summary["success"] for summary in summaries.values())
+    partial = any(summary["failed"] or summary["excluded"] for summary in summaries.values())
+    bounds = [bound for s in summaries.values() for one in s["returns"].values() for bound in (one["low"], one["high"]) if bound is not None]
+    columns = ["run", "ok / failed / excluded", *(["success"] if judged else []), *(["success, failed = 0"] if judged and partial else [])]
+    columns += [f"return {agent}" for agent in agents]
+    rows: list[list[object]] = []
+    for label, summary in summaries.items():
+        row: list[object] = [label, _counts(summary)]
+        if judged:
+            row.append(_interval(summary["success"], 0.0, 1.0))
+            if partial:
+                row.append(
+                    "n/a" if not summary["score"] or summary["score"]["failed_as_zero"] is None else f"{summary['score']['failed_as_zero']:.3f}"
+                )
+        row += [_interval(summary["returns"].get(agent), min(bounds, default=0.0), max(bounds, default=1.0)) for agent in agents]
+        rows.append(
+            [*row, "n/a" if summary["turns"] is None else f"{summary['turns']:.1f}", ", ".join(f"{e} {n}" for e, n in summary["ends"].items())]
+        )
+    methods = {one["method"] for s in summaries.values() for one in (s["success"], *s["returns"].values()) if one and one["n"]}
+    caption = f"Mean with 95 % interval ({', '.join(sorted(methods))}) over the ok episodes; failed and excluded ones are counted beside it."
+    return table([*columns, "turns", "ends"], rows, caption=caption)
+
+
+def _counts(summary: Mapping[str, Any]) -> Html:
+    failed = f'<span class="bad">{text(summary["failed"])}</span>' if summary["failed"] else "0"
+    return Html(f"{text(summary['ok'])} / {failed} / {text(summary['excluded'])}")
+
+
+def _interval(estimate: Mapping[str, Any] | None, low: float, high: float) -> Html:
+    return Html(text(interval_text(estimate)) + interval_mark(estimate, low, high)) if estimate else text("n/a")
+
+
+# -- curves -------------------------------------------------------------------------------------------------------------------
+
+
+def _chart(curves: Curves) -> Html:
+    lines = [line_of(label, seeds) for label, seeds in curves.lines.items()][:CLASSES]
+    svg = line_chart(lines, title=curves.title, x_label=curves.x_label, y_label=curves.y_label, y_range=curves.y_range)
+    if not svg:
+        return Html("")
+    seeds = {line.seeds for line in lines if line.x}
+    how = "mean over seeds, band from the lowest to the highest" if min(seeds) >= BAND_SEEDS else "mean over seeds" if max(seeds) > 1 else ""
+    left_out = f"{len(curves.lines) - CLASSES} more lines are left out" if len(curves.lines) > CLASSES else ""
+    caption = "; ".join(part for part in (curves.y_label, f"{how} ({max(seeds)} seeds)" if how else "", curves.note, left_out) if part)
+    return Html(f"<figure><h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>{svg}{_numbers(curves, lines)}</figure>")
+
+
+def _numbers(curves: Curves, lines: Sequence[Line]) -> str:
+    drawn = [line for line in lines if line.x]
+    xs = sorted({x for line in drawn for x in line.x})
+    shown = xs if len(xs) <= 200 else xs[:: -(-len(xs) // 200)]
+    at = [{x: n for n, x in enumerate(line.x)} for line in drawn]
+    rows = [[f"{x:g}", *(_value(line, index.get(x)) for line, index in zip(drawn, at, strict=True))] for x in shown]
+    note = "" if len(shown) == len(xs) else f", {len(shown)} of {len(xs)} rows"
+    return f"<details><summary>Numbers{note}</summary>{table([curves.x_label, *(line.label for line in drawn)], rows, numbers=True)}</details>"
+
+
+def _value(line: Line, at: int | None) -> str:
+    if at is None:
+        return ""
+    return f"{line.mean[at]:.4g}" + (f" [{line.low[at]:.4g}, {line.high[at]:.4g}]" if line.seeds > 1 else "")
+
+
+def _own_curves(label: str, path: Path) -> str:
+    """The charts of one run's metrics.jsonl: scores open, everything else folded away."""
+    series = {key: points for key, points in _series(_flat_metrics(path)).items() if len(points) > 1}
+    charts: dict[str, dict[str, list[list[Point]]]] = {}
+    for key, points in series.items():
+        group, line = _group(key)
+        charts.setdefault(group, {})[line] = [points]
+    main = [group for group in charts if group.lower().startswith(_FIRST)]
+    rest = [group for group in charts if group not in main]
+    before = f"{label}: " if label else ""
+    parts = [_chart(Curves(before + group, charts[group], y_label=group)) for group in main]
+    if rest:
+        folded = "".join(_chart(Curves(before + group, charts[group], y_label=group)) for group in rest)
+        parts.append(
+            Html(f'<details><summary>{len(rest)} more curves: {text(", ".join(rest))}</summary><div class="charts">{folded}</div></details>')
+        )
+    return "".join(parts)
+
+
+def _group(key: str) -> tuple[str, str]:
+    """(chart, line): `returns/speaker` -> returns, speaker; `policies/main/kl` -> kl, policies/main."""
+    words = key.split("/")
+    if len(words) == 1:
+        return key, key
+    return (words[0], words[1]) if len(words) == 2 else (words[-1], "/".join(words[1:-1]))
+
+
+def _flat_metrics(path: Path) -> list[dict[str, Any]]:
+    return [_flatten(row) for row in read_metrics(path)]
+
+
+def _flatten(row: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        name = at + key
+        flat.update(_flatten(value, name + "/") if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def _series(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
+    """Key -> points, over the key `step` (the number of the row where there is none). Values that are no numbers are gaps."""
+    series: dict[str, list[Point]] = {}
+    for number, row in enumerate(rows):
+        step = row.get("step", number)
+        x = float(step) if isinstance(step, (int, float)) else float(number)
+        for key, value in row.items():
+            if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
+                series.setdefault(key, []).append((x, float(value)))
+    return series
+
+
+# -- the page -----------------------------------------------------------------------------------------------------------------
+
+
+def _body(title: str, sections: Sequence[Section], parts: Sequence[str], data: list[dict[str, Any]]) -> str:
+    links = "".join(f'<a href="#part-{at}">{text(section.heading)}</a>' for at, section in enumerate(sections))
+    links += '<a href="#transcripts">Transcripts</a>' if data else ""
+    count = sum(len(run["episodes"]) for run in data)
+    head = f'<header><h1>{text(title)}</h1><nav class="toc meta" aria-label="Parts">{links}</nav></header>'
+    viewer = (
+        '<section id="transcripts"><h2>Transcripts</h2><p class="hint">'
+        "One lane per agent, step by step, with what each turn paid at the right. "
+        "<kbd>j</kbd> and <kbd>k</kbd> go to the next and the previous episode, <kbd>v</kbd> shows what each agent saw, <kbd>/</kbd> searches.</p>"
+        '<noscript><p class="warn">Transcripts need scripts; scores and curves above do not.</p></noscript>'
+        '<div id="viewer"><nav id="episodes" aria-label="Episodes"><select id="pick" aria-label="Run"></select>'
+        '<input id="words" type="search" placeholder="Search" aria-label="Search in episodes"><ul id="list"></ul><p class="hint" id="note"></p></nav>'
+        '<article id="episode" aria-live="polite"></article></div></section>'
+    )
+    foot = f"<footer><p>Written by gem_ma. {count} transcripts in this file; it makes no request.</p></footer>"
+    return f"{head}<main>{''.join(parts)}{viewer if data else ''}</main>{foot}"
+
+
+def _command(path: Path) -> str:
+    try:
+        command = read_manifest(path).get("command", "")
+    except StoreError:
+        return ""
+    return command if isinstance(command, str) else ""

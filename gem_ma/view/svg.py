@@ -1,0 +1,135 @@
+"""Plots as SVG text: curves with a band across seeds, and an interval drawn beside its number. It knows numbers and labels, nothing of runs.
+
+Colours are CSS classes (`s0` ... `s7`), so that a page decides them for light and dark; each class also has its own dash pattern.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import NamedTuple
+
+CLASSES = 8
+BAND_SEEDS = 3  # fewer seeds are drawn as they are
+_WIDTH, _HEIGHT = 720, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 150, 14, 40
+
+Point = tuple[float, float]
+
+
+class Line(NamedTuple):
+    """One line of a chart: mean, lowest and highest of the seeds at each x. `low` and `high` equal `mean` for a single seed."""
+
+    label: str
+    x: tuple[float, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    seeds: int
+
+
+def line_of(label: str, seeds: Sequence[Sequence[Point]]) -> Line:
+    """Folds the curves of several seeds into one line, over the x that all of them reach. Points that are not finite are gaps."""
+    found = [{float(x): float(y) for x, y in seed if math.isfinite(x) and math.isfinite(y)} for seed in seeds if len(seed)]
+    shared = sorted(set.intersection(*(set(seed) for seed in found))) if found else []
+    columns = [[seed[x] for seed in found] for x in shared]
+    mean = tuple(math.fsum(column) / len(column) for column in columns)
+    return Line(label, tuple(shared), mean, tuple(map(min, columns)), tuple(map(max, columns)), len(found))
+
+
+def line_chart(lines: Sequence[Line], *, title: str, x_label: str, y_label: str, y_range: tuple[float, float] | None = None) -> str:
+    """An accessible `<svg>` of the lines; one that has no point is left out. "" where nothing is to be drawn."""
+    drawn = [line for line in lines if line.x]
+    if not drawn:
+        return ""
+    x_low, x_high = _span([x for line in drawn for x in line.x])
+    y_low, y_high = y_range or _span([y for line in drawn for y in (*line.low, *line.high)], pad=0.06)
+    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+
+    def px(x: float) -> float:
+        return _LEFT + (x - x_low) / (x_high - x_low) * (right - _LEFT)
+
+    def py(y: float) -> float:
+        return bottom - (y - y_low) / (y_high - y_low) * (bottom - _TOP)
+
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}: {escape(y_label)} over {escape(x_label)}, '
+        f'{len(drawn)} lines; numbers in the table below">',
+        f"<title>{escape(title)}</title>",
+    ]
+    for tick in _ticks(y_low, y_high, 5):
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{py(tick):.1f}" y2="{py(tick):.1f}"/>')
+        parts.append(f'<text class="tick" text-anchor="end" x="{_LEFT - 8}" y="{py(tick) + 4:.1f}">{_short(tick)}</text>')
+    for tick in _ticks(x_low, x_high, 7):
+        parts.append(f'<text class="tick" text-anchor="middle" x="{px(tick):.1f}" y="{bottom + 18}">{_short(tick)}</text>')
+    parts.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
+    parts.append(f'<text class="name" text-anchor="middle" x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 4}">{escape(x_label)}</text>')
+    for at, line in enumerate(drawn):
+        if line.seeds >= BAND_SEEDS:
+            up = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in zip(line.x, line.high, strict=True))
+            down = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in reversed(list(zip(line.x, line.low, strict=True))))
+            parts.append(f'<polygon class="band s{at % CLASSES}" points="{up} {down}"/>')
+    for at, line in enumerate(drawn):
+        path = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in zip(line.x, line.mean, strict=True))
+        parts.append(f'<polyline class="line s{at % CLASSES}" points="{path}"/>')
+        if len(line.x) <= 12:
+            parts += [
+                f'<circle class="dot s{at % CLASSES}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="3"/>' for x, y in zip(line.x, line.mean, strict=True)
+            ]
+    ends = _apart([py(line.mean[-1]) for line in drawn], 16, _TOP + 4, bottom)
+    for at, (line, y) in enumerate(zip(drawn, ends, strict=True)):
+        x = px(line.x[-1])
+        if abs(y - py(line.mean[-1])) > 3 or right - x > 3:
+            parts.append(f'<line class="leader s{at % CLASSES}" x1="{x + 3:.1f}" y1="{py(line.mean[-1]):.1f}" x2="{right + 10}" y2="{y:.1f}"/>')
+        label = line.label if len(line.label) <= 18 else line.label[:17] + "…"
+        parts.append(f'<text class="label s{at % CLASSES}" x="{right + 13}" y="{y + 4:.1f}">{escape(label)}</text>')
+    return "".join([*parts, "</svg>"])
+
+
+def interval_mark(estimate: Mapping[str, float | None], low: float, high: float) -> str:
+    """A dot with whiskers on the scale low..high; "" where a value or a bound is missing."""
+    mean, lower, upper = estimate.get("mean"), estimate.get("low"), estimate.get("high")
+    if mean is None or lower is None or upper is None or not high > low:
+        return ""
+
+    def px(value: float) -> float:
+        return 4 + (min(max(value, low), high) - low) / (high - low) * 112
+
+    return (
+        '<svg class="mark" viewBox="0 0 120 14" aria-hidden="true"><line class="grid" x1="4" x2="116" y1="7" y2="7"/>'
+        f'<line class="whisker" x1="{px(lower):.1f}" x2="{px(upper):.1f}" y1="7" y2="7"/>'
+        f'<circle class="point" cx="{px(mean):.1f}" cy="7" r="4"/></svg>'
+    )
+
+
+def _span(values: Sequence[float], pad: float = 0.0) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    if high - low < 1e-12 * max(1.0, abs(high)):
+        return low - 0.5, high + 0.5
+    return low - pad * (high - low), high + pad * (high - low)
+
+
+def _ticks(low: float, high: float, about: int) -> list[float]:
+    """Round numbers between low and high, about so many."""
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    return [round(n * step, 12) for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _short(value: float) -> str:
+    return f"{value:g}" if abs(value) < 1e5 else f"{value:.3g}"
+
+
+def _apart(wanted: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
+    """Places for labels as near as possible to where they are wanted, at least `gap` apart."""
+    order = sorted(range(len(wanted)), key=lambda at: wanted[at])
+    placed, last = [0.0] * len(wanted), top - gap
+    for at in order:
+        last = placed[at] = max(wanted[at], last + gap)
+    limit = bottom
+    for at in reversed(order):
+        placed[at] = min(placed[at], limit)
+        limit = placed[at] - gap
+    return placed
