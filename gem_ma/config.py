@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -55,11 +55,17 @@ class Loaded:
 
     def written(self) -> str:
         """The text with the overrides in comments below it, as the run folder keeps it."""
-        return "".join([self.text, *(["\n"] if self.text and not self.text.endswith("\n") else []), *(f"# override {json.dumps(o)}\n" for o in self.overrides)])
+        return "".join(
+            [self.text, *(["\n"] if self.text and not self.text.endswith("\n") else []), *(f"# override {json.dumps(o)}\n" for o in self.overrides)]
+        )
 
     def resolved(self) -> dict[str, Any]:
         """The complete config as JSON values; loading it gives an equal config. Paths are as seen from the working folder."""
         return located(self.config, self.base).model_dump(mode="json", exclude_none=False)
+
+    def without_training(self) -> Loaded:
+        """What `run` plays: it has a run folder of its own beside that of `train`."""
+        return replace(self, config=self.config.model_copy(update={"train": None}))
 
     def identity(self) -> dict[str, Any]:
         """The config as JSON values, paths as written: what the name of a run folder is made of, whatever the working folder."""

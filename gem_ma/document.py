@@ -27,7 +27,11 @@ _OTHER_BASE = re.compile(r"0x[0-9a-fA-F_]+|0o[0-7_]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?")
 _NON_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_CONSTANTS = {word: value for value, words in ((None, "null Null NULL ~"), (True, "true True TRUE"), (False, "false False FALSE")) for word in words.split()}
+_CONSTANTS = {
+    **dict.fromkeys(("null", "Null", "NULL", "~"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 
 
 class Place(NamedTuple):
@@ -86,12 +90,12 @@ class Document:
 
     def get(self, *path: str | int) -> Any:
         """The value at a path, None where there is none."""
-        value = self.value
+        value: Any = self.value
         for part in path:
-            if isinstance(value, dict) and part in value or isinstance(value, list) and isinstance(part, int) and part < len(value):
-                value = value[part]
-            else:
+            inside = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int) and part < len(value)
+            if not inside:
                 return None
+            value = value[part]
         return value
 
     def put(self, path: Keys, given: Document) -> None:

@@ -158,7 +158,7 @@ def _split(document: Document, scenario: Scenario, split: Any, path: Keys) -> Se
 
 def _check_policies(document: Document) -> dict[str, Any]:
     """Engine class by policy (None where unknown)."""
-    engines = {}
+    engines: dict[str, Any] = {}
     for name, values in section(document, "policies").items():
         engines[name] = None
         model = values.get("model") if isinstance(values, dict) else None
@@ -185,7 +185,9 @@ def _check_seats(document: Document, agents: Sequence[str], engines: dict[str, A
         return
     empty = [agent for agent in agents if agent not in seats]
     if empty:
-        document.fault(("agents",), f"no seat for {', '.join(map(repr, empty))}; the agents of {document.get('scenario', 'id')} are {', '.join(agents)}")
+        document.fault(
+            ("agents",), f"no seat for {', '.join(map(repr, empty))}; the agents of {document.get('scenario', 'id')} are {', '.join(agents)}"
+        )
 
 
 def _check_cast(document: Document, path: Keys, seats: dict[str, Any], agents: Sequence[str], engines: dict[str, Any]) -> None:
@@ -204,7 +206,7 @@ def _check_cast(document: Document, path: Keys, seats: dict[str, Any], agents: S
             continue
         options = values.get("options")
         _options(document, (*at, "options"), options if isinstance(options, dict) else {}, factory, _SEAT, ())
-        if policy is None and getattr(factory, "needs_policy", behaviour == "direct"):
+        if policy is None and needs_policy(behaviour, factory):
             bots = ", ".join(name for name in ("random_legal", "first_legal") if name != behaviour)
             document.fault(at, f"the behaviour {behaviour!r} samples from a policy; name one (policy: ...), or take a bot ({bots})")
 
@@ -232,6 +234,11 @@ def _check_training(document: Document, agents: Sequence[str], engines: dict[str
     for agent in discounts if isinstance(discounts, dict) and agents else ():
         if agent not in agents:
             document.fault(("train", "credit", "gamma", agent), f"no agent of {document.get('scenario', 'id')} is called so{nearest(agent, agents)}")
+
+
+def needs_policy(behaviour: str, factory: Any) -> bool:
+    """Whether a behaviour samples from a policy: what its attribute `needs_policy` says, else true for `direct` alone."""
+    return bool(getattr(factory, "needs_policy", behaviour == "direct"))
 
 
 def _is_privileged(behaviour: str) -> bool:
@@ -272,7 +279,7 @@ def signature(factory: Callable[..., Any], fed: Iterable[str] = ()) -> dict[str,
         parameters = dict(inspect.signature(factory).parameters)
     except (TypeError, ValueError):
         return None
-    if factory is not None and isinstance(factory, type) and factory.__init__ is object.__init__:
+    if isinstance(factory, type) and _constructor(factory) is object.__init__:
         return {}
     positional = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if fed == _SEAT and positional and positional[0] != "agent":
@@ -280,9 +287,13 @@ def signature(factory: Callable[..., Any], fed: Iterable[str] = ()) -> dict[str,
     return {name: parameter for name, parameter in parameters.items() if name not in fed}
 
 
+def _constructor(class_: Any) -> Any:
+    return class_.__init__
+
+
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return get_type_hints(factory.__init__ if isinstance(factory, type) else factory)
+        return get_type_hints(_constructor(factory) if isinstance(factory, type) else factory)
     except Exception:  # names that exist for type checkers only
         return {}
 

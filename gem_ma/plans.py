@@ -1,8 +1,8 @@
 """Config -> what is played: the scenario, the seats, the open policies, and one plan per episode. Same config, same plans.
 
 Seeds: an episode's seed is a stable digest of `run.seed` and its task, so task 3 starts alike whatever else is played. Repeats
-(`run.episodes_per_task`) share the seed and differ in what is sampled. A split that is one task, None, differs by seed alone: there
-`scenario.tasks: n` means n seeds, and the first n of 2n are the same n.
+(`run.episodes_per_task`) share the seed and differ in what is sampled. In a split that is one task, None, only the seed makes a difference:
+there `scenario.tasks: n` means n seeds (the first n of 2n are the same n), and every repeat has a seed of its own.
 """
 
 from __future__ import annotations
@@ -37,9 +37,13 @@ def open_policies(config: Config, *, base: Path | None = None, names: Iterable[s
     A relative model path is looked up in `base` (the config's folder), then in the working folder; `${env:NAME}` is read here.
     Raises ConfigError or DataError for a model that cannot be opened.
     """
-    seated = {settings.policy for settings in config.agents.values()}
-    wanted = seated | set(names or ()) | set(config.train.policies if config.train is not None else ())
-    unknown = sorted(name for name in wanted - {None} if name not in config.policies)
+    seats = [*config.agents.values()]
+    wanted: set[str | None] = set(names or ())
+    if config.train is not None:
+        wanted |= {*config.train.policies, *config.train.warm_start}
+        seats += [seat for warm in config.train.warm_start.values() for seat in warm.cast.values()]
+    wanted |= {seat.policy for seat in seats}
+    unknown = sorted(name for name in wanted if name is not None and name not in config.policies)
     if unknown:
         raise ConfigError(f"no policy is called {unknown[0]!r}; policies are {', '.join(config.policies) or 'none'}")
     opened = {}
@@ -53,35 +57,28 @@ def open_policies(config: Config, *, base: Path | None = None, names: Iterable[s
 def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
     """One plan per task (or seed) and repeat, in order. Raises ConfigError for a task that the split does not have."""
     settings, run, cast = config.scenario, config.run, cast_of(config)
-    tasks = scenario.tasks(settings.split)
-    for index, seed in _starts(config, scenario, single(tasks), len(tasks)):
+    by_seed = single(scenario.tasks(settings.split))
+    for at, index in enumerate(_tasks(config, scenario)):
+        task = f"{settings.split}/{index}"
         for repeat in range(run.episodes_per_task):
-            yield Plan(
-                scenario,
-                cast,
-                f"{settings.split}/{index}",
-                seed,
-                repeat,
-                limits=run.limits,
-                call_timeout_s=run.call_timeout_s,
-                options=settings.options,
-            )
+            seed = stable_seed(run.seed, task, at, repeat) if by_seed else stable_seed(run.seed, task)
+            yield Plan(scenario, cast, task, seed, repeat, limits=run.limits, call_timeout_s=run.call_timeout_s, options=settings.options)
 
 
 def count(config: Config, scenario: Scenario) -> int:
     """How many plans `evaluation_plans` gives."""
-    tasks = scenario.tasks(config.scenario.split)
-    return sum(1 for _ in _starts(config, scenario, single(tasks), len(tasks))) * config.run.episodes_per_task
+    return sum(1 for _ in _tasks(config, scenario)) * config.run.episodes_per_task
 
 
-def _starts(config: Config, scenario: Scenario, by_seed: bool, size: int) -> Iterator[tuple[int, int]]:
-    """(task index, seed) of every start."""
+def _tasks(config: Config, scenario: Scenario) -> Iterator[int]:
+    """The index of the task of every start."""
     split, wanted = config.scenario.split, config.scenario.tasks
-    if by_seed and not isinstance(wanted, list):
-        for at in range(wanted or 1):
-            yield 0, stable_seed(config.run.seed, f"{split}/0", at)
+    tasks = scenario.tasks(split)
+    size = len(tasks)
+    if single(tasks) and isinstance(wanted, int):
+        yield from (0 for _ in range(wanted))
         return
-    for index in wanted if isinstance(wanted, list) else range(wanted if wanted is not None else size):
+    for index in wanted if isinstance(wanted, list) else range(size if wanted is None else wanted):
         if not 0 <= index < size:
             raise ConfigError(f"{scenario.id}: no task {index}; split {split!r} has {size} (0 to {size - 1})")
-        yield index, stable_seed(config.run.seed, f"{split}/{index}")
+        yield index

@@ -63,7 +63,9 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GEM_MA"}, epilog="Start with: gem-ma demo")
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GEM_MA"}, epilog="Start with: gem-ma demo"
+)
 @click.version_option(package_name=None, version=import_module("gem_ma").__version__, prog_name="gem-ma")
 def group() -> None:
     """A multi-agent gym for language-model agents, in which any subset of the agents learns."""

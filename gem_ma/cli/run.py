@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.config import Loaded
-    from gem_ma.rollout import Plan
     from gem_ma.scenario import Scenario
     from gem_ma.store import RunFolder
 
@@ -39,7 +38,7 @@ def command(source: str, overrides: tuple[str, ...], tasks: int | None, concurre
     from gem_ma.store import run_path
 
     extra = [f"scenario.tasks={tasks}"] * (tasks is not None) + [f"run.concurrency={concurrency}"] * (concurrency is not None)
-    loaded = load(source, (*overrides, *extra))
+    loaded = load(source, (*overrides, *extra)).without_training()
     path = Path(out) if out else run_path(loaded.stem, loaded.identity())
     return play(loaded, path, **flags)
 
@@ -83,7 +82,8 @@ async def _play(plans: Any, count: int, policies: Any, concurrency: int, folder:
 
     beating = asyncio.ensure_future(heartbeat())
     try:
-        async with aclosing(play_many(plans, policies, concurrency=min(concurrency, count), started=progress.start)) as episodes:
+        episodes: Any = play_many(plans, policies, concurrency=min(concurrency, count), started=progress.start)
+        async with aclosing(episodes):
             async for episode in episodes:
                 folder.append([episode])
                 progress.end("failed" if episode.end.value == "failed" else "ok" if episode.end.scored else "excluded")
@@ -138,5 +138,7 @@ def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
     if loaded.config.run.tolerates(summary["failed"], summary["episodes"]):
         return 0
     allowed = loaded.config.run.max_failed
-    progress_line(f"{summary['failed']} of {summary['episodes']} episodes failed, {allowed} are allowed; redo them with: gem-ma resume {path} --retry-failed")
+    progress_line(
+        f"{summary['failed']} of {summary['episodes']} episodes failed, {allowed} are allowed; redo them with: gem-ma resume {path} --retry-failed"
+    )
     return 1

@@ -72,9 +72,10 @@ class Stopping:
         watchdog.daemon = True
         watchdog.start()
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.call_later, DRAIN_S, self._cancel)
+            self._loop.call_soon_threadsafe(self._loop.call_later, DRAIN_S, self.cancel)
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
+        """Ends the work now, on its loop."""
         if self._task is not None:
             self._task.cancel()
 

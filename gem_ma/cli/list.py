@@ -1,0 +1,115 @@
+"""`gem-ma list`: what can be played, who can play it, what can sample, what has been run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLE = """\b
+Example:
+  gem-ma list scenarios --json"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("kind", type=click.Choice(["scenarios", "agents", "engines", "runs"]), default="scenarios")
+@click.option("--root", type=click.Path(), default="runs", show_default=True, help="Where run folders lie.")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of JSON objects.")
+def command(kind: str, root: str, as_json: bool) -> int:
+    """List what is there: scenarios, agents (behaviours), engines or runs."""
+    from pathlib import Path
+
+    from gem_ma.cli.terminal import columns, emit, emit_json
+
+    found = runs(Path(root)) if kind == "runs" else objects(kind)
+    if as_json:
+        emit_json(found)
+    elif not found:
+        emit(f"no {kind} in {root}" if kind == "runs" else f"no {kind}")
+    else:
+        emit(columns([_row(kind, one) for one in found], _HEADS[kind]))
+    return 0
+
+
+_HEADS = {
+    "scenarios": ("scenario", "agents", "summary"),
+    "agents": ("behaviour", "needs", "summary"),
+    "engines": ("engine", "learns", "summary"),
+    "runs": ("run", "scenario", "created", "episodes", "state"),
+}
+
+
+def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
+    if one.get("error"):
+        return (one.get("id") or one["path"], *[""] * (len(_HEADS[kind]) - 2), f"unreadable: {one['error']}")
+    if kind == "scenarios":
+        return (one["id"], ", ".join(one["agents"]), one["summary"])
+    if kind == "agents":
+        return (one["id"], "the task" if one["privileged"] else "a policy" if one["needs_policy"] else "", one["summary"])
+    if kind == "engines":
+        return (one["id"], "yes" if one["trainable"] else "no", one["summary"])
+    return (one["path"], str(one["scenario"]), one["created"], str(one["lines"]), "finished" if one["finished"] else "open")
+
+
+def objects(kind: str) -> list[dict[str, Any]]:
+    """Every scenario, behaviour or engine of the catalog; one that cannot be imported has an `error`."""
+    from gem_ma import registry
+
+    found = []
+    for name in sorted(registry.catalog(kind)):
+        try:
+            found.append({"id": name, **_FACTS[kind](name, registry.load(kind, name)), "error": None})
+        except Exception as error:  # a plugin may raise anything; the others are listed all the same
+            found.append({"id": name, "agents": [], "summary": "", "error": f"{type(error).__name__}: {error}"})
+    return found
+
+
+def _scenario(name: str, factory: Any) -> dict[str, Any]:
+    from gem_ma import registry
+
+    made = factory if getattr(factory, "agents", ()) else registry.make(name)
+    facts = {key: getattr(made, key) for key in ("version", "zero_sum", "cooperative")}
+    return {"agents": list(made.agents), "summary": first_line(factory), **facts, "options": option_names(factory)}
+
+
+def _behaviour(name: str, factory: Any) -> dict[str, Any]:
+    from gem_ma.behaviour import is_privileged
+    from gem_ma.fit import needs_policy
+
+    facts = {"privileged": is_privileged(factory), "needs_policy": needs_policy(name, factory)}
+    return {"summary": first_line(factory), **facts, "options": option_names(factory, "agent", "sample", "rng", "task")}
+
+
+def _engine(name: str, factory: Any) -> dict[str, Any]:
+    return {
+        "summary": first_line(factory),
+        "trainable": bool(getattr(factory, "trainable", False)),
+        "options": option_names(factory, "name", "policy"),
+    }
+
+
+_FACTS = {"scenarios": _scenario, "agents": _behaviour, "engines": _engine}
+
+
+def runs(root: Path) -> list[dict[str, Any]]:
+    """The run folders below a folder."""
+    from gem_ma.store import list_runs
+
+    return list_runs(root)
+
+
+def first_line(factory: Any) -> str:
+    """First line of a docstring."""
+    return (factory.__doc__ or "").strip().split("\n", 1)[0]
+
+
+def option_names(factory: Any, *fed: str) -> list[str]:
+    """The options of a constructor, less what the driver gives."""
+    from gem_ma.fit import signature
+
+    return [
+        name for name, parameter in (signature(factory, fed) or {}).items() if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]

@@ -1,0 +1,53 @@
+"""`gem-ma resume`: continues a run folder with the settings that it was made with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLE = """\b
+Example:
+  gem-ma resume runs/dilemma-01616cee --retry-failed"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("run")
+@click.option("--retry-failed", is_flag=True, help="Play failed episodes once more; the new attempt counts.")
+@click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def command(run: str, retry_failed: bool, concurrency: int | None, as_json: bool, quiet: bool) -> int:
+    """Continue RUN, a run folder or the name of one below runs/, where it stopped. What is done is never played again."""
+    from gem_ma.cli.run import play
+    from gem_ma.cli.train import learn
+    from gem_ma.config import load
+    from gem_ma.errors import ConfigError
+    from gem_ma.store import read_manifest
+
+    path = run_folder(run)
+    manifest = read_manifest(path)
+    loaded = load(path / "resolved.yaml", [f"run.concurrency={concurrency}"] * (concurrency is not None))
+    if manifest.get("command") == "train":
+        if retry_failed:
+            raise ConfigError(f"{path}: this run learns; its failed episodes are part of what was learned and are not played again")
+        return learn(loaded, path, as_json=as_json, quiet=quiet)
+    return play(loaded, path, retry_failed=retry_failed, as_json=as_json, quiet=quiet)
+
+
+def run_folder(run: str) -> Path:
+    """The run folder of this path, or of this name below runs/. Raises ConfigError with the nearest names."""
+    from pathlib import Path
+
+    from gem_ma.errors import ConfigError
+    from gem_ma.fit import nearest
+
+    for path in (Path(run), Path("runs", run)):
+        if (path / "manifest.json").is_file():
+            return path
+    known = [str(path.parent) for path in sorted(Path("runs").glob("*/manifest.json"))]
+    what = "is no run folder: it has no manifest.json" if Path(run).exists() else "no such run folder"
+    raise ConfigError(f"{run}: {what}{nearest(run, known, listed=False) or '; `gem-ma list runs` shows them'}")

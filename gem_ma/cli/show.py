@@ -1,0 +1,122 @@
+"""`gem-ma show`: one scenario with its agents, options and first question, or one run with its score."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import inspect
+    from pathlib import Path
+
+EXAMPLE = """\b
+Examples:
+  gem-ma show scenario kuhn_poker
+  gem-ma show runs/dilemma-01616cee"""
+SPLITS = ("train", "dev", "test")
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("what", nargs=-1, required=True, metavar="scenario ID | RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(what: tuple[str, ...], as_json: bool) -> int:
+    """Show a scenario (its agents, options, tasks and first question), or a run (its score and what failed)."""
+    if len(what) == 2 and what[0] == "scenario":
+        show_scenario(what[1], as_json)
+    elif len(what) == 1 and what[0] != "scenario":
+        show_run(what[0], as_json)
+    else:
+        raise click.UsageError("wants `scenario ID`, or one run folder")
+    return 0
+
+
+def show_scenario(name: str, as_json: bool) -> None:
+    """Prints what a scenario declares and what it asks first."""
+    from gem_ma.cli.terminal import columns, emit, emit_json
+
+    facts = scenario_facts(name)
+    if as_json:
+        emit_json(facts)
+        return
+    rows = [("scenario", f"{facts['id']} (version {facts['version']})"), ("", facts["summary"]), ("agents", ", ".join(facts["agents"]))]
+    rows += [("default cast", ", ".join(f"{agent}: {behaviour}" for agent, behaviour in facts["default_cast"].items()))] * bool(facts["default_cast"])
+    rows += [("facts", ", ".join(facts["facts"]) or "none declared"), ("success", "yes or no" if facts["success"] else "rewards only")]
+    rows += [("tasks", ", ".join(f"{split} {count}" for split, count in facts["tasks"].items()) or "none that need no data")]
+    rows += [(f"option {option}", text) for option, text in facts["options"].items()]
+    rows += [(f"baseline {baseline}", f"{score:g}") for baseline, score in facts["baselines"].items()]
+    for agent, opening in facts["example"].items():
+        rows.append((f"first asked {agent}", "; ".join(opening["shown"])[:300]))
+        rows += [("  legal", ", ".join(opening["legal"]))] * bool(opening["legal"])
+        rows += [("  tools", ", ".join(opening["tools"]))] * bool(opening["tools"])
+    emit(columns(rows))
+
+
+def scenario_facts(name: str) -> dict[str, Any]:
+    """Everything that a scenario declares, as JSON values; `example` is its first decision point on `test/0`, seed 0."""
+    from gem_ma import registry
+    from gem_ma.cli.run import success_of
+    from gem_ma.errors import GemMaError
+    from gem_ma.fit import signature
+    from gem_ma.scenario import Game
+
+    scenario = registry.make(name)
+    tasks: dict[str, int] = {}
+    for split in SPLITS:
+        try:
+            tasks[split] = len(scenario.tasks(split))
+        except (GemMaError, LookupError, ValueError):  # it has no such split
+            continue
+    example: dict[str, Any] = {}
+    held = [split for split in ("test", "dev", "train") if tasks.get(split)]
+    if held:
+        game = Game(scenario, scenario.tasks(held[0])[0], 0, defer_calls=True)
+        for agent, asked in game.pending.items():
+            tools = [tool.name for tool in asked.tools]
+            example[agent] = {"shown": [message.text for message in game.view(agent)], "legal": list(asked.legal or ()), "tools": tools}
+        game.close()
+    options = {key: _option(parameter) for key, parameter in (signature(registry.load("scenarios", name)) or {}).items()}
+    declared = [fact for fact in ("zero_sum", "cooperative", "chance") if getattr(scenario, fact)]
+    declared += [f"ends within {scenario.ends_within} decision points"] * (scenario.ends_within is not None)
+    return {
+        "id": scenario.id,
+        "version": scenario.version,
+        "summary": scenario.summary,
+        "agents": list(scenario.agents),
+        "default_cast": dict(scenario.default_cast),
+        "facts": declared,
+        "success": success_of(scenario) is not None,
+        "tasks": tasks,
+        "options": options,
+        "baselines": dict(scenario.baselines),
+        "example": example,
+    }
+
+
+def _option(parameter: inspect.Parameter) -> str:
+    """Type and default of an option, as in `int = 5`."""
+    kind = parameter.annotation if isinstance(parameter.annotation, str) else getattr(parameter.annotation, "__name__", "")
+    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+    return ("" if parameter.annotation is parameter.empty else kind) + default
+
+
+def show_run(run: str, as_json: bool) -> None:
+    """Prints the score of a run, read from its episodes; for a training run, what learning changed."""
+    import json
+
+    from gem_ma.cli.resume import run_folder
+    from gem_ma.cli.run import show_summary, success_of
+    from gem_ma.cli.train import show_training
+    from gem_ma.config import load
+    from gem_ma.evaluation.metrics import summarise
+    from gem_ma.plans import scenario_of
+    from gem_ma.store import read_episodes, read_manifest
+
+    path: Path = run_folder(run)
+    manifest = read_manifest(path)
+    scenario = scenario_of(load(path / "resolved.yaml").config)
+    summary = summarise(read_episodes(path), success_of(scenario))
+    if manifest.get("command") == "train" and (path / "summary.json").is_file():
+        show_training(json.loads((path / "summary.json").read_bytes()), summary["episodes"], summary["failed"], path, as_json)
+        return
+    show_summary(summary, path, as_json)

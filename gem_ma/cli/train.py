@@ -1,0 +1,120 @@
+"""`gem-ma train`: lets the policies of a config learn, in a run folder that the same command takes up again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gem_ma.config import Loaded
+
+EXAMPLE = """\b
+Example:
+  gem-ma train configs/kuhn_table.yaml train.steps=100"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("source", metavar="CONFIG")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
+@click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def command(source: str, overrides: tuple[str, ...], out: str | None, **flags: bool) -> int:
+    """Let the policies that `train.policies` names learn; all others stay as they are.
+
+    The same command again continues from the last checkpoint.
+    """
+    from pathlib import Path
+
+    from gem_ma.config import load
+    from gem_ma.errors import ConfigError
+    from gem_ma.store import run_path
+
+    loaded = load(source, overrides)
+    if loaded.config.train is None:
+        raise ConfigError(f"{source}: no section `train:`, so nothing can learn; add one, or play it with: gem-ma run {source}")
+    return learn(loaded, Path(out) if out else run_path(loaded.stem, loaded.identity()), **flags)
+
+
+def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = False, quiet: bool = False) -> int:
+    """Trains in the run folder and prints scores before and after; gives the exit code. Raises Interrupted after a signal."""
+    from gem_ma.cli.main import Interrupted
+    from gem_ma.cli.run import facts_of, open_folder
+    from gem_ma.cli.stopping import Stopping
+    from gem_ma.cli.terminal import Progress, progress_line
+    from gem_ma.plans import open_policies, scenario_of
+    from gem_ma.training.train import train
+
+    config = loaded.config
+    settings = config.train
+    scenario = scenario_of(config, base=loaded.base)
+    policies = open_policies(config, base=loaded.base)
+    facts = {"command": "train", "overrides": list(loaded.overrides), "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed}}
+    summary: dict[str, Any] = {}
+    with open_folder(loaded, path, facts | {"scenario": facts_of(scenario)}, fresh) as folder:
+        steps = settings.steps if settings is not None else 0
+        with Stopping(f"gem-ma resume {path}") as stopping, Progress(steps, quiet=quiet, unit="steps") as progress:
+
+            def on_step(step: int, metrics: dict[str, Any]) -> None:
+                progress.at(step, _in_words(metrics))
+                if stopping.signal:
+                    stopping.cancel()
+
+            async def work() -> None:
+                summary.update(await train(config, scenario, policies, folder, on_step=on_step))
+
+            stopping.run(work())
+        failed, ended = len(folder.failed()), len(folder.done())
+    if stopping.signal:
+        raise Interrupted(stopping.code, stopping.resume)
+    show_training(summary, ended, failed, path, as_json)
+    if config.run.tolerates(failed, ended):
+        return 0
+    progress_line(
+        f"{failed} of {ended} training episodes failed, {config.run.max_failed} are allowed (run.max_failed); see them with: gem-ma show {path}"
+    )
+    return 1
+
+
+def _in_words(metrics: dict[str, Any]) -> str:
+    returns = ", ".join(f"{agent} {value:.3f}" for agent, value in metrics["return"].items() if value is not None)
+    success = f", success {metrics['success']:.3f}" if metrics.get("success") is not None else ""
+    return f"return {returns}{success}" + (f", {metrics['failed']} failed" if metrics["failed"] else "")
+
+
+def show_training(summary: dict[str, Any], ended: int, failed: int, path: Path, as_json: bool) -> None:
+    """Prints what learning changed: each measure before and after."""
+    from gem_ma.cli.terminal import columns, emit, emit_json
+
+    counts = {"episodes": ended, "ok": ended - failed, "failed": failed, "excluded": 0}  # an interrupted episode is never recorded
+    if as_json:
+        emit_json({"run": str(path), **counts, **summary})
+        return
+    before, after = _measures(summary["before"]), _measures(summary["after"])
+    emit(columns([(name, before.get(name, "n/a"), value) for name, value in after.items()], ("measure", "before", "after")))
+    rows = [("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"), ("steps", str(summary["steps"]))]
+    rows += [("learned", ", ".join(summary["learned"]) or "none"), ("unchanged", ", ".join(summary["unchanged"]) or "none")]
+    emit(columns([*rows, ("run folder", str(path))]))
+
+
+def _measures(scores: dict[str, Any]) -> dict[str, str]:
+    """Name -> value of one evaluation, flat."""
+    flat: dict[str, str] = {}
+    for name, one in scores.items():
+        if not isinstance(one, dict):
+            flat[name] = _number(one)
+            continue
+        flat[f"{name}: episodes"] = f"{one['ok']} ok / {one['failed']} failed / 0 excluded"
+        if one.get("success") is not None:
+            flat[f"{name}: success"] = _number(one["success"])
+        for agent, value in one["return"].items():
+            flat[f"{name}: return {agent}"] = _number(value)
+    return flat
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"
