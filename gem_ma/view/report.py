@@ -24,7 +24,7 @@ from gem_ma.view.transcript import transcript
 EPISODES = 50  # transcripts of one run
 FAILED = 10  # failed ones on top of them
 MAX_BYTES = 6_000_000  # of transcripts in one page
-_FIRST = ("return", "score", "success", "reward", "accuracy", "nashconv", "exploitability", "eval")
+_FIRST = ("return", "success", "score", "reward", "nash_conv", "exploitability")  # charts that are open
 
 Success = Callable[[Episode], bool | None]
 Runs = Sequence[Path] | Mapping[str, Path]
@@ -81,7 +81,7 @@ def write_report(
     Each run becomes a section of its own; `sections` follow. Raises StoreError where a run cannot be read or the page cannot be written.
     """
     runs = [Path(run)] if isinstance(run, (str, Path)) else [Path(one) for one in run]
-    whole = [*(Section(path.resolve().name, runs=(path,), success=success, command=_command(path)) for path in runs), *sections]
+    whole = [*(_section_of(path, success) for path in runs), *sections]
     first = next((path for section in whole for path in _named(section.runs).values()), None)
     if out is None and first is None:
         raise StoreError("a report without runs needs a path to write to")
@@ -206,7 +206,7 @@ def _counts(summary: Mapping[str, Any]) -> Html:
 
 
 def _interval(estimate: Mapping[str, Any] | None, low: float, high: float) -> Html:
-    return Html(text(interval_text(estimate)) + interval_mark(estimate, low, high)) if estimate else text("n/a")
+    return Html(f'<span class="interval">{text(interval_text(estimate))}</span>{interval_mark(estimate, low, high)}') if estimate else text("n/a")
 
 
 # -- curves -------------------------------------------------------------------------------------------------------------------
@@ -220,7 +220,11 @@ def _chart(curves: Curves) -> Html:
     seeds = {line.seeds for line in lines if line.x}
     how = "mean over seeds, band from the lowest to the highest" if min(seeds) >= BAND_SEEDS else "mean over seeds" if max(seeds) > 1 else ""
     left_out = f"{len(curves.lines) - CLASSES} more lines are left out" if len(curves.lines) > CLASSES else ""
-    caption = "; ".join(part for part in (curves.y_label, f"{how} ({max(seeds)} seeds)" if how else "", curves.note, left_out) if part)
+    caption = "; ".join(
+        part
+        for part in (curves.y_label if curves.y_label != curves.title else "", f"{how} ({max(seeds)} seeds)" if how else "", curves.note, left_out)
+        if part
+    )
     return Html(f"<figure><h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>{svg}{_numbers(curves, lines)}</figure>")
 
 
@@ -241,30 +245,39 @@ def _value(line: Line, at: int | None) -> str:
 
 
 def _own_curves(label: str, path: Path) -> str:
-    """The charts of one run's metrics.jsonl: scores open, everything else folded away."""
-    series = {key: points for key, points in _series(_flat_metrics(path)).items() if len(points) > 1}
+    """The charts of one run's metrics.jsonl: scores open, everything else folded away, what never changes as one line."""
     charts: dict[str, dict[str, list[list[Point]]]] = {}
-    for key, points in series.items():
-        group, line = _group(key)
-        charts.setdefault(group, {})[line] = [points]
-    main = [group for group in charts if group.lower().startswith(_FIRST)]
-    rest = [group for group in charts if group not in main]
+    constant = []
+    for key, points in _series(_flat_metrics(path)).items():
+        chart, line = _group(key)
+        if len(points) > 1 and (chart in _FIRST or len({y for _, y in points}) > 1):
+            charts.setdefault(chart, {})[line or ("in training" if key == chart else chart)] = [points]
+        else:
+            constant.append(f"{key.replace('/', ' ')} {points[-1][1]:g}")
+    main = [chart for chart in charts if chart.startswith(_FIRST)]
+    rest = [chart for chart in charts if chart not in main]
     before = f"{label}: " if label else ""
-    parts = [_chart(Curves(before + group, charts[group], y_label=group)) for group in main]
-    if rest:
-        folded = "".join(_chart(Curves(before + group, charts[group], y_label=group)) for group in rest)
-        parts.append(
-            Html(f'<details><summary>{len(rest)} more curves: {text(", ".join(rest))}</summary><div class="charts">{folded}</div></details>')
-        )
+    parts = [_chart(Curves(before + chart, charts[chart], y_label=chart)) for chart in main]
+    if rest or constant:
+        folded = "".join(_chart(Curves(before + chart, charts[chart], y_label=chart)) for chart in rest)
+        same = f'<p class="hint">Without change: {text(", ".join(constant))}</p>' if constant else ""
+        names = f"{len(rest)} more curves: {', '.join(rest)}" if rest else "More numbers"
+        parts.append(Html(f'<details><summary>{text(before + names)}</summary><div class="charts">{folded}</div>{same}</details>'))
     return "".join(parts)
 
 
 def _group(key: str) -> tuple[str, str]:
-    """(chart, line): `returns/speaker` -> returns, speaker; `policies/main/kl` -> kl, policies/main."""
+    """(chart, line) of a flat key, in the words of the trainer's rows.
+
+    >>> _group("return/speaker"), _group("sampled/return/speaker"), _group("policies/main/kl"), _group("success")
+    (('return', 'speaker'), ('return', 'sampled speaker'), ('kl', 'main'), ('success', ''))
+    """
     words = key.split("/")
-    if len(words) == 1:
-        return key, key
-    return (words[0], words[1]) if len(words) == 2 else (words[-1], "/".join(words[1:-1]))
+    if words[0] == "policies" and len(words) > 2:
+        return words[-1], " ".join(words[1:-1])
+    if words[0] in ("sampled", "greedy") and len(words) > 1:
+        return words[1], " ".join([words[0], *words[2:]])
+    return words[0], " ".join(words[1:])
 
 
 def _flat_metrics(path: Path) -> list[dict[str, Any]]:
@@ -312,9 +325,13 @@ def _body(title: str, sections: Sequence[Section], parts: Sequence[str], data: l
     return f"{head}<main>{''.join(parts)}{viewer if data else ''}</main>{foot}"
 
 
-def _command(path: Path) -> str:
-    try:
-        command = read_manifest(path).get("command", "")
-    except StoreError:
-        return ""
-    return command if isinstance(command, str) else ""
+def _section_of(path: Path, success: Success | None) -> Section:
+    """A run as a section of its own."""
+    facts, command = "", ""
+    if (path / "manifest.json").exists():
+        manifest = read_manifest(path)
+        made = manifest.get("versions", {})
+        facts = f"Begun {manifest.get('created', 'at an unknown time')} with gem_ma {made.get('gem_ma', '?') if isinstance(made, dict) else '?'}."
+        if manifest.get("command") in ("run", "train"):
+            command = f"gem-ma {manifest['command']} {path / 'resolved.yaml'}"
+    return Section(path.resolve().name, facts, runs=(path,), success=success, command=command)

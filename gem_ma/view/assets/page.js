@@ -98,7 +98,8 @@
     for (const one of episode.agents) grid.append(add(make("div", "head " + colour(agents, one.name), one.name), make("small", "", one.plays)));
     grid.append(make("div", "head", "rewards"));
     const steps = [...new Set([...episode.turns.map((turn) => turn.step), ...episode.ledger.map((entry) => entry.step)])].sort((a, b) => a - b);
-    const heard = (item) => agents.includes(item.sender);  // stands in its speaker's lane already
+    const said = new Set(episode.turns.map((turn) => turn.agent + "\u0000" + turn.text));
+    const heard = (item) => agents.includes(item.sender) && said.has(item.sender + "\u0000" + item.parts.join(""));  // stands in its speaker's lane
     for (const step of steps) {
       grid.append(make("div", "cell stepno", step < 0 ? "" : String(step)));
       for (const agent of agents) {
