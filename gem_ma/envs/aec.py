@@ -1,0 +1,141 @@
+"""The AEC view: agents act one at a time, those of a simultaneous decision point one after the other, none seeing another's action.
+
+A projection of `Game`, never a second form of a scenario. PettingZoo's converters refuse it by `is_parallelizable`; use `parallel_env`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pettingzoo
+
+from gem_ma.envs.session import RENDER_MODES, Session
+from gem_ma.envs.spaces import ChatText, observation_space
+from gem_ma.errors import ActionError
+from gem_ma.scenario import Game, Scenario, read
+from gem_ma.types import Action, Limits
+
+
+class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
+    """A scenario as a `pettingzoo.AECEnv`. `game` is the play itself, for what the API does not show."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.metadata = {"name": session.name, "render_modes": list(RENDER_MODES), "is_parallelizable": False}
+        self.render_mode = session.render_mode
+        self.possible_agents = list(session.agents)
+        self.agents: list[str] = []
+        shown = observation_space()
+        self.observation_spaces = dict.fromkeys(self.possible_agents, shown)
+        self.action_spaces = {agent: ChatText() for agent in self.possible_agents}
+
+    @property
+    def scenario(self) -> Scenario:
+        return self._session.scenario
+
+    @property
+    def game(self) -> Game:
+        return self._session.playing()
+
+    def observation_space(self, agent: str) -> Any:
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Any:
+        return self.action_spaces[agent]
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Plays episode `seed`, or the next one drawn from the stream that the last seed began. `options={"task": ...}` names the task."""
+        self.agents = []
+        game = self._session.reset(seed, options)
+        self.agents = list(self.possible_agents)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos = {agent: self._session.info(agent) for agent in self.agents}
+        self._said: dict[str, Action] = {}
+        self._skip_agent_selection = None
+        self.agent_selection = next(iter(game.pending))
+        if self.render_mode == "human":
+            self._session.render()
+
+    def observe(self, agent: str) -> dict[str, Any]:
+        """Everything that the agent has seen and said, as of the open decision point."""
+        return self._session.observe(agent)
+
+    def step(self, action: str | Action | None) -> None:
+        """Takes the action of `agent_selection`. The last one of a decision point commits them all.
+
+        Raises ActionError, and changes nothing, for what is no action; ScenarioError where the scenario's code fails.
+        """
+        session = self._session
+        game = session.playing()
+        if not self.agents:
+            raise session.refuse()
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)
+            return
+        if game.closed:
+            raise session.refuse()
+        if action is None:
+            raise ActionError(f"{session.name}, step {game.step}: {agent!r} must act; None is for agents whose part is over")
+        said, asked = self._said, game.pending
+        try:
+            said[agent] = read(action, asked[agent])
+        except ActionError as error:
+            raise ActionError(f"{session.name}, step {game.step}, agent {agent!r}: {error}") from error
+        self._cumulative_rewards[agent] = 0.0
+        self._clear_rewards()
+        for other in asked:
+            if other not in said:
+                self.agent_selection = other
+                return
+        self._said = {}
+        session.commit(said)
+        self._publish(game)
+
+    def _publish(self, game: Game) -> None:
+        session, paid = self._session, self._session.rewards()
+        for agent in self.agents:
+            self.rewards[agent] = paid.get(agent, 0.0)
+            self._cumulative_rewards[agent] += self.rewards[agent]
+            self.terminations[agent] = session.terminated(agent)
+            self.truncations[agent] = session.end is not None and not self.terminations[agent]
+            self.infos[agent] = session.info(agent)
+        self.agent_selection = next(iter(game.pending), self.agent_selection)
+        self._deads_step_first()
+        if self.render_mode == "human":
+            session.render()
+
+    def render(self) -> str | None:
+        """The turns so far, in the god's view: text for `ansi`; `human` prints them."""
+        return self._session.render()
+
+    def state(self) -> Any:
+        """The scenario's own numeric features, `scenario.state(game)`, if it defines them."""
+        features = getattr(self.scenario, "state", None)
+        return features(self.game) if callable(features) else super().state()
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def aec_env(
+    scenario: str | Scenario | type[Scenario],
+    *,
+    task: Any = None,
+    split: str = "train",
+    limits: Limits | None = None,
+    max_steps: int | None = None,
+    render_mode: str | None = None,
+    **options: Any,
+) -> ChatAEC:
+    """A scenario (id, class or instance) as a `pettingzoo.AECEnv`; `options` go to its constructor.
+
+    `task`: a task of the scenario, `<split>/<index>`, or an index in `split`. `limits` and `max_steps` are the driver's: they truncate.
+    """
+    return ChatAEC(
+        Session(scenario, task=task, split=split, limits=limits, max_steps=max_steps, render_mode=render_mode, options=options),
+    )

@@ -1,0 +1,76 @@
+"""What an agent sees, as the views hand it out: `{"messages": (...)}`, each message a dict of five strings.
+
+| key | value |
+| --- | --- |
+| role | chat role in the observer's eyes: its own lines are `assistant`, other agents and scenario text `user`, briefings `system`, results `tool` |
+| name | the other agent who said it, else "" |
+| content | the text; a message with image parts travels as a JSON list, which begins with `[{"type": ` |
+| tool_calls | "", or a JSON list of calls in the function-calling form; one that could not be read has the type `malformed` |
+| tool_call_id | of a tool's result, else "" |
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gem_ma.types import RESERVED_SENDERS, Content, Image, Malformed, Message, ToolCall
+
+_PARTS = '[{"type": '
+
+
+def encode(message: Message, observer: str) -> dict[str, str]:
+    """The message as `observer` sees it, all strings."""
+    sender, content = message.sender, message.content
+    plain = isinstance(content, str) and not content.startswith(_PARTS)
+    return {
+        "role": message.role(observer),
+        "name": "" if sender == observer or sender in RESERVED_SENDERS else sender,
+        "content": content if plain else json.dumps(_parts(content), ensure_ascii=False),  # type: ignore[dict-item]
+        "tool_calls": json.dumps([_call(call) for call in message.tool_calls], ensure_ascii=False) if message.tool_calls else "",
+        "tool_call_id": message.call_id,
+    }
+
+
+def _parts(content: Content) -> list[dict[str, str]]:
+    """Parts as JSON values. A plain text that looks like parts is sent as one text part, so that nobody can speak an image."""
+    return [_part(part) for part in ((content,) if isinstance(content, str) else content)] or [{"type": "text", "text": ""}]
+
+
+def _part(part: str | Image) -> dict[str, str]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    known = {"type": "image", "digest": part.digest, "media_type": part.media_type}
+    return {**known, "data": base64.b64encode(part.data).decode()} if part.data else known
+
+
+def _call(call: ToolCall | Malformed) -> dict[str, Any]:
+    if isinstance(call, Malformed):
+        return {"type": "malformed", "text": call.text, "reason": call.reason}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def to_chat(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The messages of an observation as chat templates and chat servers take them: empty keys dropped, parts and tool calls decoded.
+
+    What was meant as a tool call and could not be read goes back into the text, where it came from.
+
+    >>> to_chat({"messages": ({"role": "user", "name": "", "content": "hi", "tool_calls": "", "tool_call_id": ""},)})
+    [{'role': 'user', 'content': 'hi'}]
+    """
+    chat = []
+    for message in observation["messages"]:
+        content = message["content"]
+        said: dict[str, Any] = {"role": message["role"], "content": json.loads(content) if content.startswith(_PARTS) else content}
+        said |= {key: message[key] for key in ("name", "tool_call_id") if message[key]}
+        calls = json.loads(message["tool_calls"]) if message["tool_calls"] else []
+        read = [call for call in calls if call["type"] != "malformed"]
+        unread = "".join(call["text"] for call in calls if call["type"] == "malformed")
+        if read:
+            said["tool_calls"] = read
+        if unread:
+            said["content"] = [*said["content"], {"type": "text", "text": unread}] if isinstance(said["content"], list) else said["content"] + unread
+        chat.append(said)
+    return chat

@@ -1,0 +1,113 @@
+"""The Parallel view: one `step` per decision point. Who must act stands in `infos[agent]["active_agents"]`; what the others send is ignored.
+
+A projection of `Game`, like the AEC view, and independent of it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import pettingzoo
+
+from gem_ma.envs.session import RENDER_MODES, Session
+from gem_ma.envs.spaces import ChatText, observation_space
+from gem_ma.errors import ActionError
+from gem_ma.scenario import Game, Scenario
+from gem_ma.types import Action, Limits
+
+Step = tuple[dict[str, dict[str, Any]], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
+
+
+class ChatParallel(pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | None"]):
+    """A scenario as a `pettingzoo.ParallelEnv`. `game` is the play itself, for what the API does not show."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.metadata = {"name": session.name, "render_modes": list(RENDER_MODES)}
+        self.render_mode = session.render_mode
+        self.possible_agents = list(session.agents)
+        self.agents: list[str] = []
+        shown = observation_space()
+        self.observation_spaces = dict.fromkeys(self.possible_agents, shown)
+        self.action_spaces = {agent: ChatText() for agent in self.possible_agents}
+
+    @property
+    def scenario(self) -> Scenario:
+        return self._session.scenario
+
+    @property
+    def game(self) -> Game:
+        return self._session.playing()
+
+    def observation_space(self, agent: str) -> Any:
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Any:
+        return self.action_spaces[agent]
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Plays episode `seed`, or the next one drawn from the stream that the last seed began. `options={"task": ...}` names the task."""
+        self.agents = []
+        session = self._session
+        session.reset(seed, options)
+        self.agents = list(self.possible_agents)
+        if self.render_mode == "human":
+            session.render()
+        return {agent: session.observe(agent) for agent in self.agents}, {agent: session.info(agent) for agent in self.agents}
+
+    def step(self, actions: Mapping[str, str | Action | None]) -> Step:
+        """Takes the actions of the active agents out of `actions`; five dicts keyed by the agents alive before.
+
+        Raises ActionError, and changes nothing, where an active agent has no action; ScenarioError where the scenario's code fails.
+        """
+        session = self._session
+        game = session.playing()
+        if not self.agents:
+            warnings.warn(f"{session.name}: the episode is over; call reset()", UserWarning, stacklevel=2)
+            return {}, {}, {}, {}, {}
+        if game.closed:
+            raise session.refuse()
+        if not isinstance(actions, Mapping):
+            raise ActionError(f"{session.name}: actions are {{agent: action}}; got {type(actions).__name__}")
+        missing = [agent for agent in game.pending if actions.get(agent) is None]
+        if missing:
+            raise ActionError(f"{session.name}, step {game.step}: no action of {', '.join(missing)}; {', '.join(game.pending)} must act")
+        session.commit({agent: actions[agent] for agent in game.pending})  # type: ignore[misc]
+        paid, alive = session.rewards(), self.agents
+        over = {agent: session.terminated(agent) for agent in alive}
+        cut = {agent: session.end is not None and not over[agent] for agent in alive}
+        self.agents = [agent for agent in alive if not (over[agent] or cut[agent])]
+        if self.render_mode == "human":
+            session.render()
+        observations, infos = {agent: session.observe(agent) for agent in alive}, {agent: session.info(agent) for agent in alive}
+        return observations, {agent: paid.get(agent, 0.0) for agent in alive}, over, cut, infos
+
+    def render(self) -> str | None:
+        """The turns so far, in the god's view: text for `ansi`; `human` prints them."""
+        return self._session.render()
+
+    def state(self) -> Any:
+        """The scenario's own numeric features, `scenario.state(game)`, if it defines them."""
+        features = getattr(self.scenario, "state", None)
+        return features(self.game) if callable(features) else super().state()
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def parallel_env(
+    scenario: str | Scenario | type[Scenario],
+    *,
+    task: Any = None,
+    split: str = "train",
+    limits: Limits | None = None,
+    max_steps: int | None = None,
+    render_mode: str | None = None,
+    **options: Any,
+) -> ChatParallel:
+    """A scenario (id, class or instance) as a `pettingzoo.ParallelEnv`; arguments as in `aec_env`."""
+    return ChatParallel(
+        Session(scenario, task=task, split=split, limits=limits, max_steps=max_steps, render_mode=render_mode, options=options),
+    )

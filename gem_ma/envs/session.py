@@ -1,0 +1,254 @@
+"""What the three views share: which episode is played, how far, and what each agent is told about it. It knows no PettingZoo and no Gymnasium.
+
+A session owns one `Game` at a time and the driver's limits. Observations need no freezing: actions are buffered by the view, and the game
+stands still until all of them are sent.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import random
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gem_ma.envs.observation import encode
+from gem_ma.errors import ActionError, ConfigError, ScenarioError
+from gem_ma.registry import as_scenario, task_of
+from gem_ma.scenario import Game, Pending, Scenario
+from gem_ma.types import Action, End, Limits, Tool
+
+RENDER_MODES = ["human", "ansi"]
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class Session:
+    """One episode after another of one scenario.
+
+    `task`: a task of the scenario, `<split>/<index>`, or an index in `split`; without one, episode seed s plays task s modulo their number, so
+    that consecutive seeds meet every task. `limits.max_tokens` cannot count here, where no model is called.
+    """
+
+    def __init__(
+        self,
+        scenario: str | Scenario | type[Scenario],
+        *,
+        task: Any = None,
+        split: str = "train",
+        limits: Limits | None = None,
+        max_steps: int | None = None,
+        render_mode: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if options and isinstance(scenario, Scenario):
+            raise ConfigError(f"{_name(scenario)}: an instance takes no further options ({', '.join(options)}); give its class or its id")
+        if render_mode is not None and render_mode not in RENDER_MODES:
+            raise ConfigError(f"render_mode is one of {', '.join(RENDER_MODES)} or None; got {render_mode!r}")
+        self.scenario = as_scenario(scenario, **(options or {}))
+        self.name = _name(self.scenario)
+        self.agents = tuple(self.scenario.agents)
+        self.split, self.render_mode = split, render_mode
+        self.limits = _limits(limits, max_steps)
+        self.fixed = None if task is None else (self._task(task),)
+        self.game: Game | None = None
+        self.end: End | None = None  # of the play; None while it goes on
+        self.failure: ScenarioError | None = None
+        self._seeds = random.Random()
+        self._paid = self._shown = 0
+        self._started = 0.0
+        self._schemas: tuple[tuple[Tool, ...], str] = ((), "[]")
+
+    # -- episodes -----------------------------------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Game:
+        """Starts episode `seed`, or the next one of the stream that the last seed began."""
+        previous, self.game, self.failure = self.game, None, None
+        if previous is not None:
+            previous.close()
+        if seed is not None:
+            try:
+                seed = operator.index(seed)
+            except TypeError:
+                raise ConfigError(f"{self.name}: a seed is an integer; got {seed!r}") from None
+            self._seeds = random.Random(f"{seed}/resets")
+        else:
+            seed = self._seeds.randrange(2**31)
+        asked_for = options.get("task") if isinstance(options, Mapping) else None
+        task = self._task(asked_for) if asked_for is not None else self._task_of_seed(seed)
+        self.end, self._paid, self._shown = None, 0, 0
+        self.turns, self.illegal = dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, False)
+        self._seen: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
+        self._started = time.monotonic()
+        try:
+            self.game = Game(self.scenario, task, seed)
+        except ScenarioError as error:
+            self.failure = error
+            raise
+        return self.game
+
+    def _task_of_seed(self, seed: int) -> Any:
+        if self.fixed is not None:
+            return self.fixed[0]
+        tasks = self.scenario.tasks(self.split)
+        if not len(tasks):
+            raise ConfigError(f"{self.name}: split {self.split!r} has no tasks")
+        return tasks[seed % len(tasks)]
+
+    def _task(self, given: Any) -> Any:
+        if isinstance(given, int) and not isinstance(given, bool):
+            return task_of(self.scenario, f"{self.split}/{given}")
+        if isinstance(given, str):
+            if re.fullmatch(r".*/\d+", given):
+                return task_of(self.scenario, given)
+            if not any(isinstance(task, str) for task in self.scenario.tasks(self.split)):
+                raise ConfigError(f"{self.name}: a task is named <split>/<index>, as in {self.split}/0; got {given!r}")
+        return given
+
+    def playing(self) -> Game:
+        """The open game. Raises ActionError where there is none, ScenarioError where the scenario has failed."""
+        if self.failure is not None:
+            raise ScenarioError(f"{self.failure} [the play has failed: call reset()]") from self.failure
+        if self.game is None:
+            raise ActionError(f"{self.name}: call reset() first")
+        return self.game
+
+    def refuse(self) -> ActionError:
+        """What a step gets once nobody can act any more."""
+        return ActionError(f"{self.name}: the episode is over or closed; call reset()")
+
+    def commit(self, said: Mapping[str, Action | str]) -> None:
+        """Sends the actions of one decision point, then holds the play against the limits."""
+        game = self.playing()
+        try:
+            game.send(said)
+            for turn in game.turns[-len(said) :]:
+                action = turn.action
+                self.turns[turn.agent] += 1
+                self.illegal[turn.agent] = turn.legal is not None and action.parsed is None and not action.tool_calls
+            self.end = End.TERMINATED if game.over else self._limit(game)
+            if self.end is not None:
+                game.close()
+        except ScenarioError as error:
+            self.failure = error
+            raise
+
+    def _limit(self, game: Game) -> End | None:
+        limits = self.limits
+        if limits is None:
+            return None
+        if limits.max_steps is not None and game.step >= limits.max_steps:
+            return End.MAX_STEPS
+        if limits.max_turns is not None and len(game.turns) >= limits.max_turns:
+            return End.MAX_TURNS
+        if limits.timeout_s is not None and time.monotonic() - self._started >= limits.timeout_s:
+            return End.TIMEOUT
+        return None
+
+    def close(self) -> None:
+        """Ends the play; may be called twice."""
+        if self.game is not None:
+            self.game.close()
+
+    # -- what agents see ----------------------------------------------------------------------------------------------------
+
+    def observe(self, agent: str) -> dict[str, Any]:
+        """The agent's whole transcript. Fresh dicts at every call: who keeps or edits one harms no other."""
+        view, seen = self._game().view(agent), self._seen[agent]
+        for message in view[len(seen) :]:
+            seen.append(encode(message, agent))
+        return {"messages": tuple(map(dict.copy, seen))}
+
+    def info(self, agent: str) -> dict[str, Any]:
+        """The plain facts of reference: who must act, what is legal, where the play stands."""
+        game = self._game()
+        asked: Pending | None = game.pending.get(agent)
+        info: dict[str, Any] = {
+            "active_agents": tuple(game.pending),
+            "active": asked is not None,
+            "step": game.step,
+            "turn": self.turns[agent],
+            "illegal": self.illegal[agent],
+        }
+        if asked is not None:
+            if asked.legal is not None:
+                info["action_mask"] = asked.legal
+            if asked.tools:
+                info["tools"] = self._tools(asked.tools)
+        if self.end is not None or agent in game.left:
+            info["stop"] = (End.TERMINATED if self.terminated(agent) or self.end is None else self.end).value
+        return info
+
+    def terminated(self, agent: str) -> bool:
+        """The agent's part ended by the rules."""
+        game = self._game()
+        return game.over or agent in game.left
+
+    def rewards(self) -> dict[str, float]:
+        """What the ledger paid since the last call, added in its order; agents without an entry are absent."""
+        paid: dict[str, float] = {}
+        ledger = self._game().ledger
+        for entry in ledger[self._paid :]:
+            paid[entry.agent] = paid.get(entry.agent, 0.0) + entry.value
+        self._paid = len(ledger)
+        return paid
+
+    def _tools(self, tools: tuple[Tool, ...]) -> tuple[dict[str, Any], ...]:
+        if self._schemas[0] is not tools:
+            self._schemas = (tools, json.dumps([tool.schema for tool in tools]))
+        return tuple(json.loads(self._schemas[1]))
+
+    def _game(self) -> Game:
+        if self.game is None:
+            raise ActionError(f"{self.name}: call reset() first")
+        return self.game
+
+    # -- rendering ----------------------------------------------------------------------------------------------------------
+
+    def render(self) -> str | None:
+        """The recorded turns in the god's view, never an observation: text for `ansi`; `human` prints what is new since it last printed."""
+        lines = self._lines()
+        if self.render_mode == "human":
+            new, self._shown = lines[self._shown :], len(lines)
+            text = "".join(f"{line}\n" for line in new)
+            encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+            sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+            return None
+        return "\n".join(lines)
+
+    def _lines(self) -> list[str]:
+        game = self._game()
+        lines = [f"{self.name}, seed {game.seed}"]
+        entries = iter(game.ledger)
+        entry = next(entries, None)
+        for number, turn in enumerate(game.turns):
+            calls = "".join(f" {call!r}" for call in turn.action.tool_calls)
+            lines.append(f"step {turn.step}  {turn.agent}: {_printable(turn.action.text + calls)}")
+            if number + 1 < len(game.turns) and game.turns[number + 1].step == turn.step:
+                continue
+            while entry is not None and entry.step <= turn.step:
+                lines.append(f"        {entry.agent} {entry.value:+g}  {_printable(entry.why)}".rstrip())
+                entry = next(entries, None)
+        return [*lines, f"ended: {self.end.value}"] if self.end is not None else lines
+
+
+def _printable(text: str) -> str:
+    """The text on one line, without what could steer a terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text).replace("\n", "\\n")
+
+
+def _limits(limits: Limits | None, max_steps: int | None) -> Limits | None:
+    if max_steps is not None:
+        limits = replace(limits or Limits(), max_steps=max_steps)
+    for name in ("max_steps", "max_turns") if limits is not None else ():
+        value = getattr(limits, name)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ConfigError(f"{name} is at least 1, or None for none; got {value!r}")
+    return None if limits == Limits() else limits
+
+
+def _name(scenario: Scenario) -> str:
+    return scenario.id or type(scenario).__name__
