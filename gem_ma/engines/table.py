@@ -7,6 +7,7 @@ choice in `legal`: a learner needs nothing else. An unknown view is uniform. The
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 import random
@@ -22,6 +23,8 @@ from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 Array = NDArray[np.float64]
 SCHEMA = 1
+_KEPT = 100_000  # views whose probabilities are kept ready
+_ONE = Usage(prompt_tokens=1, completion_tokens=1)
 
 
 class Table:
@@ -38,6 +41,7 @@ class Table:
         self.policy, self.optimizer = policy, optimizer
         self.logits: dict[int, Array] = {}
         self.version = 0
+        self._known: dict[tuple[int, int, Sampling], tuple[list[float], list[float]]] = {}  # cumulative and log-probabilities
         if name not in ("", "softmax"):
             try:
                 data = Path(name).read_bytes()
@@ -49,11 +53,21 @@ class Table:
         """Draws one of `request.legal` by `request.seed`; temperature 0 takes the most probable. Raises EngineError where the choice is open."""
         legal = _closed(request, self.policy)
         key = view_key(request.agent, request.messages, legal)
-        chances = self._chances(key, len(legal), request.sampling)
-        index = draw(chances, random.Random(request.seed).random())
-        logprob = float(np.log(chances[index]))
-        usage = Usage(prompt_tokens=1, completion_tokens=1)
-        return Reply(legal[index], (), (key,), (index,), (logprob,), policy=self.policy, version=self.version, usage=usage)
+        known = self._known.get((key, len(legal), request.sampling))
+        if known is None:
+            if len(self._known) > _KEPT:
+                self._known.clear()
+            chances = self._chances(key, len(legal), request.sampling)
+            with np.errstate(divide="ignore"):
+                known = self._known[key, len(legal), request.sampling] = np.cumsum(chances).tolist(), np.log(chances).tolist()
+        cumulative, logprobs = known
+        index = bisect.bisect_right(cumulative, random.Random(request.seed).random() * cumulative[-1])
+        return Reply(legal[index], (), (key,), (index,), (logprobs[index],), policy=self.policy, version=self.version, usage=_ONE)
+
+    def publish(self, logits: Mapping[int, Array], version: int) -> None:
+        """Takes a copy of these weights."""
+        self.logits, self.version = {key: row.copy() for key, row in logits.items()}, version
+        self._known.clear()
 
     def probabilities(self, request: Request) -> Array:
         """The exact probability of each of `request.legal` under `request.sampling`: [len(legal)] float64."""
@@ -89,12 +103,6 @@ def softmax(logits: Array, sampling: Sampling = Sampling()) -> Array:  # noqa: B
         chances[order[~kept]] = 0.0
         chances /= chances.sum()
     return chances
-
-
-def draw(chances: Array, uniform: float) -> int:
-    """The index at which the cumulative probabilities pass `uniform` in [0, 1); never one of probability 0."""
-    index = int(np.searchsorted(np.cumsum(chances), uniform, side="right"))
-    return min(index, int(np.flatnonzero(chances)[-1]))
 
 
 def fingerprint(logits: Mapping[int, Array]) -> str:

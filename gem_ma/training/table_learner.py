@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from gem_ma.credit import TurnTable
 from gem_ma.engines.table import Array, Table, decode, encode, fingerprint, softmax, view_key
-from gem_ma.errors import EngineError
+from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import parse_legal
 from gem_ma.settings import LossSettings, WarmStartSettings
-from gem_ma.training.rows import Demonstration
+from gem_ma.training.rows import Demonstration, Turns
 from gem_ma.types import Sampling
 
 PARITY = 1e-5
@@ -30,32 +29,40 @@ Path = tuple[tuple[int, int], ...]  # the agent's own (view key, choice) pairs t
 class TableLearner:
     """Owns a second copy of the logits, which reaches the engine in `publish`. It averages what it published, see `average`."""
 
-    def __init__(self, engine: Table, policy: str, *, sampling: Sampling = Sampling()) -> None:  # noqa: B008  (frozen)
-        self.engine, self.policy, self.sampling = engine, policy, sampling
+    def __init__(self, engine: Table, sampling: Sampling | None = None) -> None:
+        self.engine, self.policy, self.sampling = engine, engine.policy, sampling or Sampling()
+        if self.sampling.top_p < 1 or self.sampling.top_k > 0 or self.sampling.temperature <= 0:
+            how = f"temperature {self.sampling.temperature}, top_p {self.sampling.top_p}, top_k {self.sampling.top_k}"
+            raise ConfigError(f"policy {self.policy!r}: a learned policy is sampled with temperature above 0, top_p 1 and top_k 0; got {how}")
         self.version = engine.version
         self.weights: dict[int, Array] = {key: row.copy() for key, row in engine.logits.items()}
         self.moments: dict[int, tuple[Array, Array, float]] = {}  # first, second, number of steps: of adam
         self.paths: dict[int, Path] = {}
-        self.sums: dict[int, Array] = {}  # reach times probabilities, over all published versions
+        self.sums: dict[int, Array] = {}  # version times reach times probabilities, over all published versions
 
-    def update(self, table: TurnTable, advantages: ArrayLike, *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]:
+    def update(self, table: Turns, advantages: NDArray[np.float64], *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]:
         """Optimiser steps on the choices of these turns; minibatches are cut by episode. Gives the statistics of the last pass.
 
         Raises EngineError for a reply that the table engine did not sample, ValueError for advantages [N] that are not finite or do not fit.
         """
         weights = np.asarray(advantages, np.float64)
-        if weights.shape != (len(table),):
-            raise ValueError(f"one advantage per turn; got shape {weights.shape} for {len(table)} turns")
+        if weights.shape != (len(table.turns),):
+            raise ValueError(f"there must be one advantage per turn; got shape {weights.shape} for {len(table.turns)} turns")
         if not np.isfinite(weights).all():
             bad = sorted({table.episodes[n].id for n in np.flatnonzero(~np.isfinite(weights))})
             raise ValueError(f"policy {self.policy!r}: advantages are not finite in episodes {bad[:5]}")
         batch = self._batch(table, weights)
         if batch is None:
-            return {"turns": 0.0, "optimiser_steps": 0.0}
+            return {"turns": 0.0, "tokens": 0.0, "optimizer_steps": 0.0}
         rows = _Rows.gather(self.weights, self.moments, batch)
         old = rows.logprobs(batch, self.sampling.temperature)
         gap = old - batch.sampled
-        stats = {"turns": float(len(table)), "max_logprob_gap": float(np.abs(gap).max()), "mismatch_kl": float(np.mean(np.exp(gap) - gap - 1))}
+        stats = {
+            "turns": float(len(table.turns)),
+            "tokens": float(len(batch.choice)),
+            "logprob_gap": float(np.abs(gap).max()),
+            "mismatch_kl": float(np.mean(np.exp(gap) - gap - 1)),
+        }
         stats["zero_advantage"] = float(np.mean(weights == 0))
         steps = 0
         episodes = np.unique(batch.episode)
@@ -66,14 +73,14 @@ class TableLearner:
                 chosen = np.isin(batch.episode, part)
                 gradient, found = rows.gradient(batch, chosen, old, self.sampling.temperature, settings)
                 if settings.target_kl is not None and found["kl"] > settings.target_kl:
-                    stats |= {**found, "optimiser_steps": float(steps), "stopped_early": 1.0}
+                    stats |= {**found, "optimizer_steps": float(steps), "stopped": 1.0}
                     rows.scatter(self.weights, self.moments, batch)
                     return stats
                 rows.step(gradient, lr, self.engine.optimizer)
                 steps += 1
                 stats |= found
         rows.scatter(self.weights, self.moments, batch)
-        return stats | {"optimiser_steps": float(steps), "stopped_early": 0.0}
+        return stats | {"optimizer_steps": float(steps), "stopped": 0.0}
 
     def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]:
         """Maximum likelihood in closed form: the share of each choice in each view, one choice of uniform weight added.
@@ -100,7 +107,7 @@ class TableLearner:
 
     def publish(self) -> dict[str, float]:
         """Hands the weights to the engine, checks that its log-probabilities are ours, then raises the version. Raises EngineError."""
-        self.engine.logits = {key: row.copy() for key, row in self.weights.items()}
+        self.engine.publish(self.weights, self.version)
         gap = 0.0
         for key in list(self.weights)[:256]:
             ours, theirs = softmax(self.weights[key], self.sampling), softmax(self.engine.logits[key], self.sampling)
@@ -111,13 +118,13 @@ class TableLearner:
         self.version += 1
         self.engine.version = self.version
         self._accumulate()
-        return {"parity": gap}
+        return {"parity_gap": gap}
 
     def average(self) -> Table:
-        """An engine that plays the average of all published versions, each weighted in a view by the agent's own reach of it.
+        """An engine that plays the average of all published versions, version v with weight v times the agent's own reach of the view.
 
-        It equals drawing one version per episode and playing it throughout; in self-play this average approaches an equilibrium, not the last
-        iterate. Exact where an agent remembers all it saw and did, which a transcript does.
+        It equals drawing one version per episode (the later the likelier) and playing it throughout. In self-play this average approaches an
+        equilibrium, not the last iterate. Exact because a view holds all that its agent saw and did.
         """
         table = Table(policy=self.policy, optimizer=self.engine.optimizer)
         for key, row in self.weights.items():
@@ -141,21 +148,23 @@ class TableLearner:
         """The inverse of `state`; the engine gets the weights too."""
         self.weights = decode(files["table.json"], f"policy {self.policy!r}: table.json")
         rest = json.loads(files["learner.json"])
-        self.version = self.engine.version = rest["version"]
+        self.version = rest["version"]
         self.moments = {int(key): (np.array(m), np.array(v), n) for key, (m, v, n) in rest["moments"].items()}
         self.paths = {int(key): tuple((view, choice) for view, choice in path) for key, path in rest["paths"].items()}
         self.sums = {int(key): np.array(row) for key, row in rest["sums"].items()}
-        self.engine.logits = {key: row.copy() for key, row in self.weights.items()}
+        self.engine.publish(self.weights, self.version)
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights, the engine's after `publish`."""
         return fingerprint(self.weights)
 
-    def _batch(self, table: TurnTable, advantages: Array) -> _Batch | None:
+    def _batch(self, table: Turns, advantages: Array) -> _Batch | None:
         found: list[tuple[Any, ...]] = []
         histories: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        for n, turn in enumerate(table.turns):
-            history = histories.setdefault((int(table.episode[n]), turn.agent), [])
+        numbers = {id(episode): number for number, episode in enumerate({id(e): e for e in table.episodes}.values())}
+        for n in sorted(range(len(table.turns)), key=lambda n: table.turns[n].step):  # own turns in order, so that a history is complete
+            turn, number = table.turns[n], numbers[id(table.episodes[n])]
+            history = histories.setdefault((number, turn.agent), [])
             for reply in (reply for reply in turn.replies if reply.policy == self.policy):
                 if len(reply.prompt_ids) != 1 or len(reply.token_ids) != 1 or len(reply.logprobs) != 1:
                     raise EngineError(f"policy {self.policy!r}: a reply of episode {table.episodes[n].id} was not sampled by the table engine")
@@ -164,14 +173,13 @@ class TableLearner:
                     self.weights[key] = np.zeros(len(turn.legal or ()) or choice + 1)
                 self.paths.setdefault(key, tuple(history))
                 history.append((key, choice))
-                found.append((key, choice, reply.logprobs[0], advantages[n], int(table.episode[n]), n))
+                found.append((key, choice, reply.logprobs[0], advantages[n], number, n))
         if not found:
             return None
-        keys, choice, sampled, advantage, episode, turn_of = zip(*found, strict=True)
+        keys, *columns = zip(*found, strict=True)
         names = sorted(set(keys))
-        numbers = {key: number for number, key in enumerate(names)}
-        view = np.array([numbers[key] for key in keys])
-        return _Batch(names, view, np.array(choice), np.array(sampled), np.array(advantage), np.array(episode), np.array(turn_of))
+        rows = {key: row for row, key in enumerate(names)}
+        return _Batch(names, np.array([rows[key] for key in keys]), *map(np.array, columns))
 
     def _accumulate(self) -> None:
         chances = {key: softmax(row, self.sampling) for key, row in self.weights.items()}
@@ -179,7 +187,7 @@ class TableLearner:
             reach = 1.0
             for view, choice in self.paths.get(key, ()):
                 reach *= float(chances[view][choice])
-            self.sums[key] = self.sums.get(key, 0.0) + reach * row
+            self.sums[key] = self.sums.get(key, 0.0) + self.version * reach * row
 
 
 class _Batch(NamedTuple):

@@ -11,41 +11,26 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
-
-from numpy.typing import ArrayLike
+from typing import Any
 
 from gem_ma import credit, registry
-from gem_ma.credit import TurnTable
 from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma.engines.table import Table
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.estimators import columns, estimate, estimator
 from gem_ma.rollout import Plan, play_many
 from gem_ma.scenario import Scenario
-from gem_ma.settings import Config, LossSettings, TrainSettings, WarmStartSettings
+from gem_ma.settings import Config, TrainSettings, WarmStartSettings
 from gem_ma.store import RunFolder
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
 from gem_ma.training.exams import exam, measures
+from gem_ma.training.learner import Learner, TorchLearner
 from gem_ma.training.rows import Demonstration
 from gem_ma.training.table_learner import TableLearner
 from gem_ma.types import Episode, Message, Request, Seat, spoken
 
 TRAINING_SEEDS = 1 << 62
 OnStep = Callable[[int, dict[str, Any]], None]
-
-
-class Learner(Protocol):
-    """The trainable side of one policy. `update` and `clone` change the learner's weights, `publish` hands them to the engine."""
-
-    policy: str
-    version: int
-
-    def update(self, table: TurnTable, advantages: ArrayLike, *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]: ...
-    def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]: ...
-    def publish(self) -> dict[str, float]: ...
-    def state(self) -> dict[str, bytes]: ...
-    def load(self, files: Mapping[str, bytes]) -> None: ...
-    def fingerprint(self) -> str: ...
 
 
 def run_training(config: Config, folder: RunFolder | None = None, *, on_step: OnStep | None = None) -> dict[str, Any]:
@@ -69,6 +54,7 @@ async def train(
     learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
     step, first = _resume(folder, learners, states)
+    total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
     if first is None:
         for name, warm in settings.warm_start.items():
             learners[name].clone(await _demonstrations(config, scenario, policies, name, warm), warm)
@@ -76,9 +62,9 @@ async def train(
         first = {"scores": await exam(config, scenario, policies, learners), "weights": fingerprints(policies)}
         _log(folder, {"kind": "evaluation", "step": 0, **first["scores"]})
         _save(folder, 0, learners, states, first)
-    elif folder is not None and step == settings.steps and (folder.path / "summary.json").exists():
+    elif folder is not None and step == total and (folder.path / "summary.json").exists():
         return dict(json.loads((folder.path / "summary.json").read_bytes()))
-    while step < settings.steps:
+    while step < total:
         clock = [time.perf_counter()]
         plans = _plans(config, scenario, step)
         order = {plan.id: index for index, plan in enumerate(plans)}  # 1 play: whole episodes from a fixed list of plans
@@ -101,9 +87,9 @@ async def train(
         if folder is not None:  # 5 record
             folder.append(episodes)
         _log(folder, metrics)
-        if config.evaluate.every and step % config.evaluate.every == 0 and step < settings.steps:
+        if config.evaluate.every and step % config.evaluate.every == 0 and step < total:
             _log(folder, {"kind": "evaluation", "step": step, **await exam(config, scenario, policies, learners)})
-        if step % settings.save_every == 0 or step == settings.steps:
+        if step % settings.save_every == 0 or step == total:
             _save(folder, step, learners, states, first)
         clock.append(time.perf_counter())
         _time(folder, step, clock)
@@ -125,18 +111,12 @@ async def train(
 
 def open_learner(policy: Policy) -> Learner:
     """The learner that fits the policy's engine. Raises ConfigError where it has none."""
-    engine = getattr(policy.engine, "engine", policy.engine)  # what batching wraps
+    engine: Any = getattr(policy.engine, "engine", policy.engine)  # what batching wraps
     if not getattr(engine, "trainable", False):
         raise ConfigError(f"policy {policy.name!r} cannot learn: its engine {type(engine).__name__} is not trainable")
-    if policy.sampling.temperature == 0 or policy.sampling.top_p < 1 or policy.sampling.top_k:
-        raise ConfigError(f"policy {policy.name!r}: a learned policy samples with temperature > 0, top_p 1 and top_k 0; got {policy.sampling}")
-    from gem_ma.engines.table import Table
-
     if isinstance(engine, Table):
-        return TableLearner(engine, policy.name, sampling=policy.sampling)
-    from gem_ma.training.learner import TorchLearner
-
-    return TorchLearner(engine, policy.name)
+        return TableLearner(engine, policy.sampling)
+    return TorchLearner(engine, policy.sampling)
 
 
 def learning_rate(settings: TrainSettings, step: int) -> float:
