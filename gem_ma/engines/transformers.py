@@ -13,10 +13,12 @@ Dropout is off: the weights are always in eval mode. A folder's generation_confi
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
 import random
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,13 +38,18 @@ DTYPES = ("float32", "bfloat16", "float16")
 def import_stack() -> tuple[Any, Any]:
     """(torch, transformers), with one thread unless the user chose. Raises EngineError that names the extra."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    new = "transformers" not in sys.modules
     try:
         import torch
         import transformers
+        from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401  (loaded lazily by the library; here, so that it counts)
     except ImportError as error:
         raise EngineError(f'the transformers engine needs torch and transformers ({error.name or error}): pip install "gem-ma[train]"') from error
     if "OMP_NUM_THREADS" not in os.environ and "MKL_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # small models on a busy machine are many times slower with more
+    if new:  # about a million objects that live for ever: each later collection would walk them, a quarter of the time of a rollout
+        gc.collect()
+        gc.freeze()
     return torch, transformers
 
 

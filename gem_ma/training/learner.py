@@ -4,8 +4,8 @@ Knows weights, optimiser and loss; knows neither scenarios nor how advantages ca
 samples from, so publishing copies nothing: it checks that the sampler's cached path and the learner's forward pass give the same
 log-probabilities, and only then raises the version. Between an update and its publish the engine refuses to sample.
 
-Rows are right-padded in batches of similar length: under a causal mask no trained token ever sees the padding. Equal rows of a batch are
-computed once. Logits exist only at trained positions. Dropout is off, so no random state hides here: what is drawn comes from `rng`.
+Rows are packed (`gem_ma.training.packing`) and logits exist only at trained positions. Dropout is off, so no random state hides here: what is
+drawn comes from `rng`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from gem_ma.engines.base import stable_seed
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.training.losses import clipped, entropy, k3, token_weights
+from gem_ma.training.packing import Pack, packs
 from gem_ma.training.rows import Demonstration, Row, Turns, rows
 from gem_ma.types import Message, Sampling
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 BETAS = (0.9, 0.95)
 CLONING_DECAY, CLONING_WARMUP = 0.01, 20
-MICRO_TOKENS = 16_384  # padded tokens of one forward pass with gradient
+PASS_TOKENS = 16_384  # padded tokens of one forward pass with gradient
 PROBES, PROBE_TOKENS = 4, 4
 PARITY = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}
 
@@ -50,18 +51,6 @@ class Learner(Protocol):
     def state(self) -> dict[str, bytes]: ...
     def load(self, files: Mapping[str, bytes]) -> None: ...
     def fingerprint(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Micro:
-    """One padded forward pass: ids [U, T] of U different rows, m positions whose next id is trained, and n tokens that refer to them."""
-
-    ids: Any
-    row: Any  # [m]
-    position: Any  # [m]
-    target: Any  # [m]
-    token: Any  # [n] -> m
-    order: NDArray[np.int64]  # [n], index into the tokens of the whole batch
 
 
 class TorchLearner:
@@ -84,7 +73,8 @@ class TorchLearner:
         self.parameters: dict[str, Any] = dict(self.model.named_parameters())
         self.optimizer = self._optimizer(0.0)
         self._probes: list[tuple[int, ...]] = []
-        self._selects = self._hidden_states_suffice()
+        self._dtype = str(self.model.dtype).removeprefix("torch.")
+        self._probe_model()
 
     @property
     def version(self) -> int:
@@ -160,9 +150,9 @@ class TorchLearner:
         advantage, before = self._tensor(tokens.advantage), self._tensor(old)
         count = len(tokens.turn)
         loss_sum = entropy_sum = kl_sum = clipped_sum = 0.0
-        for micro in self._micros(chosen):
-            logprobs, spread = self._forward(micro)
-            at = self._index(micro.order)
+        for pack in self._packs(chosen):
+            logprobs, spread = self._forward(pack)
+            at = self._index(pack.order)
             objective, is_clipped = clipped(logprobs, before[at], advantage[at], settings.clip)
             loss = -(objective * weight[at]).sum() - settings.entropy * spread.sum() / count
             kl_sum += float(k3(before[at], logprobs.detach()).sum())
@@ -220,8 +210,8 @@ class TorchLearner:
 
     def _imitate(self, batch: list[Row]) -> float:
         count, total = sum(int(row.mask.sum()) for row in batch), 0.0
-        for micro in self._micros(batch):
-            loss = -self._forward(micro)[0].sum() / count
+        for pack in self._packs(batch):
+            loss = -self._forward(pack)[0].sum() / count
             loss.backward()
             total += float(loss.detach())
         self._step(1.0, total, batch)
@@ -261,63 +251,47 @@ class TorchLearner:
         """Log-probability [n] of every trained token under the weights of now."""
         result = np.zeros(sum(int(row.mask.sum()) for row in chosen))
         with self.torch.no_grad():
-            for micro in self._micros(chosen):
-                result[micro.order] = self._forward(micro, spread=False)[0].double().cpu().numpy()
+            for pack in self._packs(chosen):
+                result[pack.order] = self._forward(pack, spread=False)[0].double().cpu().numpy()
         return result
 
-    def _micros(self, chosen: Sequence[Row]) -> Iterator[_Micro]:
-        """Batches of rows of similar length, each different row once."""
-        starts = np.cumsum([0, *(int(row.mask.sum()) for row in chosen)])
-        same: dict[tuple[bytes, bytes], list[int]] = {}
-        for at, row in enumerate(chosen):
-            same.setdefault((row.ids.tobytes(), row.mask.tobytes()), []).append(at)
-        groups = sorted(same.values(), key=lambda group: len(chosen[group[0]].ids))
-        while groups:
-            take = 1
-            while take < len(groups) and (take + 1) * len(chosen[groups[take][0]].ids) <= MICRO_TOKENS:
-                take += 1
-            part, groups = groups[:take], groups[take:]
-            width = len(chosen[part[-1][0]].ids) - 1  # the last id is a target only
-            ids = np.zeros((len(part), width), np.int64)
-            row_of, position, target, token, order = [], [], [], [], []
-            found = 0
-            for at, group in enumerate(part):
-                row = chosen[group[0]]
-                ids[at, : len(row.ids) - 1] = row.ids[:-1]
-                where = np.flatnonzero(row.mask)
-                row_of.append(np.full(len(where), at))
-                position.append(where - 1)
-                target.append(row.ids[where])
-                for copy in group:
-                    token.append(np.arange(found, found + len(where)))
-                    order.append(np.arange(starts[copy], starts[copy + 1]))
-                found += len(where)
-            rows_of, positions, targets, tokens = (self._index(np.concatenate(one)) for one in (row_of, position, target, token))
-            yield _Micro(self._index(ids), rows_of, positions, targets, tokens, np.concatenate(order))
+    def _packs(self, chosen: Sequence[Row]) -> Iterator[Pack]:
+        return packs(chosen, tokens=PASS_TOKENS, share=self._branches)
 
-    def _forward(self, micro: _Micro, *, spread: bool = True) -> tuple[Any, Any]:
+    def _forward(self, pack: Pack, *, spread: bool = True) -> tuple[Any, Any]:
         """(log-probability [n], entropy [n]) of the tokens, under the mask and the temperature of the sampler."""
-        logits = self._logits(micro.ids, micro.row, micro.position)
+        logits = self._logits(pack)
         distribution = ((logits.float() + self.engine.banned) / self.temperature).log_softmax(-1)
-        logprobs = distribution.gather(1, micro.target[:, None])[:, 0]
-        return logprobs[micro.token], entropy(distribution)[micro.token] if spread else None
+        logprobs = distribution.gather(1, self._index(pack.target)[:, None])[:, 0]
+        token = self._index(pack.token)
+        return logprobs[token], entropy(distribution)[token] if spread else None
 
-    def _logits(self, ids: Any, row: Any, position: Any) -> Any:
-        """Logits [m, V] at these places of a right-padded batch; a causal model needs no mask for padding on the right."""
+    def _logits(self, pack: Pack) -> Any:
+        """Logits [m, V] at the trained places; a causal model needs no mask for padding on the right, branches need one."""
+        given = {"input_ids": self._index(pack.ids), "use_cache": False}
+        if pack.branch is not None and pack.place is not None:
+            branch = self._index(pack.branch)
+            sees = (branch[:, None, :] == 0) | (branch[:, None, :] == branch[:, :, None])
+            given |= {"attention_mask": sees.tril()[:, None], "position_ids": self._index(pack.place)}
+        row, position = self._index(pack.row), self._index(pack.position)
         if self._selects:
-            hidden = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+            hidden = self.model.base_model(**given).last_hidden_state
             return self.model.get_output_embeddings()(hidden[row, position])
-        return self.model(input_ids=ids, use_cache=False).logits[row, position]
+        return self.model(**given).logits[row, position]
 
-    def _hidden_states_suffice(self) -> bool:
-        """Whether the head on selected hidden states gives the model's logits; some models scale or cap them afterwards."""
-        torch = self.torch
-        ids = torch.arange(8, device=self.engine.device)[None] % self.engine.vocabulary
-        row, position = torch.zeros(8, dtype=torch.long, device=self.engine.device), torch.arange(8, device=self.engine.device)
-        with torch.no_grad():
-            whole = self.model(input_ids=ids, use_cache=False).logits[0]
-            self._selects = True
-            return bool(torch.allclose(self._logits(ids, row, position), whole, atol=1e-6, rtol=1e-5))
+    def _probe_model(self) -> None:
+        """Keeps to what this architecture allows: some scale or cap logits after the head, some cannot take a mask of branches."""
+        first, second = ([index % self.engine.vocabulary for index in ids] for ids in ((1, 2, 3, 4, 5, 6), (1, 2, 3, 7, 8, 9)))
+        pairs = [(first[:3], first[3:]), (second[:3], second[3:])]
+        self._selects = self._branches = False
+        plain = np.concatenate(self.score(pairs))
+        for trick in ("_selects", "_branches"):
+            setattr(self, trick, True)
+            try:
+                same = np.allclose(np.concatenate(self.score(pairs)), plain, atol=PARITY[self._dtype] / 2, equal_nan=True)
+            except (ValueError, TypeError, RuntimeError, AttributeError):
+                same = False
+            setattr(self, trick, bool(same))
 
     # -- weights ------------------------------------------------------------------------------------------------------------
 
@@ -330,7 +304,7 @@ class TorchLearner:
             pairs = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
             scored = self.score([(prompt, draw.ids) for prompt, draw in pairs])
             gap = max((float(np.abs(ours - np.array(draw.logprobs)).max()) for ours, (_, draw) in zip(scored, pairs, strict=True)), default=0.0)
-            allowed = PARITY[str(self.model.dtype).removeprefix("torch.")]
+            allowed = PARITY[self._dtype]
             if not gap < allowed:
                 raise EngineError(
                     f"policy {self.policy!r}: sampler and learner differ by {gap:.3g} nats at version {self.version} (allowed {allowed:g}); "
