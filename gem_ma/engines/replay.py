@@ -1,0 +1,78 @@
+"""The replay engine: answers every request with the reply that a recorded run got for it. Nothing is sampled.
+
+A request is known by its seed, which is a digest of (task, seed, repeat, agent, turn, call); so a run over the same plans is repeated
+exactly, at any concurrency, with other behaviours as long as they ask no more than the recorded ones did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from gem_ma.codec import load_episode
+from gem_ma.engines.base import stable_seed
+from gem_ma.errors import DataError, EngineError, GemMaError
+from gem_ma.types import Episode, Reply, Request
+
+EPISODES = "episodes.jsonl"
+
+
+class _Recorded(NamedTuple):
+    reply: Reply
+    legal: tuple[str, ...] | None
+
+
+class Replay:
+    """`replay/<run folder>` or `replay/<file of episodes, one JSON per line>`."""
+
+    trainable = False
+
+    def __init__(self, name: str, *, policy: str = "replay", episodes: Iterable[Episode] | None = None) -> None:
+        self.name, self.policy = name, policy
+        self._answers = answers(read(Path(name).expanduser()) if episodes is None else episodes)
+
+    @classmethod
+    def of(cls, episodes: Iterable[Episode], *, policy: str = "replay") -> Replay:
+        """An engine out of episodes that are already in memory."""
+        return cls("given", policy=policy, episodes=episodes)
+
+    async def sample(self, request: Request) -> Reply:
+        """The recorded reply. Raises EngineError where the record holds none, or was asked for another choice."""
+        found = self._answers.get(request.seed)
+        where = f"policy {self.policy!r}: {self.name}: agent {request.agent!r}, turn {request.turn} of {request.conversation}"
+        if found is None:
+            raise EngineError(f"{where}: the record holds no reply to this request; is it the same plan, and the same behaviour?")
+        if request.legal is not None and request.legal != found.legal:
+            raise EngineError(f"{where}: legal is {request.legal}, on record {found.legal}; is the scenario the same version?")
+        return found.reply
+
+
+def answers(episodes: Iterable[Episode]) -> dict[int, _Recorded]:
+    """Request seed -> recorded reply. Of two episodes with one id (a retried failure) the later one counts."""
+    found: dict[int, _Recorded] = {}
+    for episode in episodes:
+        turns = dict.fromkeys(episode.cast, 0)
+        for turn in episode.turns:
+            for call, reply in enumerate(turn.replies):
+                found[stable_seed(*episode.id, turn.agent, turns[turn.agent], call)] = _Recorded(reply, turn.legal)
+            turns[turn.agent] += 1
+    return found
+
+
+def read(path: Path) -> list[Episode]:
+    """The episodes of a run folder or file. A last line without its line end was cut by a crash and is left out."""
+    file = path / EPISODES if path.is_dir() else path
+    try:
+        lines = file.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DataError(f"{file}: cannot be replayed: {error.strerror or error}") from error
+    episodes = []
+    for number, line in enumerate(lines[:-1], start=1):
+        if not line.strip():
+            continue
+        try:
+            episodes.append(load_episode(line))
+        except (GemMaError, ValueError) as error:
+            raise DataError(f"{file}:{number}: {error}") from error
+    return episodes

@@ -1,0 +1,120 @@
+"""The human engine, with a person made of text streams."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from gem_ma.engines.base import open_engine
+from gem_ma.engines.human import Human, chosen, printable
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.types import Image, Message, Reply, Request, Tool, ToolCall
+
+
+def seat(typed: str) -> tuple[Human, io.StringIO]:
+    output = io.StringIO()
+    return Human("me", policy="me", force=True, input=io.StringIO(typed), output=output), output
+
+
+def ask(engine: Human, *messages: Message, **fields: Any) -> Reply:
+    return asyncio.run(engine.sample(Request("a", messages, **fields)))
+
+
+def test_it_shows_numbered_legal_strings_and_takes_number_or_text() -> None:
+    engine, output = seat("2\ncheck\nBET please\n")
+    replies = [ask(engine, Message("Your turn."), legal=("check", "bet")).text for _ in range(3)]
+    assert replies == ["bet", "check", "BET please"]
+    assert "[scenario] Your turn.\n  1. check\n  2. bet\na> " in output.getvalue()
+
+
+def test_a_legal_number_means_itself() -> None:
+    assert chosen("2", ("3", "2", "1")) == "2"
+    assert chosen("2", ("x", "y")) == "y"
+    assert [chosen(text, ("x", "y")) for text in ("0", "3", "²", "9" * 5000, "-1")] == ["0", "3", "²", "9" * 5000, "-1"]
+
+
+def test_only_what_is_new_is_printed_and_never_the_own_lines() -> None:
+    engine, output = seat("hello\nagain\n")
+    first = (Message("one"),)
+    ask(engine, *first, conversation="x")
+    ask(engine, *first, Message("hello", "a"), Message("two", "b"), conversation="x")
+    assert output.getvalue().count("one") == 1 and "[b] two" in output.getvalue() and "[a]" not in output.getvalue()
+
+
+def test_control_characters_of_others_never_reach_the_terminal() -> None:
+    engine, output = seat("ok\n")
+    ask(engine, Message("\x1b[2J\x07 \u202egnp.exe\r\x9b31m", "b"), legal=("\x1b]0;x\x07", "ok"), tools=(Tool("t\x1b"),))
+    shown = output.getvalue()
+    assert not any(char < " " and char != "\n" for char in shown) and "\x9b" not in shown and "\u202e" not in shown
+    assert "\\x1b[2J\\x07 \\u202egnp.exe\\r\\x9b31m" in shown
+
+
+def test_what_the_terminal_cannot_encode_is_written_out() -> None:
+    assert printable("né 😀", "ascii") == "n\\xe9 \\U0001f600"
+
+
+def test_images_are_named_and_tools_are_listed() -> None:
+    engine, output = seat('{"name": "look", "arguments": {}}\n')
+    reply = ask(engine, Message(("see", Image.of(b"x"))), tools=(Tool("look", "Looks."),))
+    assert reply.tool_calls == (ToolCall("call_0", "look", {}),)
+    assert "<image 2d711642b726>" in output.getvalue() and "tool look: Looks." in output.getvalue()
+
+
+def test_the_end_of_the_input_is_one_line_and_no_use_to_ask_again() -> None:
+    engine, _ = seat("")
+    with pytest.raises(EngineError, match="the input ended before agent 'a' had answered") as caught:
+        ask(engine, Message("?"))
+    assert not caught.value.retryable and "\n" not in str(caught.value)
+
+
+def test_an_empty_line_is_an_answer() -> None:
+    engine, _ = seat("\n")
+    assert ask(engine, Message("?")).text == ""
+
+
+def test_it_refuses_to_ask_where_nobody_sits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+    with pytest.raises(ConfigError, match="needs a terminal"):
+        open_engine("me", "human/me")
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(ConfigError, match="needs a terminal"):
+        open_engine("me", "human/me")
+
+
+def test_questions_do_not_interleave_and_the_loop_goes_on_meanwhile() -> None:
+    reader, writer = os.pipe()
+    output = io.StringIO()
+    engine = Human("me", force=True, input=os.fdopen(reader, "r", encoding="utf-8"), output=output)
+
+    async def main() -> list[str]:
+        asks = [asyncio.ensure_future(engine.sample(Request(name, (Message("?"),)))) for name in ("a", "b")]
+        await asyncio.sleep(0.05)
+        assert "a> " in output.getvalue() and "b> " not in output.getvalue()
+        os.write(writer, b"first\nsecond\n")
+        return [reply.text for reply in await asyncio.gather(*asks)]
+
+    assert asyncio.run(main()) == ["first", "second"]
+    os.close(writer)
+
+
+def test_a_cancelled_question_swallows_no_line() -> None:
+    reader, writer = os.pipe()
+    engine = Human("me", force=True, input=os.fdopen(reader, "r", encoding="utf-8"), output=io.StringIO())
+
+    async def main() -> str:
+        first = asyncio.ensure_future(engine.sample(Request("a", ())))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.ensure_future(engine.sample(Request("b", ())))
+        os.write(writer, b"typed\n")
+        return (await second).text
+
+    assert asyncio.run(main()) == "typed"
+    assert sum(thread.name == "gem_ma human" for thread in threading.enumerate()) == 0
+    os.close(writer)
