@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gem_ma import registry
-from gem_ma.document import Document, Fault, Keys, Place, read, refuse
+from gem_ma.document import Document, Fault, Keys, Place, read
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.fit import check_fit, locate, nearest, single
 from gem_ma.settings import Config
@@ -78,10 +78,10 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     `overrides` are `dotted.key=value`, values in YAML. Raises ConfigError with all faults, DataError where data that it names is missing.
     """
     path, text, file = _source(source)
-    document = read(text, file)
+    document = read(text, file) if path is not None else Document({"scenario": {"id": file}}, {(): Place(file)})
     if not isinstance(document.value, dict):
         document.fault((), "empty" if document.value is None else "wants sections such as `scenario:`; this is no mapping")
-        refuse(document.faults)
+        document.refuse()
     _extend(document, path, file)
     for override in overrides:
         _override(document, override)
@@ -93,9 +93,9 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     try:
         check_fit(document, path.parent if path is not None else None)
     except DataError as error:
-        refuse(document.faults)
+        document.refuse()
         raise error
-    refuse(document.faults)
+    document.refuse()
     if config is None:
         raise ConfigError(f"{file}: the config is not valid")  # unreachable while every refusal of the schema makes a fault
     return Loaded(config, text, path, tuple(overrides))
@@ -194,7 +194,7 @@ def _extend(document: Document, path: Path | None, file: str) -> None:
         for keys in [(section,)] if whole else [(section, key) for key in values]:
             part = {inner[len(keys) :]: at for inner, at in document.places.items() if inner[: len(keys)] == keys}
             below.put(keys, Document(document.get(*keys), {(): place, **part}))
-    document.value, document.places = below.value, below.places
+    document.value, document.places = below.value, {**below.places, (): document.places[()]}
     document.faults += below.faults
 
 

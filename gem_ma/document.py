@@ -62,10 +62,10 @@ def dotted(path: Keys) -> str:
     return "".join(parts).lstrip(".") if parts else ""
 
 
-def refuse(faults: Iterable[Fault]) -> None:
-    """Raises one ConfigError with a line per fault, in the order of the files; does nothing where there is none."""
+def refuse(faults: Iterable[Fault], first: str = "") -> None:
+    """Raises one ConfigError with a line per fault, the file `first` before the others; does nothing where there is none."""
     found = list(dict.fromkeys(faults))
-    files = list(dict.fromkeys(fault.place.file for fault in found))
+    files = list(dict.fromkeys([first, *(fault.place.file for fault in found)]))
     found.sort(key=lambda fault: (files.index(fault.place.file), fault.place.line))
     if found:
         raise ConfigError("\n".join(map(str, found)))
@@ -87,6 +87,10 @@ class Document:
 
     def fault(self, path: Keys, text: str) -> None:
         self.faults.append(Fault(self.place(path), path, text))
+
+    def refuse(self) -> None:
+        """Raises one ConfigError where there are faults."""
+        refuse(self.faults, self.places[()].file)
 
     def get(self, *path: str | int) -> Any:
         """The value at a path, None where there is none."""
@@ -140,7 +144,12 @@ def read(text: str, file: str) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         what = getattr(error, "problem", None) or getattr(error, "reason", None) or getattr(error, "context", None) or "not YAML"
-        refuse([*document.faults, Fault(Place(file, mark.line + 1 if mark else 0), (), f"not readable as YAML: {what}")])
+        refuse(
+            [
+                *document.faults,
+                Fault(Place(file, min(mark.line + 1, text.rstrip().count("\n") + 1) if mark else 0), (), f"not readable as YAML: {what}"),
+            ]
+        )
     return document
 
 
@@ -201,7 +210,7 @@ def _build(document: Document, events: Iterable[Any], file: str) -> None:
             if waits_for_key:
                 stop(line, "a key must be plain text")
             if len(stack) >= MAX_DEPTH:
-                refuse([*document.faults, Fault(Place(file, line), stack[0].path, f"nested deeper than {MAX_DEPTH}")])
+                refuse([*document.faults, Fault(Place(file, line), stack[-1].path[:1], f"nested deeper than {MAX_DEPTH}")])
             value: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
             stack.append(_Open(value, put(value, line)))
 

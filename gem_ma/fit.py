@@ -9,7 +9,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -53,6 +53,8 @@ def nearest(word: str, known: Iterable[str], *, listed: bool = True) -> str:
     names = sorted(set(known))
     near = get_close_matches(word, names, n=3, cutoff=0.5)
     if near:
+        alike = [SequenceMatcher(None, name, word).ratio() for name in near]
+        near = [name for name, ratio in zip(near, alike, strict=True) if ratio > alike[0] - 0.05]
         return f" (did you mean {' or '.join(map(repr, near))}?)"
     return f" (known: {', '.join(names)})" if names and listed else ""
 
@@ -70,6 +72,9 @@ def _load(document: Document, kind: str, name: Any, path: Keys) -> Any:
     """The class or factory behind a name, or None after adding a fault."""
     if not isinstance(name, str):
         return None
+    if ":" not in name and name not in registry.catalog(kind):
+        document.fault(path, f"no {registry.KINDS[kind]} is called {name!r}{nearest(name, registry.catalog(kind))}")
+        return None
     try:
         return registry.load(kind, name)
     except ConfigError as error:
@@ -85,7 +90,7 @@ def _agents_of(document: Document, base: Path | None) -> tuple[str, ...]:
     factory = _load(document, "scenarios", document.get(*path), path)
     if factory is None:
         return ()
-    if not callable(factory) or (isinstance(factory, type) and not issubclass(factory, Scenario)):
+    if not isinstance(factory, type) or not issubclass(factory, Scenario):  # a config may name any function; none but a Scenario is called
         document.fault(path, f"{document.get(*path)!r} is no Scenario")
         return ()
     given = {key: value for key, value in section(document, "scenario").items() if key not in ScenarioSettings.model_fields}

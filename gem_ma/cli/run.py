@@ -48,6 +48,7 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     from gem_ma.cli.main import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress
+    from gem_ma.evaluation.metrics import summarise
     from gem_ma.plans import evaluation_plans, open_policies, scenario_of
 
     config = loaded.config
@@ -61,11 +62,13 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
         if left:
             with Stopping(f"gem-ma resume {path}") as stopping, Progress(len(plans), len(plans) - len(left), quiet=quiet) as progress:
                 stopping.run(_play(stopping.until_stopped(left), len(left), policies, config.run.concurrency, folder, progress))
-        summary = summary_of(folder, scenario)
-        folder.write_summary(summary)
-    show_summary(summary, path, as_json)
-    if left and stopping.signal:
-        raise Interrupted(stopping.code, stopping.resume)
+        stopped = stopping.code if left and stopping.signal else 0
+        summary = {"planned": len(plans), **summarise(folder.episodes(), success_of(scenario))}
+        if not stopped:
+            folder.write_summary(summary)
+    show_summary(summary, path, as_json, None if stopped else report_of(path, scenario))
+    if stopped:
+        raise Interrupted(stopped, stopping.resume)
     return verdict(loaded, summary, path)
 
 
@@ -106,13 +109,6 @@ def facts_of(scenario: Scenario) -> dict[str, Any]:
     return {"id": scenario.id, "version": scenario.version}
 
 
-def summary_of(folder: RunFolder, scenario: Scenario) -> dict[str, Any]:
-    """The score of all episodes of a run folder."""
-    from gem_ma.evaluation.metrics import summarise
-
-    return summarise(folder.episodes(), success_of(scenario))
-
-
 def success_of(scenario: Scenario) -> Any:
     """The scenario's notion of success, or None where it has none."""
     from gem_ma.scenario import Scenario as Base
@@ -120,15 +116,30 @@ def success_of(scenario: Scenario) -> Any:
     return scenario.success if type(scenario).success is not Base.success else None
 
 
-def show_summary(summary: dict[str, Any], path: Path, as_json: bool) -> None:
+def report_of(path: Path, scenario: Scenario) -> Path | None:
+    """Writes the page of a run; a page that cannot be written costs a line on stderr, not the result."""
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.errors import StoreError
+    from gem_ma.view.report import write_report
+
+    try:
+        return write_report(path, success=success_of(scenario))
+    except StoreError as error:
+        progress_line(f"no report: {error}")
+        return None
+
+
+def show_summary(summary: dict[str, Any], path: Path, as_json: bool, report: Path | None = None) -> None:
     """Prints a score."""
     from gem_ma.cli.terminal import columns, emit, emit_json
     from gem_ma.evaluation.metrics import table
 
     if as_json:
-        emit_json({"run": str(path), **summary})
+        emit_json({"run": str(path), "report": str(report) if report else None, **summary})
     else:
-        emit(columns([*table(summary), ("run folder", str(path))]))
+        missing = summary.get("planned", 0) - summary["episodes"]
+        rows = [*table(summary), *([("not played yet", str(missing))] if missing > 0 else [])]
+        emit(columns([*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])]))
 
 
 def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:

@@ -47,8 +47,8 @@ def show_scenario(name: str, as_json: bool) -> None:
     rows += [(f"baseline {baseline}", f"{score:g}") for baseline, score in facts["baselines"].items()]
     for agent, opening in facts["example"].items():
         rows.append((f"first asked {agent}", "; ".join(opening["shown"])[:300]))
-        rows += [("  legal", ", ".join(opening["legal"]))] * bool(opening["legal"])
-        rows += [("  tools", ", ".join(opening["tools"]))] * bool(opening["tools"])
+        rows += [(f"legal {agent}", ", ".join(opening["legal"]))] * bool(opening["legal"])
+        rows += [(f"tools {agent}", ", ".join(opening["tools"]))] * bool(opening["tools"])
     emit(columns(rows))
 
 

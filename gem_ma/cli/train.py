@@ -43,7 +43,7 @@ def command(source: str, overrides: tuple[str, ...], out: str | None, **flags: b
 def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = False, quiet: bool = False) -> int:
     """Trains in the run folder and prints scores before and after; gives the exit code. Raises Interrupted after a signal."""
     from gem_ma.cli.main import Interrupted
-    from gem_ma.cli.run import facts_of, open_folder
+    from gem_ma.cli.run import facts_of, open_folder, report_of
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
     from gem_ma.plans import open_policies, scenario_of
@@ -71,7 +71,7 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
         failed, ended = len(folder.failed()), len(folder.done())
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
-    show_training(summary, ended, failed, path, as_json)
+    show_training(summary, ended, failed, path, as_json, report_of(path, scenario))
     if config.run.tolerates(failed, ended):
         return 0
     progress_line(
@@ -86,19 +86,19 @@ def _in_words(metrics: dict[str, Any]) -> str:
     return f"return {returns}{success}" + (f", {metrics['failed']} failed" if metrics["failed"] else "")
 
 
-def show_training(summary: dict[str, Any], ended: int, failed: int, path: Path, as_json: bool) -> None:
+def show_training(summary: dict[str, Any], ended: int, failed: int, path: Path, as_json: bool, report: Path | None = None) -> None:
     """Prints what learning changed: each measure before and after."""
     from gem_ma.cli.terminal import columns, emit, emit_json
 
     counts = {"episodes": ended, "ok": ended - failed, "failed": failed, "excluded": 0}  # an interrupted episode is never recorded
     if as_json:
-        emit_json({"run": str(path), **counts, **summary})
+        emit_json({"run": str(path), "report": str(report) if report else None, **counts, **summary})
         return
     before, after = _measures(summary["before"]), _measures(summary["after"])
     emit(columns([(name, before.get(name, "n/a"), value) for name, value in after.items()], ("measure", "before", "after")))
     rows = [("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"), ("steps", str(summary["steps"]))]
     rows += [("learned", ", ".join(summary["learned"]) or "none"), ("unchanged", ", ".join(summary["unchanged"]) or "none")]
-    emit(columns([*rows, ("run folder", str(path))]))
+    emit(columns([*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])]))
 
 
 def _measures(scores: dict[str, Any]) -> dict[str, str]:
