@@ -87,7 +87,7 @@ def _number(value: Any) -> int | float:
         plain = value
     else:
         plain = operator.index(value) if hasattr(value, "__index__") else float(value)
-    if not math.isfinite(plain):
+    if isinstance(plain, float) and not math.isfinite(plain):
         raise _Wrong(f"{plain} is not a finite number")
     return plain
 
