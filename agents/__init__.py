@@ -11,4 +11,11 @@ CATALOG = {
     "noisy_kuhn": "gem_ma.agents.kuhn:NoisyKuhn",
     "noisy_listener": "gem_ma.agents.referential:NoisyListener",
     "noisy_speaker": "gem_ma.agents.referential:NoisySpeaker",
+    "retail_user": "gem_ma.agents.retail_user:RetailUser",
+    "retail_oracle": "gem_ma.agents.retail_oracle:RetailOracle",
+    "retail_scripted": "gem_ma.agents.retail_scripted:RetailScripted",
+    "retail_nothing": "gem_ma.agents.retail_baselines:RetailNothing",
+    "retail_transfer": "gem_ma.agents.retail_baselines:RetailTransfer",
+    "retail_refuse": "gem_ma.agents.retail_baselines:RetailRefuse",
+    "retail_echo": "gem_ma.agents.retail_baselines:RetailEcho",
 }

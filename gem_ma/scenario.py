@@ -112,6 +112,10 @@ class Scenario:
         """Whether the play reached its goal, a pure function of the record; None where the scenario has no such notion."""
         return None
 
+    def provenance(self) -> dict[str, Any]:
+        """Where the tasks come from, for a run's manifest: JSON values, with a `digest` that changes when the data do; {} = the code alone."""
+        return {}
+
     @property
     def summary(self) -> str:
         """First line of the class's docstring."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_ma import Tool
 from gem_ma.scenarios.retail.tools import REASONS
+
+from gem_ma import Tool
 
 ARGUMENTS: dict[str, str] = {
     "expression": "Digits, + - * / ( ) and decimal points, as in '2 * (3.50 + 1)'.",

@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import DataError
 from gem_ma.scenarios.retail.overlay import Base
+
+from gem_ma.errors import DataError
 
 VARIABLE = "TAU_BENCH_PATH"
 TABLES = ("users", "orders", "products")
@@ -26,11 +27,11 @@ def tables_folder(folder: str | Path) -> Path:
     root = Path(folder).expanduser()
     if not root.is_dir():
         what = "is not a folder" if root.exists() else "does not exist"
-        raise DataError(f"retail data: {root} {what}{_named(folder)}; expected users.json, orders.json and products.json, or a tau-bench checkout")
+        raise DataError(f"retail data: {root} {what}{naming(folder)}; expected users.json, orders.json and products.json, or a tau-bench checkout")
     for inner in _LAYOUTS:
         if any((root / inner / f"{table}.json").is_file() for table in TABLES):
             return root / inner
-    raise DataError(f"retail data: {root} holds no users.json{_named(folder)}, and no {CHECKOUT / 'data'}/users.json either")
+    raise DataError(f"retail data: {root} holds no users.json{naming(folder)}, and no {CHECKOUT / 'data'}/users.json either")
 
 
 def load_tables(folder: str | Path) -> Base:
@@ -42,9 +43,9 @@ def load_tables(folder: str | Path) -> Base:
         try:
             status = path.stat()
         except OSError as error:
-            raise DataError(f"retail data: {path} is missing{_named(folder)} ({error.strerror})") from error
+            raise DataError(f"retail data: {path} is missing{naming(folder)} ({error.strerror})") from error
         stamps.append((str(path), status.st_mtime_ns, status.st_size))
-    return _load(tuple(stamps), _named(folder))
+    return _load(tuple(stamps), naming(folder))
 
 
 @cache
@@ -57,20 +58,29 @@ def _load(stamps: tuple[tuple[str, int, int], ...], named: str) -> Base:
     return Base(tables)
 
 
-def read_json(path: Path, named: str = "") -> Any:
-    """A JSON file. Raises DataError with path, line and column."""
+def read_text(path: Path, named: str = "") -> str:
+    """A text file. Raises DataError."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return path.read_text("utf-8")
     except OSError as error:
         raise DataError(f"retail data: {path} cannot be read{named} ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"retail data: {path}: not UTF-8 at byte {error.start}{named}") from error
+
+
+def read_json(path: Path, named: str = "") -> Any:
+    """A JSON file. Raises DataError with path, line and column."""
+    text = read_text(path, named)
+    try:
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(f"retail data: {path}:{error.lineno}:{error.colno}: not JSON{named}: {error.msg}; is the file cut short?") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"retail data: {path}: not JSON{named}: {str(error).splitlines()[0]}") from error
 
 
-def _named(folder: str | Path) -> str:
-    """How the user named the folder, for the message."""
+def naming(folder: str | Path) -> str:
+    """How the user named the folder, as a part of a message."""
     return f" ({VARIABLE}={folder})" if os.environ.get(VARIABLE) == str(folder) else f" (scenario.data={folder})"
 
 

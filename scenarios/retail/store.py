@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import ConfigError
 from gem_ma.scenarios.retail.fixed import FIXED, validate
 from gem_ma.scenarios.retail.overlay import Base, Overlay
 from gem_ma.scenarios.retail.source import load_tables
 from gem_ma.scenarios.retail.tools import TAU1, Spec, bind
+
+from gem_ma.errors import ConfigError
 
 SEMANTICS: dict[str, dict[str, Spec]] = {"tau1": TAU1, "fixed": FIXED}
 
@@ -68,6 +69,11 @@ class RetailStore:
         """Whether the tool can change the database."""
         spec = self._tools.get(tool)
         return spec is not None and spec.mutates
+
+    def terminates(self, tool: str) -> bool:
+        """Whether the tool ends the conversation."""
+        spec = self._tools.get(tool)
+        return spec is not None and spec.terminates
 
 
 def _text(error: Exception) -> str:

@@ -291,7 +291,7 @@ class Spec:
 
 def spec(function: Function) -> Spec:
     """The spec of a tool function; its parameters after the first are the arguments."""
-    code = function.__code__  # type: ignore[attr-defined]  # a plain function
+    code = function.__code__
     name = function.__name__
     writes = name.startswith(("cancel_", "modify_", "exchange_", "return_"))
     return Spec(name, function, code.co_varnames[1 : code.co_argcount], writes, name.startswith("transfer_"))

@@ -1,0 +1,87 @@
+"""The generated shop as a source of tasks: worlds and tasks by seed, made when they are asked for.
+
+Twenty tasks share a world; the splits share neither a seed nor a world.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, overload
+
+from gem_ma.scenarios.retail.forge import forge
+from gem_ma.scenarios.retail.overlay import Base
+from gem_ma.scenarios.retail.tasks import RetailTask
+from gem_ma.scenarios.retail.words import PRODUCTS
+from gem_ma.scenarios.retail.world import GENERATOR, build_tables
+
+from gem_ma.errors import ConfigError
+
+PER_WORLD = 20
+SPLITS = {"train": (0, 2000), "val": (10_000_000, 200), "test": (20_000_000, 200)}  # first seed, number of tasks
+
+
+class OwnWorld:
+    """The generated shop as a source of tasks. Raises ConfigError for sizes that no world has."""
+
+    def __init__(self, semantics: str = "fixed", users: int = 40, orders: int = 80, products: int = 20) -> None:
+        limits = {"users": (users, 1, 500), "orders": (orders, 1, 5000), "products": (products, 1, len(PRODUCTS))}
+        for name, (value, least, most) in limits.items():
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ConfigError(f"scenario.{name}: a whole number from {least} to {most}; got {value!r}")
+        self.semantics, self.sizes = semantics, (users, orders, products)
+        self._base = lru_cache(maxsize=128)(self._build)
+        self._splits = {split: OwnTasks(self, split) for split in SPLITS}
+
+    def base(self, seed: int) -> Base:
+        """The world of a seed; the last ones are kept."""
+        return self._base(seed)
+
+    def _build(self, seed: int) -> Base:
+        return Base(build_tables(seed, *self.sizes))
+
+    def world(self, task: RetailTask) -> Base:
+        """The tables that a task plays on."""
+        if task.world is None:
+            raise ConfigError(f"task {task.id} is not of the generated shop")
+        return self.base(task.world)
+
+    def tasks(self, split: str) -> OwnTasks:
+        """The tasks of a split; their seeds are disjoint. Raises ConfigError for an unknown split."""
+        if split not in self._splits:
+            raise ConfigError(f"scenario.split: the generated shop has {', '.join(SPLITS)}; got {split!r}")
+        return self._splits[split]
+
+    def policy(self) -> None:
+        """Our own policy text holds."""
+
+    def provenance(self) -> dict[str, Any]:
+        """For the manifest of a run."""
+        knobs = f"generator {GENERATOR}, sizes {self.sizes}, semantics {self.semantics}"
+        return {"name": "generated shop", "folder": None, "digest": hashlib.sha256(knobs.encode()).hexdigest(), "knobs": knobs}
+
+
+class OwnTasks(Sequence[RetailTask]):
+    """The tasks of one split, each made when first asked for."""
+
+    def __init__(self, shop: OwnWorld, split: str) -> None:
+        self.shop, self.split = shop, split
+        self.first, self.count = SPLITS[split]
+        self._made = lru_cache(maxsize=4096)(self._make)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @overload
+    def __getitem__(self, index: int) -> RetailTask: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RetailTask]: ...
+    def __getitem__(self, index: int | slice) -> RetailTask | list[RetailTask]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return self._made(self.first + range(len(self))[index])
+
+    def _make(self, seed: int) -> RetailTask:
+        world = seed // PER_WORLD
+        return forge(self.shop.base(world), self.shop.semantics, f"{self.split}/{seed}", seed, world)

@@ -1,0 +1,203 @@
+"""Tasks of tau-bench: from a flat folder (`tasks_*.json`) or a checkout (`tasks_*.py`, read as a syntax tree, never imported).
+
+A split is a file, a task its place in it. What the file says otherwise than as literals is refused with file and line.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+from gem_ma.scenarios.retail.overlay import Base
+from gem_ma.scenarios.retail.source import CHECKOUT, TABLES, load_tables, naming, read_json, read_text, tables_folder
+from gem_ma.scenarios.retail.tasks import GoldCall, RetailTask, flags_of, goal_of, identity_of, wishes_of
+
+from gem_ma.errors import DataError
+
+SPLITS = ("test", "train", "dev")
+_FIELDS = {"user_id": str, "instruction": str, "actions": list, "outputs": list}
+
+
+class TauBench:
+    """A data folder: its tables, its tasks by split, its policy text. Raises DataError at once where a table is missing or damaged."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder, self.named = str(folder), naming(folder)
+        self.base: Base = load_tables(folder)
+        self.tables_at = tables_folder(folder)
+        roots = dict.fromkeys((self.tables_at, self.tables_at.parent, Path(folder).expanduser(), Path(folder).expanduser() / CHECKOUT))
+        self.files: dict[str, Path] = {}
+        for split in SPLITS:
+            found = [root / f"tasks_{split}{ending}" for root in roots for ending in (".json", ".py")]
+            there = [path for path in found if path.is_file()]
+            if there:
+                self.files[split] = there[0]
+        self.wiki = next((root / "wiki.md" for root in roots if (root / "wiki.md").is_file()), None)
+        self._splits: dict[str, TauTasks] = {}
+
+    semantics = "tau1"
+
+    def world(self, task: RetailTask) -> Base:
+        """The tables that a task plays on."""
+        return self.base
+
+    def provenance(self) -> dict[str, Any]:
+        """For the manifest of a run."""
+        return {"name": "tau-bench retail", "folder": self.folder, "digest": self.digest, "commit": self.commit}
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that the folder holds."""
+        return tuple(split for split in SPLITS if split in self.files)
+
+    def policy(self) -> str | None:
+        """The policy text of the checkout; None in a flat folder."""
+        return read_text(self.wiki, self.named) if self.wiki else None
+
+    def tasks(self, split: str) -> TauTasks:
+        """The tasks of a split. Raises DataError for a split that the folder has not, and for a damaged file."""
+        if split not in self._splits:
+            if split not in self.files:
+                there = ", ".join(self.splits) or "none"
+                raise DataError(f"retail data: {self.folder} has no tasks_{split}.json or tasks_{split}.py{self.named}; its splits: {there}")
+            path = self.files[split]
+            rows = read_json(path, self.named) if path.suffix == ".json" else _read_python(path, self.named)
+            _check_tasks(path, rows, self.named)
+            self._splits[split] = TauTasks(self.base, split, rows)
+        return self._splits[split]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the names and bytes of all files that are used."""
+        sha = hashlib.sha256()
+        paths = [self.tables_at / f"{table}.json" for table in TABLES] + [self.files[split] for split in self.splits]
+        for path in [*paths, *([self.wiki] if self.wiki else [])]:
+            sha.update(f"{path.name}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
+        return sha.hexdigest()
+
+    @property
+    def commit(self) -> str | None:
+        """The git commit of a checkout, if it says."""
+        head = Path(self.folder).expanduser() / ".git" / "HEAD"
+        try:
+            text = head.read_text("utf-8").strip()
+            return (head.parent / text[5:]).read_text("utf-8").strip() if text.startswith("ref: ") else text
+        except OSError:
+            return None
+
+
+class TauTasks(Sequence[RetailTask]):
+    """The tasks of one file; each is made typed when first asked for."""
+
+    def __init__(self, base: Base, split: str, rows: list[dict[str, Any]]) -> None:
+        self.base, self.split, self.rows = base, split, rows
+        self._made: dict[int, RetailTask] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> RetailTask: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RetailTask]: ...
+    def __getitem__(self, index: int | slice) -> RetailTask | list[RetailTask]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        if place not in self._made:
+            self._made[place] = self._typed(place)
+        return self._made[place]
+
+    def _typed(self, place: int) -> RetailTask:
+        row = self.rows[place]
+        actions = tuple(GoldCall(action["name"], action["kwargs"]) for action in row["actions"])
+        return RetailTask(
+            id=f"tau1/{self.split}/{place}",
+            source="tau-bench",
+            user_id=row["user_id"],
+            instruction=row["instruction"],
+            actions=actions,
+            outputs=tuple(row.get("outputs") or ()),
+            goal=goal_of(actions),
+            identity=identity_of(self.base, row["user_id"]),
+            wishes=wishes_of(self.base, "tau1", actions),
+            flags=flags_of(self.base, "tau1", actions),
+            raw=row,
+        )
+
+
+def _read_python(path: Path, named: str) -> list[dict[str, Any]]:
+    """The literals of `TASKS... = [Task(...), ...]`."""
+    try:
+        tree = ast.parse(read_text(path, named), str(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        raise DataError(
+            f"retail data: {path}:{line or 1}: not a task file{named}: {str(error).splitlines()[0] if str(error) else 'too deep'}"
+        ) from error
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        name = targets[0].id if targets and isinstance(targets[0], ast.Name) else ""
+        if name.startswith("TASKS") or name == "tasks":
+            value = node.value  # type: ignore[union-attr]  # one of the two assignments
+            if not isinstance(value, ast.List):
+                raise DataError(f"retail data: {path}:{node.lineno}: {name} is not a list of Task(...){named}")
+            return [_task(path, entry, named) for entry in value.elts]
+    raise DataError(f"retail data: {path}:1: no assignment to TASKS_TEST, TASKS_TRAIN or TASKS_DEV{named}")
+
+
+def _task(path: Path, node: ast.expr, named: str) -> dict[str, Any]:
+    fields = _keywords(path, node, "Task", named)
+    return {
+        key: [_action(path, entry, named) for entry in value.elts]
+        if key == "actions" and isinstance(value, ast.List)
+        else _literal(path, value, f"Task.{key}", named)
+        for key, value in fields.items()
+        if key != "annotator"
+    }
+
+
+def _action(path: Path, node: ast.expr, named: str) -> dict[str, Any]:
+    return {key: _literal(path, value, f"Action.{key}", named) for key, value in _keywords(path, node, "Action", named).items()}
+
+
+def _keywords(path: Path, node: ast.expr, name: str, named: str) -> dict[str, ast.expr]:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name) or node.args:
+        raise DataError(f"retail data: {path}:{node.lineno}: expected {name}(...) with keywords only{named}")
+    if any(keyword.arg is None for keyword in node.keywords):
+        raise DataError(f"retail data: {path}:{node.lineno}: {name}(**...) is not a literal{named}")
+    return {str(keyword.arg): keyword.value for keyword in node.keywords}
+
+
+def _literal(path: Path, node: ast.expr, field: str, named: str) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise DataError(f"retail data: {path}:{node.lineno}: {field} is not a literal{named}") from error
+
+
+def _check_tasks(path: Path, rows: Any, named: str) -> None:
+    def fault(at: str, what: str) -> DataError:
+        return DataError(f"retail data: {path}{named}: {at}: {what}")
+
+    if not isinstance(rows, list):
+        raise fault("the file", f"expected a list of tasks, got {type(rows).__name__}")
+    for place, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise fault(f"[{place}]", f"expected an object, got {type(row).__name__}")
+        for field, kind in _FIELDS.items():
+            if field not in row and field == "outputs":
+                continue
+            if not isinstance(row.get(field), kind):
+                raise fault(f"[{place}].{field}", f"expected {kind.__name__}, got {type(row[field]).__name__}" if field in row else "is missing")
+        for number, action in enumerate(row["actions"]):
+            if not (isinstance(action, dict) and isinstance(action.get("name"), str) and isinstance(action.get("kwargs"), dict)):
+                raise fault(f"[{place}].actions[{number}]", "expected an object with name (text) and kwargs (object)")
+        for number, output in enumerate(row.get("outputs", ())):
+            if not isinstance(output, str):
+                raise fault(f"[{place}].outputs[{number}]", f"expected a text, got {json.dumps(output)[:40]}")
