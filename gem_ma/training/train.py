@@ -7,17 +7,20 @@ Evaluation seeds lie below 2^62, training seeds above, so the two never meet.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from gem_ma import credit, registry
-from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma import credit
+from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.table import Table
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.estimators import columns, estimate, estimator
+from gem_ma.plans import cast_of, open_policies, scenario_of
 from gem_ma.rollout import Plan, play_many
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings, WarmStartSettings
@@ -33,13 +36,10 @@ TRAINING_SEEDS = 1 << 62
 OnStep = Callable[[int, dict[str, Any]], None]
 
 
-def run_training(config: Config, folder: RunFolder | None = None, *, on_step: OnStep | None = None) -> dict[str, Any]:
-    """Opens the scenario and the policies of a config and trains. `folder` None keeps no record. Gives what `train` gives."""
-    import asyncio
-
-    scenario = registry.make(config.scenario.id, **config.scenario.options)
-    policies = {name: Policy(name, open_engine(name, given.model, **given.options), given.sampling) for name, given in config.policies.items()}
-    return asyncio.run(train(config, scenario, policies, folder, on_step=on_step))
+def run_training(config: Config, folder: RunFolder | None = None, *, base: Path | None = None, on_step: OnStep | None = None) -> dict[str, Any]:
+    """Opens the scenario and the policies of a config (paths from `base`) and trains; see `train`. `folder` None keeps no record."""
+    policies = open_policies(config, base=base)
+    return asyncio.run(train(config, scenario_of(config, base=base), policies, folder, on_step=on_step))
 
 
 async def train(
@@ -66,7 +66,7 @@ async def train(
         return dict(json.loads((folder.path / "summary.json").read_bytes()))
     while step < total:
         clock = [time.perf_counter()]
-        plans = _plans(config, scenario, step)
+        plans = _plans(config, settings, scenario, step)
         order = {plan.id: index for index, plan in enumerate(plans)}  # 1 play: whole episodes from a fixed list of plans
         played = [e async for e in play_many(plans, policies, concurrency=config.run.concurrency, deterministic=True)]
         episodes = sorted(played, key=lambda episode: order[episode.id])
@@ -155,11 +155,8 @@ def _plan(config: Config, scenario: Scenario, cast: Mapping[str, Seat], seed: in
     return Plan(scenario, cast, f"{split}/{index % tasks}", seed, limits=run.limits, call_timeout_s=run.call_timeout_s, options=options)
 
 
-def _plans(config: Config, scenario: Scenario, step: int) -> list[Plan]:
-    settings, cast = config.train, {agent: given.seat for agent, given in config.agents.items()}
-    if settings is None:
-        return []
-    first = step * settings.episodes
+def _plans(config: Config, settings: TrainSettings, scenario: Scenario, step: int) -> list[Plan]:
+    first, cast = step * settings.episodes, cast_of(config)
     seeds = [TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index) for index in range(settings.episodes)]
     return [_plan(config, scenario, cast, seed, first + index, settings.split) for index, seed in enumerate(seeds)]
 
