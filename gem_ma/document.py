@@ -39,6 +39,7 @@ class Place(NamedTuple):
 
     file: str
     line: int = 0
+    column: int = 0
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" if self.line else self.file
@@ -66,7 +67,7 @@ def refuse(faults: Iterable[Fault], first: str = "") -> None:
     """Raises one ConfigError with a line per fault, the file `first` before the others; does nothing where there is none."""
     found = list(dict.fromkeys(faults))
     files = list(dict.fromkeys([first, *(fault.place.file for fault in found)]))
-    found.sort(key=lambda fault: (files.index(fault.place.file), fault.place.line))
+    found.sort(key=lambda fault: (files.index(fault.place.file), fault.place.line, fault.place.column))
     if found:
         raise ConfigError("\n".join(map(str, found)))
 
@@ -155,23 +156,23 @@ def read(text: str, file: str) -> Document:
 
 def _build(document: Document, events: Iterable[Any], file: str) -> None:
     stack: list[_Open] = []
-    documents = 0
+    documents, place = 0, Place(file)
 
-    def stop(line: int, text: str) -> None:
+    def stop(text: str) -> None:
         path = (*stack[-1].path, *([stack[-1].key] if stack[-1].key is not None else [])) if stack else ()
-        refuse([*document.faults, Fault(Place(file, line), path, text)])
+        refuse([*document.faults, Fault(place, path, text)])
 
-    def put(value: Any, line: int) -> Keys:
+    def put(value: Any) -> Keys:
         """Hands a value to the open collection, or makes it the document; gives its path."""
         if not stack:
             document.value = value
-            document.places[()] = Place(file, line)
+            document.places[()] = place
             return ()
         top = stack[-1]
         if isinstance(top.value, list):
             path: Keys = (*top.path, len(top.value))
             top.value.append(value)
-            document.places[path] = Place(file, line)
+            document.places[path] = place
             return path
         key, top.key = top.key, None
         if top.skip:
@@ -181,38 +182,38 @@ def _build(document: Document, events: Iterable[Any], file: str) -> None:
         return (*top.path, str(key))
 
     for event in events:
-        line = event.start_mark.line + 1
+        place = Place(file, event.start_mark.line + 1, event.start_mark.column)
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                stop(line, "a second document; a config is one")
+                stop("a second document; a config is one")
         elif isinstance(event, yaml.AliasEvent):
-            stop(line, "aliases (*name) are refused; write it out, or use extends:")
+            stop("aliases (*name) are refused; write it out, or use extends:")
         elif isinstance(event, yaml.CollectionEndEvent):
             stack.pop()
         elif isinstance(event, yaml.NodeEvent):
             if event.tag is not None:  # type: ignore[attr-defined]
-                stop(line, f"the tag {event.tag} is refused; values have no tags")  # type: ignore[attr-defined]
+                stop(f"the tag {event.tag} is refused; values have no tags")  # type: ignore[attr-defined]
             waits_for_key = bool(stack) and isinstance(stack[-1].value, dict) and stack[-1].key is None
             if isinstance(event, yaml.ScalarEvent):
                 if not event.value.isascii() and event.value != event.value.encode("utf-8", "replace").decode():
-                    stop(line, "an escape names half a character")
+                    stop("an escape names half a character")
                 if waits_for_key:
-                    _open_key(document, stack[-1], event, Place(file, line))
+                    _open_key(document, stack[-1], event, place)
                     continue
                 plain = not event.style  # None, or "" from the C parser
                 try:
-                    put(scalar(event.value) if plain else event.value, line)
+                    put(scalar(event.value) if plain else event.value)
                 except ValueError as error:
-                    path = put(None, line)
-                    document.faults.append(Fault(Place(file, line), path, str(error)))
+                    path = put(None)
+                    document.faults.append(Fault(place, path, str(error)))
                 continue
             if waits_for_key:
-                stop(line, "a key must be plain text")
+                stop("a key must be plain text")
             if len(stack) >= MAX_DEPTH:
-                refuse([*document.faults, Fault(Place(file, line), stack[-1].path[:1], f"nested deeper than {MAX_DEPTH}")])
+                refuse([*document.faults, Fault(place, stack[-1].path[:1], f"nested deeper than {MAX_DEPTH}")])
             value: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
-            stack.append(_Open(value, put(value, line)))
+            stack.append(_Open(value, put(value)))
 
 
 def _open_key(document: Document, top: _Open, event: Any, place: Place) -> None:

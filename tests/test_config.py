@@ -163,7 +163,8 @@ trian: {}
         ),
         (
             ("{behaviour: first_legal}", "{}"),
-            "run.yaml:4: agents.player_0: the behaviour 'direct' samples from a policy; name one (policy: ...), or take a bot (random_legal, first_legal)",
+            "run.yaml:4: agents.player_0: the behaviour 'direct' samples from a policy; "
+            "name one (policy: ...), or take a bot (random_legal, first_legal)",
         ),
         (
             ("{behaviour: first_legal}", "{behaviour: first_legal, 'a\\nb': 1}"),
@@ -409,11 +410,11 @@ _VALUES = st.recursive(_SCALARS, lambda inner: st.lists(inner, max_size=3) | st.
 _PLACES = """\
 scenario scenario.id scenario.tasks scenario.split scenario.rounds agents agents.player_0 agents.player_0.behaviour agents.player_0.options
 agents.player_1.policy agents.player_1.model policies policies.main policies.main.model run run.max_failed evaluate extends
-train train.policies train.warm_start train.warm_start.main.cast train.credit train.credit.gamma""".split()
+train train.policies train.warm_start train.warm_start.main.cast train.credit train.credit.gamma"""
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(key=st.sampled_from(_PLACES), value=_VALUES, cut=st.integers(0, 400), noise=st.text(alphabet="{}[]:,-#&*!|>'\"%@`\t\n ", max_size=3))
+@given(key=st.sampled_from(_PLACES.split()), value=_VALUES, cut=st.integers(0, 400), noise=st.text(alphabet="{}[]:,-#&*!|>'\"%@`\t\n ", max_size=3))
 def test_a_mutated_config_is_read_or_refused_by_line_never_anything_else(tmp_path: Path, key: str, value: object, cut: int, noise: str) -> None:
     tree = yaml.safe_load((GOOD + TRAIN).replace("1e-2", "0.01"))
     *way, last = key.split(".")
