@@ -125,6 +125,8 @@ class Transformers:
         with self.lock:
             if self.unpublished:
                 raise EngineError(f"policy {self.policy!r}: its weights have changed and are not published; call publish() of its learner first")
+            for request in requests:
+                _check_sampling(request)
             prompts = [self.chat.prompt(request) for request in requests]
             draws = self.sample_ids(prompts, [request.sampling for request in requests], [request.seed for request in requests])
             replies = [self._reply(*one) for one in zip(requests, prompts, draws, strict=True)]
@@ -293,6 +295,19 @@ class Transformers:
         with self.lock:
             self.model.save_pretrained(path)
             self.tokenizer.save_pretrained(path)
+
+
+def _check_sampling(request: Request) -> None:
+    how = request.sampling
+    ranges = {
+        "temperature": (0 <= how.temperature < float("inf"), "0 or more"),
+        "top_p": (0 < how.top_p <= 1, "above 0 and at most 1"),
+        "top_k": (how.top_k >= 0, "0 (off) or more"),
+        "max_tokens": (how.max_tokens >= 1, "1 or more"),
+    }
+    for name, (fits, rule) in ranges.items():
+        if not fits:
+            raise ConfigError(f"agent {request.agent!r}: {name} must be {rule}; got {getattr(how, name)}")
 
 
 def _check_folder(name: str, policy: str) -> None:
