@@ -62,11 +62,11 @@ class RetailUser(Scripted):
 
     def _react(self, heard: str) -> Action:
         text = heard.casefold()
-        self._hear_facts(text)
         if _ASKS_YES.search(text) and "?" in text:
             answer = self._judge(heard)
             if answer is not None:
                 return answer
+        self.untold = [output for output in self.untold if not _tells(text, output)]
         progress = self._settle(text)
         if not self.open and not self.untold:
             return use("end_conversation", reason="refused" if self.refused and self.refused == len(self.task.wishes) else "settled")
@@ -76,10 +76,6 @@ class RetailUser(Scripted):
         if _ASKS_WHO.search(text) and "?" in text and not progress:
             return say(f"{self._identity()} {self._request()}")
         return say(f"{self._pick('Thank you.', 'Thanks.', 'Great.') if progress else self._pick('Hm.', 'Well.', 'Sorry?')} {self._request()}")
-
-    def _hear_facts(self, text: str) -> None:
-        plain = text.replace(",", "")
-        self.untold = [output for output in self.untold if output.casefold() not in plain]
 
     def _judge(self, heard: str) -> Action | None:
         """Yes to a proposal of open wishes, no to any other; None where the question proposes nothing."""
@@ -165,6 +161,11 @@ def _items(wish: Any) -> str:
 
 def _options(options: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {value}" for name, value in options.items())
+
+
+def _tells(text: str, output: str) -> bool:
+    """Whether a text holds a fact, commas in numbers aside; a number is no part of a longer one."""
+    return re.search(rf"(?<![\w#.]){re.escape(output.casefold())}(?!\w|\.\d)", text.replace(",", "")) is not None
 
 
 # -- checking ---------------------------------------------------------------------------------------------------------------
