@@ -1,0 +1,227 @@
+"""Estimators: numbers worked by hand, declared properties over random tables, and the termination example."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gem_ma import estimators
+from gem_ma.credit import TurnTable, turns
+from gem_ma.errors import ConfigError
+from gem_ma.estimators import ESTIMATORS, STATEFUL, dr_grpo, estimate, grpo, rae, rebn, reinforce, rloo
+from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
+
+
+def played(rewards: dict[str, list[float]], seed: int = 0, group: str | None = "g", task: str = "train/0") -> Episode:
+    """Agents take their turns in rounds; turn k of an agent is paid rewards[agent][k]."""
+    steps = [(agent, k) for k in range(max(map(len, rewards.values()))) for agent in rewards if k < len(rewards[agent])]
+    made = tuple(Turn(step, agent, (), None, (), Action(""), (Reply(policy="main"),)) for step, (agent, _) in enumerate(steps))
+    paid = tuple(Entry(step, agent, rewards[agent][k]) for step, (agent, k) in enumerate(steps))
+    return Episode("game", 1, seed, task, 0, group, {agent: Seat(policy="main") for agent in rewards}, made, (), (), {}, paid, End.TERMINATED)
+
+
+def table_of(*episodes: Episode, gamma: float = 1.0) -> TurnTable:
+    return turns(episodes, "main", gamma=gamma)
+
+
+REWARD = st.floats(-10, 10, allow_nan=False).map(lambda value: round(value, 3))
+AGENT = st.lists(REWARD, min_size=1, max_size=4)
+EPISODE = st.dictionaries(st.sampled_from("abcd"), AGENT, min_size=1, max_size=4)
+TABLES = st.lists(EPISODE, min_size=1, max_size=4).map(lambda made: [played(rewards, seed) for seed, rewards in enumerate(made)])
+CENTRED = {"rebn": "ret", "grpo": "total", "dr_grpo": "total", "rloo": "total"}
+
+
+def test_reinforce_is_the_return():
+    assert reinforce(table_of(played({"a": [1, 2]}))).tolist() == [3, 2]
+
+
+def test_rebn_by_hand():
+    assert rebn([1, 2, 3, 6]) == pytest.approx([-1.0690, -0.5345, 0, 1.6036], abs=1e-4)
+
+
+def test_each_agent_is_centred_by_itself_and_globally_only_on_request():
+    table = table_of(played({"a": [3.0], "b": [-1.0]}, 0), played({"a": [1.0], "b": [-3.0]}, 1))
+    assert rebn(table) == pytest.approx([1, 1, -1, -1])
+    pooled = rebn(table, key="global")
+    assert pooled == pytest.approx(np.array([3, -1, 1, -3]) / np.sqrt(5))  # a's worse play is reinforced: why the default is keyed
+    assert rebn(table, key=()) == pytest.approx(pooled)
+    assert rebn(table, key="agent") == pytest.approx(rebn(table, key=["agent"]))
+
+
+@pytest.mark.parametrize("value", [0.1, 0.9, 0.729, -0.1, 1 / 3, 0.6561])
+@pytest.mark.parametrize("size", [1, 2, 37, 64, 96, 256])
+def test_constant_returns_give_exact_zeros(value, size):
+    for function in (rebn, grpo, dr_grpo, rloo):
+        assert function(np.full(size, value, np.float32)).tolist() == [0.0] * size
+
+
+def test_a_spread_of_rounding_is_no_spread():
+    assert rebn([0.1 + 0.2, 0.3, 0.3]).tolist() == [0, 0, 0]
+
+
+def test_single_turns_teach_nothing_where_a_mean_is_taken():
+    assert [function([5.0]).tolist() for function in (rebn, grpo, dr_grpo, rloo, reinforce)] == [[0], [0], [0], [0], [5]]
+
+
+def test_group_estimators_by_hand():
+    assert grpo([1, 0, 0, 1]) == pytest.approx([1, -1, -1, 1], abs=1e-5)
+    assert grpo([1, 0, 0, 1], ddof=1) == pytest.approx(np.array([1, -1, -1, 1]) * 0.8660, abs=1e-4)
+    assert dr_grpo([1, 0, 0, 1]).tolist() == [0.5, -0.5, -0.5, 0.5]
+    assert rloo([1, 0, 0, 1]) == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
+
+
+def test_group_estimators_count_an_episode_once_however_long_it_is():
+    table = table_of(played({"a": [0, 0, 1]}, 0), played({"a": [0]}, 1))
+    assert dr_grpo(table).tolist() == [0.5, 0.5, 0.5, -0.5]
+
+
+def test_groups_are_apart():
+    table = table_of(played({"a": [1]}, 0, "g"), played({"a": [3]}, 1, "g"), played({"a": [100]}, 2, "h"), played({"a": [102]}, 3, "h"))
+    assert rloo(table).tolist() == [-2, 2, -2, 2]
+
+
+def test_role_baselines_move_after_they_are_subtracted():
+    advantages, state = rae([1, 1, -1])
+    assert advantages == pytest.approx([1, 0.95, -1.0975])
+    assert state == {"": pytest.approx(0.042625)}
+    assert rae([2.0], first=True)[0].tolist() == [0.0]
+
+
+def test_role_baselines_go_on_from_their_state_and_leave_it_unchanged():
+    first = table_of(played({"a": [1.0], "b": [-1.0]}, 0))
+    second = table_of(played({"a": [1.0], "b": [-1.0]}, 1))
+    _, state = rae(first)
+    before = dict(state)
+    advantages, _ = rae(second, state=state)
+    whole, _ = rae(table_of(played({"a": [1.0], "b": [-1.0]}, 0), played({"a": [1.0], "b": [-1.0]}, 1)))
+    assert state == before == {"game/a": pytest.approx(0.05), "game/b": pytest.approx(-0.05)}
+    assert advantages.tolist() == whole[2:].tolist()
+
+
+def test_role_baselines_do_not_depend_on_the_order_of_completion():
+    episodes = [played({"a": [float(seed % 3)]}, seed) for seed in range(12)]
+    straight, _ = rae(table_of(*episodes))
+    mixed = [episodes[i] for i in (5, 0, 11, 3, 8, 1, 2, 10, 4, 9, 7, 6)]
+    shuffled, _ = rae(table_of(*mixed))
+    assert {e.seed: a for e, a in zip(mixed, shuffled, strict=True)} == {e.seed: a for e, a in zip(episodes, straight, strict=True)}
+
+
+@given(TABLES)
+def test_centred_estimators_sum_to_zero_in_each_group(episodes):
+    table = table_of(*episodes)
+    for name in CENTRED:
+        advantages, _ = estimate(name, table)
+        heads = {}  # one row per (episode, agent) for the estimators that give an episode one value
+        for n in range(len(table)):
+            heads.setdefault((table.agent[n], table.episode[n] if name != "rebn" else n), n)
+        for agent in set(table.agent.tolist()):
+            rows = [n for (a, _), n in heads.items() if a == agent]
+            assert abs(sum(advantages[rows])) < 1e-6
+
+
+@given(TABLES, st.integers(0, 99))
+def test_a_permutation_of_the_rows_permutes_every_estimator_bit_for_bit(episodes, seed):
+    table = table_of(*episodes)
+    order = np.random.default_rng(seed).permutation(len(table))
+    for name in ESTIMATORS:
+        assert estimate(name, table.take(order))[0].tolist() == estimate(name, table)[0][order].tolist()
+
+
+@given(TABLES, st.floats(-5, 5).map(lambda value: round(value, 2)))
+def test_an_offset_of_one_agents_final_reward_changes_no_keyed_estimator(episodes, offset):
+    shifted = [played({agent: [*r[:-1], r[-1] + (offset if agent == "a" else 0)] for agent, r in _rewards(e).items()}, e.seed) for e in episodes]
+    for name in CENTRED:
+        if name in ("dr_grpo", "rloo"):
+            assert estimate(name, table_of(*shifted))[0] == pytest.approx(estimate(name, table_of(*episodes))[0], abs=1e-8)
+        elif all(_spread(e, episodes) for e in "abcd"):  # near the limit of 1e-8 rounding decides
+            assert estimate(name, table_of(*shifted))[0] == pytest.approx(estimate(name, table_of(*episodes))[0], abs=1e-4)
+
+
+def _rewards(episode: Episode) -> dict[str, list[float]]:
+    return {agent: [entry.value for entry in episode.ledger if entry.agent == agent] for agent in episode.cast}
+
+
+def _spread(agent: str, episodes: list[Episode]) -> bool:
+    table = table_of(*episodes)
+    return all(values.size == 0 or values.std() > 1e-3 for values in (table.ret[table.agent == agent], table.total[table.agent == agent]))
+
+
+@given(TABLES)
+def test_normalised_estimators_do_not_change_with_the_scale(episodes):
+    doubled = [played({agent: [2 * value for value in r] for agent, r in _rewards(e).items()}, e.seed) for e in episodes]
+    if all(_spread(agent, episodes) for agent in "abcd"):
+        for name in ("rebn", "grpo"):
+            assert estimate(name, table_of(*doubled))[0] == pytest.approx(estimate(name, table_of(*episodes))[0], abs=2e-3)
+
+
+def test_rewards_of_another_agent_change_nothing():
+    calm, wild = table_of(played({"a": [1.0], "b": [0.0]}), played({"a": [2.0], "b": [0.0]}, 1)), None
+    wild = table_of(played({"a": [1.0], "b": [50.0]}), played({"a": [2.0], "b": [-9.0]}, 1))
+    for name in ESTIMATORS:
+        mine = calm.agent == "a"
+        assert estimate(name, calm)[0][mine].tolist() == estimate(name, wild)[0][mine].tolist()
+
+
+def test_an_empty_table_gives_an_empty_array():
+    for name in ESTIMATORS:
+        assert estimate(name, TurnTable())[0].shape == (0,)
+
+
+def test_wrong_shapes_name_what_they_got():
+    with pytest.raises(ValueError, match=r"\(2, 2\)"):
+        rebn(np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="3 and 2"):
+        estimators._by_group(np.zeros(2), np.zeros(3, np.int64), lambda values: values)
+
+
+def test_unknown_names_and_keys_are_refused_with_the_known_ones():
+    with pytest.raises(ConfigError, match="did you mean 'rebn'"):
+        estimate("rebnn", TurnTable())
+    with pytest.raises(ConfigError, match="key columns are"):
+        rebn(table_of(played({"a": [1.0]})), key=["colour"])
+
+
+def test_the_registry_gives_a_function_and_its_default_key():
+    function, key = ESTIMATORS["rebn"]
+    assert (function, key) == (rebn, ("policy", "scenario", "agent"))
+    assert set(ESTIMATORS) >= STATEFUL
+
+
+def test_centring_returns_keeps_the_gradient_of_the_termination_example_and_centring_rewards_does_not():
+    """A policy goes on with p = 1/2, each continuation pays 1, at most 6. Exact gradients by enumeration."""
+    paths = [(length, 0.5 ** min(length + 1, 6)) for length in range(7)]  # number of continuations, probability
+    assert sum(p for _, p in paths) == 1.0
+
+    def gradient(advantage) -> float:  # d log p / d theta = 1 - p = .5 for going on, -p = -.5 for stopping
+        return sum(p * sum(advantage(n, k) * (0.5 if k < n else -0.5) for k in range(min(n + 1, 6))) for n, p in paths)
+
+    present = [sum(p for n, p in paths if n >= k) for k in range(6)]
+    mean_return = [sum(p * (n - k) for n, p in paths if n >= k) / present[k] for k in range(6)]
+    mean_reward = [sum(p * (n > k) for n, p in paths if n >= k) / present[k] for k in range(6)]
+    mean_paid = 1.0  # reward of a continuation turn: always 1
+    assert gradient(lambda n, k: n - k) == pytest.approx(15 / 16)
+    assert gradient(lambda n, k: n - k - 3.7) == pytest.approx(15 / 16)
+    assert gradient(lambda n, k: n - k - mean_return[k]) == pytest.approx(15 / 16)
+    assert gradient(lambda n, k: (n > k) - mean_reward[k]) == pytest.approx(63 / 128)
+    assert gradient(lambda n, k: sum(1 - mean_paid for _ in range(k, n))) == 0.0
+
+
+def test_rebn_keyed_by_turn_index_points_along_the_true_gradient_of_the_termination_example():
+    copies = [(length, 64 // 2 ** min(length + 1, 6)) for length in range(7)]  # exact frequencies in 64 episodes
+    episodes = [
+        played({"a": [1.0] * min(n, 6) + [0.0] * (n < 6)}, seed)
+        for seed, n in enumerate(itertools.chain.from_iterable([length] * many for length, many in copies))
+    ]
+    table = table_of(*episodes)
+    went_on = table.reward == 1.0
+    assert len(episodes) == 64
+    for k in range(6):
+        rows = table.k == k
+        values = estimators.rebn(table, key=["agent", "k"])[rows]
+        expected = (table.ret[rows] - table.ret[rows].mean()) / table.ret[rows].std()
+        assert values == pytest.approx(expected, abs=1e-6)
+        assert values[went_on[rows]].mean() > 0 > values[~went_on[rows]].mean()
