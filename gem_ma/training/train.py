@@ -224,6 +224,6 @@ def _log(folder: RunFolder | None, values: Mapping[str, Any]) -> None:
 
 def _time(folder: RunFolder | None, step: int, clock: Sequence[float]) -> None:
     if folder is not None:
-        seconds = {name: round(b - a, 6) for name, a, b in zip(("play_s", "learn_s", "record_s"), clock, clock[1:], strict=True)}
+        seconds = {name: round(b - a, 6) for name, a, b in zip(("play_s", "learn_s", "record_s"), clock[:-1], clock[1:], strict=True)}
         with open(folder.path / "timings.jsonl", "a", encoding="utf-8") as lines:
             lines.write(json.dumps({"step": step, **seconds}) + "\n")
