@@ -1,0 +1,116 @@
+"""Summaries say what they leave out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from gem_ma.evaluation.metrics import interval_text, summarise, table
+from gem_ma.evaluation.stats import wilson
+from gem_ma.types import Action, Attempt, End, Entry, Episode, Malformed, Reply, Seat, ToolCall, Turn, Usage
+
+
+def episode(
+    task: int, value: float = 1.0, end: End = End.TERMINATED, repeat: int = 0, seed: int = 0, said: str | None = "x", **more: object
+) -> Episode:
+    turn = Turn(0, "a", (), ("x", "y"), (), Action(said or "?", (), said))
+    cast = {"a": Seat("direct", "main"), "b": Seat("silent")}
+    ledger = (Entry(0, "a", value), Entry(0, "b", -value))
+    made = Episode("toy", 1, seed, f"test/{task}", repeat, None, cast, (turn,), (), (), {}, ledger, end)
+    return replace(made, **more)
+
+
+def won(one: Episode) -> bool | None:
+    return one.returns()["a"] > 0
+
+
+def test_failed_and_excluded_episodes_are_counted_and_bound_the_score() -> None:
+    played = [*(episode(i) for i in range(6)), episode(6, -1.0), episode(7, -1.0)]
+    failed = [episode(8 + i, 5.0, End.FAILED, error="EngineError: gone\nmore") for i in range(2)]
+    cut = [episode(10, 9.0, End.INTERRUPTED), episode(11, 9.0, End.INTERRUPTED)]
+    summary = summarise([*played, *failed, *cut], won)
+    assert (summary["episodes"], summary["ok"], summary["failed"], summary["excluded"]) == (12, 8, 2, 2)
+    assert (summary["success"]["mean"], summary["success"]["n"]) == (0.75, 8)
+    assert (summary["success"]["low"], summary["success"]["high"]) == wilson(6, 8)
+    assert summary["score"] == {"failed_as_zero": 0.6, "lowest": 0.5, "highest": pytest.approx(8 / 12)}
+    assert summary["returns"]["a"]["mean"] == 0.5  # (6 - 2) / 8: what failed episodes were paid is no score
+    assert summary["returns"]["a"]["failed_as_zero"] == pytest.approx(0.4)
+    assert summary["errors"] == {"EngineError: gone": 2}
+    assert summary["ends"] == {"terminated": 8, "failed": 2, "interrupted": 2}
+    text = dict(table(summary))
+    assert text["episodes"] == "8 ok / 2 failed / 2 excluded"
+    assert text["success, failed = 0"] == "0.600" and text["success, excluded lost / won"] == "0.500 / 0.667"
+    assert text["return a, failed = 0"] == "0.400"
+
+
+def test_a_run_in_which_everything_failed_has_no_score_but_says_so() -> None:
+    summary = summarise([episode(i, end=End.FAILED, error="E") for i in range(3)], won)
+    assert summary["success"]["mean"] is None and summary["score"]["failed_as_zero"] == 0.0
+    text = dict(table(summary))
+    assert text["episodes"] == "0 ok / 3 failed / 0 excluded" and text["success"].startswith("n/a")
+
+
+def test_a_summary_of_nothing_is_still_a_summary() -> None:
+    summary = summarise([], won)
+    assert summary["episodes"] == 0 and summary["success"]["mean"] is None
+    assert dict(table(summary))["episodes"] == "0 ok / 0 failed / 0 excluded"
+
+
+def test_repeats_of_a_task_count_as_one_unit_and_give_pass_k() -> None:
+    wins = {0: [1, 1, 1, 0], 1: [1, 1, 1, 1], 2: [0, 0, 0, 0]}
+    played = [episode(task, 1.0 if win else -1.0, repeat=at) for task, row in wins.items() for at, win in enumerate(row)]
+    summary = summarise(played, won)
+    assert summary["tasks"] == 3 and summary["success"]["method"] == "t over tasks"
+    expected = [(0.75 + 1 + 0) / 3, (0.5 + 1) / 3, (0.25 + 1) / 3, (0 + 1) / 3]
+    assert summary["pass_hat_k"] == pytest.approx(expected)
+    assert "4: 0.333" in dict(table(summary))["pass^k"]
+
+
+def test_seeds_are_the_units_where_there_is_one_task_only() -> None:
+    summary = summarise([episode(0, seed=i, value=float(i % 2)) for i in range(30)], won)
+    assert summary["success"]["method"] == "wilson" and summary["success"]["n"] == 30
+
+
+def test_an_undecided_episode_is_no_loss() -> None:
+    summary = summarise([episode(i) for i in range(4)], lambda one: None if one.task == "test/3" else True)
+    assert (summary["success"]["mean"], summary["success"]["n"]) == (1.0, 3)
+    assert summarise([episode(0)])["success"] is None
+
+
+def test_truncations_are_scored_and_their_share_is_told() -> None:
+    summary = summarise([episode(0), episode(1, end=End.MAX_STEPS), episode(2, end=End.CONTEXT), episode(3)])
+    assert (summary["ok"], summary["truncated"]) == (4, 0.5)
+
+
+def test_illegal_and_malformed_shares_are_by_agent() -> None:
+    calls = (ToolCall("c", "f", {}), Malformed("{", "bad"), ToolCall("d", "f", {}), ToolCall("e", "f", {}))
+    open_turn = Turn(1, "b", (), None, (), Action("talk", calls))
+    played = [episode(0, said=None), episode(1), episode(2, turns=(*episode(2).turns, open_turn)), episode(3)]
+    summary = summarise(played)
+    assert summary["illegal"] == {"a": 0.25, "b": None}
+    assert summary["malformed"] == {"a": None, "b": 0.25}
+    assert dict(table(summary))["illegal a"] == "25.0 %"
+
+
+def test_tokens_are_counted_by_id_or_by_the_servers_word_and_retries_by_episode() -> None:
+    replies = (Reply(prompt_ids=(1, 2, 3), token_ids=(4, 5)), Reply(usage=Usage(10, 7), attempts=(Attempt("429"),)))
+    turn = replace(episode(0).turns[0], replies=replies)
+    summary = summarise([episode(0, turns=(turn,)), episode(1)])
+    assert summary["tokens"]["a"] == {"sampled": 9, "prompt": 13} and summary["tokens"]["b"]["sampled"] == 0
+    assert summary["retried"] == 1 and "1 with retried calls" in dict(table(summary))["episodes"]
+
+
+def test_a_summary_is_strict_json() -> None:
+    single = summarise([episode(0, 2.0), episode(0, 3.0, repeat=1)], won)  # one task, one seed: no spread to learn from
+    assert single["returns"]["a"]["low"] is None
+    json.dumps(single, allow_nan=False)
+    assert interval_text(single["returns"]["a"]) == "2.500 [n/a]"
+
+
+def test_importing_metrics_loads_no_numpy() -> None:
+    code = "import sys, gem_ma.evaluation.metrics; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

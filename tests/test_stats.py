@@ -1,0 +1,235 @@
+"""Intervals and tests against numbers by hand and against slow second implementations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gem_ma.evaluation.stats import (
+    cluster_bootstrap,
+    holm,
+    mean_interval,
+    paired,
+    pass_at_k,
+    pass_hat_k,
+    sign_flip,
+    t_interval,
+    t_quantile,
+    wilson,
+)
+
+
+@pytest.mark.parametrize(("successes", "n", "low", "high"), [(17, 20, 0.640, 0.948), (20, 20, 0.839, 1.0), (0, 20, 0.0, 0.161), (1, 2, 0.095, 0.905)])
+def test_wilson_gives_the_numbers_by_hand(successes: int, n: int, low: float, high: float) -> None:
+    assert wilson(successes, n) == (pytest.approx(low, abs=5e-4), pytest.approx(high, abs=5e-4))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_bounds_are_the_rates_at_which_the_score_test_just_rejects(pair: tuple[int, int]) -> None:
+    successes, n = pair
+    z = statistics.NormalDist().inv_cdf(0.975)
+    for bound in wilson(successes, n):
+        assert 0 <= bound <= 1
+        if 0 < bound < 1:
+            assert abs(successes / n - bound) == pytest.approx(z * math.sqrt(bound * (1 - bound) / n), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("p", "degrees", "value"),
+    [
+        (0.975, 1, 12.7062),
+        (0.975, 2, 4.3027),
+        (0.975, 4, 2.7764),
+        (0.975, 10, 2.2281),
+        (0.975, 30, 2.0423),
+        (0.95, 5, 2.0150),
+        (0.995, 19, 2.8609),
+        (0.5, 3, 0.0),
+    ],
+)
+def test_t_quantiles_equal_the_printed_table(p: float, degrees: int, value: float) -> None:
+    assert t_quantile(p, degrees) == pytest.approx(value, abs=6e-5)
+    assert t_quantile(1 - p, degrees) == pytest.approx(-value, abs=6e-5)
+
+
+def test_t_quantile_agrees_with_integrating_the_density() -> None:
+    for degrees in (3, 7.5, 40):
+        t, steps = t_quantile(0.9, degrees), 20_000
+        norm = math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
+        xs = [t * (i + 0.5) / steps for i in range(steps)]
+        area = sum(norm * (1 + x * x / degrees) ** (-(degrees + 1) / 2) for x in xs) * t / steps
+        assert 0.5 + area == pytest.approx(0.9, abs=1e-6)
+
+
+def test_t_interval_by_hand() -> None:
+    low, high = t_interval([2.0, 4.0, 6.0, 8.0])  # mean 5, s = 2.582, t_3 = 3.1824
+    assert (low, high) == (pytest.approx(5 - 3.1824 * 2.58199 / 2, abs=1e-3), pytest.approx(5 + 3.1824 * 2.58199 / 2, abs=1e-3))
+
+
+def slow_bootstrap(values: Sequence[float], tasks: Sequence[int], resamples: int, seed: int) -> tuple[float, float]:
+    """Draws tasks with Python's own generator and sorts the means."""
+    rng, by_task = random.Random(seed), {}
+    for value, task in zip(values, tasks, strict=True):
+        by_task.setdefault(task, []).append(value)
+    names, means = list(by_task), []
+    for _ in range(resamples):
+        drawn = [value for name in rng.choices(names, k=len(names)) for value in by_task[name]]
+        means.append(sum(drawn) / len(drawn))
+    means.sort()
+    return means[int(0.025 * resamples)], means[int(0.975 * resamples)]
+
+
+def test_cluster_bootstrap_agrees_with_a_slow_one_also_with_unequal_repeats() -> None:
+    rng = random.Random(3)
+    tasks = [task for task in range(30) for _ in range(rng.randint(1, 5))]
+    values = [rng.gauss(task % 4, 1) for task in tasks]
+    fast, slow = cluster_bootstrap(values, tasks), slow_bootstrap(values, tasks, 4000, 1)
+    width = slow[1] - slow[0]
+    assert fast == (pytest.approx(slow[0], abs=0.08 * width), pytest.approx(slow[1], abs=0.08 * width))
+    assert cluster_bootstrap(values, tasks) == fast  # the same episodes give the same interval
+
+
+def test_repeats_of_one_task_do_not_make_the_interval_narrow() -> None:
+    tasks = [task for task in range(40) for _ in range(8)]
+    values = [float(task % 2) for task in tasks]  # every repeat says the same
+    low, high = cluster_bootstrap(values, tasks)
+    naive = wilson(sum(values), len(values))
+    assert high - low > 2 * (naive[1] - naive[0])
+
+
+def test_the_interval_that_fits_is_chosen() -> None:
+    assert mean_interval([1, 0, 1, 1]).method == "wilson"
+    assert mean_interval([1, 0, 1, 1], ["a", "b", "c", "d"])[1:3] == wilson(3, 4)
+    assert mean_interval([1, 0, 1, 1], ["a", "a", "b", "b"]).method == "t over tasks"
+    many = [i // 2 for i in range(60)]
+    assert mean_interval([float(i % 3 == 0) for i in range(60)], many).method == "bootstrap over tasks"
+    equal = mean_interval([1.0] * 60, many)
+    assert (equal.method, equal[1:3]) == ("wilson over tasks", wilson(30, 30))
+    half = mean_interval([1, 0] * 25, [i // 2 for i in range(50)])
+    assert (half.method, half[1:3]) == ("wilson over tasks", wilson(12.5, 25))
+    assert mean_interval([0.5, 1.5, 2.5]).method == "t over tasks"
+    assert mean_interval([3.0, 3.0, 3.0])[:3] == (3.0, 3.0, 3.0)
+    assert mean_interval([2.0, 3.0], ["a", "a"])[:3] == (2.5, -math.inf, math.inf)
+    assert mean_interval([1, 0], ["a", "a"])[:3] == (0.5, 0.0, 1.0)
+
+
+def test_the_interval_of_a_rate_stays_between_0_and_1() -> None:
+    estimate = mean_interval([1, 1, 1, 0, 1, 1], ["a", "a", "b", "b", "c", "c"])
+    assert estimate.method == "t over tasks" and 0 <= estimate.low <= estimate.mean <= estimate.high <= 1
+
+
+@pytest.mark.parametrize("tasks", [10, 30])
+def test_the_nominal_95_percent_interval_covers_about_that_often_with_repeats(tasks: int) -> None:
+    rng, hits, naive_hits, trials = np.random.default_rng(5), 0, 0, 300
+    for _ in range(trials):
+        rates = rng.beta(0.5, 0.5, tasks)  # mean 1/2
+        values = (rng.random((tasks, 4)) < rates[:, None]).astype(float).ravel()
+        names = np.repeat(np.arange(tasks), 4).tolist()
+        estimate = mean_interval(values, names)
+        hits += estimate.low <= 0.5 <= estimate.high
+        low, high = wilson(values.sum(), len(values))
+        naive_hits += low <= 0.5 <= high
+    assert hits / trials > 0.90
+    assert naive_hits / trials < 0.88  # what the interval over all episodes would have claimed
+
+
+def test_pairing_removes_the_spread_between_tasks() -> None:
+    rng = np.random.default_rng(1)
+    level = rng.normal(0, 5, 40)
+    names = np.repeat(np.arange(40), 2).tolist()
+    a = np.repeat(level, 2) + rng.normal(0, 0.2, 80)
+    b = a + 0.3 + rng.normal(0, 0.2, 80)
+    result = paired(a, b, names)
+    assert result.low < 0.3 < result.high and result.low > 0 and result.p < 0.01 and result.tasks == 40
+    assert result.high - result.low < 0.2 < mean_interval(b, names).high - mean_interval(b, names).low
+
+
+def test_paired_weighs_tasks_alike_and_is_antisymmetric() -> None:
+    a, b, names = [0, 0, 0, 0], [1, 1, 1, -1], ["x", "x", "x", "y"]
+    there, back = paired(a, b, names), paired(b, a, names)
+    assert there.difference == 0.0  # mean of +1 (task x) and -1 (task y), not 0.5 over episodes
+    assert (back.low, back.high) == (pytest.approx(-there.high), pytest.approx(-there.low)) and back.p == there.p
+
+
+def test_sign_flip_agrees_with_all_flips_by_hand() -> None:
+    d = [0.5, 1.0, -0.25, 0.75, 0.6, 0.9, 0.1]
+    observed = abs(sum(d))
+    exact = sum(abs(sum(s * x for s, x in zip(signs, d, strict=True))) >= observed - 1e-12 for signs in itertools.product((1, -1), repeat=7)) / 2**7
+    assert sign_flip(d, resamples=40_000) == pytest.approx(exact, abs=0.005)
+    assert sign_flip([1.0] * 12, resamples=999) >= 1 / 1000  # never 0
+    assert sign_flip([1.0] * 30, resamples=999) == 1 / 1000
+
+
+def test_sign_flip_rejects_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(2)
+    ps = [sign_flip(rng.normal(0, 1, 15), resamples=499) for _ in range(300)]
+    assert 0.02 < np.mean(np.array(ps) <= 0.05) < 0.09
+
+
+def slow_holm(p: Sequence[float]) -> list[float]:
+    """The definition: adjusted p_i is the largest (m - j + 1) p_(j) over all p_(j) <= p_i."""
+    ordered = sorted(p)
+    return [min(1.0, max((len(p) - j) * q for j, q in enumerate(ordered) if q <= one)) for one in p]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0, 1), max_size=8, unique=True))
+def test_holm_equals_its_definition(p: list[float]) -> None:
+    assert holm(p) == pytest.approx(slow_holm(p))
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+
+
+@pytest.mark.parametrize(("c", "n"), [(c, n) for n in range(1, 6) for c in range(n + 1)])
+def test_pass_k_equals_counting_all_choices_of_k_tries(c: int, n: int) -> None:
+    tries = [True] * c + [False] * (n - c)
+    for k in range(1, n + 1):
+        chosen = list(itertools.combinations(tries, k))
+        assert pass_hat_k([c], [n], k) == pytest.approx(sum(map(all, chosen)) / len(chosen))
+        assert pass_at_k([c], [n], k) == pytest.approx(sum(map(any, chosen)) / len(chosen))
+
+
+def test_pass_k_is_the_mean_over_tasks() -> None:
+    assert pass_hat_k([3, 4, 0], [4, 4, 4], 2) == pytest.approx((0.5 + 1 + 0) / 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pass_hat_k([1], [4], 5), "k = 5 with 4 tries"),
+        (lambda: pass_at_k([1, 1], [4, 2], 3), "k = 3 with 2 tries"),
+        (lambda: pass_hat_k([1], [4], 0), "k must lie"),
+        (lambda: pass_hat_k([5], [4], 1), "got 5 of 4"),
+        (lambda: pass_hat_k([], [], 1), "at least one"),
+        (lambda: wilson(3, 2), "got 3 of 2"),
+        (lambda: wilson(0, 0), "n > 0"),
+        (lambda: wilson(1, 2, level=95), "as 0.95"),
+        (lambda: t_interval([1.0]), "at least 2"),
+        (lambda: mean_interval([]), "at least one"),
+        (lambda: mean_interval([1.0, float("nan")]), "not finite"),
+        (lambda: mean_interval([1.0], ["a", "b"]), "got 2 tasks and 1 values"),
+        (lambda: paired([1.0], [1.0, 2.0], ["a"]), "got 1 and 2"),
+        (lambda: holm([1.5]), "between 0 and 1"),
+        (lambda: sign_flip([]), "at least one"),
+    ],
+)
+def test_input_that_makes_no_sense_is_refused_with_its_numbers(call: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()  # type: ignore[operator]
+
+
+def test_ten_thousand_resamples_of_a_thousand_tasks_need_little_memory() -> None:
+    low, high = cluster_bootstrap(np.arange(2000) % 7.0, [i // 2 for i in range(2000)])
+    assert low < 2.9965 < high
