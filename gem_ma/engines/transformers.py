@@ -267,7 +267,7 @@ class Transformers:
     def _filtered(self, scores: Any, draws: list[_Draw]) -> Any:
         """Scores with -inf outside top_k, and outside the smallest set whose mass reaches top_p; the likeliest id always stays."""
         torch = self.torch
-        ordered, order = scores.sort(-1, descending=True, stable=True)
+        ordered, order = scores.sort(dim=-1, descending=True, stable=True)
         rank = torch.arange(scores.shape[1], device=self.device)[None]
         top_k = torch.tensor([[draw.sampling.top_k or scores.shape[1]] for draw in draws], device=self.device)
         top_p = torch.tensor([[draw.sampling.top_p] for draw in draws], dtype=torch.float64, device=self.device)

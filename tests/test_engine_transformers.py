@@ -1,0 +1,273 @@
+"""The transformers engine: batches, left padding, seeds, the distribution that is sampled, finishes, damaged folders."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gem_ma import make
+from gem_ma.engines.base import Policy, open_engine
+from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.rollout import Plan, play_many
+from gem_ma.types import Image, Malformed, Message, Request, Sampling, Seat, Tool, ToolCall
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+
+from gem_ma.engines.transformers import Transformers  # noqa: E402
+
+WORDS = "Kuhn poker. Your card is J. Moves so far: none. Choose check or bet."
+
+
+@pytest.fixture(scope="module")
+def engine(kuhn_model: Path) -> Transformers:
+    return Transformers(str(kuhn_model), policy="main")
+
+
+@pytest.fixture(scope="module")
+def byte_engine(byte_model: Path) -> Transformers:
+    return Transformers(str(byte_model), policy="main")
+
+
+def request(text: str = WORDS, seed: int = 0, **sampling: object) -> Request:
+    return Request("player_0", (Message(text),), seed=seed, sampling=Sampling(**{"max_tokens": 6, **sampling}), policy="main")  # type: ignore[arg-type]
+
+
+def ragged(count: int = 24, **sampling: object) -> list[Request]:
+    """Requests whose prompts have many lengths; some are equal."""
+    return [request(" ".join(WORDS.split()[: 1 + (7 * seed) % 11]), seed, **sampling) for seed in range(count)]
+
+
+def scored(engine: Transformers, prompt: tuple[int, ...], ids: tuple[int, ...], temperature: float = 1.0) -> list[float]:
+    """Log-probabilities by one plain forward pass per token: no padding, no cache, no packing."""
+    result = []
+    for at, token in enumerate(ids):
+        with torch.no_grad():
+            logits = engine.model(torch.tensor([[*prompt, *ids[:at]]]), use_cache=False).logits[0, -1]
+        result.append(float(((logits + engine.banned) / temperature).log_softmax(-1)[token]))
+    return result
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_logprobs_of_a_ragged_batch_are_those_of_the_plain_forward_pass(engine: Transformers, temperature: float) -> None:
+    for reply in engine.sample_batch(ragged(temperature=temperature)):
+        assert len(reply.logprobs) == len(reply.token_ids) > 0
+        expected = scored(engine, reply.prompt_ids, reply.token_ids, temperature)
+        assert max(abs(a - b) for a, b in zip(reply.logprobs, expected, strict=True)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["engine", "byte_engine"])
+def test_a_request_draws_the_same_tokens_alone_in_a_batch_and_in_another_batch(name: str, request: pytest.FixtureRequest) -> None:
+    sampler: Transformers = request.getfixturevalue(name)
+    asked = ragged(20)
+    together = [reply.token_ids for reply in sampler.sample_batch(asked)]
+    assert together == [sampler.sample_batch([one])[0].token_ids for one in asked]
+    assert together[5:9] == [reply.token_ids for reply in sampler.sample_batch(asked[5:9][::-1])][::-1]
+    assert len(set(together)) > 10  # seeds differ, so do draws
+
+
+def test_a_small_cap_on_padded_tokens_changes_no_reply(kuhn_model: Path, engine: Transformers) -> None:
+    narrow = Transformers(str(kuhn_model), policy="main", padded_tokens=64)
+    assert [r.token_ids for r in narrow.sample_batch(ragged())] == [r.token_ids for r in engine.sample_batch(ragged())]
+
+
+def test_the_global_random_stream_is_neither_read_nor_moved(engine: Transformers) -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first = engine.sample_batch([request()])
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(4)
+    assert engine.sample_batch([request()]) == first
+
+
+def test_first_tokens_are_drawn_in_proportion_to_their_probabilities(engine: Transformers) -> None:
+    count = 3000
+    replies = engine.sample_batch([request(seed=seed, max_tokens=1) for seed in range(count)])
+    drawn = Counter(reply.token_ids[0] for reply in replies)
+    probability = {reply.token_ids[0]: math.exp(reply.logprobs[0]) for reply in replies}
+    for token, hits in drawn.items():
+        p = probability[token]
+        assert abs(hits / count - p) < 5 * math.sqrt(p * (1 - p) / count)
+    assert sum(probability.values()) > 0.99  # nearly every token has been seen
+
+
+def test_top_k_keeps_the_likeliest_and_renormalises(engine: Transformers) -> None:
+    free = {r.token_ids[0]: math.exp(r.logprobs[0]) for r in engine.sample_batch([request(seed=s, max_tokens=1) for s in range(2000)])}
+    best = sorted(free, key=lambda token: -free[token])[:3]
+    kept = engine.sample_batch([request(seed=s, max_tokens=1, top_k=3) for s in range(200)])
+    assert {r.token_ids[0] for r in kept} == set(best)
+    for reply in kept:
+        assert math.exp(reply.logprobs[0]) == pytest.approx(free[reply.token_ids[0]] / sum(free[token] for token in best), rel=1e-4)
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_it(engine: Transformers) -> None:
+    free = {r.token_ids[0]: math.exp(r.logprobs[0]) for r in engine.sample_batch([request(seed=s, max_tokens=1) for s in range(2000)])}
+    order = sorted(free, key=lambda token: -free[token])
+    sums = list(itertools.accumulate(free[token] for token in order))
+    best = order[: 1 + next(at for at, mass in enumerate(sums) if mass >= 0.3)]
+    kept = engine.sample_batch([request(seed=s, max_tokens=1, top_p=0.3) for s in range(300)])
+    assert {r.token_ids[0] for r in kept} == set(best)
+    tiny = engine.sample_batch([request(seed=s, max_tokens=1, top_p=1e-9) for s in range(9)])
+    assert {(r.token_ids[0], r.logprobs[0]) for r in tiny} == {(order[0], 0.0)}
+
+
+def test_one_batch_may_mix_all_sampling_options(engine: Transformers) -> None:
+    asked = [request(seed=1), request(seed=2, temperature=0.0), request(seed=3, top_k=2), request(seed=4, top_p=0.4, max_tokens=2)]
+    assert [r.token_ids for r in engine.sample_batch(asked)] == [engine.sample_batch([one])[0].token_ids for one in asked]
+
+
+def test_temperature_zero_takes_the_likeliest_token_whatever_the_seed(engine: Transformers) -> None:
+    replies = engine.sample_batch([request(seed=seed, temperature=0.0) for seed in range(4)])
+    assert len({reply.token_ids for reply in replies}) == 1
+    assert set(replies[0].logprobs) == {0.0}
+    with torch.no_grad():
+        logits = engine.model(torch.tensor([replies[0].prompt_ids])).logits[0, -1] + engine.banned
+    assert replies[0].token_ids[0] == int(logits.argmax())
+
+
+def test_role_padding_and_unknown_tokens_are_never_sampled(engine: Transformers) -> None:
+    with torch.no_grad():  # a model that wants nothing more than role tokens
+        weight = engine.model.get_output_embeddings().weight
+        kept = weight.clone()
+        specials = [token for token in engine.tokenizer.all_special_ids if token not in engine.ends]
+        weight[specials] *= 100
+    try:
+        drawn = {token for reply in engine.sample_batch(ragged(64)) for token in reply.token_ids}
+    finally:
+        with torch.no_grad():
+            weight.copy_(kept)
+    assert len(specials) == 6
+    assert not drawn & set(specials)
+
+
+def test_finish_tells_an_end_token_from_a_cut(engine: Transformers) -> None:
+    replies = engine.sample_batch([request(seed=seed, max_tokens=20) for seed in range(100)])
+    assert {reply.finish for reply in replies} == {"stop", "length"}
+    for reply in replies:
+        ended = reply.token_ids[-1] in engine.ends
+        assert (reply.finish == "stop") == ended
+        assert ended or len(reply.token_ids) == 20
+        assert "<|" not in reply.text
+        assert reply.usage.completion_tokens == len(reply.token_ids)
+
+
+def test_a_stop_string_ends_the_reply_and_is_not_part_of_its_text(engine: Transformers) -> None:
+    long = engine.sample_batch([request(seed=5, max_tokens=12)])[0]
+    word = long.text.split()[2]
+    short = engine.sample_batch([request(seed=5, max_tokens=12, stop=(word,))])[0]
+    assert (short.finish, word in short.text) == ("stop", False)
+    assert short.token_ids == long.token_ids[: len(short.token_ids)]
+    assert len(short.token_ids) < len(long.token_ids)
+
+
+def test_a_prompt_that_leaves_no_room_is_answered_without_sampling(byte_model: Path, tmp_path: Path) -> None:
+    small = shutil.copytree(byte_model, tmp_path / "small")
+    config = (small / "config.json").read_text()
+    (small / "config.json").write_text(config.replace('"max_position_embeddings": 4096', '"max_position_embeddings": 64'))
+    engine = Transformers(str(small), policy="main")
+    fits, full = request("bet", max_tokens=500), request("bet " * 100)
+    short, over = engine.sample_batch([fits, full])
+    assert over.finish == "context_overflow"
+    assert (over.token_ids, over.logprobs, over.text) == ((), (), "")
+    assert len(short.prompt_ids) + len(short.token_ids) <= 64
+    edge = next(n for n in range(1, 60) if len(engine.chat.render("a", (Message("x " * n),))) == 63)
+    assert [len(r.token_ids) for r in engine.sample_batch([request("x " * edge)])] == [1]
+
+
+@pytest.mark.parametrize("wrong", [{"max_tokens": 0}, {"temperature": -1.0}, {"temperature": math.nan}, {"top_p": 0.0}, {"top_k": -1}])
+def test_sampling_options_out_of_range_are_refused_by_name(engine: Transformers, wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        engine.sample_batch([request(**wrong)])
+
+
+def test_tool_calls_are_parsed_only_where_tools_are_offered(byte_engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"text": ""}
+    monkeypatch.setattr(byte_engine, "text", lambda ids, stop=(): said["text"])
+    call = '<tool_call>{"name": "look", "arguments": {"at": "it"}}</tool_call>'
+    with_tools = Request("a", (Message("x"),), tools=(Tool("look"),), sampling=Sampling(max_tokens=2))
+    said["text"] = "I look. " + call
+    reply = byte_engine.sample_batch([with_tools])[0]
+    assert (reply.text, reply.tool_calls) == ("I look.", (ToolCall("call_0", "look", {"at": "it"}),))
+    assert byte_engine.sample_batch([Request("a", (Message("x"),), sampling=Sampling(max_tokens=2))])[0].tool_calls == ()
+    said["text"] = call + '<tool_call>{"name": "look"'  # cut by max_tokens inside the second call
+    calls = byte_engine.sample_batch([with_tools])[0].tool_calls
+    assert isinstance(calls[0], ToolCall)
+    assert isinstance(calls[1], Malformed)
+    assert calls[1].reason.startswith("truncated_call")
+
+
+def test_an_image_is_refused_with_the_name_of_the_policy(engine: Transformers) -> None:
+    with pytest.raises(EngineError, match=r"main.*image"):
+        engine.sample_batch([Request("a", (Message(("look", Image.of(b"x"))),))])
+
+
+def test_many_concurrent_askers_each_get_their_own_reply(kuhn_model: Path) -> None:
+    engine = open_engine("main", f"transformers/{kuhn_model}")
+
+    async def ask() -> list[tuple[int, ...]]:
+        replies = await asyncio.gather(*(engine.sample(one) for one in ragged(64)))
+        return [reply.token_ids for reply in replies]
+
+    assert asyncio.run(ask()) == [reply.token_ids for reply in engine.engine.sample_batch(ragged(64))]  # type: ignore[attr-defined]
+
+
+def test_episodes_are_the_same_at_any_concurrency(kuhn_model: Path) -> None:
+    policies = {"main": Policy("main", open_engine("main", f"transformers/{kuhn_model}"), Sampling(max_tokens=4))}
+    cast = {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}
+
+    async def episodes(concurrency: int) -> list[tuple[tuple[int, ...], ...]]:
+        plans = [Plan(make("kuhn_poker"), cast, seed=seed) for seed in range(12)]
+        played = sorted([e async for e in play_many(plans, policies, concurrency=concurrency)], key=lambda e: e.seed)
+        return [tuple(turn.replies[0].token_ids for turn in episode.turns) for episode in played]
+
+    assert asyncio.run(episodes(1)) == asyncio.run(episodes(12))
+
+
+def test_two_engines_on_one_folder_hold_weights_of_their_own(kuhn_model: Path, engine: Transformers) -> None:
+    other = Transformers(str(kuhn_model), policy="other")
+    assert other.fingerprint() == engine.fingerprint()
+    with torch.no_grad():
+        next(iter(other.model.parameters())).add_(1e-3)
+    assert other.fingerprint() != engine.fingerprint()
+
+
+def test_a_saved_engine_loads_again_with_equal_weights(engine: Transformers, tmp_path: Path) -> None:
+    engine.save(tmp_path / "copy")
+    again = Transformers(str(tmp_path / "copy"), policy="main")
+    assert again.fingerprint() == engine.fingerprint()
+    assert [r.token_ids for r in again.sample_batch(ragged(4))] == [r.token_ids for r in engine.sample_batch(ragged(4))]
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda folder: shutil.rmtree(folder), "no model folder"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "qwen3"'), "config.json"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "nothing-known"}'), "cannot be loaded"),
+        (lambda folder: [f.unlink() for f in folder.glob("tokenizer*")], "tokenizer"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "safetensors"),
+        (lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000]), "cannot be loaded"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "cannot be loaded"),
+    ],
+)
+def test_a_missing_or_damaged_model_folder_gives_one_line_that_names_it(kuhn_model: Path, tmp_path: Path, damage: object, named: str) -> None:
+    folder = shutil.copytree(kuhn_model, tmp_path / "model")
+    damage(folder)  # type: ignore[operator]
+    with pytest.raises(DataError, match=named) as caught:
+        open_engine("main", f"transformers/{folder}")
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_options_and_dtypes_are_config_errors(kuhn_model: Path) -> None:
+    with pytest.raises(ConfigError, match="speed"):
+        open_engine("main", f"transformers/{kuhn_model}", speed=3)
+    with pytest.raises(ConfigError, match="float32"):
+        open_engine("main", f"transformers/{kuhn_model}", dtype="int4")
