@@ -135,14 +135,16 @@ def _source(source: str | Path) -> tuple[Path | None, str, str]:
         return path, _text(path), name
     if path.is_dir() and (path / "resolved.yaml").is_file():
         raise ConfigError(f"{name}: this is a run folder; continue it with `gem-ma resume {name}`, repeat it with {name}/resolved.yaml")
+    shipped = {found.name: found for found in _shipped()}
+    if path.suffix == ".yaml" and str(path.parent) in (".", "configs") and path.name in shipped:  # a wheel has no configs/ to type
+        return shipped[path.name], _text(shipped[path.name]), name
     if path.suffix in (".yaml", ".yml") or isinstance(source, Path) or ("/" in name and ":" not in name):
         there = [str(path.parent / other.name) for other in sorted(path.parent.glob("*.y*ml"))] if path.parent.is_dir() else []
         raise ConfigError(f"{name}: {'a folder, not a config' if path.is_dir() else 'no such file'}{nearest(name, there, listed=False)}")
     if ":" not in name and name not in registry.catalog("scenarios"):
-        shipped = {found.stem: found for found in _shipped()}
-        if name in shipped:
-            return shipped[name], _text(shipped[name]), str(locate(shipped[name].name, shipped[name].parent))
-        known = [*registry.catalog("scenarios"), *shipped]
+        if (found := shipped.get(f"{name}.yaml")) is not None:
+            return found, _text(found), str(locate(found.name, found.parent))
+        known = [*registry.catalog("scenarios"), *(Path(other).stem for other in shipped)]
         raise ConfigError(f"{name}: no scenario and no config file is called so{nearest(name, known)}")
     text = f"# {name} as it comes: every agent on its default behaviour.\n" + yaml.safe_dump({"scenario": {"id": name}}, sort_keys=False)
     return None, text, name
