@@ -23,7 +23,7 @@ def episode(
 ) -> Episode:
     """Agents named by one letter act one after the other: "abab"."""
     agents = sorted({*acted, *(agent for _, agent, _ in ledger)})
-    cast = {agent: Seat(policy=seats.get(agent, policies)) for agent in agents}
+    cast = {agent: Seat(policy="main") for agent in agents}
     played = tuple(turn(step, agent) for step, agent in enumerate(acted))
     paid = tuple(Entry(step, agent, value) for step, agent, value in ledger)
     return Episode("game", 1, seed, "train/0", 0, None, cast, played, (), (), {}, paid, end)
@@ -115,7 +115,7 @@ def test_gamma_may_differ_by_agent():
 
 @pytest.mark.parametrize("gamma", [1.5, -0.1, {"a": 0.9}, float("nan")])
 def test_an_unusable_gamma_is_refused_by_agent(gamma):
-    with pytest.raises(ConfigError, match="gamma .*agent '[ab]'"):
+    with pytest.raises(ConfigError, match=r"gamma .*agent '[ab]'"):
         turns([EXAMPLE], "main", gamma=gamma)
 
 
