@@ -1,0 +1,115 @@
+"""What plays an agent: ids, factories, plain functions, ready objects."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from gem_ma.behaviour import FromFunction, as_factory, behaviour_rng, is_privileged, no_policy, seat
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.types import Action, Asked, Message, Reply, Tool, ToolCall
+
+LEGAL = ("check", "bet")
+SAMPLE = no_policy("a")
+
+
+def asked(legal: tuple[str, ...] | None = LEGAL, tools: tuple[Tool, ...] = ()) -> Asked:
+    message = (Message("?"),)
+    return Asked(message, message, legal, tools, 0)
+
+
+def act(given: Any, question: Asked, sample: Any = SAMPLE, **options: Any) -> Any:
+    return asyncio.run(seat(as_factory(given), "a", sample, random.Random(0), "the task", **options).act(question))
+
+
+def test_an_id_is_a_registered_behaviour() -> None:
+    assert act("first_legal", asked()) == Action("check", (), "check")
+    with pytest.raises(ConfigError, match=r"no behaviour is called 'first_legl' \(did you mean 'first_legal'"):
+        as_factory("first_legl")
+
+
+def test_a_plain_function_of_messages_legal_and_rng_is_parsed_by_the_one_parser() -> None:
+    def says(messages: Any, legal: Any, rng: random.Random) -> str:
+        return f"[{legal[1]}] after {len(messages)}" if legal else '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+
+    assert act(says, asked()) == Action("[bet] after 1", (), "bet")
+    assert act(says, asked(None, (Tool("f"),))) == Action("", (ToolCall("call_0", "f", {}),))
+    assert isinstance(seat(as_factory(says), "a", SAMPLE, random.Random(0), None), FromFunction)
+
+
+def test_a_factory_is_called_with_agent_sample_rng_and_options() -> None:
+    got = []
+
+    def factory(agent: str, sample: Any, rng: random.Random, task: Any = None, *, size: int = 0) -> Any:
+        got.append((agent, task, size))
+        return as_factory("silent")(agent, sample, rng)
+
+    assert act(factory, asked(), size=3) == Action("") and got == [("a", None, 3)]
+    with pytest.raises(ConfigError, match=r"agent 'a': behaviour factory: .*'sise'.*did you mean 'size'"):
+        act(factory, asked(), sise=3)
+
+
+def test_a_type_error_inside_a_factory_is_its_own() -> None:
+    def factory(agent: str, sample: Any, rng: random.Random, task: Any = None) -> Any:
+        return len(3)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="has no len"):
+        act(factory, asked())
+
+
+def test_only_a_privileged_factory_is_given_the_task() -> None:
+    class Oracle:
+        privileged = True
+
+        def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
+            self.task = task
+
+        async def act(self, question: Asked) -> str:
+            return str(self.task)
+
+    class Honest(Oracle):
+        privileged = False
+
+    assert (act(Oracle, asked()), act(Honest, asked())) == ("the task", "None")
+    assert is_privileged(Oracle) and not is_privileged(Honest) and not is_privileged(as_factory("silent"))
+
+
+def test_a_ready_object_with_act_sits_in_every_seat() -> None:
+    ready = FromFunction(lambda messages, legal, rng: "bet", random.Random(0))
+    assert act(ready, asked()).parsed == "bet"
+
+
+@pytest.mark.parametrize("wrong", [3, None, ["first_legal"]])
+def test_what_is_no_behaviour_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="a behaviour is an id, a factory, a function or an object with act"):
+        as_factory(wrong)
+
+
+def test_a_seat_without_a_policy_says_what_is_missing() -> None:
+    with pytest.raises(EngineError, match=r"agent 'a': .* its seat names none"):
+        act("direct", asked())
+
+
+def test_the_direct_behaviour_takes_the_reply_as_the_action() -> None:
+    replies = [Reply("[bet]"), Reply("Look.", (ToolCall("call_0", "f", {}),))]
+
+    async def sample(messages: Any, **fields: Any) -> Reply:
+        return replies.pop(0)
+
+    assert act("direct", asked(), sample) == Action("[bet]", (), "bet")
+    assert act("direct", asked(None, (Tool("f"),)), sample) == Action("Look.", (ToolCall("call_0", "f", {}),))
+
+
+def test_streams_of_agents_are_apart_and_repeatable() -> None:
+    draws = {(seed, agent): behaviour_rng(seed, agent).random() for seed in range(3) for agent in "ab"}
+    assert len(set(draws.values())) == 6 and draws[1, "a"] == behaviour_rng(1, "a").random()
+
+
+def test_the_bots() -> None:
+    assert {
+        act(lambda agent, sample, rng, task=None, n=n: as_factory("random_legal")(agent, sample, random.Random(n)), asked()).parsed for n in range(9)
+    } == set(LEGAL)
+    assert act("random_legal", asked(None)).text and act("first_legal", asked(None)).parsed is None and act("silent", asked()) == Action("")
