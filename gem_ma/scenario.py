@@ -169,10 +169,8 @@ class Game:
         self._defer, self._script, self._effects = defer_calls, script, 0
         self._play: Any = None
         agents = scenario.agents
-        if not agents or isinstance(agents, str) or not all(isinstance(agent, str) and agent for agent in agents):
-            raise self._fault(f"agents must be a tuple of names; got {agents!r}")
-        if len(set(agents)) != len(agents) or RESERVED_SENDERS & set(agents):
-            raise self._fault(f"agents must be distinct names other than {sorted(RESERVED_SENDERS)}; got {agents!r}")
+        if problem := _no_agents(tuple(agents) if isinstance(agents, (tuple, list)) else None):
+            raise self._fault(f"{problem}; got {agents!r}")
         self._views: dict[str, list[Message]] = {agent: [] for agent in agents}
         self._seen = dict.fromkeys(agents, 0)
         try:
@@ -210,7 +208,7 @@ class Game:
         if self.closed or self.waiting:
             raise ActionError(f"{_name(self.scenario)}: the play is {'waiting for a call' if self.waiting else 'over'}; nobody is asked")
         pending, said, handed = self.pending, {}, {}
-        if not isinstance(actions, Mapping) or actions.keys() != pending.keys():
+        if not isinstance(actions, (dict, Mapping)) or actions.keys() != pending.keys():
             raise self._mismatch(actions)
         for agent, asked in pending.items():
             try:
@@ -349,7 +347,7 @@ class Game:
         return json.loads(text)
 
     def _show(self, to: Mapping[str, Shown], effect: str) -> None:
-        if not isinstance(to, dict) and not isinstance(to, Mapping):
+        if not isinstance(to, (dict, Mapping)):  # dict first: the abstract class alone is slow
             raise self._fault(f"{effect} takes {{agent: what it is shown}}; got {to!r}")
         views, left, text, message = self._views, self.left, None, None
         for agent, shown in to.items():
@@ -399,7 +397,7 @@ class Game:
         return {agent: Pending(_legal(legal.get(agent)), _tools(tools.get(agent))) for agent in ask.to}
 
     def _pay(self, reward: Reward) -> None:
-        if not isinstance(reward.values, Mapping):
+        if not isinstance(reward.values, (dict, Mapping)):
             raise self._fault(f"Reward takes {{agent: number}}; got {reward.values!r}")
         step, why = self.step - 1, clean(reward.why) if isinstance(reward.why, str) else str(reward.why)
         for agent, value in reward.values.items():
@@ -429,6 +427,15 @@ class Game:
             with suppress(Exception):  # the first fault is the one to report
                 if self._play is not None:
                     self._play.close()
+
+
+@lru_cache(maxsize=512)
+def _no_agents(agents: tuple[str, ...] | None) -> str | None:
+    if not agents or not all(isinstance(agent, str) and agent for agent in agents):
+        return "agents must be a tuple of names"
+    if len(set(agents)) != len(agents) or RESERVED_SENDERS & set(agents):
+        return f"agents must be distinct names other than {sorted(RESERVED_SENDERS)}"
+    return None
 
 
 @lru_cache(maxsize=512)
