@@ -114,3 +114,8 @@ def test_a_summary_is_strict_json() -> None:
 def test_importing_metrics_loads_no_numpy() -> None:
     code = "import sys, gem_ma.evaluation.metrics; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_order_in_which_episodes_ended_changes_nothing() -> None:
+    played = [episode(i % 25, float(i % 7), repeat=i // 25) for i in range(75)]
+    assert summarise(played, won) == summarise(played[::-1], won)

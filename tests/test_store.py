@@ -295,9 +295,11 @@ def test_a_damaged_file_of_the_folder_is_named(tmp_path: Path, name: str, conten
 
 def test_episodes_without_a_manifest_are_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "episodes.jsonl").write_bytes(b"")
+    (tmp_path / "run" / "episodes.jsonl").write_text(dump_episode(episode(1)) + "\n")
     with pytest.raises(StoreError, match=r"no manifest.json"):
         opened(tmp_path / "run")
+    with opened(tmp_path / "run", fresh=True) as folder:
+        assert folder.done() == set()
 
 
 def test_a_folder_whose_making_was_cut_short_is_made_again(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def summarise(episodes: Iterable[Episode], success: Success | None = None) -> di
     Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k ends errors turns steps tokens truncated illegal malformed`.
     An interval is `{mean, low, high, n, method}`; a bound that the data cannot give is null, as is a mean over nothing.
     """
-    all_ = list(episodes)
+    all_ = sorted(episodes, key=lambda episode: episode.id)  # so that no draw depends on which episode ended first
     ok = [episode for episode in all_ if episode.end.scored]
     failed = [episode for episode in all_ if episode.end is End.FAILED]
     agents = list(dict.fromkeys(agent for episode in all_ for agent in episode.cast))

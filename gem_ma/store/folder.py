@@ -167,14 +167,13 @@ class RunFolder:
                 if name in facts and name in manifest and fingerprint(facts[name]) != fingerprint(manifest[name]):
                     raise DataError(f"{self.path}: {name} changed since the run began: {differs(manifest[name], facts[name])} (or --fresh)")
             return
-        if (self.path / "episodes.jsonl").exists():
+        lines = self.path / "episodes.jsonl"
+        if lines.exists() and lines.stat().st_size:
             raise StoreError(f"{self.path}: holds episodes but no manifest.json, so it cannot be taken up; use another folder or --fresh")
         import yaml
 
         replace_file(self.path / "config.yaml", config_text.encode("utf-8", "replace"))
         replace_file(self.path / "resolved.yaml", yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True).encode())
-        self._create("episodes.jsonl")
-        self._create("metrics.jsonl")
         manifest = {"schema": SCHEMA, "created": now(), **versions(), **facts}
         replace_file(
             self.path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode()
@@ -186,8 +185,7 @@ class RunFolder:
 
     def _take_up(self) -> None:
         for name, scan in (("episodes.jsonl", scan_episodes), ("metrics.jsonl", scan_metrics)):
-            if name not in self._files:
-                self._create(name)
+            self._create(name)
             found = scan(self.path / name)
             if found.torn:
                 self._cut(name, found.end)
