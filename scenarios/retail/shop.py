@@ -50,7 +50,7 @@ class OwnWorld:
     def tasks(self, split: str) -> OwnTasks:
         """The tasks of a split; their seeds are disjoint. Raises ConfigError for an unknown split."""
         if split not in self._splits:
-            raise ConfigError(f"scenario.split: the generated shop has {', '.join(SPLITS)}; got {split!r}")
+            raise ConfigError(f"scenario.split: the generated shop has {', '.join(SPLITS)}; got {split!r}; tau-bench's need TAU_BENCH_PATH")
         return self._splits[split]
 
     def policy(self) -> None:

@@ -37,6 +37,8 @@ class TauBench:
             there = [path for path in found if path.is_file()]
             if there:
                 self.files[split] = there[0]
+        if "dev" in self.files:
+            self.files.setdefault("train", self.files["dev"])  # a folder without training tasks trains on dev, never on test
         self.wiki = next((root / "wiki.md" for root in roots if (root / "wiki.md").is_file()), None)
         self._splits: dict[str, TauTasks] = {}
 
@@ -60,7 +62,7 @@ class TauBench:
         return read_text(self.wiki, self.named) if self.wiki else None
 
     def tasks(self, split: str) -> TauTasks:
-        """The tasks of a split. Raises DataError for a split that the folder has not, and for a damaged file."""
+        """The tasks of a split; `train` is `dev` where there is no tasks_train. Raises DataError for a split that the folder has not, and for a damaged file."""
         if split not in self._splits:
             if split not in self.files:
                 there = ", ".join(self.splits) or "none"
@@ -68,7 +70,7 @@ class TauBench:
             path = self.files[split]
             rows = read_json(path, self.named) if path.suffix == ".json" else _read_python(path, self.named)
             _check_tasks(path, rows, self.named)
-            self._splits[split] = TauTasks(self.base, split, rows)
+            self._splits[split] = TauTasks(self.base, path.stem.removeprefix("tasks_"), rows)
         return self._splits[split]
 
     @cached_property
