@@ -172,7 +172,7 @@ def _build(document: Document, events: Iterable[Any], file: str) -> None:
         if isinstance(top.value, list):
             path: Keys = (*top.path, len(top.value))
             top.value.append(value)
-            document.places[path] = place
+            document.places.setdefault(path, place)  # what a duplicate key holds comes second and is dropped
             return path
         key, top.key = top.key, None
         if top.skip:
@@ -227,7 +227,7 @@ def _open_key(document: Document, top: _Open, event: Any, place: Place) -> None:
         top.skip = True
     else:
         top.keys[key] = place.line
-        document.places[path] = place
+        document.places.setdefault(path, place)
 
 
 def scalar(text: str) -> Any:

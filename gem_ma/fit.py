@@ -110,7 +110,7 @@ def _make(document: Document, base: Path | None) -> Scenario | None:
     except DataError as error:
         raise _data_error(document, error) from error
     except Exception as error:  # the constructor of a scenario may refuse a value with any exception
-        document.fault(("scenario",), f"cannot be made: {_said(error)}")
+        document.fault(("scenario",), f"cannot be made: {_said(error).removeprefix('scenario: ')}")
     return None
 
 
@@ -153,7 +153,7 @@ def _split(document: Document, scenario: Scenario, split: Any, path: Keys) -> Se
     except DataError as error:
         raise _data_error(document, error) from error
     except Exception as error:  # the author's way to refuse a split
-        document.fault(path, f"no split {split!r}: {_said(error)}")
+        document.fault(path, _said(error).removeprefix(f"{'.'.join(map(str, path))}: ") or f"no split {split!r}")
         return None
     if not tasks:
         document.fault(path, f"split {split!r} has no tasks")

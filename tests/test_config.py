@@ -1,5 +1,6 @@
 """A config is read whole or refused whole: every fault at once, each with its file, line and key, and the nearest name."""
 
+import os
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gem_ma.errors import ConfigError, DataError, GemMaError
 from gem_ma.registry import catalog
 from gem_ma.scenario import Ask, Play, Scenario
 
+TAU_BENCH = Path(os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench")
 ROOT = Path(__file__).resolve().parents[1]
 GOOD = """\
 # A game of two bots.
@@ -93,7 +95,11 @@ def test_a_shipped_config_is_found_by_its_stem() -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
-def test_every_shipped_config_loads_and_begins_with_a_comment(path: Path) -> None:
+def test_every_shipped_config_loads_and_begins_with_a_comment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "tau1" in path.name:
+        if not TAU_BENCH.is_dir():
+            pytest.skip(f"{path.name} plays tau-bench's own tasks: name its checkout in TAU_BENCH_PATH")
+        monkeypatch.setenv("TAU_BENCH_PATH", str(TAU_BENCH))
     load(path)
     assert path.read_text().startswith("# ")
 
@@ -124,8 +130,8 @@ trian: {}
     assert refused(tmp_path, text) == [
         "run.yaml:1: scenario.rouds: unknown key (did you mean 'rounds'?)",
         "run.yaml:2: agents: no seat for 'player_1'; the agents of dilemma are player_0, player_1",
-        "run.yaml:3: agents.player_0.policy: no policy is called 'mein' (did you mean 'main'?)",
         "run.yaml:3: agents.player_0.behaviour: no behaviour is called 'first_lega' (did you mean 'first_legal'?)",
+        "run.yaml:3: agents.player_0.policy: no policy is called 'mein' (did you mean 'main'?)",
         "run.yaml:4: agents.player_2: no agent of dilemma is called so (did you mean 'player_1' or 'player_0'?)",
         "run.yaml:6: policies.main.model: no engine is called 'tabel' (did you mean 'table'?)",
         "run.yaml:7: run.seed: wants an integer; got 'seven'",
@@ -240,8 +246,8 @@ def test_options_are_compared_with_constructors(tmp_path: Path) -> None:
     text = GOOD.replace("{behaviour: first_legal}", "{behaviour: 'tests.test_config:Oracle', options: {styl: plain}}")
     text = text.replace("table/softmax", "'tests.test_config:Fixed/x', port: '80', prot: 1")
     assert refused(tmp_path, text) == [
-        "run.yaml:4: agents.player_0.options.styl: unknown key (did you mean 'style'?)",
         "run.yaml:4: agents.player_0.options.style: is missing; it has no default",
+        "run.yaml:4: agents.player_0.options.styl: unknown key (did you mean 'style'?)",
         'run.yaml:7: policies.main.port: should be a valid integer; got "80"',
         "run.yaml:7: policies.main.prot: unknown key (did you mean 'port'?)",
     ]

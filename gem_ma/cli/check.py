@@ -15,7 +15,7 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.argument("source", metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
 def command(source: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check a config (schema, agents, models, number of episodes) and the rules of its scenario, or a scenario alone.
 
@@ -25,7 +25,6 @@ def command(source: str, overrides: tuple[str, ...], as_json: bool) -> int:
     from gem_ma.config import load
     from gem_ma.errors import ConformanceError
     from gem_ma.plans import count, open_policies, scenario_of
-    from gem_ma.testing import check_scenario
 
     loaded = load(source, overrides)
     config = loaded.config
@@ -34,6 +33,8 @@ def command(source: str, overrides: tuple[str, ...], as_json: bool) -> int:
     if loaded.path is not None:
         policies = open_policies(config, base=loaded.base)
         facts |= {"config": source, "policies": sorted(policies), "agents": {a: seat.policy or seat.behaviour for a, seat in config.agents.items()}}
+    from gem_ma.testing import check_scenario  # after the cheap faults: it imports the views
+
     try:
         report = check_scenario(scenario)
     except ConformanceError as error:

@@ -17,7 +17,7 @@ Example:
 @click.command(epilog=EXAMPLE)
 @click.argument("kind", type=click.Choice(["scenarios", "agents", "engines", "runs"]), default="scenarios")
 @click.option("--root", type=click.Path(), default="runs", show_default=True, help="Where run folders lie.")
-@click.option("--json", "as_json", is_flag=True, help="Print a list of JSON objects.")
+@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print a list of JSON objects.")
 def command(kind: str, root: str, as_json: bool) -> int:
     """List what is there: scenarios, agents (behaviours), engines or runs."""
     from pathlib import Path

@@ -6,6 +6,7 @@ Exit codes: 0 done · 1 more episodes failed than allowed, findings, or the disk
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -28,6 +29,9 @@ COMMANDS = {  # in the order of help; no command is imported before it is asked 
     "resume": "Continues a run where it stopped.",
     "new": "Makes something new, such as a tiny model.",
 }
+
+
+_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
 
 
 class Interrupted(Exception):
@@ -78,8 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 costs letters, never the result
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # `module:Class` of the working folder, as `python -m gem_ma` finds it
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
+    alone = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _terminate) if alone else None
     try:
         result: Any = group.main(args=list(arguments) if arguments is not None else None, prog_name="gem-ma", standalone_mode=False)
         code = result if isinstance(result, int) else 0
@@ -104,6 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         _say(_report(error))
         code = 70
+    finally:
+        if alone:
+            signal.signal(signal.SIGTERM, before)
     return _flush() or code
 
 
@@ -122,6 +129,8 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, GemMaError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}; nothing was lost, type the same command again when this is repaired"
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_WRITABLE:
+        return f"{error}; make it writable, or name another folder with --out"
     return str(error)
 
 

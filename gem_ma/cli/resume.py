@@ -18,8 +18,8 @@ Example:
 @click.argument("run")
 @click.option("--retry-failed", is_flag=True, help="Play failed episodes once more; the new attempt counts.")
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
 def command(run: str, retry_failed: bool, concurrency: int | None, as_json: bool, quiet: bool) -> int:
     """Continue RUN, a run folder or the name of one below runs/, where it stopped. What is done is never played again."""
     from gem_ma.cli.run import play

@@ -25,8 +25,8 @@ Example:
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
 @click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
 @click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
 def command(source: str, overrides: tuple[str, ...], tasks: int | None, concurrency: int | None, out: str | None, **flags: bool) -> int:
     """Play a config, a shipped config or a scenario, and score it.
 
@@ -148,8 +148,6 @@ def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
 
     if loaded.config.run.tolerates(summary["failed"], summary["episodes"]):
         return 0
-    allowed = loaded.config.run.max_failed
-    progress_line(
-        f"{summary['failed']} of {summary['episodes']} episodes failed, {allowed} are allowed; redo them with: gem-ma resume {path} --retry-failed"
-    )
+    counts = f"{summary['failed']} of {summary['episodes']} episodes failed, {loaded.config.run.max_failed} are allowed (run.max_failed)"
+    progress_line(f"{counts}; redo them with: gem-ma resume {path} --retry-failed")
     return 1

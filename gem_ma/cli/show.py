@@ -19,7 +19,7 @@ SPLITS = ("train", "dev", "test")
 
 @click.command(epilog=EXAMPLE)
 @click.argument("what", nargs=-1, required=True, metavar="scenario ID | RUN")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
 def command(what: tuple[str, ...], as_json: bool) -> int:
     """Show a scenario (its agents, options, tasks and first question), or a run (its score and what failed)."""
     if len(what) == 2 and what[0] == "scenario":

@@ -21,8 +21,8 @@ Example:
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
 @click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
 def command(source: str, overrides: tuple[str, ...], out: str | None, **flags: bool) -> int:
     """Let the policies that `train.policies` names learn; all others stay as they are.
 

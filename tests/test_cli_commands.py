@@ -1,0 +1,182 @@
+"""Every command: help with an example, JSON, exit codes, speed of the start. `run` has a file of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from gem_ma.cli.main import COMMANDS, group, main
+from tests.command_line import ROOT, SLOWLY, environment, gem_ma, signalled
+
+LEARN = ("train", ROOT / "configs" / "kuhn_table.yaml", "train.episodes=16", "evaluate.episodes=8", "evaluate.every=~")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "slowly.py").write_text(SLOWLY)
+    return tmp_path
+
+
+def test_the_start_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = "import sys; from gem_ma.cli.main import main; main(['--help']); print([m for m in sys.modules if m.split('.')[0] in HEAVY])"
+    heavy = "HEAVY = {'numpy', 'torch', 'transformers', 'pettingzoo', 'gymnasium', 'pydantic', 'rich', 'yaml', 'openai'}; "
+    done = subprocess.run([sys.executable, "-c", heavy + code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+    for name in COMMANDS:
+        assert f"\n  {name} " in done.stdout
+
+
+def test_help_costs_little_cpu(tmp_path: Path) -> None:
+    before = os.times()
+    gem_ma("--help", cwd=tmp_path)
+    after = os.times()
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 0.6  # 0.08 where nothing else runs
+
+
+@pytest.mark.parametrize("name", ["run", "train", "check", "list", "show", "resume"])
+def test_every_command_has_help_with_an_example_and_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert f"gem-ma {name} " in printed.split("Example")[1] and "--json" in printed
+
+
+def test_every_command_is_a_click_command_named_as_typed() -> None:
+    for name in ("run", "train", "check", "list", "show", "resume"):
+        command = group.get_command(click.Context(group), name)
+        assert isinstance(command, click.Command)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rnu"], "no command is called 'rnu' (did you mean 'run'?)"),
+        (["run"], "Missing argument 'CONFIG|SCENARIO'"),
+        (["run", "dilemma", "--fresch"], "No such option"),
+        (["run", "dilemma", "-n", "0"], "0 is not in the range x>=1"),
+        (["list", "senarios"], "'senarios' is not one of"),
+        (["show", "scenario"], "wants `scenario ID`, or one run folder"),
+        (["show", "scenario", "dilema"], "no scenario is called 'dilema' (did you mean 'dilemma'?)"),
+        (["resume", "runs/none"], "runs/none: no such run folder"),
+        (["train", "dilemma"], "dilemma: no section `train:`"),
+        (["train", "kuhn_table", "train.policies=[mian]"], "command line: train.policies[0]: no policy is called 'mian' (did you mean 'main'?)"),
+        (["check", "dilema"], "no scenario and no config file is called so (did you mean 'dilemma'"),
+    ],
+)
+def test_wrong_usage_is_2_and_says_what_is_near(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.out == "" and not list(tmp_path.iterdir())
+
+
+def test_list_scenarios_is_a_list_of_objects(tmp_path: Path) -> None:
+    done = gem_ma("list", "scenarios", "--json", cwd=tmp_path)
+    found = {one["id"]: one for one in json.loads(done.stdout)}
+    assert found["kuhn_poker"]["agents"] == ["player_0", "player_1"] and found["kuhn_poker"]["summary"].startswith("Kuhn poker for two agents")
+    assert found["dilemma"]["options"] == ["rounds"] and found["kuhn_poker"]["zero_sum"] is True
+    assert all({"id", "agents", "summary"} <= one.keys() for one in found.values())
+
+
+def test_agents_engines_and_runs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def listed(kind: str) -> dict[str, dict[str, object]]:
+        assert main(["list", kind, "--json"]) == 0
+        return {str(one.get("id") or one["path"]): one for one in json.loads(capsys.readouterr().out)}
+
+    assert listed("agents")["random_legal"]["privileged"] is False and listed("agents")["direct"]["needs_policy"] is True
+    assert listed("engines")["table"]["trainable"] is True
+    assert listed("runs") == {}
+    assert main(["run", "dilemma", "-n", "2", "--quiet", "--out", "runs/mine"]) == 0
+    capsys.readouterr()
+    assert listed("runs")["runs/mine"]["scenario"] == "dilemma"
+    for kind in ("scenarios", "agents", "engines", "runs"):
+        assert main(["list", kind]) == 0
+    assert "runs/mine" in capsys.readouterr().out
+
+
+def test_show_tells_what_a_scenario_declares_and_asks_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "scenario", "dilemma", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["options"] == {"rounds": "int = 5"} and shown["tasks"]["test"] == 1
+    assert shown["example"]["player_0"] == {"shown": ["Round 1 of 5: cooperate or defect?"], "legal": ["cooperate", "defect"], "tools": []}
+    assert main(["show", "scenario", "kuhn_poker"]) == 0
+    assert "zero_sum, chance, ends within 3 decision points" in capsys.readouterr().out
+
+
+def test_check_takes_a_scenario_or_a_config(tmp_path: Path) -> None:
+    result = json.loads(gem_ma("check", ROOT / "configs" / "dilemma.yaml", "--json", cwd=tmp_path).stdout)
+    assert result["ok"] is True and result["episodes"] == 50 and result["agents"] == {"player_0": "first_legal", "player_1": "random_legal"}
+    done = gem_ma("check", "kuhn_poker", cwd=tmp_path)
+    assert done.returncode == 0 and "kuhn_poker: its rules hold" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_scenario_that_breaks_its_word_is_1_with_every_finding(tmp_path: Path) -> None:
+    (tmp_path / "cheat.py").write_text(
+        "from gem_ma import Ask, Reward, Scenario\n\n"
+        "class Cheat(Scenario):\n"
+        '    """Pays one and calls it zero-sum."""\n'
+        '    agents = ("a", "b")\n'
+        "    zero_sum = True\n"
+        "    chance = False\n"
+        "    def play(self, rng, task):\n"
+        '        yield Ask({"a": "?"}, legal=("x", "y"))\n'
+        '        yield Reward({"a": 1.0})\n'
+    )
+    done = gem_ma("check", "cheat:Cheat", cwd=tmp_path)
+    assert done.returncode == 1 and "zero" in done.stderr and done.stdout == ""
+    as_json = gem_ma("check", "cheat:Cheat", "--json", cwd=tmp_path)
+    assert as_json.returncode == 1 and json.loads(as_json.stdout)["ok"] is False and json.loads(as_json.stdout)["findings"]
+
+
+def test_training_prints_before_and_after_and_is_not_done_twice(tmp_path: Path) -> None:
+    done = gem_ma(*LEARN, "train.steps=3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "48 ok / 0 failed / 0 excluded" in done.stdout and "nash_conv" in done.stdout and "learned" in done.stdout
+    (run,) = (tmp_path / "runs").iterdir()
+    before = (run / "episodes.jsonl").read_bytes()
+    again = gem_ma(*LEARN, "train.steps=3", "--json", cwd=tmp_path)
+    assert json.loads(again.stdout)["ok"] == 48 and (run / "episodes.jsonl").read_bytes() == before
+    assert gem_ma("resume", run, cwd=tmp_path).returncode == 0
+    assert "48 ok / 0 failed / 0 excluded" in gem_ma("show", run, cwd=tmp_path).stdout
+    assert gem_ma("resume", run, "--retry-failed", cwd=tmp_path).returncode == 2
+    beside = gem_ma("run", ROOT / "configs" / "kuhn_table.yaml", "-n", "5", cwd=tmp_path)
+    assert beside.returncode == 0 and len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_interrupted_training_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    arguments = (*LEARN, "train.steps=60", "train.save_every=5", "--quiet")
+    got, _, _, err = signalled(*arguments, "--out", "cut", cwd=tmp_path, ready=tmp_path / "cut" / "episodes.jsonl", number=signal.SIGINT)
+    assert got == 130 and err.endswith("resume with: gem-ma resume cut\n")
+    assert gem_ma("resume", "cut", cwd=tmp_path).returncode == 0
+    assert gem_ma(*arguments, "--out", "whole", cwd=tmp_path).returncode == 0
+    cut, whole = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("cut", "whole"))
+    assert cut["weights"] == whole["weights"]
+    assert (tmp_path / "cut" / "episodes.jsonl").read_bytes() == (tmp_path / "whole" / "episodes.jsonl").read_bytes()
+
+
+def test_a_bug_is_70_with_the_traceback_in_a_file(folder: Path) -> None:
+    (folder / "broken.py").write_text(
+        SLOWLY + "\nclass Broken(Quiz):\n    def success(self, episode):\n        raise KeyError('scored \\x1b[31mbadly')\n"
+    )
+    done = gem_ma("run", "broken:Broken", cwd=folder, TMPDIR=str(folder))
+    (file,) = folder.glob("gem-ma-*.traceback.txt")
+    assert done.returncode == 70 and done.stderr.startswith("a bug of gem-ma: KeyError: ") and str(file) in done.stderr
+    assert done.stderr.count("\n") == 1 and "\x1b" not in done.stderr and "in success" in file.read_text()
+
+
+def test_options_can_be_environment_variables(tmp_path: Path) -> None:
+    result = json.loads(gem_ma("run", "dilemma", cwd=tmp_path, GEM_MA_RUN_TASKS="3", GEM_MA_JSON="1", GEM_MA_RUN_OUT="out").stdout)
+    assert result["ok"] == 3 and result["run"] == "out"
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    assert gem_ma("--version", cwd=tmp_path).stdout.startswith("gem-ma, version ")

@@ -1,0 +1,166 @@
+"""`gem-ma run` plays, stores, resumes and tells the truth about what it leaves out, on the real command line."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import SLOWLY, environment, gem_ma, signalled
+
+CONFIG = "# bots\nscenario: {id: dilemma, tasks: 6}\nagents:\n  player_0: {behaviour: first_legal}\n  player_1: {behaviour: random_legal}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "bots.yaml").write_text(CONFIG)
+    (tmp_path / "slowly.py").write_text(SLOWLY)
+    return tmp_path
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_config_is_played_into_its_run_folder_and_the_same_command_plays_nothing_twice(folder: Path) -> None:
+    done = gem_ma("run", "bots.yaml", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "6 ok / 0 failed / 0 excluded" in done.stdout and "return player_0" in done.stdout
+    (run,) = (folder / "runs").iterdir()
+    assert run.name.startswith("bots-") and len(run.name) == len("bots-") + 8
+    assert {"config.yaml", "resolved.yaml", "manifest.json", "episodes.jsonl", "summary.json", "report.html"} <= {path.name for path in run.iterdir()}
+    before = (run / "episodes.jsonl").read_bytes()
+    assert gem_ma("run", "bots.yaml", cwd=folder).stdout == done.stdout
+    assert gem_ma("resume", run.name, cwd=folder).stdout == done.stdout
+    assert (run / "episodes.jsonl").read_bytes() == before
+    repeated = gem_ma("run", run / "resolved.yaml", "--out", "again", "--json", cwd=folder)
+    assert json.loads(repeated.stdout)["returns"] == json.loads((run / "summary.json").read_text())["returns"]
+
+
+def test_json_is_one_object_with_counts_and_intervals(folder: Path) -> None:
+    result = json.loads(gem_ma("run", "dilemma", "agents.player_0.behaviour=first_legal", "-n", "4", "--json", "--out", "out", cwd=folder).stdout)
+    assert (result["run"], result["planned"], result["ok"], result["failed"], result["excluded"]) == ("out", 4, 4, 0, 0)
+    assert result["returns"]["player_0"]["n"] == 4 and result["success"] is None
+
+
+def test_success_is_printed_where_the_scenario_has_such_a_notion(folder: Path) -> None:
+    done = gem_ma("run", "slowly:Quiz", "run.episodes_per_task=8", cwd=folder)
+    assert done.returncode == 0 and "success " in done.stdout and "24 ok / 0 failed / 0 excluded" in done.stdout
+
+
+def test_failed_episodes_cost_the_exit_code_and_stand_beside_the_score(folder: Path) -> None:
+    arguments = ["run", "dilemma", "agents.player_0.behaviour=slowly:Raising", "-n", "12", "--out", "out"]
+    done = gem_ma(*arguments, cwd=folder)
+    failed = sum(line["end"] == "failed" for line in lines(folder / "out" / "episodes.jsonl"))
+    assert done.returncode == 1 and 0 < failed < 12
+    assert f"{12 - failed} ok / {failed} failed / 0 excluded" in done.stdout and "return player_0, failed = 0" in done.stdout
+    assert done.stderr == f"{failed} of 12 episodes failed, 0 are allowed (run.max_failed); redo them with: gem-ma resume out --retry-failed\n"
+    assert "\x1b" not in done.stdout and "\u202e" not in done.stdout
+    assert gem_ma(*arguments, "run.max_failed=100%", cwd=folder).returncode == 0
+    (folder / "slowly.py").write_text(SLOWLY.replace("self.fails = rng.random() < 1 / 3", "self.fails = False"))
+    again = gem_ma("resume", "out", "--retry-failed", cwd=folder)
+    assert again.returncode == 0 and "12 ok / 0 failed / 0 excluded" in again.stdout
+    assert len(lines(folder / "out" / "episodes.jsonl")) == 12 + failed
+
+
+def test_other_settings_are_refused_in_the_same_folder_and_fresh_puts_it_aside(folder: Path) -> None:
+    gem_ma("run", "bots.yaml", "--out", "out", cwd=folder)
+    other = gem_ma("run", "bots.yaml", "run.seed=1", "--out", "out", cwd=folder)
+    assert other.returncode == 2 and "run.seed (was 0, now 1)" in other.stderr and other.stderr.count("\n") == 1
+    assert gem_ma("run", "bots.yaml", "-j", "1", "run.max_failed=3", "--out", "out", cwd=folder).returncode == 0
+    assert gem_ma("run", "bots.yaml", "run.seed=1", "--out", "out", "--fresh", cwd=folder).returncode == 0
+    assert (folder / "out.old-1" / "episodes.jsonl").exists()
+
+
+def test_concurrency_changes_no_episode(folder: Path) -> None:
+    for name, jobs in (("one", 1), ("many", 32)):
+        gem_ma("run", "kuhn_poker", "-n", "30", "-j", jobs, "--out", name, cwd=folder)
+    one, many = ({json.dumps(line["id"]): line for line in lines(folder / name / "episodes.jsonl")} for name in ("one", "many"))
+    assert one == many and len(one) == 30
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(folder: Path, number: int, code: int) -> None:
+    arguments = ("run", "dilemma", "agents.player_0.behaviour=slowly:Slow", "-n", "60", "-j", "2", "--out", "out")
+    got, seconds, out, err = signalled(*arguments, cwd=folder, number=number, ready=folder / "out" / "episodes.jsonl")
+    assert got == code and seconds < 8, err
+    assert err.endswith("resume with: gem-ma resume out\n") and "Traceback" not in err
+    played = lines(folder / "out" / "episodes.jsonl")
+    assert 0 < len(played) < 60 and {line["end"] for line in played} == {"terminated"}
+    assert f"{len(played)} ok / 0 failed / 0 excluded" in out and f"not played yet     {60 - len(played)}" in out
+    resumed = gem_ma("resume", "out", "-j", "32", cwd=folder)
+    assert resumed.returncode == 0 and "60 ok / 0 failed / 0 excluded" in resumed.stdout
+    whole = lines(folder / "out" / "episodes.jsonl")
+    assert whole[: len(played)] == played and len({json.dumps(line["id"]) for line in whole}) == len(whole) == 60
+
+
+def test_what_hangs_is_cut_after_the_drain(folder: Path) -> None:
+    arguments = (
+        "run",
+        "dilemma",
+        "agents.player_0.behaviour=slowly:Slow",
+        "agents.player_0.options={seconds: 0.1}",
+        "--out",
+        "out",
+        "-n",
+        "9",
+        "-j",
+        "1",
+    )
+    hanging = ("agents.player_1.behaviour=slowly:Slow", "agents.player_1.options={seconds: 60}", "run.max_steps=1")
+    got, seconds, _, err = signalled(*arguments, *hanging, cwd=folder, ready=folder / "out" / "manifest.json")
+    assert got == 130 and 2 < seconds < 9 and err.endswith("resume with: gem-ma resume out\n")
+
+
+@pytest.mark.parametrize("block", ["false", "true"])
+def test_a_second_signal_ends_at_once_even_where_the_loop_is_stuck(folder: Path, block: str) -> None:
+    options = f"agents.player_0.options={{seconds: 60, block: {block}}}"
+    arguments = ("run", "dilemma", "agents.player_0.behaviour=slowly:Slow", options, "--out", "out")
+    got, seconds, _, err = signalled(*arguments, cwd=folder, times=2, ready=folder / "out" / "manifest.json")
+    assert got == 130 and seconds < 3 and err.endswith("resume with: gem-ma resume out\n")
+
+
+def test_a_closed_pipe_is_silent(folder: Path) -> None:
+    command = f"{sys.executable} -m gem_ma run bots.yaml --json --out out | head -c 5"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ('{\n  "', "", 0)
+
+
+def test_progress_is_a_plain_line_off_a_terminal_and_nothing_when_quiet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from gem_ma.cli import terminal
+
+    with terminal.Progress(10, 4) as progress:
+        progress.start()
+        progress.start()
+        progress.end("ok")
+        assert capsys.readouterr().err == ""
+        progress._said -= terminal.LINE_EVERY_S
+        progress.tick()
+    assert capsys.readouterr().err.startswith("5/10 episodes, 1 ok, 1 running, ")
+    with terminal.Progress(10, quiet=True) as progress:
+        progress._said -= terminal.LINE_EVERY_S
+        progress.tick()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("hostile", "left"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("a\x9b2Jb", "ab"),
+        ("a\x00\x07\rb", "ab"),
+        ("left\u202eright\u2066x", "leftrightx"),
+        ("one\u2028two", "one two"),
+        ("unfinished \x1b]0;title", "unfinished "),
+        ("half \ud800", "half "),
+        ("tab\tand\nline é 漢 👍", "tab\tand\nline é 漢 👍"),
+    ],
+)
+def test_nothing_from_a_model_can_steer_a_terminal(hostile: str, left: str) -> None:
+    from gem_ma.cli.terminal import plain
+
+    assert plain(hostile) == left
