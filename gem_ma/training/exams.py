@@ -12,9 +12,9 @@ from typing import Any
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import engine_strategy, exploitability
-from gem_ma.rollout import Plan, play_many
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
+from gem_ma.training.schedule import exam_plans, play_all
 from gem_ma.types import Episode
 
 
@@ -44,22 +44,14 @@ async def exam(config: Config, scenario: Scenario, policies: Mapping[str, Policy
 
     Where the game is small, zero-sum and played by tables alone, adds the exact `nash_conv` of the last weights and of their average.
     """
-    cast = {agent: given.seat for agent, given in config.agents.items()}
-    split, chosen = config.scenario.split, config.scenario.tasks
-    known = len(scenario.tasks(split))
-    tasks = list(chosen) if isinstance(chosen, list) else list(range(min(chosen or known, known)))
-    plans = [
-        Plan(scenario, cast, f"{split}/{tasks[index % len(tasks)]}", config.evaluate.seed + index, index // len(tasks), limits=config.run.limits)
-        for index in range(config.evaluate.episodes)
-    ]
+    plans = exam_plans(config, scenario)
     result: dict[str, Any] = {}
     for name, temperature in (("sampled", None), ("greedy", 0.0)):
         players = {
             key: policy if temperature is None else replace(policy, sampling=replace(policy.sampling, temperature=temperature))
             for key, policy in policies.items()
         }
-        played = [e async for e in play_many(plans, players, concurrency=config.run.concurrency, deterministic=True)]
-        result[name] = measures(sorted(played, key=lambda episode: episode.seed), scenario)
+        result[name] = measures(await play_all(config, plans, players), scenario)
     return result | _exact(config, scenario, policies, learners)
 
 

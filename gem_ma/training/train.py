@@ -2,7 +2,6 @@
 
 Everything of a step is a function of (config, step, weights), so a run that was killed goes on from its last checkpoint and ends with the same
 weights, episodes and metrics, bit for bit. Wall times are in `timings.jsonl`, apart from `metrics.jsonl`, because they differ.
-Evaluation seeds lie below 2^62, training seeds above, so the two never meet.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +19,16 @@ from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.table import Table
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.estimators import columns, estimate, estimator
-from gem_ma.plans import cast_of, open_policies, scenario_of
-from gem_ma.rollout import Plan, play_many
+from gem_ma.plans import open_policies, scenario_of
 from gem_ma.scenario import Scenario
-from gem_ma.settings import Config, TrainSettings, WarmStartSettings
+from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
 from gem_ma.training.exams import exam, measures
 from gem_ma.training.learner import Learner, TorchLearner
-from gem_ma.training.rows import Demonstration
+from gem_ma.training.schedule import demonstrations, learning_rate, play_all, training_plans
 from gem_ma.training.table_learner import TableLearner
-from gem_ma.types import Episode, Message, Request, Seat, spoken
 
-TRAINING_SEEDS = 1 << 62
 OnStep = Callable[[int, dict[str, Any]], None]
 
 
@@ -53,24 +49,21 @@ async def train(
     settings = _checked(config, policies)
     learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
-    step, first = _resume(folder, learners, states)
     total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
+    found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
+    if folder is not None and found is not None and found.step == total and (folder.path / "summary.json").exists():
+        return dict(json.loads((folder.path / "summary.json").read_bytes()))
+    step, first = _resume(folder, found, learners, states)
     if first is None:
         for name, warm in settings.warm_start.items():
-            learners[name].clone(await _demonstrations(config, scenario, policies, name, warm), warm)
+            learners[name].clone(await demonstrations(config, scenario, policies, name, warm), warm)
             learners[name].publish()
         first = {"scores": await exam(config, scenario, policies, learners), "weights": fingerprints(policies)}
         _log(folder, {"kind": "evaluation", "step": 0, **first["scores"]})
         _save(folder, 0, learners, states, first)
-    elif folder is not None and step == total and (folder.path / "summary.json").exists():
-        return dict(json.loads((folder.path / "summary.json").read_bytes()))
     while step < total:
         clock = [time.perf_counter()]
-        plans = _plans(config, settings, scenario, step)
-        order = {plan.id: index for index, plan in enumerate(plans)}  # 1 play: whole episodes from a fixed list of plans
-        played = [e async for e in play_many(plans, policies, concurrency=config.run.concurrency, deterministic=True)]
-        episodes = sorted(played, key=lambda episode: order[episode.id])
-        _check_played(episodes, step)
+        episodes = await play_all(config, training_plans(config, settings, scenario, step), policies)  # 1 play
         metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(episodes, scenario), "policies": {}}
         clock.append(time.perf_counter())
         for name in settings.policies:  # all learn from the same recorded batch, then all publish
@@ -119,12 +112,6 @@ def open_learner(policy: Policy) -> Learner:
     return TorchLearner(engine, policy.sampling)
 
 
-def learning_rate(settings: TrainSettings, step: int) -> float:
-    """The learning rate of a step (from 0): linear from lr to lr_final * lr, times a linear rise over the first lr_warmup steps."""
-    share = 1 + (settings.lr_final - 1) * step / max(1, settings.steps - 1)
-    return settings.lr * share * min(1.0, (step + 1) / max(1, settings.lr_warmup))
-
-
 def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
     """SHA-256 of the weights of every policy whose engine holds weights."""
     engines = {name: getattr(policy.engine, "engine", policy.engine) for name, policy in policies.items()}
@@ -149,53 +136,12 @@ def _key(settings: TrainSettings) -> Sequence[str] | str:
     return default if settings.estimator.key is None else settings.estimator.key
 
 
-def _plan(config: Config, scenario: Scenario, cast: Mapping[str, Seat], seed: int, index: int, split: str) -> Plan:
-    tasks = len(scenario.tasks(split))
-    run, options = config.run, config.scenario.options
-    return Plan(scenario, cast, f"{split}/{index % tasks}", seed, limits=run.limits, call_timeout_s=run.call_timeout_s, options=options)
-
-
-def _plans(config: Config, settings: TrainSettings, scenario: Scenario, step: int) -> list[Plan]:
-    first, cast = step * settings.episodes, cast_of(config)
-    seeds = [TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index) for index in range(settings.episodes)]
-    return [_plan(config, scenario, cast, seed, first + index, settings.split) for index, seed in enumerate(seeds)]
-
-
-def _check_played(episodes: Sequence[Episode], step: int) -> None:
-    if not any(episode.end.scored for episode in episodes):
-        raise EngineError(f"step {step + 1}: all {len(episodes)} episodes failed; the first: {episodes[0].error}")
-
-
-async def _demonstrations(
-    config: Config, scenario: Scenario, policies: Mapping[str, Policy], policy: str, warm: WarmStartSettings
-) -> list[Demonstration]:
-    """What the agents of a policy were asked and said in episodes of the demonstrators. They are no episodes of the run."""
-    seats = {agent: (warm.cast.get(agent) or given).seat for agent, given in config.agents.items()}
-    split = config.train.split if config.train else "train"
-    seeds = [TRAINING_SEEDS | stable_seed(warm.seed, "demonstration", policy, index) for index in range(warm.episodes)]
-    plans = [_plan(config, scenario, seats, seed, index, split) for index, seed in enumerate(seeds)]
-    order = {plan.id: index for index, plan in enumerate(plans)}
-    played = [e async for e in play_many(plans, policies, concurrency=config.run.concurrency, deterministic=True)]
-    _check_played(played, -1)
-    agents = [agent for agent, given in config.agents.items() if given.policy == policy]
-    scored = [episode for episode in sorted(played, key=lambda episode: order[episode.id]) if episode.end.scored]
-    return [shown for episode in scored for agent in agents for shown in _shown(episode, agent, policies[policy])]
-
-
-def _shown(episode: Episode, agent: str, policy: Policy) -> Iterator[Demonstration]:
-    """Each turn of the agent as the request that the behaviour `direct` would send, and what was said."""
-    seen: tuple[Message, ...] = ()
-    for turn in (turn for turn in episode.turns if turn.agent == agent):
-        seen = (*seen, *turn.observed)
-        yield Demonstration(Request(agent, seen, turn.tools, turn.legal, policy.sampling, policy=policy.name), turn.action.text)
-        seen = (*seen, spoken(agent, turn.action))
-
-
-def _resume(folder: RunFolder | None, learners: Mapping[str, Learner], states: dict[str, dict[str, float]]) -> tuple[int, dict[str, Any] | None]:
+def _resume(
+    folder: RunFolder | None, found: Checkpoint | None, learners: Mapping[str, Learner], states: dict[str, dict[str, float]]
+) -> tuple[int, dict[str, Any] | None]:
     """Takes folder and learners back to the last checkpoint; (steps done, what was true before step 1), or (0, None) for a new run."""
     if folder is None:
         return 0, None
-    found: Checkpoint | None = latest_checkpoint(folder.path / "checkpoints")
     if found is None:
         folder.rewind({"episodes": 0, "metrics": 0})
         return 0, None

@@ -1,0 +1,80 @@
+"""What a training run plays, and how fast it learns: the plans of steps, demonstrations and exams as functions of the config alone.
+
+Seeds of exams lie below 2^62, all others above: what is examined was never trained on, by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gem_ma.engines.base import Policy, stable_seed
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.plans import cast_of
+from gem_ma.rollout import Plan, play_many
+from gem_ma.scenario import Scenario
+from gem_ma.settings import Config, TrainSettings, WarmStartSettings
+from gem_ma.training.rows import Demonstration
+from gem_ma.types import Episode, Message, Request, Seat, spoken
+
+TRAINING_SEEDS = 1 << 62
+
+
+def learning_rate(settings: TrainSettings, step: int) -> float:
+    """The learning rate of a step (from 0): linear from lr to lr_final * lr, times a linear rise over the first lr_warmup steps."""
+    share = 1 + (settings.lr_final - 1) * step / max(1, settings.steps - 1)
+    return settings.lr * share * min(1.0, (step + 1) / max(1, settings.lr_warmup))
+
+
+def training_plans(config: Config, settings: TrainSettings, scenario: Scenario, step: int) -> list[Plan]:
+    """The episodes of a step (from 0): a fixed list, tasks of the split in turn, every start once."""
+    first = step * settings.episodes
+    seeds = [TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index) for index in range(settings.episodes)]
+    known = len(scenario.tasks(settings.split))
+    return [_plan(config, scenario, cast_of(config), f"{settings.split}/{(first + n) % known}", seed) for n, seed in enumerate(seeds)]
+
+
+def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
+    """`evaluate.episodes` plays of the tasks that `scenario:` names, on seeds `evaluate.seed` and following."""
+    if config.evaluate.seed + config.evaluate.episodes > TRAINING_SEEDS:
+        raise ConfigError(f"evaluate.seed: must lie below {TRAINING_SEEDS}, where training seeds begin; got {config.evaluate.seed}")
+    split, chosen = config.scenario.split, config.scenario.tasks
+    known = len(scenario.tasks(split))
+    tasks = chosen if isinstance(chosen, list) else range(min(chosen or known, known))
+    count = range(config.evaluate.episodes)
+    return [_plan(config, scenario, cast_of(config), f"{split}/{tasks[n % len(tasks)]}", config.evaluate.seed + n) for n in count]
+
+
+async def play_all(config: Config, plans: Sequence[Plan], policies: Mapping[str, Policy]) -> list[Episode]:
+    """The episodes of these plans, in their order. Raises EngineError where every one failed."""
+    order = {plan.id: index for index, plan in enumerate(plans)}
+    played = [e async for e in play_many(plans, policies, concurrency=config.run.concurrency, deterministic=True)]
+    if not any(episode.end.scored for episode in played):
+        raise EngineError(f"all {len(played)} episodes failed; the first: {played[0].error}")
+    return sorted(played, key=lambda episode: order[episode.id])
+
+
+async def demonstrations(
+    config: Config, scenario: Scenario, policies: Mapping[str, Policy], policy: str, warm: WarmStartSettings
+) -> list[Demonstration]:
+    """What the agents of a policy are asked and say in episodes of the demonstrators. They are no episodes of the run."""
+    cast = {agent: (warm.cast.get(agent) or given).seat for agent, given in config.agents.items()}
+    split = config.train.split if config.train else "train"
+    known = len(scenario.tasks(split))
+    seeds = [TRAINING_SEEDS | stable_seed(warm.seed, "demonstration", policy, index) for index in range(warm.episodes)]
+    played = await play_all(config, [_plan(config, scenario, cast, f"{split}/{n % known}", seed) for n, seed in enumerate(seeds)], policies)
+    agents = [agent for agent, given in config.agents.items() if given.policy == policy]
+    return [shown for episode in played if episode.end.scored for agent in agents for shown in _shown(episode, agent, policies[policy])]
+
+
+def _plan(config: Config, scenario: Scenario, cast: Mapping[str, Seat], task: str, seed: int) -> Plan:
+    run, options = config.run, config.scenario.options
+    return Plan(scenario, cast, task, seed, limits=run.limits, call_timeout_s=run.call_timeout_s, options=options)
+
+
+def _shown(episode: Episode, agent: str, policy: Policy) -> Iterator[Demonstration]:
+    """Each turn of the agent as the request that the behaviour `direct` would send, and what was said."""
+    seen: tuple[Message, ...] = ()
+    for turn in (turn for turn in episode.turns if turn.agent == agent):
+        seen = (*seen, *turn.observed)
+        yield Demonstration(Request(agent, seen, turn.tools, turn.legal, policy.sampling, policy=policy.name), turn.action.text)
+        seen = (*seen, spoken(agent, turn.action))

@@ -1,0 +1,284 @@
+"""The training loop: who learns, what is recorded, and that a killed run ends as an unbroken one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gem_ma import Ask, Reward, Scenario, config
+from gem_ma.engines.base import Policy
+from gem_ma.engines.table import Table
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.plans import open_policies, scenario_of
+from gem_ma.settings import Config, TrainSettings
+from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.training.schedule import TRAINING_SEEDS, learning_rate
+from gem_ma.training.train import open_learner, run_training, train
+
+SMALL = ("train.steps=6", "train.episodes=8", "train.save_every=2", "evaluate.episodes=8", "evaluate.every=3")
+WARM = ("train.warm_start.speaker.episodes=64", "train.warm_start.listener.episodes=64")
+
+
+def small(*overrides: str, name: str = "referential_table") -> Config:
+    return config.load(name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]).config
+
+
+def opened(path: Path, settings: Config) -> RunFolder:
+    return RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json"))
+
+
+def trained(path: Path, settings: Config, **options) -> dict:
+    with opened(path, settings) as folder:
+        return run_training(settings, folder, **options)
+
+
+def truth(path: Path) -> dict[str, bytes]:
+    """Everything of a run folder that must not depend on interruptions."""
+    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000006/*")]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("learned", [(), ("speaker",), ("listener",), ("speaker", "listener")])
+def test_exactly_the_named_policies_change(learned):
+    summary = run_training(small(f"train.policies=[{', '.join(learned)}]"))
+    assert tuple(summary["changed"]) == learned
+    assert set(summary["changed"]) | set(summary["unchanged"]) == {"speaker", "listener"}
+    assert summary["steps"] == (6 if learned else 0)
+
+
+def test_a_frozen_policy_that_changes_is_an_error_and_not_a_result():
+    settings = small("train.policies=[speaker]")
+    policies = open_policies(settings)
+    listener = policies["listener"].engine
+
+    def tamper(step, metrics):
+        listener.logits[next(iter(listener.logits))][0] += 1e-12
+
+    with pytest.raises(EngineError, match="listener changed although only speaker learn"):
+        asyncio.run(train(settings, scenario_of(settings), policies, None, on_step=tamper))
+
+
+def test_the_record_holds_the_episodes_of_every_step_in_the_order_of_plans(tmp_path):
+    settings = small()
+    summary = trained(tmp_path / "run", settings)
+    played = list(read_episodes(tmp_path / "run"))
+    assert len(played) == 6 * 8  # demonstrations and exams are no episodes of the run
+    lines = list(read_metrics(tmp_path / "run"))
+    assert [(line["kind"], line["step"]) for line in lines] == [
+        *(("evaluation", 0), ("train", 1), ("train", 2), ("train", 3), ("evaluation", 3)),
+        *(("train", 4), ("train", 5), ("train", 6), ("evaluation", 6)),
+    ]
+    assert {seat.policy for seat in played[0].cast.values()} == {"speaker", "listener"}
+    assert all(turn.replies[0].version == 1 + step for step in range(6) for e in played[8 * step : 8 * step + 8] for turn in e.turns)
+    first = next(line for line in lines if line["kind"] == "train")
+    assert first["episodes"] == first["ok"] == 8
+    assert first["success"] == sum(e.returns()["listener"] == 1 for e in played[:8]) / 8
+    assert {"lr", "entropy", "kl", "grad_norm", "parity_gap", "version"} <= first["policies"]["speaker"].keys()
+    assert json.loads((tmp_path / "run" / "summary.json").read_bytes()) == json.loads(json.dumps(summary))
+    assert not any("_s" in key for key in first)  # wall times stand apart
+    assert len((tmp_path / "run" / "timings.jsonl").read_text().splitlines()) == 6
+
+
+def test_training_and_evaluation_seeds_never_meet(tmp_path):
+    settings = small()
+    trained(tmp_path / "run", settings)
+    assert min(e.seed for e in read_episodes(tmp_path / "run")) >= TRAINING_SEEDS > settings.evaluate.seed + settings.evaluate.episodes
+
+
+def test_the_same_config_gives_the_same_run_and_another_seed_another(tmp_path):
+    for name, overrides in (("a", ()), ("b", ()), ("c", ("run.seed=1",)), ("d", ("run.concurrency=3",))):
+        trained(tmp_path / name, small(*overrides))
+    assert truth(tmp_path / "a") == truth(tmp_path / "b") == truth(tmp_path / "d")
+    assert truth(tmp_path / "a") != truth(tmp_path / "c")
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing below may catch it."""
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("at", [1, 2, 5, 6])
+def test_a_run_that_is_killed_after_a_step_ends_as_an_unbroken_one(tmp_path, at, optimizer):
+    settings = small(f"policies.speaker.optimizer={optimizer}", "train.estimator.name=rae")
+
+    def kill(step, metrics):
+        if step == at:
+            raise Killed
+
+    trained(tmp_path / "whole", settings)
+    with pytest.raises(Killed):
+        trained(tmp_path / "broken", settings, on_step=kill)
+    trained(tmp_path / "broken", settings)
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("method", ["append", "log", "mark", "write_summary"])
+@pytest.mark.parametrize("call", [1, 3])
+def test_a_run_that_is_killed_while_it_records_ends_as_an_unbroken_one(tmp_path, monkeypatch, method, call):
+    settings, calls = small(), 0
+    trained(tmp_path / "whole", settings)
+    real = getattr(RunFolder, method)
+
+    def kill(self, *values):
+        nonlocal calls
+        calls += 1
+        if calls == (1 if method == "write_summary" else call):
+            raise Killed
+        return real(self, *values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, method, kill)
+        with pytest.raises(Killed):
+            trained(tmp_path / "broken", settings)
+    trained(tmp_path / "broken", settings)
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+
+
+def test_a_run_under_repeated_sigkill_ends_as_an_unbroken_one(tmp_path):
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from pathlib import Path
+from gem_ma import config
+from gem_ma.store import RunFolder
+from gem_ma.training.train import run_training
+settings = config.load("referential_table", {[*SMALL, *WARM, "train.episodes=64"]!r}).config
+with RunFolder.open(Path(sys.argv[1]), config_text="", resolved=settings.model_dump(mode="json")) as folder:
+    print("open", flush=True)
+    run_training(settings, folder)
+"""
+    command = [sys.executable, "-c", script]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, env=environment, timeout=120)
+    rng = random.Random(4)
+    for _ in range(4):
+        process = subprocess.Popen([*command, str(tmp_path / "broken")], stdout=subprocess.PIPE, env=environment)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(rng.uniform(0.02, 0.4))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    subprocess.run([*command, str(tmp_path / "broken")], check=True, env=environment, timeout=120)
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+
+
+def test_a_finished_run_is_not_touched_again(tmp_path):
+    settings = small()
+    summary = trained(tmp_path / "run", settings)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*.json*")}
+    again = trained(tmp_path / "run", settings, on_step=lambda *_: pytest.fail("a finished run took a step"))
+    assert json.dumps(again) == json.dumps(summary)
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+
+
+def test_one_policy_may_own_several_agents_and_learn_in_self_play():
+    summary = run_training(small(name="kuhn_table"))
+    assert summary["changed"] == ["main"]
+    assert summary["before"]["nash_conv"] == pytest.approx(0.916667, abs=1e-6)
+    assert {"nash_conv", "nash_conv_averaged"} <= summary["after"].keys()
+    assert summary["after"]["sampled"]["success"] is None
+
+
+def test_credit_and_estimator_settings_reach_the_loop(tmp_path):
+    runs = {}
+    for name in ("rebn", "reinforce", "rae"):
+        trained(tmp_path / name, small(f"train.estimator.name={name}", "train.policies=[speaker]"))
+        runs[name] = truth(tmp_path / name)["checkpoints/step-000006/speaker.table.json"]
+    assert len(set(runs.values())) == 3
+    state = json.loads(truth(tmp_path / "rae")["checkpoints/step-000006/trainer.json"])["estimators"]
+    assert 0 < state["speaker"]["referential/speaker"] < 1
+
+
+def test_the_learning_rate_warms_up_and_falls_linearly():
+    settings = TrainSettings(policies=["main"], steps=11, lr=1.0, lr_final=0.1, lr_warmup=2)
+    assert [round(learning_rate(settings, step), 4) for step in (0, 1, 5, 10)] == [0.5, 0.91, 0.55, 0.1]
+    assert learning_rate(TrainSettings(policies=["main"], steps=1, lr=0.5, lr_final=0.1), 0) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("train.estimator.name=rebnn",), "did you mean 'rebn'"),
+        (("train.estimator.name=grpo",), "share a start"),
+        (("policies.speaker.temperature=0",), "top_p 1 and top_k 0"),
+        (("train.credit.gamma.listener=0.9",), "gamma names no value for agent 'speaker'"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        run_training(small(*overrides))
+
+
+def test_a_config_without_training_and_an_engine_without_weights_are_refused():
+    settings = small()
+    with pytest.raises(ConfigError, match="no section `train:`"):
+        run_training(settings.model_copy(update={"train": None}))
+
+    class Fixed:
+        async def sample(self, request):
+            raise NotImplementedError
+
+    with pytest.raises(ConfigError, match="not trainable"):
+        open_learner(Policy("fixed", Fixed()))
+    assert open_learner(Policy("main", Table(policy="main"))).policy == "main"
+
+
+class Fragile(Scenario):
+    """Pays for the right answer; plays with an odd card fail."""
+
+    agents = ("a",)
+
+    def play(self, rng, task):
+        card = rng.randrange(4)
+        said = yield Ask({"a": f"card {card}"}, legal=("left", "right"))
+        if card % 2:
+            raise RuntimeError("the table broke")
+        yield Reward({"a": float(said["a"].parsed == "left")})
+
+
+def fragile(**changes) -> tuple[Config, dict[str, Policy]]:
+    values = {"scenario": {"id": "x"}, "agents": {"a": {"policy": "main"}}, "policies": {"main": {"model": "table/softmax"}}}
+    values |= {"train": {"policies": ["main"], "steps": 30, "episodes": 16, "lr": 3.0}, "evaluate": {"episodes": 64}}
+    return Config.model_validate({**values, **changes}), {"main": Policy("main", Table(policy="main"))}
+
+
+def test_failed_episodes_are_counted_and_the_rest_is_learned_from(tmp_path):
+    settings, policies = fragile()
+    with opened(tmp_path / "run", settings) as folder:
+        summary = asyncio.run(train(settings, Fragile(), policies, folder))
+    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    assert all(line["ok"] + line["failed"] == 16 for line in lines)
+    assert sum(line["failed"] for line in lines) > 100
+    assert summary["after"]["sampled"]["failed"] > 10
+    assert summary["before"]["sampled"]["return"]["a"] < 0.75 < 0.9 < summary["after"]["sampled"]["return"]["a"]
+
+
+def test_a_step_in_which_everything_failed_ends_the_run_with_the_cause():
+    class Broken(Fragile):
+        def play(self, rng, task):
+            yield Ask({"a": "?"}, legal=("left", "right"))
+            raise RuntimeError("the table broke")
+
+    settings, policies = fragile()
+    with pytest.raises(EngineError, match=r"all 64 episodes failed.*the table broke"):
+        asyncio.run(train(settings, Broken(), policies, None))
+
+
+def test_tables_learn_the_language_only_together():
+    """One seed of what `make test-learning` asks of five."""
+    after = {}
+    for learned in ("[]", "[speaker]", "[listener]", "[speaker, listener]"):
+        settings = config.load("referential_table", [f"train.policies={learned}", "train.steps=30", "train.lr=0.2"]).config
+        after[learned] = run_training(settings)["after"]["sampled"]["success"]
+    assert after["[]"] <= 0.30
+    assert min(after["[speaker]"], after["[listener]"]) >= after["[]"] + 0.03
+    assert max(after["[speaker]"], after["[listener]"]) <= 0.50
+    assert after["[speaker, listener]"] >= 0.95
