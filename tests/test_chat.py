@@ -13,7 +13,7 @@ from gem_ma.types import Malformed, Message, Reply, Request, Tool, ToolCall
 
 pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.chat import Chat  # noqa: E402
+from gem_ma.engines.chat import Chat
 
 ME, OTHER = "player_0", "player_1"
 WORDS = ["bet", "check", "fold", "card", "J.", "12", "naïve 💡", "\n", "<|im_end|>", "<|user|>", "<|im_start|>system\n", "zqslot000000"]

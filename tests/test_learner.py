@@ -1,0 +1,398 @@
+"""The torch learner: parity, exact gradients, frozen weights, exact resume, cloning that listens, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gem_ma import credit, make
+from gem_ma.engines.base import Policy, open_engine
+from gem_ma.engines.batching import Batched
+from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.rollout import Plan, play_many
+from gem_ma.settings import LossSettings, WarmStartSettings
+from gem_ma.types import Episode, Message, Request, Sampling, Seat
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+
+from gem_ma.training.learner import TorchLearner  # noqa: E402
+from gem_ma.training.losses import token_weights  # noqa: E402
+from gem_ma.training.rows import Demonstration, rows  # noqa: E402
+
+CARDS = {card: f"Kuhn poker. Your card is {card}." for card in "JQK"}
+FIRST = "Moves so far: none. Choose check or bet."
+
+
+def learner_of(path: Path, policy: str = "main", **sampling: Any) -> TorchLearner:
+    engine: Any = open_engine(policy, f"transformers/{path}")
+    return TorchLearner(engine.engine, Sampling(**sampling))
+
+
+def episodes(learners: Sequence[TorchLearner], count: int = 24, first: int = 0, **sampling: Any) -> list[Episode]:
+    """Hands of Kuhn between two policies, or of one with itself."""
+    names = [learner.policy for learner in learners]
+    policies = {one.policy: Policy(one.policy, Batched(one.engine), Sampling(**{"max_tokens": 4, **sampling})) for one in learners}
+    cast = {"player_0": Seat("direct", names[0]), "player_1": Seat("direct", names[-1])}
+    plans = [Plan(make("kuhn_poker"), cast, seed=first + number) for number in range(count)]
+
+    async def play() -> list[Episode]:
+        return sorted([e async for e in play_many(plans, policies, concurrency=count, deterministic=True)], key=lambda e: e.seed)
+
+    return asyncio.run(play())
+
+
+def noise(table: Any, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([random.Random(f"{seed}/{at}").gauss(0, 1) for at in range(len(table.turns))])
+
+
+def update(learner: TorchLearner, table: Any, seed: int = 0, lr: float = 1e-3, **settings: Any) -> dict[str, float]:
+    return learner.update(table, noise(table, seed), lr=lr, settings=LossSettings(**settings), rng=random.Random(seed))
+
+
+def plain(learner: TorchLearner, prompt: Sequence[int], ids: Sequence[int]) -> Any:
+    """Log-probabilities [len(ids)] by one forward pass per token: no padding, no packing, no cache."""
+    result = []
+    for at, token in enumerate(ids):
+        logits = learner.model(torch.tensor([[*prompt, *ids[:at]]]), use_cache=False).logits[0, -1]
+        result.append(((logits + learner.engine.banned) / learner.temperature).log_softmax(-1)[token])
+    return torch.stack(result)
+
+
+# -- parity --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["kuhn_model", "byte_model"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_learner_gives_sampled_tokens_the_probability_they_were_sampled_with(
+    model: str, temperature: float, request: pytest.FixtureRequest
+) -> None:
+    learner = learner_of(request.getfixturevalue(model), temperature=temperature)
+    texts = ["Your card is J. " * (1 + 3 * seed % 7) for seed in range(24)]
+    how = Sampling(temperature=temperature, max_tokens=9)
+    asked = [Request("a", (Message(text),), seed=at, sampling=how) for at, text in enumerate(texts)]
+    replies = learner.engine.sample_batch(asked)
+    scored = learner.score([(reply.prompt_ids, reply.token_ids) for reply in replies])
+    for ours, reply in zip(scored, replies, strict=True):
+        assert np.abs(ours - np.array(reply.logprobs)).max() < 1e-5
+        with torch.no_grad():
+            assert np.abs(ours - plain(learner, reply.prompt_ids, reply.token_ids).numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize("model", ["kuhn_model", "byte_model"])
+def test_rollouts_of_several_turns_are_rescored_within_the_tolerance_and_never_fork(model: str, request: pytest.FixtureRequest) -> None:
+    learner = learner_of(request.getfixturevalue(model))
+    played = episodes([learner], 40)
+    assert any(len([t for t in e.turns if t.agent == "player_0"]) == 2 for e in played)
+    metrics = update(learner, credit.turns(played, "main"))
+    assert 0 <= metrics["logprob_gap"] < 1e-5
+    assert metrics["mismatch_kl"] < 1e-9
+    assert metrics["forks"] == 0
+    assert metrics["rows"] == 80
+    assert metrics["tokens"] == sum(len(reply.token_ids) for e in played for t in e.turns for reply in t.replies)
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "llama"])
+def test_another_architecture_is_learned_with_the_logits_it_samples_from(kind: str, byte_model: Path, tmp_path: Path) -> None:
+    import transformers
+
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(byte_model)
+    shape |= {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    if kind == "gemma2":  # caps its logits after the head, and every second layer sees four tokens only
+        model: Any = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**shape, final_logit_softcapping=0.5, sliding_window=4))
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape))
+    folder = shutil.copytree(byte_model, tmp_path / kind)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder)
+    learner = learner_of(folder)
+    metrics = update(learner, credit.turns(episodes([learner], 8), "main"))
+    assert metrics["logprob_gap"] < 1e-5
+    assert learner.publish()["parity_gap"] < 1e-5
+
+
+# -- gradients -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregation", ["turn_sum", "token_mean", "turn_mean"])
+@pytest.mark.parametrize("model", ["kuhn_model", "byte_model"])
+def test_one_step_equals_a_slow_loop_over_single_tokens(aggregation: str, model: str, request: pytest.FixtureRequest) -> None:
+    learner, slow = learner_of(request.getfixturevalue(model)), learner_of(request.getfixturevalue(model))
+    table = credit.turns(episodes([learner], 10), "main")
+    advantages = noise(table)
+    made = rows(table, advantages, "main")
+    weights = iter(token_weights(np.concatenate([row.turn[row.mask] for row in made.rows]), aggregation))
+    loss = torch.zeros(())
+    spread = []
+    for row in made.rows:
+        for at in np.flatnonzero(row.mask):
+            logits = slow.model(torch.tensor([row.ids[:at].tolist()]), use_cache=False).logits[0, -1] + slow.engine.banned
+            logprobs = logits.log_softmax(-1)
+            ratio = (logprobs[row.ids[at]] - logprobs[row.ids[at]].detach()).exp()
+            loss = loss - next(weights) * torch.minimum(ratio * row.advantage[at], ratio.clamp(0.8, 1.2) * row.advantage[at])
+            allowed = torch.isfinite(logprobs)
+            spread.append(-(logprobs[allowed].exp() * logprobs[allowed]).sum())
+    loss = loss - 0.05 * torch.stack(spread).mean()
+    loss.backward()
+    learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)  # so that a step is the gradient itself
+    before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
+    metrics = learner.update(
+        table,
+        advantages,
+        lr=1.0,
+        settings=LossSettings(aggregation=aggregation, entropy=0.05, minibatches=1, grad_clip=1e9),  # type: ignore[arg-type]
+        rng=random.Random(0),
+    )
+    assert metrics["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
+    assert metrics["entropy"] == pytest.approx(float(torch.stack(spread).mean().detach()), abs=1e-6)
+    for name, weight in learner.parameters.items():
+        assert torch.allclose(before[name] - weight, slow.parameters[name].grad, atol=1e-6), name
+
+
+def test_small_passes_add_up_to_the_same_step(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, cut = learner_of(kuhn_model), learner_of(kuhn_model)
+    table = credit.turns(episodes([whole]), "main")
+    for learner, tokens in ((whole, 16_384), (cut, 64)):
+        learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)
+        monkeypatch.setattr("gem_ma.training.learner.PASS_TOKENS", tokens)
+        update(learner, table, lr=0.1, minibatches=1)
+    for name, weight in whole.parameters.items():
+        assert torch.allclose(weight, cut.parameters[name], atol=1e-6)
+
+
+def test_the_sampled_end_of_turn_is_trained(kuhn_model: Path) -> None:
+    learner = learner_of(kuhn_model)
+    prompt, said = learner.engine.chat.render("a", (Message(FIRST),)), learner.engine.chat.answer("bet")
+    assert said[-1] in learner.engine.ends
+    before = learner.score([(prompt, said)])[0]
+    table = credit.turns(episodes([learner], 1), "main").take([0])
+    reply = replace(table.turns[0].replies[0], prompt_ids=prompt, token_ids=said, logprobs=tuple(before), finish="stop")
+    table = replace(table, turns=(replace(table.turns[0], replies=(reply,)),))
+    learner.update(table, np.ones(1), lr=1e-3, settings=LossSettings(), rng=random.Random(0))
+    assert (learner.score([(prompt, said)])[0] > before + 0.01).all()
+
+
+def test_words_of_others_are_never_trained(kuhn_model: Path) -> None:
+    mine, other = learner_of(kuhn_model, "mine"), learner_of(kuhn_model, "other")
+    played = episodes([mine, other], 16)
+    table = credit.turns(played, "mine")
+    assert {turn.agent for turn in table.turns} == {"player_0"}
+    update(mine, table)
+    swapped = learner_of(kuhn_model, "mine")
+    louder = [replace(e, turns=tuple(t if t.agent == "player_0" else replace(t, replies=()) for t in e.turns)) for e in played]
+    update(swapped, credit.turns(louder, "mine"))
+    assert swapped.fingerprint() == mine.fingerprint()  # what the other said weighs nothing in the step
+
+
+# -- versions, frozen weights, resume ------------------------------------------------------------------------------------------
+
+
+def test_learning_one_policy_leaves_the_other_bit_equal_though_they_share_a_folder(kuhn_model: Path) -> None:
+    mine, frozen = learner_of(kuhn_model, "mine"), open_engine("frozen", f"transformers/{kuhn_model}").engine  # type: ignore[attr-defined]
+    before = frozen.fingerprint()
+    assert mine.fingerprint() == before
+    update(mine, credit.turns(episodes([mine], 16), "mine"))
+    mine.publish()
+    assert frozen.fingerprint() == before != mine.fingerprint()
+    assert not any(weight.requires_grad for weight in frozen.model.parameters())
+
+
+def test_nothing_is_sampled_between_an_update_and_its_publish(kuhn_model: Path) -> None:
+    learner = learner_of(kuhn_model)
+    request = Request("a", (Message(FIRST),), sampling=Sampling(max_tokens=2))
+    assert learner.engine.sample_batch([request])[0].version == 0
+    update(learner, credit.turns(episodes([learner], 8), "main"))
+    with pytest.raises(EngineError, match=r"'main'.*publish"):
+        learner.engine.sample_batch([request])
+    assert learner.publish()["parity_gap"] < 1e-5
+    assert (learner.version, learner.engine.sample_batch([request])[0].version) == (1, 1)
+
+
+def test_a_sampler_that_disagrees_is_not_published(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = learner_of(kuhn_model)
+    update(learner, credit.turns(episodes([learner], 8), "main"))
+    forward: Callable[..., Any] = learner.engine._forward
+
+    def stale(*args: Any) -> Any:  # what keeping an old cache or an old head looks like
+        out = forward(*args)
+        out.logits = out.logits + 0.01 * torch.arange(out.logits.shape[-1])
+        return out
+
+    monkeypatch.setattr(learner.engine, "_forward", stale)
+    with pytest.raises(EngineError, match=r"'main'.*differ by .* nats"):
+        learner.publish()
+    assert learner.version == 0
+    with pytest.raises(EngineError, match="publish"):
+        learner.engine.sample_batch([Request("a", (Message(FIRST),))])
+
+
+def test_a_resumed_learner_ends_bit_equal_to_one_that_was_never_stopped(kuhn_model: Path) -> None:
+    def steps(learner: TorchLearner, numbers: Sequence[int]) -> list[dict[str, float]]:
+        result = []
+        for number in numbers:
+            result.append(update(learner, credit.turns(episodes([learner], 12, first=100 * number), "main"), number, epochs=2))
+            result[-1] |= learner.publish()
+        return result
+
+    straight = learner_of(kuhn_model)
+    expected = steps(straight, range(4))
+    stopped = learner_of(kuhn_model)
+    steps(stopped, range(2))
+    files = stopped.state()
+    assert all(isinstance(data, bytes) for data in files.values())
+    again = learner_of(kuhn_model)
+    again.load(files)
+    assert (again.version, again.fingerprint()) == (2, stopped.fingerprint())
+    assert again.state() == files
+    assert steps(again, range(2, 4)) == expected[2:]
+    assert again.fingerprint() == straight.fingerprint()
+    assert again.state() == straight.state()
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda files: files.pop("optimizer.safetensors"), "optimizer.safetensors"),
+        (lambda files: files.update({"model.safetensors": files["model.safetensors"][:1000]}), "cannot be read"),
+        (lambda files: files.update({"learner.json": b"{"}), "cannot be read"),
+        (lambda files: files.update({"optimizer.safetensors": files["model.safetensors"]}), "optimizer"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_and_changes_nothing(kuhn_model: Path, damage: Callable[[dict[str, bytes]], Any], named: str) -> None:
+    learner = learner_of(kuhn_model)
+    update(learner, credit.turns(episodes([learner], 4), "main"))
+    files = learner.state()
+    damage(files)
+    fresh = learner_of(kuhn_model)
+    before = fresh.state()
+    with pytest.raises(DataError, match=named):
+        fresh.load(files)
+    assert fresh.state() == before
+
+
+def test_a_checkpoint_of_another_model_is_refused(kuhn_model: Path, byte_model: Path) -> None:
+    with pytest.raises(DataError, match="another model"):
+        learner_of(byte_model).load(learner_of(kuhn_model).state())
+
+
+# -- steps and refusals --------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_update_twice_gives_the_same_weights(kuhn_model: Path) -> None:
+    one, two = learner_of(kuhn_model), learner_of(kuhn_model)
+    table = credit.turns(episodes([one]), "main")
+    assert update(one, table, epochs=2) == update(two, table, epochs=2)
+    assert one.fingerprint() == two.fingerprint()
+
+
+def test_target_kl_ends_an_update_that_runs_away(kuhn_model: Path) -> None:
+    calm, wild = learner_of(kuhn_model), learner_of(kuhn_model)
+    table = credit.turns(episodes([calm]), "main")
+    assert update(calm, table, lr=1e-6, epochs=3, target_kl=0.02)["optimizer_steps"] == 12
+    stopped = update(wild, table, lr=0.05, epochs=3, target_kl=0.02)
+    assert stopped["stopped"] == 1
+    assert 1 <= stopped["optimizer_steps"] < 12
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_refused_with_its_episode(kuhn_model: Path, bad: float) -> None:
+    learner = learner_of(kuhn_model)
+    table = credit.turns(episodes([learner], 6), "main")
+    advantages = noise(table)
+    advantages[3] = bad
+    before = learner.fingerprint()
+    with pytest.raises(EngineError, match="not finite") as caught:
+        learner.update(table, advantages, lr=1e-3, settings=LossSettings(), rng=random.Random(0))
+    assert str(table.episodes[3].id) in str(caught.value)
+    assert str(table.episodes[-1].id) not in str(caught.value)
+    assert learner.fingerprint() == before
+
+
+def test_nothing_to_learn_from_takes_no_step(kuhn_model: Path) -> None:
+    learner = learner_of(kuhn_model)
+    before = learner.fingerprint()
+    assert update(learner, credit.turns([], "main"))["optimizer_steps"] == 0
+    assert learner.fingerprint() == before
+    assert learner.publish()["version"] == 1
+
+
+@pytest.mark.parametrize("sampling", [{"top_p": 0.9}, {"top_k": 5}, {"temperature": 0.0}])
+def test_a_policy_that_is_filtered_or_greedy_cannot_learn(kuhn_model: Path, sampling: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(sampling))):
+        learner_of(kuhn_model, **sampling)
+
+
+# -- cloning -------------------------------------------------------------------------------------------------------------------
+
+
+def demonstrations(bets: dict[str, float], count: int = 256) -> list[Demonstration]:
+    rng = random.Random(0)
+    return [
+        Demonstration(Request("player_0", (Message(CARDS[card]), Message(FIRST))), "bet" if rng.random() < bets[card] else "check")
+        for card in rng.choices("JQK", k=count)
+    ]
+
+
+def bet_probability(learner: TorchLearner) -> dict[str, float]:
+    chat = learner.engine.chat
+    pairs = [(chat.render("player_0", (Message(CARDS[card]), Message(FIRST))), chat.answer("bet")) for card in "JQK"]
+    return dict(zip("JQK", (math.exp(scored.sum()) for scored in learner.score(pairs)), strict=True))
+
+
+def clone(path: Path, bets: dict[str, float], steps: int = 80) -> tuple[TorchLearner, dict[str, float]]:
+    learner = learner_of(path)
+    metrics = learner.clone(demonstrations(bets), WarmStartSettings(cast={}, steps=steps, batch=48))
+    return learner, {**metrics, **learner.publish()}
+
+
+def test_a_cloned_policy_depends_on_what_it_observes(kuhn_model: Path) -> None:
+    wanted = {"J": 0.15, "Q": 0.5, "K": 0.85}
+    learner, metrics = clone(kuhn_model, wanted)
+    bets = bet_probability(learner)
+    mean = sum(bets.values()) / 3
+    assert max(abs(p - mean) for p in bets.values()) > 0.1
+    assert bets == pytest.approx(wanted, abs=0.15)
+    assert metrics["loss"] < 0.6 * metrics["loss_first"]
+    deaf, _ = clone(kuhn_model, dict.fromkeys("JQK", 0.5))  # the check can fail: blind demonstrations teach a deaf policy
+    blind = bet_probability(deaf)
+    assert max(abs(p - sum(blind.values()) / 3) for p in blind.values()) < 0.1
+
+
+def test_cloning_twice_from_the_same_seed_gives_the_same_weights(kuhn_model: Path) -> None:
+    bets = {"J": 0.0, "Q": 0.5, "K": 1.0}
+    assert clone(kuhn_model, bets, 10)[0].fingerprint() == clone(kuhn_model, bets, 10)[0].fingerprint()
+
+
+def test_a_rewarded_action_becomes_likelier_for_the_card_it_was_rewarded_with(kuhn_model: Path) -> None:
+    learner, _ = clone(kuhn_model, {"J": 0.3, "Q": 0.5, "K": 0.7})
+    before = bet_probability(learner)
+    for step in range(8):
+        table = credit.turns(episodes([learner], 48, first=1000 * step), "main")
+        table = table.take(["bet" in (turn.legal or ()) for turn in table.turns])
+        good = [(turn.action.parsed == "bet") == ("card is K" in turn.observed[0].text) for turn in table.turns]
+        learner.update(table, np.where(good, 1.0, -1.0), lr=2e-3, settings=LossSettings(), rng=random.Random(step))
+        learner.publish()
+    after = bet_probability(learner)
+    assert after["K"] > before["K"] + 0.15
+    assert after["J"] < before["J"] - 0.15
+
+
+def test_demonstrations_that_cannot_be_cloned_are_refused(kuhn_model: Path) -> None:
+    learner, settings = learner_of(kuhn_model), WarmStartSettings(cast={}, steps=2)
+    before = learner.fingerprint()
+    with pytest.raises(ConfigError, match="no demonstrations"):
+        learner.clone([], settings)
+    with pytest.raises(ConfigError, match=r"no word for 'pass the salt'.*gem-ma new model"):
+        learner.clone([Demonstration(Request("a", (Message(FIRST),)), "pass the salt")], settings)
+    with pytest.raises(ConfigError, match="4096 positions"):
+        learner.clone([Demonstration(Request("a", (Message("bet " * 5000),)), "bet")], settings)
+    assert learner.fingerprint() == before
