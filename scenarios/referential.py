@@ -30,6 +30,7 @@ class Referential(Scenario):
     cooperative = True
     ends_within = 2
     baselines = {"chance (success)": 1 / 16}
+    default_cast = {"speaker": "noisy_speaker", "listener": "noisy_listener"}
 
     def deal(self, rng: random.Random, task: Any) -> dict[str, str]:
         return {"speaker": rng.choice(MEANINGS)}

@@ -46,6 +46,7 @@ class Retail(Scenario):
     version = 1
     cooperative = True  # both are paid the outcome
     chance = False
+    default_cast = {"assistant": "retail_scripted", "user": "retail_user"}
 
     def __init__(
         self,
