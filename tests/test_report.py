@@ -1,0 +1,365 @@
+"""The report: one file, no request, every text shown as it is, numbers below every plot."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_ma.errors import StoreError
+from gem_ma.evaluation.metrics import summarise
+from gem_ma.store import RunFolder
+from gem_ma.types import Action, End, Entry, Episode, Image, Malformed, Message, Reply, Seat, Tool, ToolCall, Turn
+from gem_ma.view.report import EPISODES, Curves, Rows, Section, learning_curves, write_report
+from gem_ma.view.svg import interval_mark, line_chart, line_of
+
+PAYLOADS = (
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "--><svg onload=alert(1)>",
+    "<img src=x onerror=alert(1)>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "javascript:alert(1)",
+    "</title><script>alert(1)</script>",
+    "</style><script>alert(1)</script>",
+    "</textarea><script>alert(1)</script>",
+    "<iframe src=http://127.0.0.1:9/x></iframe>",
+    "<link rel=stylesheet href=http://127.0.0.1:9/x>",
+    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
+    "<base href=http://127.0.0.1:9/>",
+    "<style>@import 'http://127.0.0.1:9/x'</style>",
+    "<a href='javascript:alert(1)'>x</a>",
+    "<details open ontoggle=alert(1)>",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "\u2028alert(1)\u2029",
+    "\\u003cscript\\u003ealert(1)\\u003c/script\\u003e",
+    "]]><script>alert(1)</script>",
+    "{{constructor.constructor('alert(1)')()}}",
+    "${alert(1)}",
+    "`-alert(1)-`",
+    "<math><mtext></p><script>alert(1)</script>",
+    "<svg><script>alert&#40;1)</script>",
+    "<noscript><p title='</noscript><img src=x onerror=alert(1)>'>",
+    "__proto__",
+    "constructor",
+    "\u202etxt.exe\u202c",
+    "\x00\x1b[31mred\x07",
+)
+
+
+class Parsed(HTMLParser):
+    """All tags with their attributes, and the text outside of scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self._inside = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts.append(data)
+        elif self._inside != "style":
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return dict(json.loads(self.scripts[0]))
+
+
+def parse(path: Path) -> Parsed:
+    return Parsed(path.read_text("utf-8"))
+
+
+def episode(number: int, value: float = 1.0, end: End = End.TERMINATED, words: str = "hello") -> Episode:
+    call = ToolCall("call_0", "lookup", {"id": "7"})
+    turns = (
+        Turn(0, "user", (Message.system("You want a refund."),), None, (), Action(words)),
+        Turn(1, "assistant", (Message(words, "user"),), None, (Tool("lookup"),), Action("", (call,)), (Reply("", token_ids=(1, 2), policy="main"),)),
+        Turn(2, "assistant", (Message.tool("call_0", '{"found": true}'),), None, (), Action("Done.")),
+    )
+    cast = {"assistant": Seat("direct", "main"), "user": Seat("scripted")}
+    ledger = (Entry(2, "assistant", value, "database equals the goal"), Entry(2, "user", value))
+    error = "EngineError: gone" if end is End.FAILED else None
+    return Episode("toy", 1, 0, f"test/{number}", 0, None, cast, turns, (), (), {"user": (Message("Done.", "assistant"),)}, ledger, end, error)
+
+
+def run_of(path: Path, episodes: Sequence[Episode], metrics: Sequence[dict[str, Any]] = ()) -> Path:
+    with RunFolder.open(path, config_text="", resolved={"scenario": {"id": "toy"}}, manifest={"command": "run"}) as folder:
+        folder.append(episodes)
+        for row in metrics:
+            folder.log(row)
+    return path
+
+
+def hostile(payload: str) -> Episode:
+    """A payload in every field that a model, a config or a scenario's author can fill."""
+    p = payload
+    calls = (ToolCall(p, p, {p: p, "deep": {p: [p]}}), Malformed(p, p))
+    message = Message((p, Image("0" * 64, p)), p, calls, p)
+    reply = Reply(p, calls, finish=p, policy=p)
+    turn = Turn(0, p, (message, Message(p, p), Message.tool(p, p)), (p,), (Tool(p, p),), Action(p, calls, None), (reply,))
+    seats = {p: Seat(p, p, {p: p}), "other": Seat(p)}
+    final = {p: (message,), "other": (Message.system(p),)}
+    return Episode(p, 1, 0, p, 0, p, seats, (turn,), (), (), final, (Entry(0, p, 1.0, p),), End.FAILED, p, {p: p})
+
+
+def hostile_page(folder: Path) -> Path:
+    """All payloads in all fields of one page, names of runs and charts included."""
+    run = run_of(
+        folder / "run <img src=x onerror=alert(1)>", [hostile(p) for p in PAYLOADS], [{"step": i, **dict.fromkeys(PAYLOADS, i)} for i in range(3)]
+    )
+    every = " ".join(PAYLOADS)
+    curves = [Curves(p, {p: [[(0.0, 0.0), (1.0, 1.0)]]}, x_label=p, y_label=p, note=p) for p in PAYLOADS]
+    section = Section(every, every, {every: run}, curves, [Rows([every], [[every]], every)], command=every)
+    return write_report([run], folder / "page.html", every, sections=[section])
+
+
+# -- what stands in it --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_lies_in_the_run_folder_and_shows_counts_scores_and_transcripts(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", [*(episode(i) for i in range(8)), episode(8, -1.0), episode(9, end=End.FAILED)])
+    path = write_report(run, success=lambda one: one.returns()["assistant"] > 0)
+    assert path == run / "report.html"
+    page = parse(path)
+    assert "9 /" in page.text and "0.889 [" in page.text  # 8 of the 9 that were scored
+    assert "0.800" in page.text  # with the failed one as 0
+    (shown,) = page.data["runs"]
+    assert len(shown["episodes"]) == 10 and shown["note"] == "all 10 episodes"
+    first = shown["episodes"][0]
+    assert first["success"] is True and first["turns"][1]["calls"] == [{"name": "lookup", "arguments": {"id": "7"}}]
+    assert first["ledger"][0]["why"] == "database equals the goal"
+    assert first["turns"][0]["observed"][0]["parts"] == ["You want a refund."]
+    assert shown["episodes"][9]["error"] == "EngineError: gone" and shown["episodes"][9]["success"] is None
+
+
+def test_a_stored_summary_is_shown_as_it_is(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", [episode(i) for i in range(4)])
+    stored = summarise([episode(i) for i in range(4)], lambda one: one.task == "test/0")
+    (run / "summary.json").write_text(json.dumps(stored))
+    assert "0.250 [" in parse(write_report(run)).text
+    (run / "summary.json").write_text('{"before": {}, "after": {}}')  # of a training run: another shape
+    assert "4 /" in parse(write_report(run)).text
+
+
+def test_curves_of_a_training_run_have_their_numbers_below(tmp_path: Path) -> None:
+    rows = [
+        {"kind": "train", "step": s, "return": {"a": s / 8, "b": None if s == 2 else 0.5}, "policies": {"main": {"kl": 0.01 * s, "lr": 0.1}}}
+        for s in range(5)
+    ]
+    rows.append({"kind": "evaluation", "step": 0, "sampled": {"success": 0.25}})
+    rows.append({"kind": "evaluation", "step": 4, "sampled": {"success": 0.875}})
+    html = write_report(run_of(tmp_path / "run", [episode(0)], rows)).read_text()
+    assert html.count('<svg class="chart"') == 3  # return, success, kl
+    for number in ("0.125", "0.375", "0.875", "0.03"):
+        assert f">{number}<" in html
+    assert "policies main lr 0.1" in html  # never changes: a line of text, no plot
+    assert "1 more curves: kl" in html
+
+
+def test_curves_of_several_seeds_are_a_mean_with_a_band_and_of_two_are_not(tmp_path: Path) -> None:
+    runs = [run_of(tmp_path / f"seed-{n}", [episode(0)], [{"step": s, "sampled": {"success": s / 4 + n / 10}} for s in range(3)]) for n in range(3)]
+    many = learning_curves({"both": runs, "none": runs[:1]}, "sampled/success", "Who learns?")
+    page = write_report([], tmp_path / "page.html", "Study", sections=[Section("Referential", curves=[many])])
+    html = page.read_text()
+    assert html.count('class="band') == 1
+    assert "0.35 [0.25, 0.45]" in html  # x = 1: 0.25, 0.35, 0.45
+    two = learning_curves({"both": runs[:2]}, "sampled/success", "Two")
+    assert 'class="band' not in write_report([], tmp_path / "two.html", sections=[Section("s", curves=[two])]).read_text()
+
+
+def test_several_runs_stand_in_one_table_and_one_viewer(tmp_path: Path) -> None:
+    runs = {"oracle": run_of(tmp_path / "a", [episode(0)]), "do nothing": run_of(tmp_path / "b", [episode(0, 0.0)])}
+    page = parse(write_report([], tmp_path / "page.html", sections=[Section("Retail", runs=runs), Section("Again", tables=[Rows(["x"], [[1]])])]))
+    assert [run["name"] for run in page.data["runs"]] == ["oracle", "do nothing"]
+    assert sum(tag == "h2" for tag, _ in page.tags) == 3
+    assert page.text.index("oracle") < page.text.index("do nothing")
+
+
+def test_a_long_run_shows_some_transcripts_spread_over_it_failed_ones_too_and_says_so(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", [episode(i, end=End.FAILED if i == 77 else End.TERMINATED) for i in range(400)])
+    (shown,) = parse(write_report(run)).data["runs"]
+    names = [one["id"] for one in shown["episodes"]]
+    assert len(names) == EPISODES + 1 and names[0] == "test/0 · seed 0" and names[-1] == "test/399 · seed 0" and "test/77 · seed 0" in names
+    assert shown["note"].startswith("51 of 400 episodes")
+
+
+def test_long_texts_and_long_plays_are_cut_and_say_so(tmp_path: Path) -> None:
+    long, short = (Turn(0, "assistant", (), None, (), Action(text)) for text in ("y" * 100_000, "y"))
+    many = Episode("toy", 1, 0, "test/0", 0, None, {"assistant": Seat()}, (long, *(short,) * 999), (), (), {}, (), End.TERMINATED)
+    path = write_report(run_of(tmp_path / "run", [many]))
+    (shown,) = parse(path).data["runs"][0]["episodes"]
+    assert shown["cut"] == "the last 600 of 1000 turns are left out"
+    assert shown["turns"][0]["text"].endswith("[92000 more characters are left out]")
+
+
+def test_images_of_the_run_are_embedded_and_others_are_named(tmp_path: Path) -> None:
+    png = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+    known, unknown = Image.of(png), Image("1" * 64)
+    turn = Turn(0, "assistant", (Message(("look", known, unknown)),), None, (), Action("ok"))
+    seen = Episode("toy", 1, 0, "test/0", 0, None, {"assistant": Seat()}, (turn,), (), (), {}, (), End.TERMINATED)
+    (shown,) = parse(write_report(run_of(tmp_path / "run", [seen]))).data["runs"][0]["episodes"]
+    parts = shown["turns"][0]["observed"][0]["parts"]
+    assert base64.b64decode(parts[1]["data"]) == png and parts[2]["data"] == ""
+
+
+def test_an_empty_run_and_a_page_without_runs_are_pages_too(tmp_path: Path) -> None:
+    assert "0 /" in parse(write_report(run_of(tmp_path / "run", []))).text
+    assert "Only text" in parse(write_report([], tmp_path / "page.html", sections=[Section("Only text")])).text
+
+
+def test_a_path_that_is_no_run_or_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="run folder"):
+        write_report(tmp_path / "absent")
+    with pytest.raises(StoreError, match="needs a path"):
+        write_report([])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"page\.html") as caught:
+        write_report([], tmp_path / "file" / "page.html", sections=[Section("x")])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_cannot_be_changed_by_its_report(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", [episode(0)])
+    before = {p.name: p.read_bytes() for p in run.iterdir()}
+    write_report(run)
+    assert {p.name: p.read_bytes() for p in run.iterdir() if p.name != "report.html"} == before
+
+
+# -- safety --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_allows_exactly_this_script_and_this_style_and_no_request(tmp_path: Path) -> None:
+    path = write_report(run_of(tmp_path / "run", [episode(0)]))
+    html, page = path.read_text("utf-8"), parse(path)
+    policy = next(attributes["content"] for tag, attributes in page.tags if attributes.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None and "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
+    assert style is not None
+    for inline in (page.scripts[1], style[1]):
+        assert base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode() in policy
+    assert len(page.scripts) == 2 and len(page.scripts[1]) + len(style[1]) < 300_000
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|fetch\(|XMLHttpRequest|import\(", page.scripts[1]
+    )
+    assert not re.search(r"url\(|@import", style[1])
+
+
+def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
+    page, plain = parse(hostile_page(tmp_path)), parse(write_report(run_of(tmp_path / "plain", [episode(0)]), tmp_path / "plain.html"))
+    tags = {tag for tag, _ in page.tags}
+    drawn = {"svg", "title", "line", "polyline", "circle", "text", "figure", "figcaption", "details", "summary", "h3"}
+    assert tags <= {tag for tag, _ in plain.tags} | drawn
+    assert sum(tag == "script" for tag, _ in page.tags) == 2 and len(page.scripts) == 2
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "action")], (tag, attributes)
+        link = attributes.get("href") or attributes.get("src") or ""
+        assert link == "" or link.startswith(("#", "data:,")), link
+    assert not re.search("[<>&\u2028\u2029]", page.scripts[0])
+
+
+def test_hostile_text_is_shown_word_for_word(tmp_path: Path) -> None:
+    page = parse(hostile_page(tmp_path))
+    for payload in PAYLOADS:
+        if not re.search("[\x00-\x1f]", payload):
+            assert payload in page.text, payload
+    assert [one["scenario"] for one in page.data["runs"][0]["episodes"]] == list(PAYLOADS)
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-sync --disable-component-update --no-first-run"
+
+
+def dom(page: Path, profile: Path, fragment: str = "") -> str:
+    """The document as a real browser has it after its scripts ran."""
+    assert CHROMIUM is not None
+    command = [
+        CHROMIUM,
+        *FLAGS.split(),
+        f"--user-data-dir={profile}",
+        "--virtual-time-budget=3000",
+        "--enable-logging=stderr",
+        "--dump-dom",
+        f"{page.as_uri()}{fragment}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    refused = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert not refused, refused  # a refused script, style or request, or an error of our own
+    return done.stdout
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_a_real_browser_shows_the_lanes_and_the_private_views(tmp_path: Path) -> None:
+    page = write_report(run_of(tmp_path / "run", [episode(0, words="first words"), episode(1, words="second words")]))
+    shown = Parsed(dom(page, tmp_path / "profile", "#/r/0/e/1"))
+    classes = [attributes.get("class") or "" for _, attributes in shown.tags]
+    assert "lanes" in classes and sum(name.startswith("head") for name in classes) == 4  # step, two lanes, rewards
+    assert "second words" in shown.text and "first words" not in shown.text
+    assert "What did user see?" in shown.text and "database equals the goal" in shown.text
+    assert "lookup" in shown.text and "tokens" in shown.text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_no_payload_runs_or_asks_the_network_in_a_real_browser(tmp_path: Path) -> None:
+    page = hostile_page(tmp_path)
+    for at in (1, PAYLOADS.index("__proto__")):
+        html = dom(page, tmp_path / "profile", f"#/r/0/e/{at}")
+        shown = Parsed(html)
+        assert not [a for tag, a in shown.tags if any(name.startswith("on") for name in a)]
+        assert {tag for tag, _ in shown.tags}.isdisjoint({"iframe", "base", "object", "embed", "math"})
+        article = html[html.index('<article id="episode"') : html.index("</article>")]
+        assert PAYLOADS[at] in Parsed(article).text
+
+
+# -- plots ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_is_the_mean_of_its_seeds_where_all_have_a_value() -> None:
+    line = line_of("x", [[(0, 1.0), (1, 2.0), (2, float("nan"))], [(0, 3.0), (1, 6.0), (2, 1.0), (3, 1.0)]])
+    assert (line.x, line.mean, line.low, line.high, line.seeds) == ((0.0, 1.0), (2.0, 4.0), (1.0, 2.0), (3.0, 6.0), 2)
+
+
+def test_a_chart_of_nothing_is_nothing_and_of_one_point_or_one_height_is_drawn() -> None:
+    assert line_chart([line_of("x", [])], title="t", x_label="x", y_label="y") == ""
+    for points in ([(0.0, 1.0)], [(0.0, 2.0), (9.0, 2.0)], [(0.0, -1e30), (1.0, 1e30)], [(1e9, 1e-12), (2e9, 2e-12)]):
+        svg = line_chart([line_of("x", [points])], title="t", x_label="x", y_label="y")
+        assert "nan" not in svg and "inf" not in svg and "<polyline" in svg
+
+
+def test_labels_at_the_end_of_lines_do_not_overlap() -> None:
+    svg = line_chart([line_of(str(n), [[(0.0, 0.0), (1.0, n / 1000)]]) for n in range(6)], title="t", x_label="x", y_label="y")
+    heights = sorted(float(y) for y in re.findall(r'class="label s\d" x="[\d.]+" y="([\d.]+)"', svg))
+    assert len(heights) == 6 and all(b - a >= 15.9 for a, b in pairwise(heights))
+
+
+def test_an_interval_mark_stays_on_its_scale() -> None:
+    svg = interval_mark({"mean": 5.0, "low": -5.0, "high": 9.0}, 0.0, 1.0)
+    assert all(4 <= float(x) <= 116 for x in re.findall(r'(?:x1|x2|cx)="([\d.]+)"', svg))
+    assert interval_mark({"mean": None, "low": None, "high": None}, 0, 1) == ""
