@@ -1,0 +1,152 @@
+"""The public conformance kit: thirteen rules that a scenario and its views keep, checked by playing.
+
+    from gem_ma.testing import check_scenario
+    print(check_scenario("kuhn_poker"))
+
+It takes nothing on trust: declared facts (`zero_sum`, `cooperative`, `chance`, `ends_within`, `deal`) are played for. Optional further facts:
+`private = {agent: fields of a task that only it may know}`, `reveals_after = decision points after which no secret is left`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from gem_ma.errors import ConfigError, ConformanceError
+from gem_ma.registry import as_scenario
+from gem_ma.scenario import Game, Scenario
+from gem_ma.testing import fresh, rules_fork, rules_gym, rules_play, rules_secrecy, rules_suites, rules_views
+from gem_ma.testing.kit import Failed, Kit
+from gem_ma.testing.report import RULES, Finding, Report
+from gem_ma.types import Limits
+
+MAX_STEPS, MAX_TASKS = 40, 3  # of a play that does not end by itself; tasks that are tried where none are named
+
+
+def check_scenario(
+    scenario: str | Scenario | type[Scenario],
+    *,
+    tasks: Iterable[Any] | None = None,
+    seeds: Iterable[int] = range(12),
+    limits: Limits | None = None,
+    aec: Callable[..., Any] | None = None,
+    parallel: Callable[..., Any] | None = None,
+    gym: Callable[..., Any] | None = None,
+    game: type = Game,
+    module: str | None = None,
+    skip: Collection[int | str] = (),
+) -> Report:
+    """Plays a scenario (id, class or instance) against the thirteen rules of `gem_ma.testing.report.RULES`.
+
+    `tasks`: task objects; else the first of split `train`. `limits.max_steps`: where a play without an end of its own is cut. `aec`, `parallel`,
+    `gym`: factories `f(scenario) -> env` in place of the built-in views; `game`: a kernel in place of `Game`. `module`: `module:Class`, where a
+    fresh process finds the scenario. `skip`: rules by number or name. Raises ConformanceError with every finding; an exception of the scenario, of
+    a view or of the kernel is a finding. Gives a Report of what passed and what could not be tested.
+    """
+    skipped = _skipped(skip)
+    try:
+        made = as_scenario(scenario)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConformanceError((Finding(5, f"a scenario is made without raising; {type(error).__name__}: {error}"),)) from error
+    if not isinstance(made, Scenario):
+        raise ConfigError(f"check_scenario takes an id, a class or an instance of Scenario; got {scenario!r}")
+    chosen = list(seeds)
+    if not chosen:
+        raise ConfigError("check_scenario needs at least one seed")
+    kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), game)
+    figures = _run(kit, skipped, module, aec, parallel, gym)
+    findings = tuple(sorted((f for f in kit.findings.values() if f.rule not in skipped), key=lambda found: (found.rule, found.seed or 0)))
+    if findings:
+        raise ConformanceError(findings)
+    for rule in skipped:
+        kit.skip(rule, "skipped on request")
+    open_ = {rule for rule, reasons in kit.untested.items() if rule in skipped or (rule in (4, 10) and reasons)}
+    passed = tuple(rule for rule in RULES if rule not in open_)
+    return Report(made.id or type(made).__name__, passed, {rule: tuple(reasons) for rule, reasons in sorted(kit.untested.items())}, figures)
+
+
+def _run(kit: Kit, skipped: set[int], module: str | None, aec: Any, parallel: Any, gym: Any) -> dict[str, float]:
+    from gem_ma.envs.aec import aec_env
+    from gem_ma.envs.gym import gym_env
+    from gem_ma.envs.parallel import parallel_env
+
+    factories = {"AEC": aec or aec_env, "Parallel": parallel or parallel_env, "Gymnasium": gym or gym_env}
+    figures: dict[str, float] = {}
+    try:
+        if not _plays(kit):
+            return figures  # nothing can be said of a scenario of which no play begins
+    except Failed:
+        return figures
+    stages: list[tuple[set[int], Callable[[], Any]]] = [
+        ({1}, lambda: rules_play.determinism(kit)),
+        ({2}, lambda: rules_play.global_state(kit)),
+        ({3}, lambda: rules_play.observation(kit)),
+        ({4, 5}, lambda: rules_play.fuzz(kit)),
+        ({4}, lambda: rules_secrecy.secrecy(kit)),
+        ({6}, lambda: rules_play.ending(kit)),
+        ({7}, lambda: rules_play.rewards(kit)),
+        ({8}, lambda: rules_fork.fork(kit)),
+        ({10}, lambda: rules_play.legal_strings(kit)),
+        ({1}, lambda: fresh.fresh(kit, module)),
+        ({1, 2, 3, 4, 5, 6, 7, 9}, lambda: rules_views.views(kit, factories)),
+        ({1, 3, 5, 7, 9, 12}, lambda: rules_gym.gym(kit, factories["Gymnasium"])),
+        ({12}, lambda: rules_suites.suites(kit, factories)),
+        ({13}, lambda: figures.update(rules_suites.speed(kit, factories))),
+    ]
+    for rules, stage in stages:
+        if kit.hung:
+            break
+        if not rules <= skipped:
+            try:
+                with kit.guarded(f"rule {min(rules)}", seconds=300.0):
+                    stage()
+            except Failed:
+                continue
+    return figures
+
+
+def _plays(kit: Kit) -> bool:
+    """Whether at least one play begins."""
+    for seed in kit.seeds:
+        try:
+            kit.start(seed).close()
+        except Failed:
+            if kit.hung:
+                return False
+            continue
+        except Exception:
+            return True  # the fault is in closing: rule 6 finds it
+        else:
+            return True
+    return False
+
+
+def _tasks(scenario: Scenario, tasks: Iterable[Any] | None) -> Sequence[Any]:
+    try:
+        given = scenario.tasks("train") if tasks is None else list(tasks)
+        chosen = [given[number] for number in range(min(len(given), MAX_TASKS))] if tasks is None else list(given)
+    except Exception as error:
+        raise ConformanceError((Finding(5, f"tasks('train') gives the tasks of a split; {type(error).__name__}: {error}"),)) from error
+    if not chosen:
+        raise ConformanceError((Finding(11, "a scenario has at least one task in split 'train'; None is a task"),))
+    return chosen
+
+
+def _cap(scenario: Scenario, limits: Limits | None) -> int:
+    """Where a play is cut: beyond the scenario's own promise, so that a broken one is seen."""
+    cap = (limits.max_steps if limits else None) or MAX_STEPS
+    within = scenario.ends_within
+    return max(cap, within + 5) if isinstance(within, int) and not isinstance(within, bool) else cap
+
+
+def _skipped(skip: Collection[int | str]) -> set[int]:
+    names = {name: rule for rule, name in RULES.items()}
+    chosen = set()
+    for given in (skip,) if isinstance(skip, (int, str)) else skip:
+        rule = names.get(given) if isinstance(given, str) else given
+        if rule not in RULES:
+            raise ConfigError(f"no rule is called {given!r}; rules are {', '.join(f'{rule} {name}' for rule, name in RULES.items())}")
+        chosen.add(rule)
+    return chosen

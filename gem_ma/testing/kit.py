@@ -1,0 +1,275 @@
+"""What all rules share: the scenario under test, its findings, and plays on the kernel. No rule stands here.
+
+An exception of the scenario, the kernel or a view is a finding; none leaves the kit. A play that hangs is cut by a timer where one can be set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gem_ma.envs.observation import encode
+from gem_ma.errors import ReplayError, ScenarioError
+from gem_ma.parsing import clean
+from gem_ma.scenario import Game, Scenario
+from gem_ma.testing.players import Cast
+from gem_ma.testing.report import Finding
+from gem_ma.types import Message
+
+PLAY_S = 20.0  # a single play that takes longer hangs
+
+# What the kernel says about an author's fault -> the rule it breaks. The first match holds.
+_FAULTS = (
+    (8, r"replay differs|call result that is not a JSON"),
+    (6, r"while it was being closed"),
+    (7, r"Reward names|Reward takes|malformed Reward|reward is a finite"),
+    (10, r"legal must be"),
+    (3, r"\): shows "),
+    (11, r"asks nobody|Ask names|Tell names|Leave names|malformed|without an Ask|without asking|the effects are|takes \{agent|agents must be|before the first Ask"),
+    (11, r"yields nothing|raised TooSlow|has left"),
+)
+
+
+class TooSlow(BaseException):
+    """A play hangs. Not an Exception: an author's `except Exception` must not swallow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One play as anybody could see it: turns (agent, observation, legal, text), then what was left to see, and the ledger."""
+
+    turns: tuple[tuple[str, tuple[dict[str, str], ...], tuple[str, ...] | None, str], ...]
+    steps: tuple[int, ...]  # of the turns
+    views: dict[str, tuple[dict[str, str], ...]]
+    ledger: tuple[tuple[int, str, float, str], ...]
+    tools: tuple[tuple[str, ...], ...]  # names offered, per turn
+    left: tuple[str, ...]
+    over: bool
+
+    @property
+    def length(self) -> int:
+        """Decision points."""
+        return self.steps[-1] + 1 if self.steps else 0
+
+    def totals(self, agents: Sequence[str]) -> dict[str, float]:
+        sums = dict.fromkeys(agents, 0.0)
+        for _, agent, value, _ in self.ledger:
+            sums[agent] = sums.get(agent, 0.0) + value
+        return sums
+
+
+class Failed(Exception):
+    """The play ended in a fault that has been written down."""
+
+
+@dataclass
+class Kit:
+    """The scenario under test and what was found."""
+
+    scenario: Scenario
+    tasks: Sequence[Any]
+    seeds: Sequence[int]
+    cap: int  # decision points after which the kit cuts a play
+    game: Any = Game
+    findings: dict[Any, Finding] = field(default_factory=dict)
+    untested: dict[int, list[str]] = field(default_factory=dict)
+    hung: bool = False
+    _traces: dict[Any, Trace] = field(default_factory=dict)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(self.scenario.agents)
+
+    def task(self, seed: int) -> Any:
+        return self.tasks[self.seeds.index(seed) % len(self.tasks)] if seed in self.seeds else self.tasks[0]
+
+    def fail(self, rule: int, message: str, *, agent: str | None = None, step: int | None = None, seed: int | None = None, key: Any = None) -> None:
+        """Writes a finding down, once: the seeds are tried in order, so the first is the smallest."""
+        shown = clean(message if len(message) < 500 else message[:500] + " ...")
+        self.findings.setdefault((rule, key or re.sub(r"\d+", "#", shown), agent if key is None else None), Finding(rule, shown, agent, step, seed))
+
+    def skip(self, rule: int, reason: str) -> None:
+        reasons = self.untested.setdefault(rule, [])
+        if reason not in reasons:
+            reasons.append(reason)
+
+    def error(self, error: BaseException, where: str, *, agent: str | None = None, step: int | None = None, seed: int | None = None, rule: int = 5) -> None:
+        """An exception as a finding: the kernel's own word decides the rule, anything else breaks rule 5 (or `rule`)."""
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, TooSlow) or "TooSlow" in text:
+            self.hung = True
+            self.fail(11, f"a play must come to its next Ask; it hung for {PLAY_S:.0f} s ({where})", seed=seed, key="hung")
+            return
+        if isinstance(error, ScenarioError):
+            kind = next((kind for kind, pattern in _FAULTS if re.search(pattern, text)), rule)
+            kind = 8 if isinstance(error, ReplayError) else kind
+            found = re.search(r"step (\d+)\): (.*)", text, re.DOTALL)
+            said = found[2] if found else text
+            at = int(found[1]) if found else step
+            self.fail(kind, f"{_STATED[kind]}; play() {said} ({where})", agent=agent, step=at, seed=seed, key=("fault", re.sub(r"'.*'|\d+", "#", said)[:80]))
+            return
+        self.fail(rule, f"{_STATED[rule]}; {where} raised {text}", agent=agent, step=step, seed=seed, key=(where, type(error).__name__, text[:60]))
+
+    @contextlib.contextmanager
+    def guarded(self, where: str, *, seed: int | None = None, rule: int = 5, seconds: float = PLAY_S) -> Iterator[None]:
+        """Runs foreign code: what it raises becomes a finding, and it does not hang."""
+        try:
+            with time_limit(seconds):
+                yield
+        except (KeyboardInterrupt, Failed):
+            raise
+        except BaseException as error:
+            self.error(error, where, seed=seed, rule=rule)
+
+    # -- plays on the kernel ------------------------------------------------------------------------------------------------
+
+    def start(self, seed: int, *, scenario: Scenario | None = None, task: Any = None, where: str = "the kernel") -> Any:
+        """A fresh play. Raises Failed, with the finding written down."""
+        try:
+            with time_limit(PLAY_S):
+                return self.game(scenario or self.scenario, self.task(seed) if task is None else task, seed)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.error(error, where, seed=seed, step=0)
+            raise Failed from error
+
+    def send(self, game: Any, said: dict[str, str], where: str = "the kernel", rule: int = 5) -> None:
+        """One decision point. Raises Failed, with the finding written down."""
+        step, seed = game.step, game.seed
+        try:
+            with time_limit(PLAY_S):
+                game.send(said)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.error(error, where, seed=seed, step=step, rule=rule)
+            raise Failed from error
+
+    def finish(self, game: Any, cast: Cast, cap: int | None = None, where: str = "the kernel") -> None:
+        """Plays on until the play is over or cut."""
+        cap = self.cap if cap is None else cap
+        while game.pending and game.step < cap:
+            self.send(game, {agent: cast.say(agent, asked.legal, asked.tools) for agent, asked in game.pending.items()}, where)
+
+    def play(self, seed: int, player: str, *, stream: object = None, scenario: Scenario | None = None, task: Any = None, cap: int | None = None) -> Trace:
+        """One play from start to end or cut. Raises Failed, with the finding written down."""
+        game = self.start(seed, scenario=scenario, task=task, where=f"player {player}")
+        cast = Cast(player, seed if stream is None else stream, self.agents)
+        self.finish(game, cast, cap, f"player {player}")
+        traced = trace(game)
+        with self.guarded("closing the play", seed=seed):
+            game.close()
+        return traced
+
+    def known(self, seed: int, player: str) -> Trace:
+        """The play of this seed and player, played once."""
+        if (seed, player) not in self._traces:
+            self._traces[seed, player] = self.play(seed, player)
+        return self._traces[seed, player]
+
+
+_STATED = {
+    1: "the same seed, task and actions give the same play",
+    2: "no play touches global random state",
+    3: "what an agent is shown is a str, a Message or a tuple of these",
+    4: "nobody sees another's secret",
+    5: "no text of an agent raises",
+    6: "a play ends once, and closes cleanly at every step",
+    7: "rewards are finite numbers for agents of the scenario that have not left",
+    8: "a fork is a replay: calls are recorded as JSON and nothing else comes from outside",
+    9: "all views show the same play",
+    10: "legal strings are distinct texts, and each can be played",
+    11: "every play comes to its next Ask, of agents that are known and present",
+    12: "the suites of PettingZoo and Gymnasium pass",
+}
+
+
+def trace(game: Any) -> Trace:
+    """The play so far, out of its record and its transcripts."""
+    agents = tuple(game.scenario.agents)
+    views = {agent: tuple(encode(message, agent) for message in game.view(agent)) for agent in agents}
+    shown, turns, steps, tools = dict.fromkeys(agents, 0), [], [], []
+    for turn in game.turns:
+        upto = shown[turn.agent] + len(turn.observed)
+        turns.append((turn.agent, views[turn.agent][:upto], turn.legal, turn.action.text))
+        steps.append(turn.step)
+        tools.append(tuple(tool.name for tool in turn.tools))
+        shown[turn.agent] = upto + 1
+    ledger = tuple((entry.step, entry.agent, entry.value, entry.why) for entry in game.ledger)
+    return Trace(tuple(turns), tuple(steps), views, ledger, tuple(tools), tuple(sorted(game.left)), bool(game.over))
+
+
+def difference(one: Trace, other: Trace) -> tuple[str, str | None, int | None] | None:
+    """(what, agent, step) of the first difference of two plays; None where they are the same."""
+    for number, (left, right) in enumerate(zip(one.turns, other.turns, strict=False)):
+        if left != right:
+            what = next(
+                name for name, a, b in zip(("who is asked", "what is shown", "what is legal", "what is said"), left, right, strict=True) if a != b
+            )
+            return f"{what} differs: {_short(left, right)}", left[0], one.steps[number]
+        if one.tools[number] != other.tools[number]:
+            return "the tools offered differ", left[0], one.steps[number]
+    if len(one.turns) != len(other.turns):
+        return f"one play has {len(one.turns)} turns, the other {len(other.turns)}", None, min(one.length, other.length)
+    if one.ledger != other.ledger:
+        return f"the ledgers differ: {str(one.ledger)[:120]} and {str(other.ledger)[:120]}", None, one.length
+    for agent, view in one.views.items():
+        if view != other.views.get(agent):
+            return f"what is shown differs: {_messages(view, other.views.get(agent, ()))}", agent, one.length
+    if (one.over, one.left) != (other.over, other.left):
+        return "one play is over, the other is not, or other agents have left", None, one.length
+    return None
+
+
+def _short(left: tuple[Any, ...], right: tuple[Any, ...]) -> str:
+    if left[0] == right[0] and left[1] != right[1]:
+        return _messages(left[1], right[1])
+    return next(f"{str(a)[:100]!r} and {str(b)[:100]!r}" for a, b in zip(left, right, strict=True) if a != b)
+
+
+def _messages(left: Sequence[dict[str, str]], right: Sequence[dict[str, str]]) -> str:
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            return f"{a.get('content', '')[:100]!r} and {b.get('content', '')[:100]!r}"
+    return f"{len(left)} and {len(right)} messages"
+
+
+def differing(scenario: Scenario, **methods: Any) -> Scenario:
+    """The same scenario with other methods on this one object. Raises TypeError where the object has no room for them."""
+    other = copy.copy(scenario)
+    try:
+        for name, method in methods.items():
+            object.__setattr__(other, name, method)
+    except AttributeError as error:
+        raise TypeError(str(error)) from error
+    return other
+
+
+def content(messages: Sequence[Message]) -> list[str]:
+    return [message.text for message in messages]
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises TooSlow inside the block after so many seconds; without effect off the main thread, where no signal can be caught."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(signum: int, frame: Any) -> None:
+        raise TooSlow(f"no result within {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    remaining, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, remaining, interval)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,59 @@
+"""What the kit says: its rules, a finding, and the report of a scenario that keeps them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+RULES: dict[int, str] = {
+    1: "determinism",
+    2: "global state",
+    3: "observation",
+    4: "secrecy",
+    5: "fuzz",
+    6: "ending",
+    7: "rewards",
+    8: "fork",
+    9: "views agree",
+    10: "legal strings",
+    11: "liveness",
+    12: "suites",
+    13: "speed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken rule. `message` states the rule and what was seen; `seed` is the smallest episode seed that shows it."""
+
+    rule: int
+    message: str
+    agent: str | None = None
+    step: int | None = None
+    seed: int | None = None
+
+    @property
+    def name(self) -> str:
+        return RULES[self.rule]
+
+    def __str__(self) -> str:
+        where = [f"{key} {value}" for key, value in (("agent", self.agent), ("step", self.step), ("seed", self.seed)) if value is not None]
+        return f"rule {self.rule} ({self.name}): {self.message}" + (f" [{', '.join(where)}]" if where else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A scenario that keeps the rules. `untested` holds, per rule, what could not be looked at and why; a skipped rule stands there too."""
+
+    scenario: str
+    passed: tuple[int, ...]
+    untested: Mapping[int, tuple[str, ...]]
+    speed: Mapping[str, float] = field(default_factory=dict)  # microseconds per turn
+
+    def __str__(self) -> str:
+        lines = [f"{self.scenario}: keeps {len(self.passed)} of {len(RULES)} rules"]
+        for rule, name in RULES.items():
+            lines.append(f"  {rule:2} {name:14} {'passed' if rule in self.passed else 'not tested'}")
+            lines += [f"       not tested: {reason}" for reason in self.untested.get(rule, ())]
+        lines += [f"  {name}: {value:.1f} us per turn" for name, value in self.speed.items()]
+        return "\n".join(lines)

@@ -1,0 +1,230 @@
+"""Rule 8: a fork is a replay that shares nothing with its parent, at every step.
+
+Calls are counted through a scenario whose `play` is wrapped, so that a kernel that runs one again is seen however it does so. Random streams that
+`play` makes for itself are watched while it runs: what they give after the first Ask cannot be reseeded by a fork.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gem_ma.scenario import Call, Scenario
+from gem_ma.testing.kit import Failed, Kit, Trace, difference, differing, time_limit, trace
+from gem_ma.testing.players import Cast
+
+SEEDS, STEPS = 3, 8
+
+
+def fork(kit: Kit) -> None:
+    """Forks at every step of some plays."""
+    for seed in kit.seeds[:SEEDS]:
+        for player in ("first", "random", "mixed"):
+            runs: list[int] = []
+            try:
+                scenario = _counting(kit.scenario, runs)
+            except TypeError:
+                scenario = kit.scenario
+                kit.skip(8, "the scenario object takes no further attributes, so its calls were not counted")
+            try:
+                _everywhere(kit, scenario, seed, player, runs)
+            except Failed:
+                continue
+        own_streams(kit, seed)
+
+
+def _counting(scenario: Scenario, runs: list[int]) -> Scenario:
+    play = scenario.play
+
+    def counted(effect: Call) -> Call:
+        function = effect.function
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            runs.append(1)
+            return function(*args, **kwargs)
+
+        return Call(run, *effect.args, **effect.kwargs)
+
+    def wrapped(rng: random.Random, task: Any) -> Any:
+        inner = play(rng, task)
+        return _passing(inner, counted) if hasattr(inner, "send") else inner
+
+    return differing(scenario, play=wrapped)
+
+
+def _passing(inner: Any, counted: Any) -> Iterator[Any]:
+    """The generator as it is, but for its calls."""
+    answer, thrown = None, None
+    while True:
+        try:
+            effect = inner.send(answer) if thrown is None else inner.throw(thrown)
+        except StopIteration:
+            return
+        answer, thrown = None, None
+        try:
+            answer = yield counted(effect) if isinstance(effect, Call) else effect
+        except GeneratorExit:
+            inner.close()
+            raise
+        except BaseException as error:
+            thrown = error
+
+
+class _Still:
+    """What a play looked like at one step."""
+
+    def __init__(self, game: Any) -> None:
+        self.trace: Trace = trace(game)
+        self.rng = game.rng.getstate()
+        self.asked = {agent: (asked.legal, tuple(tool.name for tool in asked.tools)) for agent, asked in game.pending.items()}
+        self.calls = tuple((call.step, repr(call.value), call.error) for call in game.calls)
+
+
+def _everywhere(kit: Kit, scenario: Scenario, seed: int, player: str, runs: list[int]) -> None:
+    game = kit.start(seed, scenario=scenario)
+    cast = Cast(player, seed, kit.agents)
+    stills = [_Still(game)]
+    _fork_now(kit, game, stills[-1], runs)
+    while game.pending and game.step < min(kit.cap, STEPS):
+        kit.send(game, {agent: cast.say(agent, asked.legal, asked.tools) for agent, asked in game.pending.items()})
+        stills.append(_Still(game))
+        _fork_now(kit, game, stills[-1], runs)
+    for step, still in enumerate(stills[:-1]):
+        other = _forked(kit, game, step)
+        if other is not None:
+            _compare(kit, still, other, step, seed, "a fork at an earlier step stands where its parent stood")
+            _play_out(kit, game, other, step, seed, stills[-1])
+            other.close()
+    if found := difference(stills[-1].trace, trace(game)):
+        kit.fail(8, f"a fork leaves its parent untouched; {found[0]}", agent=found[1], step=found[2], seed=seed, key="parent")
+    game.close()
+
+
+def _forked(kit: Kit, game: Any, step: int | None, reseed: str | None = None) -> Any:
+    try:
+        with time_limit(20):
+            return game.fork(step) if reseed is None else game.fork(step, seed=reseed)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        kit.error(error, "a fork", step=step, seed=game.seed, rule=8)
+        return None
+
+
+def _fork_now(kit: Kit, game: Any, still: _Still, runs: list[int]) -> None:
+    """Two forks at the open step, played on by the same player: alike, and apart from their parent."""
+    before, seed, step = len(runs), game.seed, game.step
+    one, two = _forked(kit, game, None), _forked(kit, game, None)
+    if one is None or two is None:
+        return
+    if len(runs) != before:
+        kit.fail(8, "a fork feeds recorded call results, it never runs a call again", step=step, seed=seed)
+    if one is game or one.rng is game.rng or one.rng is two.rng:
+        kit.fail(8, "a fork has a random generator of its own, not its parent's", step=step, seed=seed)
+    _compare(kit, still, one, step, seed, "a fork stands where its parent stands")
+    for other in (one, two):
+        _finish(kit, other, seed, step)
+    if found := difference(trace(one), trace(two)):
+        kit.fail(8, f"two forks with the same actions are the same play; {found[0]}", agent=found[1], step=found[2], seed=seed, key="two forks")
+    after = _Still(game)
+    if difference(still.trace, after.trace) or (still.rng, still.asked, still.calls) != (after.rng, after.asked, after.calls):
+        kit.fail(8, "a fork shares nothing with its parent: playing it leaves the parent where it was", step=step, seed=seed)
+    reseeded = _forked(kit, game, None, "another stream")
+    if reseeded is not None:
+        _finish(kit, reseeded, seed, step)
+        again = _forked(kit, reseeded, None)
+        if again is not None and (found := difference(trace(reseeded), trace(again))):
+            kit.fail(8, f"a reseeded fork replays; {found[0]}", agent=found[1], step=step, seed=seed, key="reseeded")
+
+
+def _finish(kit: Kit, game: Any, seed: int, step: int) -> None:
+    cast = Cast("random", f"{seed}/fork/{step}", kit.agents)
+    kit.finish(game, cast, game.step + 6, "a fork")
+    with kit.guarded("closing a fork", seed=seed, rule=6):
+        game.close()
+
+
+def _compare(kit: Kit, still: _Still, other: Any, step: int, seed: int, rule: str) -> None:
+    found = difference(still.trace, trace(other))
+    if found:
+        kit.fail(8, f"{rule}; {found[0]}", agent=found[1], step=step, seed=seed, key=(rule, "trace"))
+    elif {a: (p.legal, tuple(t.name for t in p.tools)) for a, p in other.pending.items()} != still.asked:
+        kit.fail(8, f"{rule}; another Ask is open", step=step, seed=seed, key=(rule, "asked"))
+    elif other.rng.getstate() != still.rng:
+        message = f"{rule}; the state of rng differs: never draw from rng inside a Call, nor copy it"
+        kit.fail(8, message, step=step, seed=seed, key=(rule, "rng"))
+
+
+def _play_out(kit: Kit, parent: Any, other: Any, step: int, seed: int, last: _Still) -> None:
+    """The fork, given its parent's later actions, becomes its parent; calls after the step run anew and may answer otherwise."""
+    if last.calls and last.calls[-1][0] >= step:
+        return
+    turns = [turn for turn in parent.turns if turn.step >= step]
+    while turns and other.pending:
+        group = {turn.agent: turn.action for turn in turns if turn.step == other.step}
+        kit.send(other, group, "a fork with its parent's actions", 8)  # type: ignore[arg-type]
+        turns = [turn for turn in turns if turn.step >= other.step]
+    if found := difference(last.trace, trace(other)):
+        kit.fail(8, f"a fork with its parent's actions becomes its parent; {found[0]}", agent=found[1], step=found[2], seed=seed, key="play out")
+
+
+# -- random streams of the scenario's own ---------------------------------------------------------------------------------------
+
+
+class _Watched(random.Random):
+    """A generator that counts what it gives; the sequences are those of `random.Random`."""
+
+    made: list[_Watched] = []
+
+    def __init__(self, *args: Any) -> None:
+        self.given = 0
+        super().__init__(*args)
+        _Watched.made.append(self)
+
+    def random(self) -> float:
+        self.given += 1
+        return super().random()
+
+    def getrandbits(self, k: int, /) -> int:
+        self.given += 1
+        return super().getrandbits(k)
+
+
+@contextmanager
+def _watching(scenario: Scenario) -> Iterator[None]:
+    original = random.Random
+    homes = [vars(module) for cls in type(scenario).__mro__ if (module := sys.modules.get(cls.__module__)) is not None]
+    homes = [home for home in homes if home.get("Random") is original and home is not vars(random)]
+    _Watched.made = []
+    random.Random = _Watched  # type: ignore[misc]
+    for home in homes:
+        home["Random"] = _Watched
+    try:
+        yield
+    finally:
+        random.Random = original  # type: ignore[misc]
+        for home in homes:
+            home["Random"] = original
+        _Watched.made = []
+
+
+def own_streams(kit: Kit, seed: int) -> None:
+    """Randomness comes from rng alone: after the first Ask no other stream of the scenario gives anything."""
+    cast = Cast("random", seed, kit.agents)  # before the watch begins: its streams are not the scenario's
+    try:
+        with _watching(kit.scenario):
+            game = kit.start(seed)
+            counts = {id(stream): stream.given for stream in _Watched.made}
+            kit.finish(game, cast)
+            late = [stream for stream in _Watched.made if stream is not game.rng and stream.given > counts.get(id(stream), 0)]
+            if late:
+                message = "randomness comes from rng itself, never from a copy or a second stream, which a reseeded fork cannot reach"
+                kit.fail(8, message, seed=seed)
+            game.close()
+    except Failed:
+        return
+    except Exception as error:
+        kit.error(error, "a watched play", seed=seed)

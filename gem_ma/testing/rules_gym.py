@@ -1,0 +1,171 @@
+"""Rules 1, 3, 5, 7, 9 and 12 on the Gymnasium view of each agent: the kernel's play as one seat lives it.
+
+Where the factory takes `agent` and `others` (as `gem_ma.gym_env` does), every seat is tried and the others are played by the kit's own players,
+so that the episode can be held against the kernel. Otherwise the view is taken as it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gem_ma.parsing import clean
+from gem_ma.testing.kit import PLAY_S, Failed, Kit, time_limit
+from gem_ma.testing.players import Cast
+from gem_ma.testing.rules_views import Factory, Played, Watch, _messages, _tools, accepts, compare, make_view, reset
+from gem_ma.types import Asked
+
+
+class Seated:
+    """A kit player in a seat that a behaviour fills; it starts anew with each episode."""
+
+    def __init__(self, cast: Cast, agent: str) -> None:
+        self.cast, self.agent = cast, agent
+
+    async def act(self, asked: Asked) -> str:
+        return self.cast.say(self.agent, asked.legal, asked.tools)
+
+
+class Gym:
+    """The seats of a scenario, each with its view."""
+
+    def __init__(self, kit: Kit, factory: Factory) -> None:
+        self.kit, self.factory = kit, factory
+        self.seated = accepts(factory, "agent") and accepts(factory, "others")
+        self.player, self.stream = "random", object()
+
+    def agents(self) -> list[str | None]:
+        return list(self.kit.agents) if self.seated else [None]
+
+    def make(self, agent: str | None) -> Any:
+        """A view of this seat; its partners play `self.player` with `self.stream`."""
+        if agent is None:
+            return make_view(self.factory, self.kit.scenario, max_steps=self.kit.cap)
+        others = {other: self._partner(other) for other in self.kit.agents if other != agent}
+        return make_view(self.factory, self.kit.scenario, max_steps=self.kit.cap, agent=agent, others=others)
+
+    def _partner(self, other: str) -> Any:
+        def factory(agent: str, sample: Any, rng: Any, task: Any = None) -> Seated:
+            return Seated(Cast(self.player, self.stream, self.kit.agents), other)
+
+        return factory
+
+
+def gym(kit: Kit, factory: Factory) -> None:
+    """Every seat for some seeds."""
+    seats = Gym(kit, factory)
+    for agent in seats.agents():
+        env: Any = None
+        with kit.guarded("making the Gymnasium view"):
+            env = seats.make(agent)
+        if env is None:
+            continue
+        own = agent or _own(kit, env)
+        for seed in kit.seeds[:6]:
+            for player in ("random", "mixed", "fuzz1"):
+                seats.player, seats.stream = player, seed
+                played = _guarded(kit, env, own, seed, player)
+                if played is not None:
+                    _against_kernel(kit, env, own, seed, player, played, seats.seated)
+        for seed in (0, 7):
+            seats.player, seats.stream = "random", seed
+            episodes = [_guarded(kit, env, own, seed, "random") for _ in range(2)]
+            if all(episodes) and episodes[0].seen() != episodes[1].seen():  # type: ignore[union-attr]
+                message = "Gymnasium: the same seed and actions give the same episode; partners draw from streams of the episode's seed"
+                for rule in (1, 12):
+                    kit.fail(rule, message, agent=own, seed=seed, key=("gym", "twice"))
+        with kit.guarded("closing the Gymnasium view", rule=6):
+            env.close()
+            env.close()
+
+
+def _own(kit: Kit, env: Any) -> str:
+    """The agent of a view that was made without naming one."""
+    agent = getattr(getattr(env, "unwrapped", env), "agent", None)
+    return agent if agent in kit.agents else "?"
+
+
+def _guarded(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played | None:
+    try:
+        with time_limit(PLAY_S):
+            return play_gym(kit, env, agent, seed, player)
+    except (KeyboardInterrupt, Failed):
+        raise
+    except BaseException as error:
+        kit.error(error, f"the Gymnasium view with player {player}", agent=agent, seed=seed)
+        return None
+
+
+class _Spaced:
+    """A Gymnasium view with PettingZoo's way of asking for a space, for the checks of `Watch`."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def observation_space(self, agent: str) -> Any:
+        return self.env.observation_space
+
+
+def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
+    """One episode of one seat under all checks."""
+    played, watch = Played((agent,)), Watch(kit, _Spaced(env), "Gymnasium", seed)
+    cast = Cast(player, seed, (*kit.agents, agent))
+    given = reset(kit, env, seed, seed)
+    if not isinstance(given, tuple) or len(given) != 2:
+        watch.fail(12, "reset gives an observation and an info")
+        return played
+    observation, info = given
+    for _ in range(kit.cap + 2):
+        watch.observed(agent, observation)
+        if agent != "?":
+            watch.info(agent, info, None)
+        if not isinstance(info, Mapping):
+            watch.fail(9, "an info is a dict")
+            return played
+        mask = info.get("action_mask")
+        active = info.get("active", True)
+        text = cast.say(agent, mask, _tools(info)) if active else ""
+        if active:
+            played.turns.append((agent, _messages(observation), mask, clean(text)))
+        watch.step += 1
+        result = env.step(text)
+        if not isinstance(result, tuple) or len(result) != 5:
+            watch.fail(9, "step gives five values: observation, reward, terminated, truncated, info")
+            return played
+        observation, reward, terminated, truncated, info = result
+        value = watch.reward(agent if agent in kit.agents else kit.agents[0], reward)
+        played.totals[agent] += value
+        if watch.flags(agent, terminated, truncated):
+            watch.observed(agent, observation)
+            played.ended[agent], played.final[agent] = "terminated" if terminated else "truncated", observation
+            played.complete = True
+            break
+    watch.unchanged()
+    return played
+
+
+def _against_kernel(kit: Kit, env: Any, agent: str, seed: int, player: str, played: Played, seated: bool) -> None:
+    if not seated:  # partners unknown: the view's own game, where it shows one, holds the ledger
+        game = getattr(getattr(env, "unwrapped", env), "game", None)
+        ledger = getattr(game, "ledger", None)
+        if ledger is not None and agent in kit.agents:
+            total = sum(entry.value for entry in ledger if entry.agent == agent)
+            if abs(total - played.totals[agent]) > 1e-9 * max(1.0, abs(total)):
+                message = f"Gymnasium: the rewards sum to the agent's entries in the ledger, {total:g}; got {played.totals[agent]:g}"
+                kit.fail(7, message, agent=agent, seed=seed, key=("Gymnasium", "sum"))
+        return
+    try:
+        known = kit.known(seed, player)
+    except Failed:
+        return
+    mine = [number for number, turn in enumerate(known.turns) if turn[0] == agent]
+    own = type(known)(
+        tuple(known.turns[number] for number in mine),
+        tuple(known.steps[number] for number in mine),
+        known.views,
+        known.ledger,
+        tuple(known.tools[number] for number in mine),
+        known.left,
+        known.over,
+    )
+    compare(kit, "Gymnasium", played, own, seed)
