@@ -184,6 +184,23 @@ def test_curves_of_a_training_run_have_their_numbers_below(tmp_path: Path) -> No
     assert "1 more curves: kl" in html
 
 
+def test_a_training_run_shows_its_scores_before_and_after(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with RunFolder.open(run, config_text="", resolved={}, manifest={"command": "train"}) as folder:
+        folder.append([episode(0)])
+        exams = [{"sampled": {"success": score, "return": {"a": 1.0}, "ok": 9, "failed": 0, "turns": 2.0}} for score in (0.125, 0.875)]
+        folder.write_summary({"before": exams[0], "after": exams[1], "learned": ["main"]})
+    html = write_report(run).read_text()
+    assert '<th scope="row">sampled success</th><td>0.125</td><td>0.875</td>' in html
+    assert "learned: main" in html and "run, while it learned" in html
+
+
+def test_agents_with_the_same_curve_share_a_line(tmp_path: Path) -> None:
+    rows = [{"step": s, "return": {"a": s / 2, "b": s / 2}, "sampled": {"return": {"a": s / 3, "b": 0.0}}} for s in range(4)]
+    html = write_report(run_of(tmp_path / "run", [episode(0)], rows)).read_text()
+    assert html.count("<polyline") == 3 and ">all agents</text>" in html
+
+
 def test_curves_of_several_seeds_are_a_mean_with_a_band_and_of_two_are_not(tmp_path: Path) -> None:
     runs = [run_of(tmp_path / f"seed-{n}", [episode(0)], [{"step": s, "sampled": {"success": s / 4 + n / 10}} for s in range(3)]) for n in range(3)]
     many = learning_curves({"both": runs, "none": runs[:1]}, "sampled/success", "Who learns?")

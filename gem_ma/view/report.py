@@ -24,6 +24,7 @@ from gem_ma.view.transcript import transcript
 EPISODES = 50  # transcripts of one run
 FAILED = 10  # failed ones on top of them
 MAX_BYTES = 6_000_000  # of transcripts in one page
+_SCORES = ("success", "return", "nash_conv", "nash_conv_averaged", "ok", "failed")  # of an exam
 _FIRST = ("return", "success", "score", "reward", "nash_conv", "exploitability")  # charts that are open
 
 Success = Callable[[Episode], bool | None]
@@ -81,12 +82,13 @@ def write_report(
     Each run becomes a section of its own; `sections` follow. Raises StoreError where a run cannot be read or the page cannot be written.
     """
     runs = [Path(run)] if isinstance(run, (str, Path)) else [Path(one) for one in run]
-    whole = [*(_section_of(path, success) for path in runs), *sections]
+    alone = len(runs) == 1 and not sections
+    whole = [*(_section_of(path, success, alone) for path in runs), *sections]
     first = next((path for section in whole for path in _named(section.runs).values()), None)
     if out is None and first is None:
         raise StoreError("a report without runs needs a path to write to")
     target = Path(out) if out is not None else Path(first or ".") / "report.html"
-    name = title or (whole[0].heading if len(whole) == 1 else "gem_ma report")
+    name = title or (runs[0].resolve().name if alone else whole[0].heading if len(whole) == 1 else "gem_ma report")
     data: list[dict[str, Any]] = []
     parts = [_section(number, section, data) for number, section in enumerate(whole)]
     html = page(name, _body(name, whole, parts, data), {"runs": data})
@@ -115,7 +117,10 @@ def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
     named = _named(section.runs)
     if named:
         summaries = {label: _load(label, path, section.success, data) for label, path in named.items()}
-        parts.append(_scores(summaries))
+        learned = {label for label, path in named.items() if _manifest(path).get("command") == "train"}
+        if section.own_curves:
+            parts += [_before_and_after(label if len(named) > 1 else "", named[label]) for label in named if label in learned]
+        parts.append(_scores({f"{label}, while it learned" if label in learned else label: one for label, one in summaries.items()}))
     parts += [table(rows.columns, rows.rows, caption=rows.caption) for rows in section.tables]
     parts += [_chart(curves) for curves in section.curves]
     if section.own_curves:
@@ -156,15 +161,34 @@ def _load(label: str, path: Path, success: Success | None, data: list[dict[str, 
     return summarise(episodes, success) if success else _stored_summary(path) or summarise(episodes)
 
 
-def _stored_summary(path: Path) -> dict[str, Any] | None:
-    """summary.json where it is a summary of `evaluation.metrics`, else None."""
+def _summary_file(path: Path) -> dict[str, Any]:
     try:
         stored = json.loads((path / "summary.json").read_bytes())
     except (OSError, ValueError, RecursionError):
-        return None
-    return (
-        stored if isinstance(stored, dict) and {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"} <= stored.keys() else None
-    )
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def _stored_summary(path: Path) -> dict[str, Any] | None:
+    """summary.json where it is a summary of `evaluation.metrics`, else None."""
+    stored = _summary_file(path)
+    return stored if {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"} <= stored.keys() else None
+
+
+def _before_and_after(label: str, path: Path) -> Html:
+    """What learning changed, out of a training run's summary.json: every score of the first exam beside the last."""
+    stored = _summary_file(path)
+    first, last = (_flatten(stored[name]) if isinstance(stored.get(name), dict) else {} for name in ("before", "after"))
+    rows = [[key.replace("/", " "), _plain(first.get(key)), _plain(value)] for key, value in last.items() if _group(key)[0] in _SCORES]
+    if not rows:
+        return Html("")
+    learned = ", ".join(map(str, stored["learned"])) or "nothing" if isinstance(stored.get("learned"), list) else "not told"
+    caption = f"{f'{label}: ' if label else ''}before the first and after the last update; learned: {learned}"
+    return table(["score", "before", "after"], rows, caption=caption)
+
+
+def _plain(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else "n/a" if value is None else str(value)
 
 
 def _media(path: Path, digest: str) -> bytes | None:
@@ -246,38 +270,48 @@ def _value(line: Line, at: int | None) -> str:
 
 def _own_curves(label: str, path: Path) -> str:
     """The charts of one run's metrics.jsonl: scores open, everything else folded away, what never changes as one line."""
-    charts: dict[str, dict[str, list[list[Point]]]] = {}
+    charts: dict[str, dict[tuple[str, tuple[Point, ...]], list[str]]] = {}
     constant = []
     for key, points in _series(_flat_metrics(path)).items():
-        chart, line = _group(key)
-        if len(points) > 1 and (chart in _FIRST or len({y for _, y in points}) > 1):
-            charts.setdefault(chart, {})[line or ("in training" if key == chart else chart)] = [points]
+        chart, kind, agent = _group(key)
+        if len(points) > 1 and (chart.startswith(_FIRST) or len({y for _, y in points}) > 1):
+            charts.setdefault(chart, {}).setdefault((kind, tuple(points)), []).append(agent)
         else:
             constant.append(f"{key.replace('/', ' ')} {points[-1][1]:g}")
     main = [chart for chart in charts if chart.startswith(_FIRST)]
     rest = [chart for chart in charts if chart not in main]
-    before = f"{label}: " if label else ""
-    parts = [_chart(Curves(before + chart, charts[chart], y_label=chart)) for chart in main]
+    parts = [_chart(_curves(label, chart, charts[chart])) for chart in main]
     if rest or constant:
-        folded = "".join(_chart(Curves(before + chart, charts[chart], y_label=chart)) for chart in rest)
+        folded = "".join(_chart(_curves(label, chart, charts[chart])) for chart in rest)
         same = f'<p class="hint">Without change: {text(", ".join(constant))}</p>' if constant else ""
         names = f"{len(rest)} more curves: {', '.join(rest)}" if rest else "More numbers"
+        before = f"{label}: " if label else ""
         parts.append(Html(f'<details><summary>{text(before + names)}</summary><div class="charts">{folded}</div>{same}</details>'))
     return "".join(parts)
 
 
-def _group(key: str) -> tuple[str, str]:
-    """(chart, line) of a flat key, in the words of the trainer's rows.
+def _curves(label: str, chart: str, found: Mapping[tuple[str, tuple[Point, ...]], Sequence[str]]) -> Curves:
+    """One chart; agents with one and the same curve share a line."""
+    everyone = {agent for agents in found.values() for agent in agents}
+    lines = {}
+    for (kind, points), agents in found.items():
+        whose = "all agents" if len(agents) > 1 and set(agents) == everyone else ", ".join(agents)
+        lines[" ".join(part for part in (kind, whose) if part) or "in training"] = [list(points)]
+    return Curves(f"{label}: {chart}" if label else chart, lines, y_label=chart)
+
+
+def _group(key: str) -> tuple[str, str, str]:
+    """(chart, kind, agent or policy) of a flat key, in the words of the trainer's rows.
 
     >>> _group("return/speaker"), _group("sampled/return/speaker"), _group("policies/main/kl"), _group("success")
-    (('return', 'speaker'), ('return', 'sampled speaker'), ('kl', 'main'), ('success', ''))
+    (('return', '', 'speaker'), ('return', 'sampled', 'speaker'), ('kl', '', 'main'), ('success', '', ''))
     """
     words = key.split("/")
     if words[0] == "policies" and len(words) > 2:
-        return words[-1], " ".join(words[1:-1])
+        return words[-1], "", " ".join(words[1:-1])
     if words[0] in ("sampled", "greedy") and len(words) > 1:
-        return words[1], " ".join([words[0], *words[2:]])
-    return words[0], " ".join(words[1:])
+        return words[1], words[0], " ".join(words[2:])
+    return words[0], "", " ".join(words[1:])
 
 
 def _flat_metrics(path: Path) -> list[dict[str, Any]]:
@@ -325,13 +359,15 @@ def _body(title: str, sections: Sequence[Section], parts: Sequence[str], data: l
     return f"{head}<main>{''.join(parts)}{viewer if data else ''}</main>{foot}"
 
 
-def _section_of(path: Path, success: Success | None) -> Section:
+def _section_of(path: Path, success: Success | None, alone: bool) -> Section:
     """A run as a section of its own."""
-    facts, command = "", ""
-    if (path / "manifest.json").exists():
-        manifest = read_manifest(path)
-        made = manifest.get("versions", {})
-        facts = f"Begun {manifest.get('created', 'at an unknown time')} with gem_ma {made.get('gem_ma', '?') if isinstance(made, dict) else '?'}."
-        if manifest.get("command") in ("run", "train"):
-            command = f"gem-ma {manifest['command']} {path / 'resolved.yaml'}"
-    return Section(path.resolve().name, facts, runs=(path,), success=success, command=command)
+    manifest = _manifest(path)
+    made, command = manifest.get("versions"), manifest.get("command")
+    version = made.get("gem_ma", "?") if isinstance(made, dict) else "?"
+    facts = f"Begun {manifest.get('created', 'at an unknown time')} with gem_ma {version}." if manifest else ""
+    again = f"gem-ma {command} {path / 'resolved.yaml'}" if command in ("run", "train") else ""
+    return Section("Scores" if alone else path.resolve().name, facts, runs=(path,), success=success, command=again)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    return read_manifest(path) if (path / "manifest.json").exists() else {}

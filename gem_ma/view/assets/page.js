@@ -71,7 +71,7 @@
     if (turn.legal && turn.parsed === null) box.append(make("div", "bad", "named none of: " + turn.legal.join(", ")));
     if (turn.parsed !== null && turn.parsed !== turn.text) chips.push("read as " + turn.parsed);
     for (const reply of turn.replies) {
-      chips.push([reply.policy && reply.policy + " v" + reply.version, reply.tokens && reply.tokens + " tokens", reply.finish !== "stop" && reply.finish,
+      chips.push([reply.policy && reply.policy + " v" + reply.version, reply.tokens && reply.tokens + (reply.tokens === 1 ? " token" : " tokens"), reply.finish !== "stop" && reply.finish,
         reply.attempts && reply.attempts + " retries"].filter(Boolean).join(", "));
     }
     const line = chips.filter(Boolean).join(" \u00b7 ");
@@ -159,14 +159,14 @@
     }
     if (!list.children.length) list.append(make("li", "hint", "no episode matches"));
     document.getElementById("note").textContent = data.runs[state.run].note;
-    markCurrent();
+    markCurrent(false);
   }
 
-  function markCurrent() {
+  function markCurrent(follow) {
     for (const button of document.querySelectorAll("#list button")) {
       const current = Number(button.dataset.at) === state.at;
       button.setAttribute("aria-current", String(current));
-      if (current) button.scrollIntoView({ block: "nearest" });
+      if (current && follow) button.scrollIntoView({ block: "nearest" });
     }
   }
 
@@ -196,7 +196,7 @@
   function open(at) {
     state.at = at;
     history.replaceState(null, "", "#/r/" + state.run + "/e/" + at);
-    markCurrent();
+    markCurrent(true);
     drawEpisode();
   }
 
