@@ -22,7 +22,7 @@ from gem_ma.scenarios.retail.tasks import RetailTask
 from gem_ma.scenarios.retail.taubench import TauBench
 from gem_ma.scenarios.retail.texts import EMPTY, GREETING, NOT_FIRST, ONE_CALL, POLICY, USER_BRIEFING, USER_EMPTY
 
-from gem_ma import Action, Ask, Episode, Malformed, Message, Reward, Scenario, Tool, ToolCall
+from gem_ma import Action, Ask, Episode, Malformed, Message, Reward, Scenario, Tell, Tool, ToolCall
 from gem_ma.errors import ConfigError
 from gem_ma.parsing import clean
 from gem_ma.scenario import Play
@@ -36,6 +36,7 @@ END = Tool(
     {"type": "object", "properties": {"reason": {"type": "string", "enum": list(REASONS)}}, "required": ["reason"]},
 )
 USER_TOOLS = (END,)
+_SOLUTION = ("actions", "outputs", "goal", "wishes", "flags", "identity", "raw")
 GRACE = 3  # assistant actions between a text that comes with end_conversation and the end
 
 
@@ -101,14 +102,11 @@ class Retail(Scenario):
             return None
         return any(entry.agent == "assistant" and entry.why == "outcome" and entry.value > 1 - 1e-6 for entry in episode.ledger)
 
-    def deal(self, rng: random.Random, task: RetailTask) -> dict[str, str]:
-        """What only one side is told: the user's situation."""
-        return {"user": USER_BRIEFING.format(instruction=task.instruction)}
-
-    def play(self, rng: random.Random, task: RetailTask) -> Play:
-        secret = self.deal(rng, task)
+    def play(self, rng: random.Random, task: RetailTask | None) -> Play:
+        """A play without a task is one of the first training task."""
+        task = task or self.tasks("train")[0]
         desk = _Desk(RetailStore(self.source.world(task), self.semantics), strict=self.scoring != "tau1")
-        outcome = yield from self._talk(desk, secret["user"])
+        outcome = yield from self._talk(desk, USER_BRIEFING.format(instruction=task.instruction))
         end, gold = desk.store.copy().overlay, gold_state(desk.store.overlay.base, self.semantics, task)
         verdict = GRADERS[self.scoring](task, end, gold, outcome)
         why = "outcome" if verdict.scored else "unscored"
@@ -122,6 +120,7 @@ class Retail(Scenario):
         acted = asked = 0
         while True:
             if asked == self.max_user_actions:
+                yield Tell({"user": to_user})
                 return Outcome("limit", said=tuple(desk.said))
             said = (yield Ask({"user": to_user}, tools=USER_TOOLS))["user"]
             asked += 1
@@ -135,19 +134,20 @@ class Retail(Scenario):
             to_assistant = (*to_assistant, Message(said.text, "user"))
             answer = ""
             while not answer:
-                if acted == self.max_actions:
-                    return Outcome("limit", said=tuple(desk.said))
-                if leaving and not grace:
-                    return Outcome("user", leaving, tuple(desk.said))
+                if acted == self.max_actions or (leaving and not grace):
+                    yield Tell({"assistant": to_assistant})
+                    return Outcome("user" if leaving else "limit", leaving, tuple(desk.said))
                 did = (yield Ask({"assistant": to_assistant}, tools=TOOLS))["assistant"]
                 acted, grace = acted + 1, grace - 1
                 to_assistant = desk.answer(did)
                 if desk.transferred:
+                    yield Tell({"assistant": to_assistant})
                     return Outcome("transfer", said=tuple(desk.said))
                 answer = "" if to_assistant else did.text
-            if leaving:
-                return Outcome("user", leaving, tuple(desk.said))
             to_user = (Message(answer, "assistant"),)
+            if leaving:
+                yield Tell({"user": to_user})
+                return Outcome("user", leaving, tuple(desk.said))
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ def _ending(said: Action) -> tuple[str, tuple[Message, ...]]:
         fault = f"Error: malformed: {call.reason}"
     elif call.name != END.name:
         fault = f"Unknown action {call.name}"
-    elif call.arguments.get("reason") in REASONS:  # a tuple: a reason that cannot be hashed is just none of them
+    elif isinstance(call.arguments, dict) and call.arguments.get("reason") in REASONS:  # a tuple: what cannot be hashed is none of them
         return call.arguments["reason"], ()
     else:
         fault = f"Error: reason must be one of {', '.join(REASONS)}"

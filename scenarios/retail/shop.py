@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, overload
 
 from gem_ma.scenarios.retail.forge import forge
@@ -19,6 +18,7 @@ from gem_ma.scenarios.retail.world import GENERATOR, build_tables
 from gem_ma.errors import ConfigError
 
 PER_WORLD = 20
+KEPT = 128  # worlds in memory
 SPLITS = {"train": (0, 2000), "val": (10_000_000, 200), "test": (20_000_000, 200)}  # first seed, number of tasks
 
 
@@ -31,15 +31,16 @@ class OwnWorld:
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise ConfigError(f"scenario.{name}: a whole number from {least} to {most}; got {value!r}")
         self.semantics, self.sizes = semantics, (users, orders, products)
-        self._base = lru_cache(maxsize=128)(self._build)
+        self._bases: dict[int, Base] = {}
         self._splits = {split: OwnTasks(self, split) for split in SPLITS}
 
     def base(self, seed: int) -> Base:
         """The world of a seed; the last ones are kept."""
-        return self._base(seed)
-
-    def _build(self, seed: int) -> Base:
-        return Base(build_tables(seed, *self.sizes))
+        if seed not in self._bases:
+            if len(self._bases) == KEPT:
+                del self._bases[next(iter(self._bases))]
+            self._bases[seed] = Base(build_tables(seed, *self.sizes))
+        return self._bases[seed]
 
     def world(self, task: RetailTask) -> Base:
         """The tables that a task plays on."""
@@ -68,7 +69,7 @@ class OwnTasks(Sequence[RetailTask]):
     def __init__(self, shop: OwnWorld, split: str) -> None:
         self.shop, self.split = shop, split
         self.first, self.count = SPLITS[split]
-        self._made = lru_cache(maxsize=4096)(self._make)
+        self._made: dict[int, RetailTask] = {}
 
     def __len__(self) -> int:
         return self.count
@@ -80,8 +81,8 @@ class OwnTasks(Sequence[RetailTask]):
     def __getitem__(self, index: int | slice) -> RetailTask | list[RetailTask]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        return self._made(self.first + range(len(self))[index])
-
-    def _make(self, seed: int) -> RetailTask:
-        world = seed // PER_WORLD
-        return forge(self.shop.base(world), self.shop.semantics, f"{self.split}/{seed}", seed, world)
+        seed = self.first + range(len(self))[index]
+        if seed not in self._made:
+            world = seed // PER_WORLD
+            self._made[seed] = forge(self.shop.base(world), self.shop.semantics, f"{self.split}/{seed}", seed, world)
+        return self._made[seed]

@@ -42,7 +42,7 @@ class RetailStore:
     def call(self, tool: str, kwargs: Any) -> str:
         """What the tool answers; an error is a text that begins with `Error: `. Never raises."""
         try:
-            spec = self._tools.get(tool)
+            spec = self._tools.get(tool) if isinstance(tool, str) else None
             if spec is None:
                 return f"Unknown action {tool}"
             if self.semantics == "fixed" and (refusal := validate(tool, kwargs)):
@@ -67,13 +67,11 @@ class RetailStore:
 
     def mutates(self, tool: str) -> bool:
         """Whether the tool can change the database."""
-        spec = self._tools.get(tool)
-        return spec is not None and spec.mutates
+        return isinstance(tool, str) and tool in self._tools and self._tools[tool].mutates
 
     def terminates(self, tool: str) -> bool:
         """Whether the tool ends the conversation."""
-        spec = self._tools.get(tool)
-        return spec is not None and spec.terminates
+        return isinstance(tool, str) and tool in self._tools and self._tools[tool].terminates
 
 
 def _text(error: Exception) -> str:

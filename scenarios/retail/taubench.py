@@ -62,7 +62,7 @@ class TauBench:
         return read_text(self.wiki, self.named) if self.wiki else None
 
     def tasks(self, split: str) -> TauTasks:
-        """The tasks of a split; `train` is `dev` where there is no tasks_train. Raises DataError for a split that the folder has not, and for a damaged file."""
+        """The tasks of a split; `train` is `dev` where there is no tasks_train. Raises DataError for any other, and for a damaged file."""
         if split not in self._splits:
             if split not in self.files:
                 there = ", ".join(self.splits) or "none"
