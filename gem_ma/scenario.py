@@ -216,11 +216,11 @@ class Game:
             except ActionError as error:
                 raise ActionError(f"{_name(self.scenario)}, step {self.step}, agent {agent!r}: {error}") from error
             handed[agent] = _copied(action) if action.tool_calls else action
-        step, seen = self.step, self._seen
+        step, seen, views, turns = self.step, self._seen, self._views, self.turns
         for agent, action in said.items():
-            view, asked = self._views[agent], pending[agent]
+            view, asked = views[agent], pending[agent]
             given = tuple(replies.get(agent, ())) if replies else ()
-            self.turns.append(Turn(step, agent, tuple(view[seen[agent] :]), asked.legal, asked.tools, action, given))
+            turns.append(Turn(step, agent, tuple(view[seen[agent] :]), asked.legal, asked.tools, action, given))
             view.append(spoken(agent, action))
             seen[agent] = len(view)
         self.step = step + 1
@@ -400,10 +400,11 @@ class Game:
         if not isinstance(reward.values, (dict, Mapping)):
             raise self._fault(f"Reward takes {{agent: number}}; got {reward.values!r}")
         step, why = self.step - 1, clean(reward.why) if isinstance(reward.why, str) else str(reward.why)
+        views, left, ledger = self._views, self.left, self.ledger
         for agent, value in reward.values.items():
-            if agent not in self._views or agent in self.left:
+            if agent not in views or agent in left:
                 raise self._stranger(agent, "Reward")
-            self.ledger.append(Entry(step, agent, _amount(value), why))
+            ledger.append(Entry(step, agent, _amount(value), why))
 
     def _leave(self, agent: str) -> None:
         if agent not in self._views or agent in self.left:
@@ -477,11 +478,16 @@ def _copied(action: Action) -> Action:
     return Action(action.text, calls, action.parsed)
 
 
+@lru_cache(maxsize=512)
+def _exact(choice: str) -> Action:
+    return Action(choice, (), choice)
+
+
 def read(action: Action | str, asked: Pending) -> Action:
     """The action as the scenario gets it: text parsed, lone surrogates replaced, `parsed` one of the legal strings or None."""
     if isinstance(action, str):
         if asked.legal is not None and action in asked.legal:
-            return Action(action, (), action)
+            return _exact(action)
         return parse_action(action, asked.legal, asked.tools)
     if not isinstance(action, Action):
         raise ActionError(f"an action is a str or an Action; got {type(action).__name__}")
