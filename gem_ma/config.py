@@ -15,12 +15,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gem_ma import registry
-from gem_ma.document import Document, Fault, Keys, Place, read
+from gem_ma.document import Document, Fault, Keys, Place, read, write
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.fit import check_fit, locate, nearest, single
 from gem_ma.settings import Config
@@ -146,7 +145,7 @@ def _source(source: str | Path) -> tuple[Path | None, str, str]:
             return found, _text(found), str(locate(found.name, found.parent))
         known = [*registry.catalog("scenarios"), *(Path(other).stem for other in shipped)]
         raise ConfigError(f"{name}: no scenario and no config file is called so{nearest(name, known)}")
-    text = f"# {name} as it comes: every agent on its default behaviour.\n" + yaml.safe_dump({"scenario": {"id": name}}, sort_keys=False)
+    text = f"# {name} as it comes: every agent on its default behaviour.\n" + write({"scenario": {"id": name}})
     return None, text, name
 
 

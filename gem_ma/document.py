@@ -1,4 +1,4 @@
-"""YAML text -> plain values, and the line of every key path. Knows YAML's traps and nothing about what the keys mean.
+"""YAML text -> plain values, and the line of every key path; and back. Knows YAML's traps and nothing about what the keys mean.
 
 One pass over parser events: no recursion, no objects built by tags, no sharing. It departs from PyYAML's `safe_load` on purpose:
   1. plain scalars follow the YAML 1.2 core schema: `no`, `on`, `12:30` and dates are text, `1e-5` is a float;
@@ -228,6 +228,33 @@ def _open_key(document: Document, top: _Open, event: Any, place: Place) -> None:
     else:
         top.keys[key] = place.line
         document.places.setdefault(path, place)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that `scalar` would take for something else, such as a commit called 12e4567."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> Any:
+    try:
+        plain = scalar(text) == text
+    except ValueError:
+        plain = False
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def write(value: Any) -> str:
+    """Plain values as YAML that `read` reads back to equal ones.
+
+    >>> write({"model": "table/softmax", "revision": "12e4567"})
+    'model: table/softmax\\nrevision: "12e4567"\\n'
+    """
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def scalar(text: str) -> Any:

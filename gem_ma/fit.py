@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
@@ -110,7 +111,11 @@ def _make(document: Document, base: Path | None) -> Scenario | None:
     except DataError as error:
         raise _data_error(document, error) from error
     except Exception as error:  # the constructor of a scenario may refuse a value with any exception
-        document.fault(("scenario",), f"cannot be made: {_said(error).removeprefix('scenario: ')}")
+        named = re.match(r"scenario\.(\w+): ", str(error)) if isinstance(error, ConfigError) else None  # the author may name the key
+        if named is not None:
+            document.fault(("scenario", named[1]), str(error)[named.end() :])
+        else:
+            document.fault(("scenario",), f"cannot be made: {_said(error)}")
     return None
 
 

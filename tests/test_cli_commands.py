@@ -111,11 +111,13 @@ def test_show_tells_what_a_scenario_declares_and_asks_first(capsys: pytest.Captu
     assert "zero_sum, chance, ends within 3 decision points" in capsys.readouterr().out
 
 
-def test_check_takes_a_scenario_or_a_config(tmp_path: Path) -> None:
+def test_check_takes_a_scenario_or_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     result = json.loads(gem_ma("check", ROOT / "configs" / "dilemma.yaml", "--json", cwd=tmp_path).stdout)
     assert result["ok"] is True and result["episodes"] == 50 and result["agents"] == {"player_0": "first_legal", "player_1": "random_legal"}
-    done = gem_ma("check", "kuhn_poker", cwd=tmp_path)
-    assert done.returncode == 0 and "kuhn_poker: its rules hold" in done.stdout
+    assert 6 in result["rules"]["passed"]
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "kuhn_poker"]) == 0
+    assert "kuhn_poker: its rules hold" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 
@@ -137,23 +139,29 @@ def test_a_scenario_that_breaks_its_word_is_1_with_every_finding(tmp_path: Path)
     assert as_json.returncode == 1 and json.loads(as_json.stdout)["ok"] is False and json.loads(as_json.stdout)["findings"]
 
 
-def test_training_prints_before_and_after_and_is_not_done_twice(tmp_path: Path) -> None:
-    done = gem_ma(*LEARN, "train.steps=3", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "48 ok / 0 failed / 0 excluded" in done.stdout and "nash_conv" in done.stdout and "learned" in done.stdout
+def test_training_prints_before_and_after_and_is_not_done_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def said(*arguments: object, code: int = 0) -> str:
+        assert main([*map(str, arguments)]) == code
+        return capsys.readouterr().out
+
+    done = said(*LEARN, "train.steps=3")
+    assert "48 ok / 0 failed / 0 excluded" in done and "nash_conv" in done and "learned" in done
     (run,) = (tmp_path / "runs").iterdir()
     before = (run / "episodes.jsonl").read_bytes()
-    again = gem_ma(*LEARN, "train.steps=3", "--json", cwd=tmp_path)
-    assert json.loads(again.stdout)["ok"] == 48 and (run / "episodes.jsonl").read_bytes() == before
-    assert gem_ma("resume", run, cwd=tmp_path).returncode == 0
-    assert "48 ok / 0 failed / 0 excluded" in gem_ma("show", run, cwd=tmp_path).stdout
-    assert gem_ma("resume", run, "--retry-failed", cwd=tmp_path).returncode == 2
-    beside = gem_ma("run", ROOT / "configs" / "kuhn_table.yaml", "-n", "5", cwd=tmp_path)
-    assert beside.returncode == 0 and len(list((tmp_path / "runs").iterdir())) == 2
+    assert json.loads(said(*LEARN, "train.steps=3", "--json"))["ok"] == 48 and (run / "episodes.jsonl").read_bytes() == before
+    assert said("resume", run.name) == done
+    assert "48 ok / 0 failed / 0 excluded" in said("show", run)
+    said("resume", run, "--retry-failed", code=2)
+    said("run", ROOT / "configs" / "kuhn_table.yaml", "-n", "5")
+    assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
 def test_interrupted_training_resumes_to_the_same_weights(tmp_path: Path) -> None:
-    arguments = (*LEARN, "train.steps=60", "train.save_every=5", "--quiet")
+    arguments = (*LEARN, "train.steps=60", "train.save_every=20", "--quiet")
     got, _, _, err = signalled(*arguments, "--out", "cut", cwd=tmp_path, ready=tmp_path / "cut" / "episodes.jsonl", number=signal.SIGINT)
     assert got == 130 and err.endswith("resume with: gem-ma resume cut\n")
     assert gem_ma("resume", "cut", cwd=tmp_path).returncode == 0

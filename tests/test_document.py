@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.document import MAX_BYTES, read, scalar
+from gem_ma.document import MAX_BYTES, read, scalar, write
 from gem_ma.errors import ConfigError
 
 
@@ -86,3 +86,21 @@ def test_every_key_path_knows_its_line() -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60) | st.text(alphabet="{}[]&*!<:,-#|>'\"%@` \n\tab01?", max_size=40))
 def test_any_text_is_read_or_refused_in_one_way(text: str) -> None:
     faults(text)
+
+
+_LEAVES = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
+_TEXTS = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12)
+_TRICKY = st.sampled_from("12e4567 1e5 no 010 0o17 12:30 ~ null 1_000 .inf << #x ${env:X} 2026-11-20 -".split() + ["", "- a", "a: b"])
+    ["12e4567", "1e5", "no", "010", "0o17", "12:30", "~", "", "null", "1_000", ".inf", "<<", "- a", "a: b", "#x", "${env:X}", "2026-11-20"]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.recursive(
+        _LEAVES | _TEXTS | _TRICKY, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS | _TRICKY, inner, max_size=3), max_leaves=12
+    )
+)
+def test_what_is_written_is_read_back_equal(value: object) -> None:
+    document = read(write(value), "run.yaml")
+    assert document.value == value and not document.faults

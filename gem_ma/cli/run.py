@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gem_ma.config import Loaded
+    from gem_ma.engines.base import Policy
     from gem_ma.scenario import Scenario
     from gem_ma.store import RunFolder
 
@@ -54,8 +56,7 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
     policies = open_policies(config, base=loaded.base)  # before the folder is made: what cannot be opened leaves nothing behind
-    facts = {"command": "run", "overrides": list(loaded.overrides), "seeds": {"run": config.run.seed}, "scenario": facts_of(scenario)}
-    with open_folder(loaded, path, facts, fresh) as folder:
+    with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
         done = folder.done() - (folder.failed() if retry_failed else set())
         plans = list(evaluation_plans(config, scenario))
         left = [plan for plan in plans if plan.id not in done]
@@ -97,16 +98,25 @@ async def _play(plans: Any, count: int, policies: Any, concurrency: int, folder:
 # -- shared with train, resume and show -------------------------------------------------------------------------------------
 
 
-def open_folder(loaded: Loaded, path: Path, facts: dict[str, Any], fresh: bool) -> RunFolder:
-    """The run folder, made or taken up."""
+def open_folder(command: str, loaded: Loaded, scenario: Scenario, policies: Mapping[str, Policy], path: Path, fresh: bool) -> RunFolder:
+    """The run folder, made or taken up. Its manifest holds digests of data and weights: a run may not go on with others."""
     from gem_ma.store import RunFolder
 
+    config = loaded.config
+    facts: dict[str, Any] = {
+        "command": command,
+        "overrides": list(loaded.overrides),
+        "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed},
+    }
+    facts["scenario"] = {"id": scenario.id, "version": scenario.version}
+    if hasattr(scenario, "provenance"):
+        facts["data"] = scenario.provenance()
+    engines = {name: getattr(policy.engine, "engine", policy.engine) for name, policy in policies.items()}
+    facts["models"] = {
+        name: {"model": config.policies[name].model, "digest": engine.fingerprint() if hasattr(engine, "fingerprint") else None}
+        for name, engine in engines.items()
+    }
     return RunFolder.open(path, config_text=loaded.written(), resolved=loaded.resolved(), manifest=facts, fresh=fresh)
-
-
-def facts_of(scenario: Scenario) -> dict[str, Any]:
-    """What the manifest says about the scenario."""
-    return {"id": scenario.id, "version": scenario.version}
 
 
 def success_of(scenario: Scenario) -> Any:

@@ -80,6 +80,8 @@ class Stopping:
             self._task.cancel()
 
     def _leave(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\x1b[?25h")  # a progress bar had hidden the cursor
         progress_line(self.resume)
         try:
             sys.stdout.flush()

@@ -43,7 +43,7 @@ def command(source: str, overrides: tuple[str, ...], out: str | None, **flags: b
 def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = False, quiet: bool = False) -> int:
     """Trains in the run folder and prints scores before and after; gives the exit code. Raises Interrupted after a signal."""
     from gem_ma.cli.main import Interrupted
-    from gem_ma.cli.run import facts_of, open_folder, report_of
+    from gem_ma.cli.run import open_folder, report_of
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
     from gem_ma.plans import open_policies, scenario_of
@@ -53,9 +53,8 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     settings = config.train
     scenario = scenario_of(config, base=loaded.base)
     policies = open_policies(config, base=loaded.base)
-    facts = {"command": "train", "overrides": list(loaded.overrides), "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed}}
     summary: dict[str, Any] = {}
-    with open_folder(loaded, path, facts | {"scenario": facts_of(scenario)}, fresh) as folder:
+    with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
         steps = settings.steps if settings is not None else 0
         with Stopping(f"gem-ma resume {path}") as stopping, Progress(steps, quiet=quiet, unit="steps") as progress:
 

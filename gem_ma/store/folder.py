@@ -170,10 +170,10 @@ class RunFolder:
         lines = self.path / "episodes.jsonl"
         if lines.exists() and lines.stat().st_size:
             raise StoreError(f"{self.path}: holds episodes but no manifest.json, so it cannot be taken up; use another folder or --fresh")
-        import yaml
+        from gem_ma.document import write
 
         replace_file(self.path / "config.yaml", config_text.encode("utf-8", "replace"))
-        replace_file(self.path / "resolved.yaml", yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True).encode())
+        replace_file(self.path / "resolved.yaml", write(resolved).encode())
         manifest = {"schema": SCHEMA, "created": now(), **versions(), **facts}
         replace_file(
             self.path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode()
