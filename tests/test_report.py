@@ -344,6 +344,26 @@ def test_a_real_browser_shows_the_lanes_and_the_private_views(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_keys_move_between_episodes_and_views(tmp_path: Path) -> None:
+    page = write_report(run_of(tmp_path / "run", [episode(n, words=f"words of {n}") for n in range(4)]))
+    html = re.sub("<meta http-equiv=[^>]*>", "", page.read_text("utf-8"))  # the policy would refuse the script that presses the keys
+    for keys, words, agent in (
+        ("jj", "words of 2", ""),
+        ("jjjjjjk", "words of 2", ""),
+        ("jv", "words of 1", "assistant"),
+        ("vv", "words of 0", "user"),
+    ):
+        press = f"for (const key of {keys!r}) document.dispatchEvent(new KeyboardEvent('keydown', {{key}}));"
+        page.write_text(html.replace("</body>", f"<script>{press}</script></body>"), "utf-8")
+        shown = Parsed(dom(page, tmp_path / "profile"))
+        article = shown.text[shown.text.index("Everything, in lanes") :]
+        assert words in article
+        pressed = [at for at, (tag, a) in enumerate(shown.tags) if tag == "button" and a.get("aria-pressed") == "true"]
+        buttons = [at for at, (tag, a) in enumerate(shown.tags) if tag == "button" and "aria-pressed" in a]
+        assert [buttons.index(at) for at in pressed] == [["", "assistant", "user"].index(agent)]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 def test_no_payload_runs_or_asks_the_network_in_a_real_browser(tmp_path: Path) -> None:
     page = hostile_page(tmp_path)
     for at in (1, PAYLOADS.index("__proto__")):
