@@ -1,0 +1,76 @@
+"""The same loop with token policies: a tiny language model learns, resumes bit for bit, and stays as it is where it is frozen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gem_ma import config
+from gem_ma.settings import Config
+from gem_ma.store import RunFolder, read_metrics
+from gem_ma.training.train import run_training
+
+pytest.importorskip("torch")
+SMALL = ("train.steps=4", "train.episodes=32", "train.save_every=2", "evaluate.episodes=32", "run.concurrency=32")
+WARM = tuple(f"train.warm_start.{agent}.{key}" for agent in ("speaker", "listener") for key in ("episodes=64", "steps=8"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    from gem_ma.engines.tiny import make_model
+
+    path = tmp_path_factory.mktemp("models") / "referential"
+    make_model(str(path), "referential")
+    return path
+
+
+def settings_of(model: Path, *overrides: str) -> Config:
+    models = [f"policies.{agent}.model=transformers/{model}" for agent in ("speaker", "listener")]
+    return config.load(Path(__file__).parents[1] / "configs" / "referential.yaml", [*models, *overrides]).config
+
+
+def trained(path: Path, settings: Config, **options) -> dict:
+    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+        return run_training(settings, folder, **options)
+
+
+def truth(path: Path) -> dict[str, bytes]:
+    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000004/*")]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+def test_a_killed_run_of_language_models_ends_bit_for_bit_as_an_unbroken_one(tmp_path, model):
+    settings = settings_of(model, *SMALL, *WARM)
+
+    def kill(step, metrics):
+        if step == 3:
+            raise Killed
+
+    summary = trained(tmp_path / "whole", settings)
+    with pytest.raises(Killed):
+        trained(tmp_path / "broken", settings, on_step=kill)
+    trained(tmp_path / "broken", settings)
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    assert summary["changed"] == ["speaker", "listener"]
+    lines = [line["policies"] for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"]
+    assert all(line[agent]["logprob_gap"] < 1e-5 and line[agent]["parity_gap"] < 1e-5 for line in lines for agent in ("speaker", "listener"))
+
+
+def test_a_frozen_language_model_stays_bit_equal_while_its_partner_learns(model):
+    summary = run_training(settings_of(model, *SMALL, *WARM, "train.policies=[listener]"))
+    assert (summary["changed"], summary["unchanged"]) == (["listener"], ["speaker"])
+
+
+def test_two_language_models_begin_to_understand_each_other(model):
+    """A few updates of one seed; `make test-learning` asks for the whole of it."""
+    warm = [f"train.warm_start.{agent}.{key}" for agent in ("speaker", "listener") for key in ("episodes=512", "batch=32")]
+    warm += ["train.warm_start.speaker.steps=120", "train.warm_start.listener.steps=200"]
+    summary = run_training(settings_of(model, *warm, "train.steps=14", "train.lr_final=0.5", "evaluate.episodes=256"))
+    before, after = (summary[when]["sampled"]["success"] for when in ("before", "after"))
+    assert before <= 0.30
+    assert after >= before + 0.15
