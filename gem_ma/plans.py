@@ -7,7 +7,7 @@ there `scenario.tasks: n` means n seeds (the first n of 2n are the same n), and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from gem_ma.config import located, reveal
@@ -58,8 +58,8 @@ def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
     """One plan per task (or seed) and repeat, in order. Raises ConfigError for a task that the split does not have."""
     settings, run, cast = config.scenario, config.run, cast_of(config)
     by_seed = single(scenario.tasks(settings.split))
-    for at, index in enumerate(_tasks(config, scenario)):
-        task = f"{settings.split}/{index}"
+    for at, index in enumerate(_starts(config, scenario)):
+        task = f"{settings.split}/{0 if by_seed else index}"
         for repeat in range(run.episodes_per_task):
             seed = stable_seed(run.seed, task, at, repeat) if by_seed else stable_seed(run.seed, task)
             yield Plan(scenario, cast, task, seed, repeat, limits=run.limits, call_timeout_s=run.call_timeout_s, options=settings.options)
@@ -67,18 +67,20 @@ def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
 
 def count(config: Config, scenario: Scenario) -> int:
     """How many plans `evaluation_plans` gives."""
-    return sum(1 for _ in _tasks(config, scenario)) * config.run.episodes_per_task
+    return len(_starts(config, scenario)) * config.run.episodes_per_task
 
 
-def _tasks(config: Config, scenario: Scenario) -> Iterator[int]:
-    """The index of the task of every start."""
+def _starts(config: Config, scenario: Scenario) -> Sequence[int]:
+    """Task indices; 0, 1, ... where only the seed makes a difference."""
     split, wanted = config.scenario.split, config.scenario.tasks
     tasks = scenario.tasks(split)
     size = len(tasks)
-    if single(tasks) and isinstance(wanted, int):
-        yield from (0 for _ in range(wanted))
-        return
-    for index in wanted if isinstance(wanted, list) else range(size if wanted is None else wanted):
-        if not 0 <= index < size:
-            raise ConfigError(f"{scenario.id}: no task {index}; split {split!r} has {size} (0 to {size - 1})")
-        yield index
+    if isinstance(wanted, int):
+        starts: Sequence[int] = range(wanted)
+        missing = [wanted - 1] if wanted > size and not single(tasks) else []
+    else:
+        starts = range(size) if wanted is None else wanted
+        missing = [index for index in starts if not 0 <= index < size]
+    if missing:
+        raise ConfigError(f"{scenario.id}: no task {missing[0]}; split {split!r} has {size} (0 to {size - 1})")
+    return starts

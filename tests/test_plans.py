@@ -116,3 +116,9 @@ def test_policies_with_a_seat_are_opened_once_with_their_options_and_secrets(tmp
     monkeypatch.delenv("PLANS_KEY")
     with pytest.raises(ConfigError, match="PLANS_KEY is not set"):
         open_policies(config)
+
+
+def test_plans_are_made_one_at_a_time() -> None:
+    config = load("kuhn_poker", ["scenario.tasks=1_000_000_000"]).config
+    scenario = scenario_of(config)
+    assert count(config, scenario) == 10**9 and next(evaluation_plans(config, scenario)).repeat == 0

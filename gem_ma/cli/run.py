@@ -51,20 +51,22 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress
     from gem_ma.evaluation.metrics import summarise
-    from gem_ma.plans import evaluation_plans, open_policies, scenario_of
+    from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of
 
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
     policies = open_policies(config, base=loaded.base)  # before the folder is made: what cannot be opened leaves nothing behind
     with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
         done = folder.done() - (folder.failed() if retry_failed else set())
-        plans = list(evaluation_plans(config, scenario))
-        left = [plan for plan in plans if plan.id not in done]
+        planned = count(config, scenario)
+        left = planned - (sum(plan.id in done for plan in evaluation_plans(config, scenario)) if done else 0)
+        stopped = 0
         if left:
-            with Stopping(f"gem-ma resume {path}") as stopping, Progress(len(plans), len(plans) - len(left), quiet=quiet) as progress:
-                stopping.run(_play(stopping.until_stopped(left), len(left), policies, config.run.concurrency, folder, progress))
-        stopped = stopping.code if left and stopping.signal else 0
-        summary = {"planned": len(plans), **summarise(folder.episodes(), success_of(scenario))}
+            plans = (plan for plan in evaluation_plans(config, scenario) if plan.id not in done)
+            with Stopping(f"gem-ma resume {path}") as stopping, Progress(planned, planned - left, quiet=quiet) as progress:
+                stopping.run(_play(stopping.until_stopped(plans), policies, min(config.run.concurrency, left), folder, progress))
+            stopped = stopping.code if stopping.signal else 0
+        summary = {"planned": planned, **summarise(folder.episodes(), success_of(scenario))}
         if not stopped:
             folder.write_summary(summary)
     show_summary(summary, path, as_json, None if stopped else report_of(path, scenario))
@@ -73,7 +75,7 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     return verdict(loaded, summary, path)
 
 
-async def _play(plans: Any, count: int, policies: Any, concurrency: int, folder: RunFolder, progress: Any) -> None:
+async def _play(plans: Any, policies: Any, concurrency: int, folder: RunFolder, progress: Any) -> None:
     import asyncio
     from contextlib import aclosing
 
@@ -86,7 +88,7 @@ async def _play(plans: Any, count: int, policies: Any, concurrency: int, folder:
 
     beating = asyncio.ensure_future(heartbeat())
     try:
-        episodes: Any = play_many(plans, policies, concurrency=min(concurrency, count), started=progress.start)
+        episodes: Any = play_many(plans, policies, concurrency=concurrency, started=progress.start)
         async with aclosing(episodes):
             async for episode in episodes:
                 folder.append([episode])
