@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -276,6 +277,16 @@ def test_after_a_fault_the_play_is_closed_and_its_finally_has_run() -> None:
     assert len(game.turns) == 1  # the committed turn stays on record
 
 
+def test_the_limit_on_effects_counts_between_two_questions() -> None:
+    def play(rng: random.Random, task: Any) -> Any:
+        for _ in range(3):
+            for _ in range(4000):
+                yield Tell({"a": "more"})
+            yield Ask({"a": "?"})
+
+    assert finish(Game(scenario(play))).over
+
+
 def test_an_interrupt_from_the_keyboard_is_not_a_fault() -> None:
     def play(rng: random.Random, task: Any) -> Any:
         yield Ask({"a": "?"})
@@ -449,9 +460,9 @@ def test_a_fork_repeats_no_call_and_replays_none_from_after_the_fork(at: int) ->
 def test_a_whole_replay_repeats_no_call() -> None:
     world = World()
     game = finish(Game(caller(world)))
-    count = len(world.done)
+    count, recorded = len(world.done), deepcopy(game.calls)
     again = replay(game.scenario, None, 0, game.turns, game.calls, game.forks)
-    assert len(world.done) == count and again.over
+    assert len(world.done) == count and again.over and game.calls == recorded  # though the scenario edits what it gets
     assert (again.turns, again.ledger, again.calls, again.view("a")) == (game.turns, game.ledger, game.calls, game.view("a"))
 
 
