@@ -363,7 +363,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_random_calls_never_raise_and_a_refused_call_changes_nothing(data: st.DataObject) -> None:
     store = tiny(data.draw(st.sampled_from(["tau1", "fixed"])))

@@ -54,6 +54,7 @@ class Base:
         self.tables = tables
         self._derived: dict[str, Any] = {}
         self._texts: dict[Slot, str] = {}
+        self._literals: dict[Slot, str] = {}
         self._image = b""
         self._places: dict[Slot, tuple[int, int]] = {}
         self._digest = ""
@@ -73,8 +74,10 @@ class Base:
 
     def literal(self, slot: Slot) -> str:
         """The record as hash text."""
-        start, end = self._layout()[slot]
-        return self._image[start:end].decode()
+        text = self._literals.get(slot)
+        if text is None:
+            text = self._literals[slot] = literal(self.tables[slot[0]][slot[1]])
+        return text
 
     def digest(self, changed: Mapping[Slot, str]) -> str:
         """Hash of all tables, with these records' hash texts in place of the base's own."""

@@ -36,6 +36,7 @@ END = Tool(
     {"type": "object", "properties": {"reason": {"type": "string", "enum": list(REASONS)}}, "required": ["reason"]},
 )
 USER_TOOLS = (END,)
+BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.07}  # on the generated shop's test split
 _SOLUTION = ("actions", "outputs", "goal", "wishes", "flags", "identity", "raw")
 GRACE = 3  # assistant actions between a text that comes with end_conversation and the end
 
@@ -86,6 +87,7 @@ class Retail(Scenario):
         self.scoring, self.semantics = scoring, self.source.semantics
         self.max_actions, self.max_user_actions = max_actions, max_user_actions
         self.ends_within = max_actions + max_user_actions
+        self.baselines = BASELINES if folder == OWN and scoring == "canonical" else {}
         self.policy = self.source.policy() or POLICY
 
     def tasks(self, split: str) -> Sequence[RetailTask]:

@@ -19,7 +19,7 @@ from gem_ma.errors import ConfigError
 
 PER_WORLD = 20
 KEPT = 128  # worlds in memory
-SPLITS = {"train": (0, 2000), "val": (10_000_000, 200), "test": (20_000_000, 200)}  # first seed, number of tasks
+SPLITS = {"train": (0, 1000), "val": (10_000_000, 200), "test": (20_000_000, 200)}  # first seed, number of tasks
 
 
 class OwnWorld:
@@ -68,11 +68,11 @@ class OwnTasks(Sequence[RetailTask]):
 
     def __init__(self, shop: OwnWorld, split: str) -> None:
         self.shop, self.split = shop, split
-        self.first, self.count = SPLITS[split]
+        self.first, self.size = SPLITS[split]
         self._made: dict[int, RetailTask] = {}
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
     @overload
     def __getitem__(self, index: int) -> RetailTask: ...

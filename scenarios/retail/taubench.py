@@ -143,13 +143,16 @@ def _read_python(path: Path, named: str) -> list[dict[str, Any]]:
             f"retail data: {path}:{line or 1}: not a task file{named}: {str(error).splitlines()[0] if str(error) else 'too deep'}"
         ) from error
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        name = targets[0].id if targets and isinstance(targets[0], ast.Name) else ""
-        if name.startswith("TASKS") or name == "tasks":
-            value = node.value  # type: ignore[union-attr]  # one of the two assignments
-            if not isinstance(value, ast.List):
-                raise DataError(f"retail data: {path}:{node.lineno}: {name} is not a list of Task(...){named}")
-            return [_task(path, entry, named) for entry in value.elts]
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+        elif isinstance(node, ast.AnnAssign):
+            target = node.target
+        else:
+            continue
+        if isinstance(target, ast.Name) and target.id.upper().startswith("TASKS"):
+            if not isinstance(node.value, ast.List):
+                raise DataError(f"retail data: {path}:{node.lineno}: {target.id} is not a list of Task(...){named}")
+            return [_task(path, entry, named) for entry in node.value.elts]
     raise DataError(f"retail data: {path}:1: no assignment to TASKS_TEST, TASKS_TRAIN or TASKS_DEV{named}")
 
 

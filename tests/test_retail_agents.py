@@ -1,0 +1,233 @@
+"""The scripted sides of retail: a user that says yes only to what it wants, a careful assistant, an oracle, and baselines that earn nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from gem_ma.agents.retail_scripted import understand
+from gem_ma.agents.retail_talk import change, proposal
+from gem_ma.agents.retail_user import RetailUser, request
+from gem_ma.scenarios.retail import Retail, RetailTask
+
+from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
+from gem_ma.behaviour import is_privileged
+from gem_ma.registry import load
+from gem_ma.types import End, Episode, Seat
+from tests.retail_data import TAU, needs_tau
+
+SHOP = Retail(data="own")
+SHOP.id = "retail"
+TESTS = list(SHOP.tasks("test"))
+WRITES = ("cancel_", "modify_", "return_", "exchange_")
+
+
+def run(assistant: str, index: int, split: str = "test", seed: int = 0, scenario: Retail = SHOP) -> Episode:
+    cast = {"assistant": Seat(assistant), "user": Seat("retail_user")}
+    return asyncio.run(play(Plan(scenario, cast, f"{split}/{index}", seed)))
+
+
+def first_with(kind: str) -> RetailTask:
+    return next(task for task in TESTS if [wish.kind for wish in task.wishes] == [kind])
+
+
+class Customer:
+    """A scripted user, spoken to directly."""
+
+    def __init__(self, task: RetailTask, seed: int = 0) -> None:
+        self.user = RetailUser("user", None, random.Random(seed), task)
+        self.opening = self.hear("Hi! How can I help you today?").text
+
+    def hear(self, text: str) -> Action:
+        new = (Message(text, "assistant"),)
+        return asyncio.run(self.user.act(Asked(new, new, None, (), 0)))
+
+
+def ended(action: Action) -> str:
+    call = action.tool_calls[0] if action.tool_calls else None
+    return call.arguments["reason"] if isinstance(call, ToolCall) else ""
+
+
+# -- the user ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["exchange_delivered_order_items", "modify_pending_order_items", "return_delivered_order_items"])
+def test_the_user_says_yes_to_the_right_proposal_and_no_to_each_wrong_argument(kind: str) -> None:
+    task = first_with(kind)
+    right = dict(task.wishes[0].arguments)
+    assert Customer(task).hear(proposal([change(kind, right)])).text.startswith("Yes")
+    wrong: dict[str, Any] = {"order_id": "#W0000001", "payment_method_id": "paypal_0000001", "item_ids": ["1000000001"] * len(right["item_ids"])}
+    if "new_item_ids" in right:
+        wrong["new_item_ids"] = ["1000000001"] * len(right["item_ids"])
+    for name, value in wrong.items():
+        answer = Customer(task).hear(proposal([change(kind, {**right, name: value})]))
+        assert answer.text.startswith("No"), name
+
+
+def test_the_user_rejects_a_right_change_beside_a_foreign_one() -> None:
+    task = first_with("cancel_pending_order")
+    right = change("cancel_pending_order", task.wishes[0].arguments)
+    foreign = change("cancel_pending_order", {"order_id": "#W0000001", "reason": "no longer needed"})
+    assert Customer(task).hear(proposal([right, foreign])).text.startswith("No")
+    assert Customer(task).hear(proposal([right])).text.startswith("Yes")
+
+
+def test_the_user_rejects_another_reason_and_another_address() -> None:
+    task = first_with("cancel_pending_order")
+    given = dict(task.wishes[0].arguments)
+    other = {"no longer needed": "ordered by mistake", "ordered by mistake": "no longer needed"}[given["reason"]]
+    assert Customer(task).hear(proposal([change("cancel_pending_order", {**given, "reason": other})])).text.startswith("No")
+    task = first_with("modify_pending_order_address")
+    given = dict(task.wishes[0].arguments)
+    assert Customer(task).hear(proposal([change("modify_pending_order_address", {**given, "zip": "99999"})])).text.startswith("No")
+
+
+def test_the_user_never_says_yes_to_a_bare_question() -> None:
+    for task in TESTS[:40]:
+        for text in ("Shall I go ahead?", "Do you confirm (yes or no)?", "Should I proceed with your request?", "Is that correct?"):
+            assert not Customer(task).hear(text).text.startswith("Yes"), (task.id, text)
+
+
+def test_the_user_gives_its_identity_as_its_instruction_has_it() -> None:
+    for task in TESTS[:40]:
+        customer = Customer(task)
+        again = customer.hear("Could you tell me your e-mail address or your name and zip code?").text
+        for text in (customer.opening, again):
+            assert f"{task.identity.first_name} {task.identity.last_name}" in text
+            assert (task.identity.email in text) == (task.identity.email in task.instruction)
+
+
+def test_the_user_says_no_hidden_id() -> None:
+    for task in TESTS:
+        said = " ".join(request(wish) for wish in task.wishes)
+        hidden = {value for wish in task.wishes for name in ("item_ids", "new_item_ids") for value in wish.arguments.get(name, ())}
+        hidden |= {wish.arguments["payment_method_id"] for wish in task.wishes if "payment_method_id" in wish.arguments} | {task.user_id}
+        assert not [value for value in hidden if value in said]
+
+
+def test_the_user_gives_up_on_an_assistant_that_does_not_help() -> None:
+    customer = Customer(TESTS[0])
+    heard = [customer.hear("Thank you for your message.") for _ in range(4)]
+    assert [ended(action) for action in heard] == ["", "", "", "gave_up"]
+
+
+def test_the_user_accepts_a_refusal_only_of_what_is_impossible() -> None:
+    sorry = "I am sorry, this order cannot be cancelled."
+    assert ended(Customer(first_with("impossible")).hear(sorry)) == "refused"
+    assert ended(Customer(first_with("cancel_pending_order")).hear(sorry)) == ""
+
+
+def test_the_user_wants_the_right_answer_before_it_leaves() -> None:
+    task = next(task for task in TESTS if [wish.kind for wish in task.wishes] == ["question"] and "." in task.outputs[0])
+    customer = Customer(task)
+    assert ended(customer.hear("It is 1.23. Anything else?")) == ""
+    assert ended(customer.hear(f"It is ${task.outputs[0]}. Anything else?")) == "settled"
+
+
+# -- the assistants ---------------------------------------------------------------------------------------------------------
+
+
+def asked_for(episode: Episode) -> list[tuple[str, str]]:
+    """(write, the user's last message before it) of every write call."""
+    found, heard = [], ""
+    for turn in episode.turns:
+        if turn.agent == "user":
+            heard = turn.action.text
+        for call in turn.action.tool_calls:
+            if isinstance(call, ToolCall) and call.name.startswith(WRITES):
+                found.append((call.name, heard))
+    return found
+
+
+def test_the_oracle_solves_every_task_and_writes_only_after_a_yes() -> None:
+    for index in range(0, 200, 2):
+        episode = run("retail_oracle", index)
+        assert SHOP.success(episode), TESTS[index].id
+        assert all(heard.startswith("Yes") for _, heard in asked_for(episode))
+
+
+def test_the_careful_assistant_solves_at_least_97_percent_and_writes_only_after_a_yes() -> None:
+    episodes = [run("retail_scripted", index, "val") for index in range(200)]
+    assert sum(SHOP.success(episode) is True for episode in episodes) >= 194
+    for episode in episodes:
+        assert episode.end is End.TERMINATED
+        writes = asked_for(episode)
+        assert all(heard.startswith("Yes") for _, heard in writes)
+        assert len(writes) <= sum(turn.agent == "user" and turn.action.text.startswith("Yes") for turn in episode.turns)
+
+
+@pytest.mark.parametrize("assistant", ["retail_nothing", "retail_transfer", "retail_echo", "retail_refuse", "silent", "random_legal"])
+def test_assistants_that_serve_nobody_earn_nothing_but_the_due_refusals(assistant: str) -> None:
+    for index in range(0, 200, 4):
+        success = SHOP.success(run(assistant, index))
+        assert success == (assistant == "retail_refuse" and TESTS[index].goal == "refused"), TESTS[index].id
+
+
+def test_published_baselines_are_what_the_baselines_earn() -> None:
+    assert len(SHOP.baselines) == 4
+    for name, score in SHOP.baselines.items():
+        earned = [SHOP.success(run(name, index)) for index in range(200)]
+        assert sum(bool(success) for success in earned) / 200 == pytest.approx(score, abs=1e-9)
+
+
+def test_the_same_plan_gives_the_same_episode() -> None:
+    for index in (0, 5, 9):
+        assert run("retail_scripted", index, seed=3) == run("retail_scripted", index, seed=3)
+
+
+def test_the_careful_assistant_refuses_an_order_of_somebody_else() -> None:
+    task = first_with("cancel_pending_order")
+    base = SHOP.source.world(task)
+    foreign = next(key for key, order in base.tables["orders"].items() if order["user_id"] != task.user_id and order["status"] == "pending")
+    assistant = load("agents", "retail_scripted")("assistant", None, random.Random(0))
+    game, who = Game(SHOP, task), task.identity
+    game.send({"user": f"My e-mail is {who.email}. Please cancel order {foreign}, it is no longer needed."})
+    while "assistant" in game.pending:
+        asked = Asked(game.new("assistant"), game.view("assistant"), None, (), game.step)
+        game.send({"assistant": asyncio.run(assistant.act(asked))})
+    assert "does not belong to your account" in game.view("user")[-1].text
+
+
+def test_the_careful_assistant_asks_who_is_there_until_the_account_is_found() -> None:
+    task = TESTS[0]
+    assistant = load("agents", "retail_scripted")("assistant", None, random.Random(0))
+    game, who = Game(SHOP, task), task.identity
+    said = ["Hello, I need help", "My e-mail is nobody@example.com", f"I am {who.first_name} {who.last_name}, 99999", f"My e-mail is {who.email}."]
+    for text in said:
+        game.send({"user": text})
+        while "assistant" in game.pending:
+            asked = Asked(game.new("assistant"), game.view("assistant"), None, (), game.step)
+            game.send({"assistant": asyncio.run(assistant.act(asked))})
+    calls = [call.name for turn in game.turns for call in turn.action.tool_calls if isinstance(call, ToolCall)]
+    assert calls == ["find_user_id_by_email", "find_user_id_by_name_zip", "find_user_id_by_email", "get_user_details"]
+
+
+def test_only_the_oracle_and_the_user_are_given_the_task() -> None:
+    names = ("retail_user", "retail_oracle", "retail_scripted", "retail_nothing", "retail_transfer", "retail_refuse", "retail_echo")
+    assert [name for name in names if is_privileged(load("agents", name))] == ["retail_user", "retail_oracle"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "order_id"),
+    [
+        ("Please cancel order #W12. The reason: no longer needed.", "cancel", "#W12"),
+        ("I want to return from order #W12: Kite (shape: box). Please refund it to my gift card.", "return", "#W12"),
+        ("I want to exchange from order #W12: Kite (shape: box) for one with (shape: delta). Please use my PayPal account.", "swap", "#W12"),
+        ("My e-mail address is a@b.co. Please let me pay order #W12 with my PayPal account instead.", "payment", "#W12"),
+        ("Please change my default address to: address1: 1 A; address2: ; city: B; state: C; country: D; zip: 1.", "address", ""),
+        ("How much did I pay for order #W12 in total?", "question", "#W12"),
+        ("Hello there.", None, None),
+    ],
+)
+def test_requests_are_understood_by_patterns(text: str, kind: str | None, order_id: str | None) -> None:
+    understood = understand(text)
+    assert (understood and understood.kind, understood and understood.order_id) == (kind, order_id)
+
+
+@needs_tau
+def test_the_careful_assistant_solves_the_benchmarks_dev_tasks() -> None:
+    scenario = Retail(data=str(TAU), scoring="tau1")
+    scenario.id = "retail"
+    assert sum(bool(scenario.success(run("retail_scripted", index, "dev", scenario=scenario))) for index in range(20)) >= 18
