@@ -9,7 +9,9 @@ It takes nothing on trust: declared facts (`zero_sum`, `cooperative`, `chance`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import contextlib
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from gem_ma.errors import ConfigError, ConformanceError
@@ -56,7 +58,8 @@ def check_scenario(
     if not chosen:
         raise ConfigError("check_scenario needs at least one seed")
     kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), game)
-    figures = _run(kit, skipped, module, aec, parallel, gym)
+    with _unraisable(kit):
+        figures = _run(kit, skipped, module, aec, parallel, gym)
     findings = tuple(sorted((f for f in kit.findings.values() if f.rule not in skipped), key=lambda found: (found.rule, found.seed or 0)))
     if findings:
         raise ConformanceError(findings)
@@ -80,6 +83,7 @@ def _run(kit: Kit, skipped: set[int], module: str | None, aec: Any, parallel: An
     except Failed:
         return figures
     stages: list[tuple[set[int], Callable[[], Any]]] = [
+        ({3, 5, 6, 7, 8, 10, 11}, lambda: rules_play.liveness(kit)),
         ({1}, lambda: rules_play.determinism(kit)),
         ({2}, lambda: rules_play.global_state(kit)),
         ({3}, lambda: rules_play.observation(kit)),
@@ -105,6 +109,24 @@ def _run(kit: Kit, skipped: set[int], module: str | None, aec: Any, parallel: An
             except Failed:
                 continue
     return figures
+
+
+@contextlib.contextmanager
+def _unraisable(kit: Kit) -> Iterator[None]:
+    """A generator that refuses to be closed says so only to this hook when it is collected."""
+    before = sys.unraisablehook
+
+    def note(unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, RuntimeError) and "GeneratorExit" in str(unraisable.exc_value):
+            kit.fail(6, "a play ends once, and closes cleanly at every step; it ignores GeneratorExit when it is collected")
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = note
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _plays(kit: Kit) -> bool:

@@ -21,7 +21,7 @@ SEEDS, STEPS = 3, 8
 
 def fork(kit: Kit) -> None:
     """Forks at every step of some plays."""
-    for seed in kit.seeds[:SEEDS]:
+    for seed in kit.within(kit.seeds[:SEEDS]):
         for player in ("first", "random", "mixed"):
             runs: list[int] = []
             try:
@@ -165,7 +165,7 @@ def _play_out(kit: Kit, parent: Any, other: Any, step: int, seed: int, last: _St
     turns = [turn for turn in parent.turns if turn.step >= step]
     while turns and other.pending:
         group = {turn.agent: turn.action for turn in turns if turn.step == other.step}
-        kit.send(other, group, "a fork with its parent's actions", 8)  # type: ignore[arg-type]
+        kit.send(other, group, "a fork with its parent's actions", 8)
         turns = [turn for turn in turns if turn.step >= other.step]
     if found := difference(last.trace, trace(other)):
         kit.fail(8, f"a fork with its parent's actions becomes its parent; {found[0]}", agent=found[1], step=found[2], seed=seed, key="play out")
@@ -199,7 +199,7 @@ def _watching(scenario: Scenario) -> Iterator[None]:
     homes = [vars(module) for cls in type(scenario).__mro__ if (module := sys.modules.get(cls.__module__)) is not None]
     homes = [home for home in homes if home.get("Random") is original and home is not vars(random)]
     _Watched.made = []
-    random.Random = _Watched  # type: ignore[misc]
+    random.Random = _Watched  # type: ignore[misc, assignment]
     for home in homes:
         home["Random"] = _Watched
     try:

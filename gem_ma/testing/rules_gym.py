@@ -61,7 +61,7 @@ def gym(kit: Kit, factory: Factory) -> None:
         if env is None:
             continue
         own = agent or _own(kit, env)
-        for seed in kit.seeds[:6]:
+        for seed in kit.within(kit.seeds[:6]):
             for player in ("random", "mixed", "fuzz1"):
                 seats.player, seats.stream = player, seed
                 played = _guarded(kit, env, own, seed, player)
@@ -86,6 +86,8 @@ def _own(kit: Kit, env: Any) -> str:
 
 
 def _guarded(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played | None:
+    if kit.hung:
+        return None
     try:
         with time_limit(PLAY_S):
             return play_gym(kit, env, agent, seed, player)

@@ -94,13 +94,13 @@ def _alike(kit: Kit, scenarios: list[Scenario], tasks: tuple[Any, Any], owner: s
             return
         said = {}
         for agent, asked in one.pending.items():
-            legal = asked.legal
-            if agent != owner and (asked.legal != two.pending[agent].legal or [t.name for t in asked.tools] != [t.name for t in two.pending[agent].tools]):
-                message = f"nobody sees another's secret; what {agent} may do ({asked.legal} or {two.pending[agent].legal}) depends on that of {owner}"
+            legal, twin = asked.legal, two.pending[agent]
+            if agent != owner and (legal != twin.legal or [tool.name for tool in asked.tools] != [tool.name for tool in twin.tools]):
+                message = f"nobody sees another's secret; what {agent} may do ({legal} or {twin.legal}) depends on that of {owner}"
                 kit.fail(4, message, agent=agent, step=one.step, seed=seed, key=("legal", agent, owner))
                 return
             if agent == owner and legal is not None:
-                legal = tuple(choice for choice in legal if choice in (two.pending[agent].legal or ()))
+                legal = tuple(choice for choice in legal if choice in (twin.legal or ()))
                 if not legal:
                     return
             said[agent] = PLAYERS[player](legal, asked.tools, streams[agent], one.step)

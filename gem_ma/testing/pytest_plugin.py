@@ -1,0 +1,76 @@
+"""pytest plugin: `pytest --gem-ma-check kuhn_poker --gem-ma-check my_package.module:MyScenario` adds one test per named scenario.
+
+Every such test runs `gem_ma.testing.check_scenario`; with `--gem-ma-check all` there is one for every registered scenario. For tests of your own
+there is the fixture `gem_ma_check`, which is that function. The module is loaded in every run of pytest: it imports gem_ma only when it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+OPTION = "--gem-ma-check"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gem_ma", "conformance of multi-agent scenarios")
+    group.addoption(
+        OPTION,
+        action="append",
+        default=[],
+        metavar="SCENARIO",
+        dest="gem_ma_check",
+        help="check this scenario (an id, package.module:Class, or 'all' registered ones) against gem_ma's conformance rules; may be repeated",
+    )
+
+
+@pytest.fixture(scope="session")
+def gem_ma_check() -> Callable[..., Any]:
+    """`gem_ma.testing.check_scenario`: raises ConformanceError with every finding, gives a Report otherwise."""
+    from gem_ma.testing.check import check_scenario
+
+    return check_scenario
+
+
+class ScenarioItem(pytest.Item):
+    """One scenario under the kit."""
+
+    def runtest(self) -> None:
+        from gem_ma.testing.check import check_scenario
+
+        report = check_scenario(self.name)
+        self.add_report_section("call", "conformance", str(report))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        from gem_ma.errors import GemMaError
+
+        if isinstance(excinfo.value, GemMaError):
+            return f"{self.name}:\n{excinfo.value}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, None, str]:
+        return self.path, None, f"conformance of {self.name}"
+
+
+class Scenarios(pytest.Collector):
+    """The scenarios named on the command line."""
+
+    def collect(self) -> list[pytest.Item]:
+        named: list[str] = []
+        for name in self.config.getoption("gem_ma_check"):
+            named += _registered() if name == "all" else [name]
+        return [ScenarioItem.from_parent(self, name=name) for name in dict.fromkeys(named)]
+
+
+def _registered() -> list[str]:
+    from gem_ma.registry import catalog
+
+    return sorted(catalog("scenarios"))
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Adds the items after the collected ones, so that the option works with and without test files."""
+    if config.getoption("gem_ma_check"):
+        items += Scenarios.from_parent(session, name="gem_ma").collect()
