@@ -75,6 +75,12 @@ def test_seeds_are_the_units_where_there_is_one_task_only() -> None:
     assert summary["success"]["method"] == "wilson" and summary["success"]["n"] == 30
 
 
+def test_other_seeds_of_a_task_are_no_new_tasks() -> None:
+    summary = summarise([episode(i % 25, float(i % 25 < 10), seed=i) for i in range(100)], won)
+    assert summary["success"]["method"] == "bootstrap over tasks"
+    assert summary["success"]["high"] - summary["success"]["low"] > 0.3  # as wide as 25 tasks make it; 100 plays would claim 0.19
+
+
 def test_an_undecided_episode_is_no_loss() -> None:
     summary = summarise([episode(i) for i in range(4)], lambda one: None if one.task == "test/3" else True)
     assert (summary["success"]["mean"], summary["success"]["n"]) == (1.0, 3)

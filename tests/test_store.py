@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -318,6 +319,22 @@ def test_a_path_that_is_no_run_is_refused_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreError, match="file: "):
         opened(tmp_path / "file")
+
+
+def test_a_device_in_place_of_the_lines_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path / "run").close()
+    (tmp_path / "run" / "episodes.jsonl").unlink()
+    (tmp_path / "run" / "episodes.jsonl").symlink_to("/dev/full")
+    with pytest.raises(StoreError, match="no regular file"):
+        opened(tmp_path / "run")
+
+
+def test_a_run_folder_of_the_first_schema_still_opens(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parent / "golden" / "run-schema-1", tmp_path / "run")
+    with opened(tmp_path / "run") as folder:
+        assert folder.done() == {("test/1", 7, 0), ("test/2", 7, 0)} and folder.failed() == {("test/2", 7, 0)}
+        assert list(folder.episodes()) == [episode(1), episode(2, End.FAILED)]
+        assert list(folder.metrics()) == [{"step": 0, "return": {"a": 0.5}}]
 
 
 # -- marks ------------------------------------------------------------------------------------------------------------------------

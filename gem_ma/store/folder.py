@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ class RunFolder:
                 folder._create_or_check(config_text, plain(resolved), dict(manifest or {}))
                 folder._take_up()
         except BaseException:
-            folder.close()
+            folder._free()
             raise
         return folder
 
@@ -144,16 +145,19 @@ class RunFolder:
             if not self._broken:
                 self.sync()
         finally:
-            for descriptor in (*self._files.values(), self._lock):
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
-            self._files, self._lock = {}, -1
+            self._free()
 
     def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _free(self) -> None:
+        for descriptor in (*self._files.values(), self._lock):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._files, self._lock = {}, -1
 
     # -- inside -------------------------------------------------------------------------------------------------------------
 
@@ -181,7 +185,9 @@ class RunFolder:
         sync_folder(self.path.parent)
 
     def _create(self, name: str) -> None:
-        self._files[name] = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._files[name] = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+        if not stat.S_ISREG(os.fstat(self._files[name]).st_mode):  # a device or a pipe could be read for ever
+            raise StoreError(f"{self.path / name}: is no regular file")
 
     def _take_up(self) -> None:
         for name, scan in (("episodes.jsonl", scan_episodes), ("metrics.jsonl", scan_metrics)):
