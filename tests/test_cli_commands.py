@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from gem_ma.cli.main import COMMANDS, group, main
+from gem_ma.cli.main import COMMANDS, exit_code, group, main
+from gem_ma.errors import ConfigError, ConformanceError, DataError, EngineError, ScenarioError, SchemaError, StoreError
 from tests.command_line import ROOT, SLOWLY, environment, gem_ma, signalled
 
 LEARN = ("train", ROOT / "configs" / "kuhn_table.yaml", "train.episodes=16", "evaluate.episodes=8", "evaluate.every=~")
@@ -169,6 +170,30 @@ def test_interrupted_training_resumes_to_the_same_weights(tmp_path: Path) -> Non
     cut, whole = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("cut", "whole"))
     assert cut["weights"] == whole["weights"]
     assert (tmp_path / "cut" / "episodes.jsonl").read_bytes() == (tmp_path / "whole" / "episodes.jsonl").read_bytes()
+
+
+def test_training_in_which_every_episode_fails_stops_with_the_cause(folder: Path) -> None:
+    (folder / "slowly.py").write_text(SLOWLY.replace("rng.random() < 1 / 3", "True"))
+    done = gem_ma(*LEARN, "agents.player_1={behaviour: slowly:Raising}", "--quiet", cwd=folder)
+    assert done.returncode == 1 and "episodes failed" in done.stderr and "RuntimeError" in done.stderr and "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 2),
+        (DataError("x"), 2),
+        (SchemaError("x"), 2),
+        (StoreError("x"), 1),
+        (ConformanceError(("x",)), 1),
+        (OSError(28, "No space left on device"), 1),
+        (EngineError("no connection", retryable=True), 3),
+        (EngineError("refused"), 1),
+        (ScenarioError("x"), 1),
+    ],
+)
+def test_every_error_has_its_exit_code(error: Exception, code: int) -> None:
+    assert exit_code(error) == code
 
 
 def test_a_bug_is_70_with_the_traceback_in_a_file(folder: Path) -> None:

@@ -90,6 +90,7 @@ def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(folder: Pat
     played = lines(folder / "out" / "episodes.jsonl")
     assert 0 < len(played) < 60 and {line["end"] for line in played} == {"terminated"}
     assert f"{len(played)} ok / 0 failed / 0 excluded" in out and f"not played yet     {60 - len(played)}" in out
+    assert not (folder / "out" / "summary.json").exists()
     resumed = gem_ma("resume", "out", "-j", "32", cwd=folder)
     assert resumed.returncode == 0 and "60 ok / 0 failed / 0 excluded" in resumed.stdout
     whole = lines(folder / "out" / "episodes.jsonl")
@@ -110,8 +111,9 @@ def test_what_hangs_is_cut_after_the_drain(folder: Path) -> None:
         "1",
     )
     hanging = ("agents.player_1.behaviour=slowly:Slow", "agents.player_1.options={seconds: 60}", "run.max_steps=1")
-    got, seconds, _, err = signalled(*arguments, *hanging, cwd=folder, ready=folder / "out" / "manifest.json")
+    got, seconds, out, err = signalled(*arguments, *hanging, cwd=folder, ready=folder / "out" / "manifest.json")
     assert got == 130 and 2 < seconds < 9 and err.endswith("resume with: gem-ma resume out\n")
+    assert "0 ok / 0 failed / 0 excluded" in out
 
 
 @pytest.mark.parametrize("block", ["false", "true"])

@@ -291,6 +291,7 @@ def test_data_beside_the_config_is_found_from_any_working_folder(tmp_path: Path,
 
 
 def test_tasks_beyond_a_split_and_empty_splits_are_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path, SHELF % "tasks: [2, 3]") == ["run.yaml:1: scenario.tasks[1]: no task 3; split 'test' has 3 (0 to 2)"]
     assert refused(tmp_path, SHELF % "tasks: 4") == ["run.yaml:1: scenario.tasks: 4 tasks are wanted; split 'test' has 3"]
     assert refused(tmp_path, SHELF % "split: dev") == ["run.yaml:1: scenario.split: split 'dev' has no tasks"]
     assert refused(tmp_path, SHELF % "size: 0") == ["run.yaml:1: scenario: cannot be made: size must be positive"]

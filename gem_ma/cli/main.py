@@ -1,7 +1,7 @@
 """`gem-ma`: finds the command, turns what went wrong into one message and an exit code. Every command is `gem_ma.cli.<name>.command`.
 
 Exit codes: 0 done · 1 more episodes failed than allowed, findings, or the disk or the run folder refused · 2 wrong usage, config or data ·
-3 a model could not be reached or failed · 70 a bug of ours, its traceback in a file · 130, 143 stopped by a signal.
+3 a model could not be reached · 70 a bug of ours, its traceback in a file · 130, 143 stopped by a signal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from gem_ma.errors import ConfigError, ConformanceError, DataError, EngineError, GemMaError, SchemaError, StoreError
+from gem_ma.errors import ConfigError, DataError, EngineError, GemMaError, SchemaError
 
 COMMANDS = {  # in the order of help; no command is imported before it is asked for
     "demo": "Plays and learns something small, and writes a page about it.",
@@ -118,10 +118,8 @@ def exit_code(error: Exception) -> int:
     """The exit code of an error that was raised on purpose, or by the operating system."""
     if isinstance(error, (ConfigError, DataError, SchemaError)):
         return 2
-    if isinstance(error, EngineError):
+    if isinstance(error, EngineError) and error.retryable:
         return 3
-    if isinstance(error, (StoreError, ConformanceError, OSError)):
-        return 1
     return 1
 
 
