@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import math
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -201,6 +202,14 @@ def test_tool_calls_are_parsed_only_where_tools_are_offered(byte_engine: Transfo
     assert calls[1].reason.startswith("truncated_call")
 
 
+def test_weights_that_are_not_finite_are_named_instead_of_sampled(kuhn_model: Path) -> None:
+    engine = Transformers(str(kuhn_model), policy="main")
+    with torch.no_grad():
+        next(iter(engine.model.parameters())).fill_(math.nan)
+    with pytest.raises(EngineError, match=r"'main'.*NaN"):
+        engine.sample_batch([request()])
+
+
 def test_an_image_is_refused_with_the_name_of_the_policy(engine: Transformers) -> None:
     with pytest.raises(EngineError, match=r"main.*image"):
         engine.sample_batch([Request("a", (Message(("look", Image.of(b"x"))),))])
@@ -271,3 +280,11 @@ def test_unknown_options_and_dtypes_are_config_errors(kuhn_model: Path) -> None:
         open_engine("main", f"transformers/{kuhn_model}", speed=3)
     with pytest.raises(ConfigError, match="float32"):
         open_engine("main", f"transformers/{kuhn_model}", dtype="int4")
+    with pytest.raises(ConfigError, match="device 'abacus' cannot be used"):
+        open_engine("main", f"transformers/{kuhn_model}", device="abacus")
+
+
+def test_without_the_train_extra_one_line_names_it(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(EngineError, match=r'pip install "gem-ma\[train\]"'):
+        open_engine("main", f"transformers/{kuhn_model}")

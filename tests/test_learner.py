@@ -118,6 +118,13 @@ def test_another_architecture_is_learned_with_the_logits_it_samples_from(kind: s
     metrics = update(learner, credit.turns(episodes([learner], 8), "main"))
     assert metrics["logprob_gap"] < 1e-5
     assert learner.publish()["parity_gap"] < 1e-5
+    assert (learner._selects, learner._branches) == ((False, False) if kind == "gemma2" else (True, True))
+
+
+@pytest.mark.parametrize("model", ["kuhn_model", "byte_model"])
+def test_our_own_architecture_is_learned_by_the_fast_path(model: str, request: pytest.FixtureRequest) -> None:
+    learner = learner_of(request.getfixturevalue(model))
+    assert (learner._selects, learner._branches) == (True, True)  # a wrong fast path would only turn itself off
 
 
 # -- gradients -----------------------------------------------------------------------------------------------------------------

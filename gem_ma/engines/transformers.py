@@ -92,6 +92,10 @@ class Transformers:
             raise ConfigError(f"policy {policy!r}: padded_tokens must be at least 1; got {padded_tokens}")
         _check_folder(name, policy)
         self.torch, transformers = import_stack()
+        try:
+            self.torch.zeros(1, device=device)
+        except (RuntimeError, AssertionError) as error:  # torch asserts where it was built without the device
+            raise ConfigError(f"policy {policy!r}: device {device!r} cannot be used here ({_first_line(error)}); device: cpu always works") from error
         self.tokenizer, self.model = _load(self.torch, transformers, name, policy, dtype, device)
         self.device, self.padded_tokens = device, padded_tokens
         self.positions = int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
@@ -254,6 +258,8 @@ class Transformers:
         logprobs = scores.log_softmax(-1)
         mass = logprobs.double().exp().cumsum(-1)
         total = mass[:, -1:]
+        if not bool(total.isfinite().all()):
+            raise EngineError(f"policy {self.policy!r}: its weights (version {self.version}) give no probabilities but NaN; go back to a checkpoint")
         uniform = torch.tensor([[draw.rng.random()] for draw in draws], dtype=torch.float64, device=self.device)
         point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
         chosen = torch.searchsorted(mass, point, right=True)
