@@ -37,7 +37,7 @@ END = Tool(
 )
 USER_TOOLS = (END,)
 BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.07}  # on the generated shop's test split
-_SOLUTION = ("actions", "outputs", "goal", "wishes", "flags", "identity", "raw")
+SOLUTION = ("actions", "outputs", "goal", "wishes", "flags", "identity", "raw")
 GRACE = 3  # assistant actions between a text that comes with end_conversation and the end
 
 
@@ -48,6 +48,7 @@ class Retail(Scenario):
     version = 1
     cooperative = True  # both are paid the outcome
     chance = False
+    private = {"user": ("instruction", *SOLUTION), "assistant": SOLUTION}  # the assistant sees no instruction, neither side the solution
     default_cast = {"assistant": "retail_scripted", "user": "retail_user"}
 
     def __init__(

@@ -34,6 +34,9 @@ class OwnWorld:
         self._bases: dict[int, Base] = {}
         self._splits = {split: OwnTasks(self, split) for split in SPLITS}
 
+    def __repr__(self) -> str:
+        return f"OwnWorld({self.semantics!r}, *{self.sizes})"
+
     def base(self, seed: int) -> Base:
         """The world of a seed; the last ones are kept."""
         if seed not in self._bases:

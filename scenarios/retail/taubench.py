@@ -26,6 +26,8 @@ _FIELDS = {"user_id": str, "instruction": str, "actions": list, "outputs": list}
 class TauBench:
     """A data folder: its tables, its tasks by split, its policy text. Raises DataError at once where a table is missing or damaged."""
 
+    semantics = "tau1"
+
     def __init__(self, folder: str | Path) -> None:
         self.folder, self.named = str(folder), naming(folder)
         self.base: Base = load_tables(folder)
@@ -42,7 +44,8 @@ class TauBench:
         self.wiki = next((root / "wiki.md" for root in roots if (root / "wiki.md").is_file()), None)
         self._splits: dict[str, TauTasks] = {}
 
-    semantics = "tau1"
+    def __repr__(self) -> str:
+        return f"TauBench({self.folder!r})"
 
     def world(self, task: RetailTask) -> Base:
         """The tables that a task plays on."""
