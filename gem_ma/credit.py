@@ -99,6 +99,9 @@ def credit(episode: Episode, agent: str, rule: str = "until_next_turn", team: Se
     """
     steps = [turn.step for turn in episode.turns if turn.agent == agent]
     mix = _mix(rule)
+    strangers = [member for member in team or () if member not in episode.cast]
+    if strangers:
+        raise ConfigError(f"the team names {', '.join(strangers)}; agents of {episode.scenario} are {', '.join(episode.cast)}")
     rewards: list[list[float]] = [[] for _ in steps]
     before: list[float] = []
     elsewhere: list[float] = []
@@ -143,7 +146,7 @@ def turns(
     view as if it were asked now; absent or the agent had left: 0); `truncated="drop"` leaves such episodes out instead, counted.
     Raises ConfigError for an unknown rule, an unusable gamma or an agent without one, ArithmeticError where reward is lost or made.
     """
-    _mix(rule)
+    mix = _mix(rule)
     if truncated not in ("zero", "drop"):
         raise ConfigError(f"truncated is zero or drop; got {truncated!r}")
     rows: list[_Row] = []
@@ -154,11 +157,12 @@ def turns(
         if not episode.end.scored or (truncated == "drop" and episode.end.bootstraps):
             excluded[episode.end.value] += 1
             continue
-        folded = {agent: credit(episode, agent, rule, team) for agent in episode.cast}
-        _check_sum(episode, folded, rule)
+        mine = [agent for agent, seat in episode.cast.items() if seat.policy == policy]
+        folded = {agent: credit(episode, agent, rule, team) for agent in (episode.cast if mix else mine)}
+        _check_sum(episode, folded, mix)
         group = episode.group if episode.group is not None else f"{episode.scenario}/{episode.task}/{episode.seed}"
         shown: list[_Row] = []
-        for agent in (agent for agent, seat in episode.cast.items() if seat.policy == policy):
+        for agent in mine:
             rewards, before[index, agent], elsewhere[index, agent] = folded[agent]
             tail = (tails or {}).get((index, agent), 0.0) if episode.end.bootstraps else 0.0
             gains = returns(rewards, _discount(gamma, agent), tail)
@@ -228,17 +232,17 @@ def _paid(episode: Episode, agent: str, mix: float, team: Sequence[str]) -> list
     return [(entry.step, entry.value * (share + (1 - mix if entry.agent == agent else 0.0))) for entry in episode.ledger if entry.agent in team]
 
 
-def _check_sum(episode: Episode, folded: Mapping[str, Credit], rule: str) -> None:
+def _check_sum(episode: Episode, folded: Mapping[str, Credit], mix: float) -> None:
     """No reward is lost or made: per agent, or over the team where it shares."""
     paid = {agent: [entry.value for entry in episode.ledger if entry.agent == agent] for agent in folded}
     sums = {agent: [*part.rewards.tolist(), part.before, part.elsewhere] for agent, part in folded.items()}
-    if _mix(rule):
+    if mix:
         paid, sums = {"the cast": [v for part in paid.values() for v in part]}, {"the cast": [v for part in sums.values() for v in part]}
     for name, values in sums.items():
         difference = math.fsum(values) - math.fsum(paid[name])
         if not abs(difference) <= TOLERANCE * max(1.0, math.fsum(map(abs, paid[name]))):
             where = f"{episode.scenario}, episode {episode.id}"
-            raise ArithmeticError(f"{where}: {name} was paid {math.fsum(paid[name])} and credited {math.fsum(values)} under {rule}")
+            raise ArithmeticError(f"{where}: {name} was paid {math.fsum(paid[name])} and credited {math.fsum(values)}")
 
 
 def _discount(gamma: Gamma, agent: str) -> float:

@@ -102,6 +102,15 @@ def test_team_mix_shares_each_entry_and_keeps_the_teams_sum():
     assert turns([played], "main", rule="team_mix(0)").reward.tolist() == turns([played], "main").reward.tolist()
 
 
+def test_a_team_may_be_a_part_of_the_cast_and_no_stranger():
+    played = episode("abc", [(0, "a", 4.0), (2, "c", 9.0)])
+    table = turns([played], "main", rule="team_mix(1)", team=("a", "b"))
+    assert table.reward.tolist() == [2.0, 0.0, 9.0]
+    assert table.before[0, "b"] == 2.0
+    with pytest.raises(ConfigError, match="ghost"):
+        turns([played], "main", rule="team_mix(1)", team=("a", "ghost"))
+
+
 def test_returns_are_discounted_over_own_turns_only():
     assert returns([-0.1, -0.1, 1.0], 0.9).tolist() == pytest.approx([0.62, 0.8, 1.0])
     table = turns([episode("abbbba", [(5, "a", 1.0)])], "main", gamma=0.5)

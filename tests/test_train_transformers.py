@@ -66,6 +66,19 @@ def test_a_frozen_language_model_stays_bit_equal_while_its_partner_learns(model)
     assert (summary["changed"], summary["unchanged"]) == (["listener"], ["speaker"])
 
 
+def test_self_play_of_a_language_model_is_scored_exactly(tmp_path):
+    from gem_ma.engines.tiny import make_model
+
+    make_model(str(tmp_path / "kuhn"), "kuhn_poker")
+    small = ("train.steps=1", "train.episodes=8", "evaluate.episodes=8", "train.lr=0.001")
+    demonstrators = "{player_0: {behaviour: noisy_kuhn}, player_1: {behaviour: noisy_kuhn}}"
+    warm = f"train.warm_start={{main: {{cast: {demonstrators}, episodes: 64, steps: 60, batch: 32}}}}"
+    loaded = config.load("kuhn_table", [f"policies.main={{model: transformers/{tmp_path / 'kuhn'}, max_tokens: 4}}", warm, *small])
+    after = run_training(loaded.config)["after"]
+    assert 0 < after["nash_conv"] < 2
+    assert "nash_conv_averaged" not in after  # language models keep no average
+
+
 def test_two_language_models_begin_to_understand_each_other(model):
     """A few updates of one seed; `make test-learning` asks for the whole of it."""
     warm = [f"train.warm_start.{agent}.{key}" for agent in ("speaker", "listener") for key in ("episodes=512", "batch=32")]

@@ -11,7 +11,7 @@ from typing import Any
 
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError
-from gem_ma.evaluation.exploitability import engine_strategy, exploitability
+from gem_ma.evaluation.exploitability import Strategy, engine_strategy, exploitability, token_strategy
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
 from gem_ma.training.schedule import exam_plans, play_all
@@ -42,7 +42,8 @@ def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
 async def exam(config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> dict[str, Any]:
     """Plays `evaluate.episodes` on `evaluate.seed`, ...: `sampled` as configured and `greedy` (temperature 0), each as `measures`.
 
-    Where the game is small, zero-sum and played by tables alone, adds the exact `nash_conv` of the last weights and of their average.
+    Where the game is small and zero-sum and all probabilities are known, adds the exact `nash_conv` of the last weights, and of their
+    average where a learner keeps one.
     """
     plans = exam_plans(config, scenario)
     result: dict[str, Any] = {}
@@ -57,17 +58,28 @@ async def exam(config: Config, scenario: Scenario, policies: Mapping[str, Policy
 
 def _exact(config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> dict[str, float]:
     seats = {agent: config.agents[agent] for agent in scenario.agents if agent in config.agents}
-    engines = {agent: policies[seat.policy].engine for agent, seat in seats.items() if seat.policy and seat.behaviour == "direct"}
-    if not scenario.zero_sum or len(engines) != len(scenario.agents) or not all(hasattr(engine, "probabilities") for engine in engines.values()):
+    if not scenario.zero_sum or len(seats) != len(scenario.agents) or any(seat.behaviour != "direct" for seat in seats.values()):
         return {}
-    averages = {name: learner.average() for name, learner in learners.items() if hasattr(learner, "average")}
-    averaged = {agent: averages.get(seats[agent].policy or "", engine) for agent, engine in engines.items()}
+    owners = {agent: seat.policy or "" for agent, seat in seats.items()}
+    last = {name: strategy for name in set(owners.values()) if (strategy := _strategy(name, policies, learners)) is not None}
+    means = {name: engine_strategy(learners[name].average()) for name in last if hasattr(learners.get(name), "average")}
     try:
-        last = exploitability(scenario, {agent: engine_strategy(engine) for agent, engine in engines.items()})
-        mean = exploitability(scenario, {agent: engine_strategy(engine) for agent, engine in averaged.items()})
+        if len(last) < len(set(owners.values())):
+            return {}
+        found = {"nash_conv": exploitability(scenario, {agent: last[name] for agent, name in owners.items()}).nash_conv}
+        if means:
+            averaged = exploitability(scenario, {agent: means.get(name, last[name]) for agent, name in owners.items()})
+            found["nash_conv_averaged"] = averaged.nash_conv
     except ConfigError:  # chance that cannot be listed, or too large a game: no exact score
         return {}
-    return {"nash_conv": last.nash_conv, "nash_conv_averaged": mean.nash_conv}
+    return found
+
+
+def _strategy(name: str, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> Strategy | None:
+    policy, learner = policies.get(name), learners.get(name)
+    if policy is not None and hasattr(policy.engine, "probabilities"):
+        return engine_strategy(policy.engine, policy.sampling)
+    return token_strategy(learner) if hasattr(learner, "score") else None
 
 
 def _mean(values: Sequence[float]) -> float | None:
