@@ -192,7 +192,7 @@ def test_a_training_run_shows_its_scores_before_and_after(tmp_path: Path) -> Non
         folder.write_summary({"before": exams[0], "after": exams[1], "learned": ["main"]})
     html = write_report(run).read_text()
     assert '<th scope="row">sampled success</th><td>0.125</td><td>0.875</td>' in html
-    assert "learned: main" in html and "run, while it learned" in html
+    assert "learned: main" in html and "run played 1 / 0 / 0 (ok / failed / excluded) episodes while it learned" in html
 
 
 def test_agents_with_the_same_curve_share_a_line(tmp_path: Path) -> None:

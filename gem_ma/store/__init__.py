@@ -19,13 +19,14 @@ Rules of durability:
 """
 
 from gem_ma.store.folder import RunFolder
-from gem_ma.store.lines import EpisodeId, list_runs, read_episodes, read_manifest, read_media, read_metrics
+from gem_ma.store.lines import EpisodeId, list_runs, read_ends, read_episodes, read_manifest, read_media, read_metrics
 from gem_ma.store.names import result_digest, run_path
 
 __all__ = [
     "EpisodeId",
     "RunFolder",
     "list_runs",
+    "read_ends",
     "read_episodes",
     "read_manifest",
     "read_media",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from gem_ma.types import End, Episode
 EpisodeId = tuple[str, int, int]
 
 
-def read_episodes(path: Path) -> Iterator[Episode]:
+def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Iterator[Episode]:
     """Episodes of a run folder or of one episodes.jsonl, the last attempt of each id, in the order of the file; one at a time.
+
+    `only`: these ids, which costs little for the others.
 
     A torn tail (a writer may be at work) is passed over. Raises StoreError with the line number for damage, SchemaError for a newer schema.
     """
@@ -26,7 +28,14 @@ def read_episodes(path: Path) -> Iterator[Episode]:
     last: dict[EpisodeId, int] = {}
     for number, line in _whole_lines(file):
         last[_identity(file, number, line)] = number
-    return _decoded(file, set(last.values()))
+    return _decoded(file, {number for id_, number in last.items() if only is None or id_ in only})
+
+
+def read_ends(path: Path) -> dict[EpisodeId, End]:
+    """How each episode of a run ended, without decoding them. Raises StoreError with the line number for damage."""
+    file = _lines_file(path, "episodes.jsonl")
+    with oserror(file):
+        return scan_episodes(file).ends
 
 
 def _decoded(file: Path, wanted: set[int]) -> Iterator[Episode]:

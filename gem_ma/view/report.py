@@ -15,7 +15,7 @@ from typing import Any
 
 from gem_ma.errors import StoreError
 from gem_ma.evaluation.metrics import interval_text, summarise
-from gem_ma.store import read_episodes, read_manifest, read_media, read_metrics
+from gem_ma.store import read_ends, read_episodes, read_manifest, read_media, read_metrics
 from gem_ma.types import End, Episode
 from gem_ma.view.page import Html, page, table, text
 from gem_ma.view.svg import BAND_SEEDS, CLASSES, Line, Point, interval_mark, line_chart, line_of
@@ -116,11 +116,17 @@ def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
     parts += [f"<p>{text(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()]
     named = _named(section.runs)
     if named:
-        summaries = {label: _load(label, path, section.success, data) for label, path in named.items()}
-        learned = {label for label, path in named.items() if _manifest(path).get("command") == "train"}
-        if section.own_curves:
-            parts += [_before_and_after(label if len(named) > 1 else "", named[label]) for label in named if label in learned]
-        parts.append(_scores({f"{label}, while it learned" if label in learned else label: one for label, one in summaries.items()}))
+        learned = [label for label, path in named.items() if _manifest(path).get("command") == "train"]
+        loaded = {label: _load(label, path, section.success, label in learned, data) for label, path in named.items()}
+        for label in learned if section.own_curves else ():
+            parts.append(_before_and_after(label if len(named) > 1 else "", named[label]))
+        scored = {label: one for label, one in loaded.items() if label not in learned}
+        parts += [_scores(scored)] if scored else []
+        parts += [
+            f'<p class="hint">{text(label)} played {_counts(one)} (ok / failed / excluded) episodes while it learned.</p>'
+            for label, one in loaded.items()
+            if label in learned
+        ]
     parts += [table(rows.columns, rows.rows, caption=rows.caption) for rows in section.tables]
     parts += [_chart(curves) for curves in section.curves]
     if section.own_curves:
@@ -136,29 +142,31 @@ def _named(runs: Runs) -> dict[str, Path]:
     return {Path(path).resolve().name: Path(path) for path in runs}
 
 
-def _load(label: str, path: Path, success: Success | None, data: list[dict[str, Any]]) -> dict[str, Any]:
-    """The run's summary; its transcripts are added to `data`."""
-    episodes = list(read_episodes(path))
-    used = sum(run["size"] for run in data)
-    wanted = {round(at * (len(episodes) - 1) / (EPISODES - 1)) for at in range(EPISODES)} if len(episodes) > EPISODES else set(range(len(episodes)))
-    wanted |= set([at for at, episode in enumerate(episodes) if episode.end is End.FAILED][:FAILED])
+def _load(label: str, path: Path, success: Success | None, learned: bool, data: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run's summary (of a training run its counts only); its transcripts are added to `data`."""
+    ends = read_ends(path)
+    known = None if learned else _stored_summary(path, len(ends), success is not None)
+    ids, last = list(ends), len(ends) - 1
+    wanted = {ids[round(at * last / (EPISODES - 1))] for at in range(EPISODES)} if len(ids) > EPISODES else set(ids)
+    wanted |= set([id_ for id_, end in ends.items() if end is End.FAILED][:FAILED])
+    episodes = list(read_episodes(path, None if known is None and not learned else wanted))
+    used, size = sum(run["size"] for run in data), 0
     shown: list[dict[str, Any]] = []
-    size = 0
-    for at in sorted(wanted):
-        one = transcript(episodes[at], success(episodes[at]) if success and episodes[at].end.scored else None, lambda digest: _media(path, digest))
-        size += len(json.dumps(one))
-        if used + size > MAX_BYTES and shown:
-            break
-        shown.append(one)
+    for episode in episodes:
+        if episode.id in wanted:
+            one = transcript(episode, success(episode) if success and episode.end.scored else None, lambda digest: _media(path, digest))
+            size += len(json.dumps(one))
+            if used + size > MAX_BYTES and shown:
+                break
+            shown.append(one)
     if shown:
-        whole = len(shown) == len(episodes)
-        note = (
-            f"all {len(episodes)} episodes"
-            if whole
-            else f"{len(shown)} of {len(episodes)} episodes, spread from first to last; all are in episodes.jsonl"
-        )
+        whole = len(shown) == len(ids)
+        note = f"all {len(ids)} episodes" if whole else f"{len(shown)} of {len(ids)} episodes, spread from first to last; all are in episodes.jsonl"
         data.append({"name": label, "note": note, "episodes": shown, "size": size})
-    return summarise(episodes, success) if success else _stored_summary(path) or summarise(episodes)
+    if learned:
+        failed, ok = sum(end is End.FAILED for end in ends.values()), sum(end.scored for end in ends.values())
+        return {"ok": ok, "failed": failed, "excluded": len(ends) - ok - failed}
+    return known or summarise(episodes, success)
 
 
 def _summary_file(path: Path) -> dict[str, Any]:
@@ -169,10 +177,11 @@ def _summary_file(path: Path) -> dict[str, Any]:
     return stored if isinstance(stored, dict) else {}
 
 
-def _stored_summary(path: Path) -> dict[str, Any] | None:
-    """summary.json where it is a summary of `evaluation.metrics`, else None."""
+def _stored_summary(path: Path, episodes: int, judged: bool) -> dict[str, Any] | None:
+    """summary.json where it is a summary of `evaluation.metrics` of these episodes, else None."""
     stored = _summary_file(path)
-    return stored if {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"} <= stored.keys() else None
+    whole = {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"} <= stored.keys() and stored.get("episodes") == episodes
+    return stored if whole and (stored["success"] is not None or not judged) else None
 
 
 def _before_and_after(label: str, path: Path) -> Html:
@@ -243,10 +252,18 @@ def _chart(curves: Curves) -> Html:
         return Html("")
     seeds = {line.seeds for line in lines if line.x}
     how = "mean over seeds, band from the lowest to the highest" if min(seeds) >= BAND_SEEDS else "mean over seeds" if max(seeds) > 1 else ""
+    empty = [label for label, line in zip(curves.lines, lines, strict=False) if not line.x]
+    absent = f"no points: {', '.join(empty)}" if empty else ""
     left_out = f"{len(curves.lines) - CLASSES} more lines are left out" if len(curves.lines) > CLASSES else ""
     caption = "; ".join(
         part
-        for part in (curves.y_label if curves.y_label != curves.title else "", f"{how} ({max(seeds)} seeds)" if how else "", curves.note, left_out)
+        for part in (
+            curves.y_label if curves.y_label != curves.title else "",
+            f"{how} ({max(seeds)} seeds)" if how else "",
+            curves.note,
+            absent,
+            left_out,
+        )
         if part
     )
     return Html(f"<figure><h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>{svg}{_numbers(curves, lines)}</figure>")

@@ -18,6 +18,8 @@ def transcript(episode: Episode, success: bool | None = None, media: Media = lam
     left_out = len(episode.turns) - MAX_TURNS
     return {
         "id": f"{episode.task} · seed {episode.seed}" + (f" · repeat {episode.repeat}" if episode.repeat else ""),
+        "task": _cut(episode.task) + (f", repeat {episode.repeat}" if episode.repeat else ""),
+        "seed": str(episode.seed),
         "scenario": _cut(episode.scenario),
         "version": episode.version,
         "end": episode.end.value,

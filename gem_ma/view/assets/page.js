@@ -150,10 +150,11 @@
       const button = make("button");
       button.type = "button";
       button.dataset.at = String(at);
-      add(button, make("span", "id", episode.id), make("span", "score", score(episode)));
+      add(button, make("span", "id", episode.task), make("span", "score", score(episode)));
       const bad = episode.end === "failed";
       const verdict = episode.success === true ? "success" : episode.success === false ? "no success" : "";
-      add(button, make("span", "how" + (bad ? " bad" : ""), [verdict, episode.end].filter(Boolean).join(", ")));
+      add(button, make("span", "how" + (bad ? " bad" : ""), [verdict, episode.end, "seed " + (episode.seed.length > 8 ? episode.seed.slice(0, 6) + "\u2026" : episode.seed)].filter(Boolean).join(", ")));
+      button.title = episode.id;
       button.addEventListener("click", () => open(at));
       list.append(add(make("li"), button));
     }
