@@ -134,10 +134,9 @@ def test_a_scenario_that_breaks_its_word_is_1_with_every_finding(tmp_path: Path)
         '        yield Ask({"a": "?"}, legal=("x", "y"))\n'
         '        yield Reward({"a": 1.0})\n'
     )
-    done = gem_ma("check", "cheat:Cheat", cwd=tmp_path)
-    assert done.returncode == 1 and "zero" in done.stderr and done.stdout == ""
-    as_json = gem_ma("check", "cheat:Cheat", "--json", cwd=tmp_path)
-    assert as_json.returncode == 1 and json.loads(as_json.stdout)["ok"] is False and json.loads(as_json.stdout)["findings"]
+    done = gem_ma("check", "cheat:Cheat", "--json", cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert done.returncode == 1 and result["ok"] is False and any("zero" in finding for finding in result["findings"])
 
 
 def test_training_prints_before_and_after_and_is_not_done_twice(
