@@ -253,7 +253,7 @@ def _chart(curves: Curves) -> Html:
     seeds = {line.seeds for line in lines if line.x}
     how = "mean over seeds, band from the lowest to the highest" if min(seeds) >= BAND_SEEDS else "mean over seeds" if max(seeds) > 1 else ""
     empty = [label for label, line in zip(curves.lines, lines, strict=False) if not line.x]
-    absent = f"no points: {', '.join(empty)}" if empty else ""
+    absent = f"no points for {', '.join(map(repr, empty))}" if empty else ""
     left_out = f"{len(curves.lines) - CLASSES} more lines are left out" if len(curves.lines) > CLASSES else ""
     caption = "; ".join(
         part
