@@ -7,6 +7,7 @@ exchange keeps which item goes for which (`exchange_pairs`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.scenarios.retail import tools
@@ -65,7 +66,7 @@ def return_delivered_order_items(data: Overlay, order_id: str, item_ids: list[st
 
 def validate(name: str, arguments: Any) -> str:
     """What is wrong with the arguments of a tool, as an error text; "" where nothing is."""
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, Mapping):
         return f"Error: invalid_arguments: arguments are an object, got {type(arguments).__name__}"
     properties: dict[str, Any] = SCHEMAS[name].parameters["properties"]
     for key in arguments:

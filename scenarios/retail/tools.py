@@ -8,7 +8,7 @@ our own world. The tools check neither identity nor ownership: that is the assis
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -320,10 +320,10 @@ TAU1: dict[str, Spec] = {
 }
 
 
-def bind(tool: Spec, arguments: Any) -> dict[str, Any]:
+def bind(tool: Spec, arguments: Any) -> Mapping[str, Any]:
     """The arguments as keywords. Raises TypeError in the words of Python 3.11, whichever Python runs."""
     path = f"tau_bench.envs.retail.tools.{tool.name}.{tool.qualified}"
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, Mapping):
         raise TypeError(f"{path} argument after ** must be a mapping, not {type(arguments).__name__}")
     if "data" in arguments:
         raise TypeError(f"{path} got multiple values for keyword argument 'data'")
