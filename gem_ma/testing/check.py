@@ -57,7 +57,7 @@ def check_scenario(
     chosen = list(seeds)
     if not chosen:
         raise ConfigError("check_scenario needs at least one seed")
-    kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), game)
+    kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), game, None if isinstance(scenario, Scenario) else scenario)
     with _unraisable(kit):
         figures = _run(kit, skipped, module, aec, parallel, gym)
     findings = tuple(sorted((f for f in kit.findings.values() if f.rule not in skipped), key=lambda found: (found.rule, found.seed or 0)))

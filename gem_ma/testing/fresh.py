@@ -1,17 +1,21 @@
 """Rule 1 in fresh processes: two interpreters with different string hashes must play as this one does.
 
-A scenario travels as the name of its class, the file of its module and its attributes as JSON; what cannot travel so is said to be untested.
+A scenario travels as the name of its class, the file of its module and its attributes as JSON; a class inside a function travels as its source.
+What cannot travel so is said to be untested.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,9 @@ from gem_ma.testing.kit import Failed, Kit, trace
 from gem_ma.testing.players import Cast
 
 PLAYERS, SEEDS, WAIT_S = ("first", "random"), 4, 60.0
+
+
+_INSIDE = "GEM_MA_FRESH"  # set in the children: a module that checks itself when it is imported must not start more
 
 
 class NotImportable(Exception):
@@ -36,7 +43,10 @@ def fresh(kit: Kit, module: str | None) -> None:
     except NotImportable as reason:
         kit.skip(1, f"fresh processes with other string hashes: {reason}")
         return
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    if _INSIDE in os.environ:
+        kit.skip(1, "fresh processes with other string hashes: this is one")
+        return
+    environment = {**os.environ, _INSIDE: "1", "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     command = [sys.executable, "-m", "gem_ma.testing.fresh"]
     children = [
         subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, encoding="utf-8", env={**environment, "PYTHONHASHSEED": salt})
@@ -102,14 +112,46 @@ def _order(kit: Kit, module: str | None) -> dict[str, Any]:
         "cap": kit.cap,
     }
     if "<locals>" in attribute:
-        raise NotImportable(f"the class {attribute} is defined inside a function; name an importable one in module=")
+        order |= {"sources": _sources(cls), "attribute": cls.__name__}
+    elif order["file"] is None:
+        raise NotImportable(f"its module {name} has no file; name an importable class in module=")
+    if kit.by_name:  # made from a name or a class without options: made the same way there
+        order |= {"state": None, "tasks": None if own is not None else order["tasks"]}
+        if isinstance(kit.by_name, str):
+            order |= {"module": "", "id": kit.by_name}
     try:
-        order |= {"state": _packed(state), "tasks": None if own is not None else _packed(list(kit.tasks))}
+        order |= {"state": _packed(order["state"]), "tasks": None if own is not None else _packed(list(kit.tasks))}
     except TypeError as error:
-        if own is None or not scenario.id or ":" in scenario.id or _is_other(scenario):
-            raise NotImportable(f"its attributes or tasks do not travel as JSON ({error})") from error
-        order |= {"state": {}, "module": "", "tasks": None}
+        raise NotImportable(f"its attributes or tasks do not travel as JSON ({error}); check it by its id or its class") from error
     return order
+
+
+def _sources(cls: type) -> dict[str, Any]:
+    """Source texts of a class that is defined inside a function, bases first, and the plain values that its methods close over."""
+    texts, closed = [], {}
+    for base in reversed(cls.__mro__):
+        if "<locals>" not in base.__qualname__:
+            continue
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, TypeError, SyntaxError) as error:
+            raise NotImportable(f"the source of {base.__qualname__} cannot be read ({error})") from error
+        tree.body[0].decorator_list = []  # type: ignore[attr-defined]
+        texts.append(ast.unparse(tree))
+        for member in vars(base).values():
+            if inspect.isfunction(member):
+                closed.update(_plain_cells(member))
+    return {"texts": texts, "closed": closed}
+
+
+def _plain_cells(function: Any) -> dict[str, Any]:
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = _packed(cell.cell_contents)
+        except (TypeError, ValueError):
+            continue  # missed in the child, which then says so
+    return found
 
 
 def _packed(value: Any) -> Any:
@@ -132,17 +174,6 @@ def _unpacked(value: Any) -> Any:
     return (tuple if kind == "tuple" else list)(_unpacked(item) for item in items)
 
 
-def _is_other(scenario: Scenario) -> bool:
-    """Whether the id names something else than this object's class with default options."""
-    try:
-        if load("scenarios", scenario.id) is not type(scenario):
-            return True
-        fresh_one, this = vars(type(scenario)()), {name: value for name, value in vars(scenario).items() if name != "id"}
-        return repr(fresh_one) != repr(this)
-    except Exception:
-        return True
-
-
 def _is_default(kit: Kit) -> bool:
     try:
         own = kit.scenario.tasks("train")
@@ -158,7 +189,7 @@ def _file(module: str) -> str | None:
 
 def _rebuild(order: dict[str, Any]) -> Scenario:
     if not order["module"]:
-        scenario = load("scenarios", order["id"])()
+        scenario: Scenario = load("scenarios", order["id"])()
     else:
         try:
             module = importlib.import_module(order["module"]) if order["module"] != "__main__" else None
@@ -170,14 +201,34 @@ def _rebuild(order: dict[str, Any]) -> Scenario:
                 raise NotImportable(order["module"])
             module = importlib.util.module_from_spec(spec)
             sys.modules["_scenario_under_test"] = module
-            spec.loader.exec_module(module)
+            if order["module"] == "__main__":
+                exec(_definitions(Path(order["file"])), vars(module))
+            else:
+                spec.loader.exec_module(module)
         cls: Any = module
+        if "sources" in order:
+            names = {**vars(module), **{name: _unpacked(value) for name, value in order["sources"]["closed"].items()}}
+            for text in order["sources"]["texts"]:
+                exec(text, names)  # the author's own class, as it stands in the file above
+            cls = type("found", (), {order["attribute"]: names[order["attribute"]]})
         for part in order["attribute"].split("."):
             cls = getattr(cls, part)
-        scenario = cls.__new__(cls)
-        vars(scenario).update(_unpacked(order["state"]))
+        scenario = cls() if order["state"] is None else cls.__new__(cls)
+        vars(scenario).update(_unpacked(order["state"]) or {})
     scenario.id = order["id"]
     return scenario
+
+
+def _definitions(script: Path) -> Any:
+    """What a script defines, without what it does: running it again would check again."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    kept = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.Assign, ast.AnnAssign)
+    tree.body = [
+        node
+        for node in tree.body
+        if isinstance(node, kept) and not (isinstance(node, (ast.Assign, ast.AnnAssign)) and any(isinstance(n, ast.Call) for n in ast.walk(node)))
+    ]
+    return compile(tree, str(script), "exec")
 
 
 def main() -> None:

@@ -78,6 +78,7 @@ class Kit:
     seeds: Sequence[int]
     cap: int  # decision points after which the kit cuts a play
     game: Any = Game
+    by_name: Any = None  # the id or the class that the scenario was made from; None for an instance
     findings: dict[Any, Finding] = field(default_factory=dict)
     untested: dict[int, list[str]] = field(default_factory=dict)
     hung: bool = False  # plays take too long to try more of them
@@ -122,7 +123,7 @@ class Kit:
             kind = 8 if isinstance(error, ReplayError) else kind
             self.hung = self.hung or "effects without an Ask" in text  # each such play takes long, and all end alike
             found = re.search(r"step (\d+)\): (.*)", text, re.DOTALL)
-            said = found[2] if found else text
+            said = (found[2] if found else text).removeprefix("play() ")
             at = int(found[1]) if found else step
             self.fail(
                 kind, f"{_STATED[kind]}; play() {said} ({where})", agent=agent, step=at, seed=seed, key=("fault", re.sub(r"'.*'|\d+", "#", said)[:80])
@@ -198,7 +199,7 @@ _STATED = {
     2: "no play touches global random state",
     3: "what an agent is shown is a str, a Message or a tuple of these",
     4: "nobody sees another's secret",
-    5: "no text of an agent raises",
+    5: "nothing raises, whatever an agent says",
     6: "a play ends once, and closes cleanly at every step",
     7: "rewards are finite numbers for agents of the scenario that have not left",
     8: "a fork is a replay: calls are recorded as JSON and nothing else comes from outside",

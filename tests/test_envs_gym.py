@@ -1,0 +1,157 @@
+"""The Gymnasium view: one seat is yours, behaviours of every kind sit in the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import gymnasium
+import pytest
+
+import gem_ma
+from gem_ma import Action, Ask, Leave, Reward, Scenario, Seat
+from gem_ma.errors import ActionError, ConfigError, ScenarioError
+
+
+class Plain:
+    """A ready object whose act is no coroutine."""
+
+    def act(self, asked):
+        return asked.legal[0]
+
+
+class Waits:
+    """Truly async."""
+
+    threads: set[str] = set()
+
+    async def act(self, asked):
+        await asyncio.sleep(0.001)
+        self.threads.add(threading.current_thread().name)
+        return Action(asked.legal[0])
+
+
+def seeded(messages, legal, rng):
+    return rng.choice(legal)
+
+
+@pytest.mark.parametrize("other", ["first_legal", seeded, Plain(), Waits(), Seat("random_legal")], ids=lambda given: type(given).__name__)
+def test_every_kind_of_behaviour_may_play_the_others(other):
+    env = gem_ma.gym_env("dilemma", agent="player_0", others={"player_1": other})
+    assert isinstance(env, gymnasium.Env)
+    episodes = []
+    for _ in range(2):
+        observation, info = env.reset(seed=3)
+        assert info["active"] and info["action_mask"] == ("cooperate", "defect")
+        steps = [env.step("defect") for _ in range(5)]
+        assert [step[2] for step in steps] == [False] * 4 + [True]
+        episodes.append(steps)
+    assert episodes[0] == episodes[1] and observation in env.observation_space
+
+
+def test_behaviours_that_wait_share_one_private_thread():
+    Waits.threads.clear()
+    for _ in range(2):
+        env = gem_ma.gym_env("dilemma", agent="player_0", others={"player_1": Waits()})
+        env.reset(seed=0)
+        env.step("defect")
+    assert Waits.threads == {"gem_ma behaviours"}
+
+
+def test_it_works_inside_a_running_event_loop():
+    async def inside():
+        env = gem_ma.gym_env("dilemma", agent="player_0", others={"player_1": Waits()})
+        env.reset(seed=0)
+        return env.step("defect")[1]
+
+    assert asyncio.run(inside()) == 5.0
+
+
+class Short(Scenario):
+    """May be over before Bob is asked; Ann may leave while Bob goes on."""
+
+    agents = ("ann", "bob")
+    chance = False
+
+    def play(self, rng, task):
+        yield Reward({"bob": 0.25})
+        said = yield Ask({"ann": "stop or go"}, legal=("stop", "go"))
+        if said["ann"].parsed == "stop":
+            yield Reward({"bob": 1.0})
+            return
+        yield Reward({"ann": 2.0})
+        yield Leave("ann")
+        yield Ask({"bob": "?"})
+        yield Ask({"bob": "?"})
+
+
+def test_a_play_that_ends_before_the_agent_is_asked_pays_at_the_first_step():
+    env = gem_ma.gym_env(Short, agent="bob", others={"ann": lambda messages, legal, rng: "stop"})
+    _, info = env.reset(seed=0)
+    assert not info["active"] and info["active_agents"] == ()
+    assert env.step("whatever")[1:4] == (1.25, True, False)
+    with pytest.raises(ActionError, match="over"):
+        env.step("more")
+
+
+def test_an_agent_that_leaves_is_done_while_others_go_on():
+    env = gem_ma.gym_env(Short, agent="ann", others={"bob": "silent"})
+    env.reset(seed=0)
+    assert env.step("go")[1:4] == (2.0, True, False)
+
+
+def test_a_limit_counts_the_steps_of_all_and_truncates():
+    env = gem_ma.gym_env(Short, agent="bob", others={"ann": lambda messages, legal, rng: "go"}, max_steps=2)
+    env.reset(seed=0)
+    assert env.step("x")[2:4] == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("agent", "others", "says"),
+    [
+        ("player_0", {}, "player_1"),
+        ("player_9", {"player_1": "silent"}, "player_9"),
+        ("player_0", {"player_0": "silent", "player_1": "silent"}, "yours"),
+        ("player_0", {"player_1": "silent", "ghost": "silent"}, "ghost"),
+        ("player_0", {"player_1": "silnt"}, "silent"),
+        ("player_0", {"player_1": 3}, "behaviour"),
+        ("player_0", ["silent"], "others"),
+    ],
+)
+def test_a_wrong_cast_is_one_clear_line(agent, others, says):
+    with pytest.raises(ConfigError, match=says):
+        gem_ma.gym_env("dilemma", agent=agent, others=others)
+
+
+def test_a_wrong_action_changes_nothing_and_a_wrong_behaviour_is_named():
+    env = gem_ma.gym_env("dilemma", agent="player_0", others={"player_1": "silent"})
+    with pytest.raises(ActionError, match="reset"):
+        env.step("defect")
+    env.reset(seed=0)
+    with pytest.raises(ActionError, match="player_0"):
+        env.step(3)
+    assert env.game.step == 0
+
+    class Mute:
+        async def act(self, asked):
+            return None
+
+    env = gem_ma.gym_env("dilemma", agent="player_0", others={"player_1": Mute()})
+    env.reset(seed=0)
+    with pytest.raises(ActionError, match="player_1"):
+        env.step("defect")
+
+
+def test_a_failing_scenario_is_a_scenario_error():
+    class Breaks(Short):
+        """Fails."""
+
+        def play(self, rng, task):
+            yield Ask({"ann": "?"})
+            raise RuntimeError("lost")
+
+    env = gem_ma.gym_env(Breaks, agent="ann", others={"bob": "silent"})
+    env.reset(seed=0)
+    for _ in range(2):
+        with pytest.raises(ScenarioError, match="lost"):
+            env.step("a")

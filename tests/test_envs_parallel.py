@@ -1,0 +1,95 @@
+"""The Parallel view: who must act, whose action counts, and when it is over."""
+
+from __future__ import annotations
+
+import pytest
+from pettingzoo.test import max_cycles_test
+
+import gem_ma
+from gem_ma import Ask, Leave, Reward, Scenario
+from gem_ma.errors import ActionError, ScenarioError
+
+
+class Turns(Scenario):
+    """Ann alone, then both, then Bob alone; Ann leaves."""
+
+    agents = ("ann", "bob")
+    chance = False
+
+    def play(self, rng, task):
+        yield Reward({"bob": 0.5})
+        said = yield Ask({"ann": "1"}, legal=("a", "b"))
+        yield Ask({"ann": "2", "bob": said["ann"].text})
+        yield Reward({"ann": 1.0, "bob": 2.0})
+        yield Leave("ann")
+        yield Ask({"bob": "3"})
+
+
+@pytest.fixture
+def env():
+    env = gem_ma.parallel_env(Turns)
+    env.reset(seed=0)
+    return env
+
+
+def test_idle_agents_may_say_anything_or_nothing(env):
+    observations, rewards, *_ = env.step({"ann": "a", "bob": "ignored", "nobody": "ignored"})
+    assert observations["bob"]["messages"][-1]["content"] == "a" and rewards == {"ann": 0.0, "bob": 0.5}
+    env.reset(seed=0)
+    env.step({"ann": "a", "bob": None})
+    assert [turn.agent for turn in env.game.turns] == ["ann"]
+
+
+@pytest.mark.parametrize("actions", [{}, {"bob": "x"}, {"ann": None}, ["a"]])
+def test_a_missing_active_agent_is_named_and_nothing_changes(env, actions):
+    with pytest.raises(ActionError, match="ann" if isinstance(actions, dict) else "agent: action"):
+        env.step(actions)
+    assert env.game.step == 0
+
+
+def test_an_episode_ends_for_each_agent_once(env):
+    assert env.reset(seed=0)[1]["bob"]["active_agents"] == ("ann",)
+    env.step({"ann": "a"})
+    observations, rewards, terminations, truncations, infos = env.step({"ann": "x", "bob": "y"})
+    assert terminations == {"ann": True, "bob": False} and truncations == {"ann": False, "bob": False} and rewards == {"ann": 1.0, "bob": 2.0}
+    assert env.agents == ["bob"] and infos["ann"]["stop"] == "terminated" and set(observations) == {"ann", "bob"}
+    observations, rewards, terminations, *_ = env.step({"bob": "z"})
+    assert set(observations) == {"bob"} and terminations == {"bob": True} and env.agents == []
+    with pytest.warns(UserWarning, match="over"):
+        assert env.step({}) == ({}, {}, {}, {}, {})
+
+
+def test_a_limit_truncates_all_who_are_left():
+    env = gem_ma.parallel_env(Turns, max_steps=1)
+    env.reset(seed=0)
+    _, _, terminations, truncations, _ = env.step({"ann": "a"})
+    assert set(truncations.values()) == {True} and set(terminations.values()) == {False} and env.agents == []
+
+
+def test_a_closed_environment_refuses_and_a_failed_one_says_why(env):
+    env.close()
+    with pytest.raises(ActionError, match="closed"):
+        env.step({"ann": "a"})
+
+    class Breaks(Turns):
+        """Fails."""
+
+        def play(self, rng, task):
+            yield Ask({"ann": "?"})
+            raise RuntimeError("lost")
+
+    env = gem_ma.parallel_env(Breaks)
+    env.reset(seed=0)
+    for _ in range(2):
+        with pytest.raises(ScenarioError, match="lost"):
+            env.step({"ann": "a"})
+
+
+@pytest.mark.parametrize("limit", ["rounds", "max_steps"])
+@pytest.mark.filterwarnings("ignore")
+def test_the_suite_on_cycles_passes_where_all_act_at_every_step(limit):
+    class Module:
+        parallel_env = staticmethod(lambda max_cycles: gem_ma.parallel_env("dilemma", **{limit: max_cycles}))
+        env = staticmethod(lambda max_cycles: gem_ma.aec_env("dilemma", **{limit: max_cycles}))
+
+    max_cycles_test(Module)
