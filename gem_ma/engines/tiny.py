@@ -28,7 +28,7 @@ from gem_ma.registry import as_scenario
 from gem_ma.scenario import Game, Scenario
 from gem_ma.types import Tool
 
-PLAYS, QUIET_PLAYS, MAX_STEPS = 2000, 100, 64  # collecting words ends after so many plays in a row that bring no new one
+PLAYS, QUIET_PLAYS, MAX_STEPS, ENOUGH = 2000, 100, 24, 500_000  # plays; in a row without a new word; decision points; characters
 OPEN_WORDS = ("hello", "yes", "no", "please go on", "I do not know")  # said where the choice is open
 PAD, UNKNOWN, END = "<|pad|>", "<|unknown|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
@@ -138,18 +138,21 @@ def make_model(
 
 
 def texts(scenario: Scenario, seed: int = 0) -> Iterator[str]:
-    """What agents see and may say in seeded random-legal plays over all tasks, play by play: views, legal strings, tools."""
+    """The different texts that agents see and may say in seeded random-legal plays over all tasks: views, legal strings, tools."""
     rng = random.Random(f"words/{seed}")
     tasks = [task for split in ("train", "test") for task in _tasks(scenario, split)] or [None]
     known: set[str] = set()
+    words: set[str] = set()
     quiet = 0
     for number in range(PLAYS):
-        heard = list(_one_play(scenario, tasks[number % len(tasks)], stable_seed("words", seed, number), rng))
-        fresh = {piece for text in heard for piece in pieces(text)} - known
-        known |= fresh
-        quiet = 0 if fresh else quiet + 1
-        yield from heard
-        if quiet >= max(QUIET_PLAYS, len(tasks)):
+        heard = dict.fromkeys(_one_play(scenario, tasks[number % len(tasks)], stable_seed("words", seed, number), rng))
+        fresh = [text for text in heard if text not in known]
+        known.update(fresh)
+        before = len(words)
+        words.update(piece for text in fresh for piece in pieces(text))
+        yield from fresh
+        quiet = 0 if len(words) > before else quiet + 1
+        if quiet >= QUIET_PLAYS or sum(map(len, known)) > ENOUGH:
             return
 
 
