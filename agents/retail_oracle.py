@@ -9,7 +9,7 @@ import random
 import re
 from typing import Any
 
-from gem_ma.agents.retail_talk import EMAIL, Script, Scripted, change, is_yes, proposal, say, use
+from gem_ma.agents.retail_talk import EMAIL, Script, Scripted, change, is_yes, need_task, proposal, say, use
 
 WRITES = re.compile(r"(cancel|modify|return|exchange)_")
 
@@ -21,7 +21,7 @@ class RetailOracle(Scripted):
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         super().__init__()
-        self.task = task
+        self.task = need_task(agent, task)
 
     def script(self, heard: str) -> Script:
         task, writes = self.task, [wish for wish in self.task.wishes if WRITES.match(wish.kind)]

@@ -10,12 +10,20 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from gem_ma import Action, Asked, ToolCall
+from gem_ma.errors import ConfigError
 
 Script = Generator[Action, str, None]
 ORDER, METHOD = re.compile(r"#W\d+"), re.compile(r"\b(?:credit_card|gift_card|paypal)_\d+\b")
 EMAIL, ITEM = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), re.compile(r"(?<![\w#])\d{10}(?!\d)")
 ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
 EXCHANGE, MODIFY = "exchange_delivered_order_items", "modify_pending_order_items"
+
+
+def need_task(agent: str, task: Any) -> Any:
+    """The task of a privileged side. Raises ConfigError where there is none, or one of another scenario."""
+    if not hasattr(task, "wishes"):
+        raise ConfigError(f"agent {agent!r}: this behaviour plays from a task of the scenario retail; got {task!r}")
+    return task
 
 
 def say(text: str) -> Action:

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.agents.retail_talk import ADDRESS, EXCHANGE, ITEM, METHOD, MODIFY, ORDER, Script, Scripted, labelled, say, use
+from gem_ma.agents.retail_talk import ADDRESS, EXCHANGE, ITEM, METHOD, MODIFY, ORDER, Script, Scripted, labelled, need_task, say, use
 
 from gem_ma import Action
+from gem_ma.errors import ConfigError
 
 _ASKS_YES = re.compile(r"\b(confirm|proceed|go ahead|shall i|should i|do you agree|is (this|that) (right|correct|ok|okay)|yes or no|yes/no)\b")
 _DONE = re.compile(r"\b(done|completed?|successful(ly)?|has been|have been|was|were|is now|are now|processed|requested|updated)\b")
@@ -47,7 +48,9 @@ class RetailUser(Scripted):
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, patience: int = 4) -> None:
         super().__init__()
-        self.rng, self.task, self.patience = rng, task, patience
+        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
+            raise ConfigError(f"agent {agent!r}: patience is a whole number of at least 1; got {patience!r}")
+        self.rng, self.task, self.patience = rng, need_task(agent, task), patience
         self.open = [_Open(wish) for wish in task.wishes]
         self.untold = list(task.outputs)
         self.refused = 0

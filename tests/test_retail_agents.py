@@ -14,6 +14,7 @@ from gem_ma.scenarios.retail import Retail, RetailTask
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
 from gem_ma.behaviour import is_privileged
+from gem_ma.errors import ConfigError
 from gem_ma.registry import load
 from gem_ma.types import End, Episode, Seat
 from tests.retail_data import TAU, needs_tau
@@ -124,6 +125,12 @@ def test_the_user_wants_the_right_answer_before_it_leaves() -> None:
     customer = Customer(task)
     assert ended(customer.hear("It is 1.23. Anything else?")) == ""
     assert ended(customer.hear(f"It is ${task.outputs[0]}. Anything else?")) == "settled"
+
+
+@pytest.mark.parametrize("options", [{"task": None}, {"task": TESTS[0], "patience": 0}, {"task": TESTS[0], "patience": "4"}])
+def test_a_user_without_a_task_or_patience_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="agent 'user'"):
+        RetailUser("user", None, random.Random(0), **options)
 
 
 # -- the assistants ---------------------------------------------------------------------------------------------------------
