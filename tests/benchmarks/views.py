@@ -1,4 +1,6 @@
-"""Microseconds per turn of the kernel and of the three views, beside an environment of PettingZoo's own, in one run. Type `python tests/benchmarks/views.py`.
+"""Microseconds per turn of the kernel and of the three views, beside an environment of PettingZoo's own, in one run.
+
+Type `python tests/benchmarks/views.py`.
 
 Legal play, every agent observes before it acts. Each figure is the best of several repetitions, the columns in turn, so that what else the
 machine does falls on all alike; read them as ratios.
@@ -6,6 +8,7 @@ machine does falls on all alike; read them as ratios.
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -85,7 +88,7 @@ def pettingzoo() -> tuple[str, Callable[[], int]]:
         from pettingzoo.test.example_envs import generated_agents_env_v0
 
         name = "generated_agents_env_v0.env() (its own tic-tac-toe needs pygame, which is not installed)"
-        return name, lambda: play_aec(generated_agents_env_v0.env(max_cycles=40), 1, lambda env, o, i: env.action_space(env.agent_selection).sample())
+        return name, lambda: play_aec(generated_agents_env_v0.env(), 1, lambda env, o, i: env.action_space(env.agent_selection).sample())
 
 
 def main() -> None:
@@ -96,7 +99,7 @@ def main() -> None:
         best = dict.fromkeys([*columns, "other"], float("inf"))
         for _ in range(REPEATS):
             for column, play in columns.items():
-                best[column] = min(best[column], _timed(lambda play=play: play(*arguments)))  # type: ignore[misc]
+                best[column] = min(best[column], _timed(functools.partial(play, *arguments)))
             best["other"] = min(best["other"], _timed(other))
         print(f"{title:22}" + "".join(f"{best[column]:10.1f}" for column in columns) + f"{best['other']:12.1f}")
     print(f"PettingZoo: {name}, through its default wrappers, same loop")
