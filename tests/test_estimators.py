@@ -60,7 +60,8 @@ def test_constant_returns_give_exact_zeros(value, size):
 
 
 def test_a_spread_of_rounding_is_no_spread():
-    assert rebn([0.1 + 0.2, 0.3, 0.3]).tolist() == [0, 0, 0]
+    for function in (rebn, grpo, dr_grpo, rloo):
+        assert function([0.1 + 0.2, 0.3, 0.3]).tolist() == [0, 0, 0]
 
 
 def test_single_turns_teach_nothing_where_a_mean_is_taken():

@@ -21,7 +21,7 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.plans import open_policies, scenario_of
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
-from gem_ma.training.schedule import TRAINING_SEEDS, learning_rate
+from gem_ma.training.schedule import TRAINING_SEEDS, learning_rate, play_all, training_plans
 from gem_ma.training.train import open_learner, run_training, train
 
 SMALL = ("train.steps=6", "train.episodes=8", "train.save_every=2", "evaluate.episodes=8", "evaluate.every=3")
@@ -92,6 +92,19 @@ def test_training_and_evaluation_seeds_never_meet(tmp_path):
     settings = small()
     trained(tmp_path / "run", settings)
     assert min(e.seed for e in read_episodes(tmp_path / "run")) >= TRAINING_SEEDS > settings.evaluate.seed + settings.evaluate.episodes
+
+
+def test_episodes_come_in_the_order_of_their_plans_whatever_ends_first():
+    class Slow(Table):
+        async def sample(self, request):
+            await asyncio.sleep(request.seed % 4 / 1000)
+            return await super().sample(request)
+
+    settings = small(name="kuhn_table")
+    plans = training_plans(settings, settings.train, scenario_of(settings), 0)
+    episodes = asyncio.run(play_all(settings, plans, {"main": Policy("main", Slow(policy="main"))}))
+    assert [episode.id for episode in episodes] == [plan.id for plan in plans]
+    assert len({episode.id for episode in episodes}) == 8
 
 
 def test_the_same_config_gives_the_same_run_and_another_seed_another(tmp_path):
