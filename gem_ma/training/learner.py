@@ -14,7 +14,6 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -25,7 +24,7 @@ from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.training.losses import clipped, entropy, k3, token_weights
 from gem_ma.training.packing import Pack, packs
-from gem_ma.training.rows import Demonstration, Row, Turns, rows
+from gem_ma.training.rows import Demonstration, Row, Tokens, Turns, rows
 from gem_ma.types import Message, Sampling
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class TorchLearner:
         if not made.rows:
             return {"turns": 0.0, "tokens": 0.0, "rows": 0.0, "optimizer_steps": 0.0}
         self._probes = list(dict.fromkeys(tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in made.rows))[:PROBES]
-        every = _Tokens.of(made.rows)
+        every = Tokens.of(made.rows)
         self._finite(np.isfinite(every.advantage) & np.isfinite(every.logprob), "an advantage or a sampled log-probability", made.rows)
         with self.engine.lock:
             old = self._old(made.rows)
@@ -117,7 +116,7 @@ class TorchLearner:
         }
 
     def _steps(
-        self, all_rows: tuple[Row, ...], every: _Tokens, old: NDArray[np.float64], lr: float, settings: LossSettings, rng: random.Random
+        self, all_rows: tuple[Row, ...], every: Tokens, old: NDArray[np.float64], lr: float, settings: LossSettings, rng: random.Random
     ) -> dict[str, float]:
         starts = np.cumsum([0, *(int(row.mask.sum()) for row in all_rows)])
         by_episode: dict[tuple[str, int, int], list[int]] = {}
@@ -144,7 +143,7 @@ class TorchLearner:
         names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm")
         return {**dict(zip(names, map(float, mean), strict=True)), "optimizer_steps": float(len(seen)), "stopped": float(stopped)}
 
-    def _minibatch(self, chosen: list[Row], tokens: _Tokens, old: NDArray[np.float64], settings: LossSettings) -> tuple[float, ...] | None:
+    def _minibatch(self, chosen: list[Row], tokens: Tokens, old: NDArray[np.float64], settings: LossSettings) -> tuple[float, ...] | None:
         """One optimiser step; None, without a step, where the policy has moved further than target_kl."""
         weight = self._tensor(token_weights(tokens.turn, settings.aggregation))
         advantage, before = self._tensor(tokens.advantage), self._tensor(old)
@@ -386,23 +385,6 @@ class TorchLearner:
         names = list(dict.fromkeys(str(row.episode) for row in chosen))
         shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         raise EngineError(f"policy {self.policy!r}: {what} is not finite, so this update is refused; episodes {shown}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Tokens:
-    """Columns [n] of the trained tokens of some rows, in their order."""
-
-    advantage: NDArray[np.float64]
-    logprob: NDArray[np.float64]
-    turn: NDArray[np.int64]
-    version: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, chosen: Sequence[Row]) -> _Tokens:
-        return cls(*(np.concatenate([getattr(row, name)[row.mask] for row in chosen]) for name in ("advantage", "logprob", "turn", "version")))
-
-    def take(self, index: NDArray[np.int64]) -> _Tokens:
-        return _Tokens(self.advantage[index], self.logprob[index], self.turn[index], self.version[index])
 
 
 def _cosine(step: int, steps: int) -> float:

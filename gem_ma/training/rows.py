@@ -65,6 +65,23 @@ class Rows:
         return sum(int(row.mask.sum()) for row in self.rows)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens:
+    """Columns [n] of the trained tokens of some rows, in their order."""
+
+    advantage: NDArray[np.float64]
+    logprob: NDArray[np.float64]
+    turn: NDArray[np.int64]
+    version: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, chosen: Sequence[Row]) -> Tokens:
+        return cls(*(np.concatenate([getattr(row, name)[row.mask] for row in chosen]) for name in ("advantage", "logprob", "turn", "version")))
+
+    def take(self, index: NDArray[np.int64]) -> Tokens:
+        return Tokens(self.advantage[index], self.logprob[index], self.turn[index], self.version[index])
+
+
 class _Growing:
     """A row under construction."""
 
