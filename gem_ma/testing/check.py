@@ -18,6 +18,7 @@ from gem_ma.errors import ConfigError, ConformanceError
 from gem_ma.registry import as_scenario
 from gem_ma.scenario import Game, Scenario
 from gem_ma.testing import fresh, rules_fork, rules_gym, rules_play, rules_secrecy, rules_suites, rules_views
+from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.report import RULES, Finding, Report
 from gem_ma.types import Limits
@@ -58,6 +59,8 @@ def check_scenario(
     if not chosen:
         raise ConfigError("check_scenario needs at least one seed")
     kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), game, None if isinstance(scenario, Scenario) else scenario)
+    with contextlib.suppress(TypeError):  # an object without room for attributes is played as it is
+        kit.remembered = remembering(made, {})
     with _unraisable(kit):
         figures = _run(kit, skipped, module, aec, parallel, gym)
     findings = tuple(sorted((f for f in kit.findings.values() if f.rule not in skipped), key=lambda found: (found.rule, found.seed or 0)))

@@ -79,6 +79,7 @@ class Kit:
     cap: int  # decision points after which the kit cuts a play
     game: Any = Game
     by_name: Any = None  # the id or the class that the scenario was made from; None for an instance
+    remembered: Scenario | None = None  # the scenario with its calls' results kept, see gem_ma.testing.calls
     findings: dict[Any, Finding] = field(default_factory=dict)
     untested: dict[int, list[str]] = field(default_factory=dict)
     hung: bool = False  # plays take too long to try more of them
@@ -87,6 +88,11 @@ class Kit:
     @property
     def agents(self) -> tuple[str, ...]:
         return tuple(self.scenario.agents)
+
+    @property
+    def played(self) -> Scenario:
+        """The scenario as it is played for comparisons: outside work that was done once is not done anew."""
+        return self.remembered or self.scenario
 
     def task(self, seed: int) -> Any:
         return self.tasks[self.seeds.index(seed) % len(self.tasks)] if seed in self.seeds else self.tasks[0]
@@ -150,7 +156,7 @@ class Kit:
             raise Failed
         try:
             with time_limit(PLAY_S):
-                return self.game(scenario or self.scenario, self.task(seed) if task is None else task, seed)
+                return self.game(scenario or self.played, self.task(seed) if task is None else task, seed)
         except KeyboardInterrupt:
             raise
         except BaseException as error:

@@ -1,6 +1,6 @@
 """Rule 8: a fork is a replay that shares nothing with its parent, at every step.
 
-Calls are counted through a scenario whose `play` is wrapped, so that a kernel that runs one again is seen however it does so. Random streams that
+Calls are counted where they are made, so that a kernel that runs one again is seen however it does so. Random streams that
 `play` makes for itself are watched while it runs: what they give after the first Ask cannot be reseeded by a fork.
 """
 
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gem_ma.scenario import Call, Scenario
-from gem_ma.testing.kit import Failed, Kit, Trace, difference, differing, time_limit, trace
+from gem_ma.scenario import Scenario
+from gem_ma.testing.calls import counting, remembering
+from gem_ma.testing.kit import Failed, Kit, Trace, difference, time_limit, trace
 from gem_ma.testing.players import Cast
 
 SEEDS, STEPS = 3, 8
@@ -25,7 +26,7 @@ def fork(kit: Kit) -> None:
         for player in ("first", "random", "mixed"):
             runs: list[int] = []
             try:
-                scenario = _counting(kit.scenario, runs)
+                scenario = counting(remembering(kit.scenario, {}), runs)
             except TypeError:
                 scenario = kit.scenario
                 kit.skip(8, "the scenario object takes no further attributes, so its calls were not counted")
@@ -34,43 +35,6 @@ def fork(kit: Kit) -> None:
             except Failed:
                 continue
         own_streams(kit, seed)
-
-
-def _counting(scenario: Scenario, runs: list[int]) -> Scenario:
-    play = scenario.play
-
-    def counted(effect: Call) -> Call:
-        function = effect.function
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            runs.append(1)
-            return function(*args, **kwargs)
-
-        return Call(run, *effect.args, **effect.kwargs)
-
-    def wrapped(rng: random.Random, task: Any) -> Any:
-        inner = play(rng, task)
-        return _passing(inner, counted) if hasattr(inner, "send") else inner
-
-    return differing(scenario, play=wrapped)
-
-
-def _passing(inner: Any, counted: Any) -> Iterator[Any]:
-    """The generator as it is, but for its calls."""
-    answer, thrown = None, None
-    while True:
-        try:
-            effect = inner.send(answer) if thrown is None else inner.throw(thrown)
-        except StopIteration:
-            return
-        answer, thrown = None, None
-        try:
-            answer = yield counted(effect) if isinstance(effect, Call) else effect
-        except GeneratorExit:
-            inner.close()
-            raise
-        except BaseException as error:
-            thrown = error
 
 
 class _Still:

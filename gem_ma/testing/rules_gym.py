@@ -40,9 +40,9 @@ class Gym:
     def make(self, agent: str | None) -> Any:
         """A view of this seat; its partners play `self.player` with `self.stream`."""
         if agent is None:
-            return make_view(self.factory, self.kit.scenario, max_steps=self.kit.cap)
+            return make_view(self.factory, self.kit.played, max_steps=self.kit.cap)
         others = {other: self._partner(other) for other in self.kit.agents if other != agent}
-        return make_view(self.factory, self.kit.scenario, max_steps=self.kit.cap, agent=agent, others=others)
+        return make_view(self.factory, self.kit.played, max_steps=self.kit.cap, agent=agent, others=others)
 
     def _partner(self, other: str) -> Any:
         def factory(agent: str, sample: Any, rng: Any, task: Any = None) -> Seated:

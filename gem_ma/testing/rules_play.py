@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import random
@@ -10,6 +11,7 @@ import sys
 from typing import Any
 
 from gem_ma.parsing import clean, fold, parse_legal
+from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import Failed, Kit, Trace, difference, trace
 from gem_ma.testing.players import PLAYERS, Cast
 
@@ -102,11 +104,14 @@ def _chance(kit: Kit) -> None:
         kit.skip(1, "fewer than three seeds: nothing says whether they differ")
         return
     drew, differs, complete = False, False, True
+    scenario = kit.scenario
+    with contextlib.suppress(TypeError):
+        scenario = remembering(scenario, {}, whatever_the_seed=True)
     for player, stream in (("first", 0), ("last", 0), *(("random", number) for number in range(4))):
         plays: list[Trace] = []
         for seed in kit.within(kit.seeds):
             try:
-                game = kit.start(seed, task=kit.tasks[0])
+                game = kit.start(seed, scenario=scenario, task=kit.tasks[0])
                 fresh = game.rng.getstate() if seed is None else random.Random(seed).getstate()
                 kit.finish(game, Cast(player, stream, kit.agents))
                 drew = drew or game.rng.getstate() != fresh

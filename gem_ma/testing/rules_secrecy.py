@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.scenario import Scenario
+from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import Failed, Kit, differing
 from gem_ma.testing.players import PLAYERS
 
@@ -55,7 +56,8 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
     random.Random(0).shuffle(pairs)
     for (seed, one), (_, other) in sorted(pairs[: PAIRS * 2], key=lambda pair: pair[0][0])[:PAIRS]:
         try:
-            scenarios = [_dealing(kit.scenario, deal, given) for given in (one, other)]
+            memory: dict[Any, Any] = {}
+            scenarios = [remembering(_dealing(kit.scenario, deal, given), memory) for given in (one, other)]
         except TypeError:
             kit.skip(4, "the scenario object takes no further attributes, so its deals could not be exchanged")
             return
@@ -129,7 +131,7 @@ def _private(kit: Kit, private: Mapping[str, Any]) -> None:
         for seed in kit.seeds[:3]:
             for player in ("first", "random"):
                 try:
-                    _alike(kit, [kit.scenario, kit.scenario], (one, swapped), agent, seed, player)
+                    _alike(kit, [kit.played, kit.played], (one, swapped), agent, seed, player)
                 except Failed:
                     continue
 

@@ -32,10 +32,10 @@ def suites(kit: Kit, factories: Mapping[str, Factory]) -> None:
     from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, render_test, seed_test
 
     def aec(**more: Any) -> Any:
-        return make_view(factories["AEC"], kit.scenario, max_steps=kit.cap, **more)
+        return make_view(factories["AEC"], kit.played, max_steps=kit.cap, **more)
 
     def parallel() -> Any:
-        return make_view(factories["Parallel"], kit.scenario, max_steps=kit.cap)
+        return make_view(factories["Parallel"], kit.played, max_steps=kit.cap)
 
     _repeat(kit, "api_test", lambda: api_test(aec(), num_cycles=CYCLES))
     _repeat(kit, "seed_test", lambda: seed_test(aec, num_cycles=CYCLES))

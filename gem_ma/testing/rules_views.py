@@ -331,7 +331,7 @@ def views(kit: Kit, factories: Mapping[str, Factory]) -> None:
         factory = factories[name]
         env: Any = None
         with kit.guarded(f"making the {name} view"):
-            env = make_view(factory, kit.scenario, max_steps=kit.cap)
+            env = make_view(factory, kit.played, max_steps=kit.cap)
         if env is None:
             continue
         for seed in kit.within(kit.seeds):
@@ -430,7 +430,7 @@ def _determinism(kit: Kit, name: str, factory: Factory, play: Callable[..., Play
                     reset(kit, env, 1, kit.seeds[0])
             target = env if number < 2 else None
             with kit.guarded(f"making the {name} view"):
-                target = target or make_view(factory, kit.scenario, max_steps=kit.cap)
+                target = target or make_view(factory, kit.played, max_steps=kit.cap)
             if target is not None and (played := _guarded(kit, play, name, target, seed, "random", task_of=kit.seeds[0], light=True)) is not None:
                 episodes.append(played.seen())
         if len(episodes) == 3 and episodes[0] != episodes[1]:
@@ -496,7 +496,7 @@ def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) 
             tried = tried or known.length > limit
             env: Any = None
             with kit.guarded(f"making the {name} view"):
-                env = make_view(factory, kit.scenario, max_steps=limit)
+                env = make_view(factory, kit.played, max_steps=limit)
             played = _guarded(kit, play, name, env, seed, "random") if env is not None else None
             if played is None:
                 continue
@@ -518,7 +518,7 @@ def _idle(kit: Kit, factory: Factory) -> None:
     """Rule 9: what idle agents say has no effect."""
     for seed in kit.seeds[:3]:
         with kit.guarded("making the Parallel view"):
-            env = make_view(factory, kit.scenario, max_steps=kit.cap)
+            env = make_view(factory, kit.played, max_steps=kit.cap)
             played = _guarded(kit, play_parallel, "Parallel", env, seed, "random", idle=True)
             quiet = _guarded(kit, play_parallel, "Parallel", env, seed, "random")
             if played is not None and (quiet is None or played.seen() != quiet.seen()):

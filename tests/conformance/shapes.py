@@ -109,8 +109,7 @@ class Ticketed(Scenario):
         return {"number": next(_tickets)}
 
     def play(self, rng, task):
-        ticket = yield Call(self.ticket)
-        number = "recorded" if ticket["number"] else ""
+        number = (yield Call(self.ticket))["number"]  # another one in every play, as outside work may
         said = yield Ask({"user": (Message(("You want this.", Image.of(b"picture"))), f"You want: {task['wish']}. Ticket {number}.")})
         for _ in range(3):
             reply = yield Ask({"clerk": Message(said["user"].text[:500], "user")}, tools=self.tools)

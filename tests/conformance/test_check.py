@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import mutants
 import shapes
 
-from gem_ma.errors import ConformanceError
+from gem_ma import Ask, Scenario
+from gem_ma.errors import ConfigError, ConformanceError
 from gem_ma.testing import RULES, Finding, Report, check_scenario
 
 SEEDS = range(6)
@@ -43,3 +46,133 @@ def test_a_fault_of_a_view_is_caught(kind, factory, base, rules):
 @pytest.mark.parametrize(("game", "base", "rules"), mutants.KERNELS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_fault_of_a_kernel_is_caught(game, base, rules):
     assert rules & found(scenario=base, game=game, skip=set(RULES) - rules)
+
+
+def local_scenario(separator):
+    class Local(shapes.Haggle):
+        def opening(self, agent, secret):
+            words = {"apple", "pear", "plum", "fig", "cherry"}
+            return super().opening(agent, secret) + separator.join(sorted(words) if separator == " " else words)
+
+    return Local
+
+
+def test_fresh_processes_are_tried_for_classes_inside_functions_too():
+    only_first = set(RULES) - {1}
+    assert found(scenario=local_scenario("-"), skip=only_first) == {1}
+    for scenario in (local_scenario(" "), local_scenario(" ")(), "kuhn_poker", shapes.Alone()):
+        assert 1 not in check_scenario(scenario, seeds=SEEDS, skip=only_first).untested
+
+
+def test_what_cannot_travel_to_a_fresh_process_is_said_to_be_untested():
+    made = type("Made", (shapes.Alone,), {})()
+    made.helper = object()
+    assert "fresh processes" in check_scenario(made, seeds=SEEDS, skip=set(RULES) - {1}).untested[1][0]
+
+
+def test_a_finding_names_rule_agent_step_and_the_smallest_seed():
+    with pytest.raises(AssertionError) as caught:
+        check_scenario(mutants.TellsTheSellersNumber, seeds=SEEDS, skip=set(RULES) - {4})
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.name, finding.agent, finding.step) == (4, "secrecy", "buyer", 0) and finding.seed is not None
+    assert str(caught.value).startswith("rule 4 (secrecy): nobody sees another's secret; buyer is shown")
+
+
+def test_every_finding_is_listed_not_only_the_first():
+    class Twice(mutants.IsNotZeroSum):
+        """Two faults."""
+
+        def legal(self, agent, secret):
+            return ("offer 10", "Offer 10")
+
+    assert found(scenario=Twice, skip=set(RULES) - {7, 10}) == {7, 10}
+
+
+def test_the_report_says_what_was_not_tested():
+    report = check_scenario(shapes.Alone, seeds=[3], skip=("suites", 8))
+    assert report.untested[12] == ("skipped on request",) and 8 not in report.passed and "no deal" in report.untested[4][0]
+    assert {1, 5, 9} <= set(report.passed) and "fewer than three seeds" in " ".join(report.untested[1])
+    assert "us per turn" in str(report)
+
+
+def test_a_hanging_play_is_cut_and_found(monkeypatch):
+    monkeypatch.setattr("gem_ma.testing.kit.PLAY_S", 0.5)
+
+    class Hangs(shapes.Alone):
+        """Never comes back."""
+
+        def play(self, rng, task):
+            yield Ask({"solver": "?"})
+            while True:
+                pass
+
+    assert found(scenario=Hangs) == {11}
+
+
+class NoPlay(Scenario):
+    """Has no play."""
+
+    agents = ("ann",)
+
+
+class NoAgents(Scenario):
+    """Has no agents."""
+
+    def play(self, rng, task):
+        yield Ask({"ann": "?"})
+
+
+class Exits(Scenario):
+    """Leaves the process."""
+
+    agents = ("ann",)
+
+    def play(self, rng, task):
+        yield Ask({"ann": "?"})
+        raise SystemExit(3)
+
+
+class NoTasks(Exits):
+    """Has no tasks."""
+
+    def tasks(self, split):
+        return ()
+
+
+class RaisesWhenMade(Exits):
+    """Cannot be made."""
+
+    def __init__(self):
+        raise OSError("no disk")
+
+
+@pytest.mark.parametrize(("scenario", "rule"), [(NoPlay, 5), (NoAgents, 11), (Exits, 5), (NoTasks, 11), (RaisesWhenMade, 5)])
+def test_what_cannot_even_start_is_a_finding(scenario, rule):
+    assert rule in found(scenario=scenario)
+
+
+def test_wrong_usage_is_one_clear_line():
+    for arguments in (
+        {"scenario": "kuhn"},
+        {"scenario": 3},
+        {"scenario": shapes.Alone, "seeds": ()},
+        {"scenario": shapes.Alone, "skip": ("sweets",)},
+    ):
+        with pytest.raises(ConfigError):
+            check_scenario(**arguments)
+
+
+def test_a_view_that_cannot_be_made_or_lacks_everything_is_found():
+    def raises(scenario):
+        raise RuntimeError("no view")
+
+    assert found(scenario=shapes.Alone, aec=raises, parallel=lambda scenario: object(), gym=lambda scenario: None) >= {5}
+
+
+def test_the_pytest_plugin_adds_one_test_per_scenario(tmp_path):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "gem_ma.testing.pytest_plugin", "--gem-ma-check", "kuhn_poker", "--gem-ma-check", "nope"]
+    root = str(Path(__file__).resolve().parents[2])
+    ran = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    )
+    assert "1 failed, 1 passed" in ran.stdout and "no scenario is called 'nope'" in ran.stdout
