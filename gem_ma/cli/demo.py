@@ -1,0 +1,163 @@
+"""`gem-ma demo`: retail customer service between two agents, and a language that two agents learn, with a page about both.
+
+It is nothing but `run` and `train` on shipped configs; every table names the command that makes it again.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from gem_ma.view.report import Section
+
+ASSISTANTS = {"oracle": "retail_oracle", "scripted": "retail_scripted", "do-nothing": "retail_nothing"}
+LEARNERS = {"none": (), "speaker only": ("speaker",), "listener only": ("listener",), "both": ("speaker", "listener")}
+EXAMPLE = """\b
+Example:
+  gem-ma demo --learn"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.option("--learn", "language_model", is_flag=True, help="Learn with a tiny language model, too (needs the train extra; a minute).")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True, help="Where the run folders and the page go.")
+@click.option("--tasks", type=click.IntRange(min=1), default=50, show_default=True, help="Retail tasks for each assistant.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def command(language_model: bool, out: Path, tasks: int, seed: int, as_json: bool, quiet: bool) -> int:
+    """Play, learn and show, offline: the base install is enough, in seconds.
+
+    Retail runs on tau-bench's tasks where TAU_BENCH_PATH names a checkout, else on a world of our own. The same command again takes up
+    what is done.
+    """
+    from gem_ma.cli.terminal import columns, emit, emit_json
+    from gem_ma.view.report import write_report
+
+    retail, section = _retail(out, tasks, seed, quiet)
+    results, sections = {"retail": retail}, [section]
+    if not as_json:
+        emit(f"{section.heading}\n{columns(retail['rows'], retail['columns'])}\n")
+    for kind in ("table", *(["transformers"] if language_model else [])):
+        learned, section = _referential(kind, out, seed, quiet)
+        results[f"referential_{kind}"] = learned
+        sections.append(section)
+        if not as_json:
+            emit(f"{section.heading}\n{columns(learned['rows'], learned['columns'])}\n")
+    page = write_report(out=out / "report.html", title="gem_ma demo", sections=sections)
+    if as_json:
+        emit_json({**results, "report": str(page)})
+        return int(retail["exit_code"])
+    more = "gem-ma train kuhn_table" if language_model else "gem-ma demo --learn"
+    emit(f"transcripts and curves: {page}")
+    emit(f"next: gem-ma list scenarios | gem-ma run kuhn_poker | {more}")
+    return int(retail["exit_code"])
+
+
+def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
+    """Three assistants in front of the same scripted customers."""
+    import json
+
+    from gem_ma.cli import run
+    from gem_ma.config import load
+    from gem_ma.evaluation.metrics import interval_text
+    from gem_ma.plans import scenario_of
+    from gem_ma.view.report import Section
+
+    rows, paths, scenario, code = [], {}, None, 0
+    for name, behaviour in ASSISTANTS.items():
+        loaded = load("retail_scripted.yaml", (f"agents.assistant.behaviour={behaviour}", f"run.seed={seed}"))
+        scenario = scenario_of(loaded.config, base=loaded.base)
+        there = len(scenario.tasks(loaded.config.scenario.split))
+        loaded = load("retail_scripted.yaml", (f"agents.assistant.behaviour={behaviour}", f"run.seed={seed}", f"scenario.tasks={min(tasks, there)}"))
+        paths[name] = out / f"retail-{name}"
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # the demo prints one table for all
+            code = max(code, run.play(loaded, paths[name], quiet=quiet))
+        summary = json.loads((paths[name] / "summary.json").read_bytes())
+        counts = f"{summary['ok']} / {summary['failed']} / {summary['excluded']}"
+        turns = "n/a" if summary["turns"] is None else f"{summary['turns']:.1f}"
+        rows.append([name, interval_text(summary["success"]), str(summary["success"]["n"]), turns, counts])
+    source = scenario.provenance().get("name", "") if scenario is not None else ""
+    heading = f"retail, {source}: three assistants, one scripted customer"
+    head = ["assistant", "success (95 % interval)", "judged", "turns", "ok / failed / excluded"]
+    made = "gem-ma run retail_scripted agents.assistant.behaviour=" + "|".join(ASSISTANTS.values())
+    section = Section(heading, runs=paths, command=made, success=scenario.success if scenario else None, own_curves=False)
+    return {"columns": head, "rows": rows, "runs": {name: str(path) for name, path in paths.items()}, "exit_code": code}, section
+
+
+def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
+    """The same warm-started pair, with every subset of it learning."""
+    from gem_ma.evaluation.stats import wilson
+    from gem_ma.view.report import Rows, Section, learning_curves
+
+    config = "referential_table.yaml" if kind == "table" else "referential.yaml"
+    overrides = [f"run.seed={seed}", *(_model(out, quiet) if kind == "transformers" else [])]
+    paths = {name: out / f"referential-{kind}-{name.replace(' ', '-')}" for name in LEARNERS}
+    summaries = _train_all(config, overrides, paths, quiet)
+    rows = []
+    for name, summary in summaries.items():
+        sampled, greedy = summary["after"]["sampled"], summary["after"]["greedy"]
+        low, high = wilson(round(sampled["success"] * sampled["ok"]), sampled["ok"])
+        rows.append(
+            [name, f"{sampled['success']:.3f} [{low:.3f}, {high:.3f}]", f"{greedy['success']:.3f}", f"{sampled['ok']} / {sampled['failed']} / 0"]
+        )
+    head = ["who learns", "success, sampled (95 % interval)", "success, greedy", "ok / failed / excluded"]
+    engine = "softmax tables" if kind == "table" else "tiny language models"
+    heading = f"referential, {engine}: who learns, from the same start (chance 0.0625)"
+    learned = {name: [path] for name, path in paths.items() if LEARNERS[name]}
+    curves = learning_curves(learned, "success", "Success in training episodes", y_range=(0.0, 1.0), y_label="success")
+    start, steps = summaries["none"]["before"]["sampled"]["success"], summaries["both"]["steps"]
+    curves = replace(curves, lines={"none": [[(1.0, start), (float(steps), start)]], **curves.lines}, note="none: its evaluation")
+    note = (
+        "Every pair starts from the same noisy demonstrations; a policy that does not learn stays bit-equal. Evaluation seeds are never trained on."
+    )
+    made = f"gem-ma train {config} train.policies=[]|[speaker]|[listener]|[speaker,listener]"
+    table = Rows(head, rows, "After the last update.")
+    section = Section(heading, note, runs={"both": paths["both"]}, curves=(curves,), tables=(table,), command=made, own_curves=False)
+    return {"columns": head, "rows": rows, "runs": {name: str(path) for name, path in paths.items()}, "summaries": summaries}, section
+
+
+def _model(out: Path, quiet: bool) -> list[str]:
+    """Makes the tiny model where it is not there yet; the overrides that name it."""
+    from gem_ma.engines.tiny import make_model
+
+    path = out / "models" / "referential"
+    if not (path / "tokenizer.json").exists():
+        make_model(str(path), "referential")
+    return [f"policies.{name}.model=transformers/{path.resolve()}" for name in ("speaker", "listener")]
+
+
+def _train_all(config: str, overrides: Sequence[str], paths: dict[str, Path], quiet: bool) -> dict[str, Any]:
+    """Trains every subset, each in a process of its own, as many at once as there are cores; gives their summaries."""
+    from gem_ma.cli.terminal import progress_line
+
+    def train(name: str) -> dict[str, Any]:
+        learned = f"train.policies=[{','.join(LEARNERS[name])}]"
+        return _train(config, (*overrides, learned), paths[name])
+
+    with ThreadPoolExecutor(max(1, min(len(paths), os.cpu_count() or 1))) as pool:
+        summaries = dict(zip(paths, pool.map(train, paths), strict=True))
+    if not quiet:
+        progress_line(f"{config}: {len(paths)} trainings done")
+    return summaries
+
+
+def _train(config: str, overrides: Sequence[str], path: Path) -> dict[str, Any]:
+    import json
+
+    from gem_ma.errors import EngineError
+
+    command = [sys.executable, "-m", "gem_ma", "train", config, *overrides, "--out", str(path), "--json", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode:
+        raise EngineError(f"training into {path} ended with exit code {done.returncode}: {done.stderr.strip() or 'no message'}")
+    return dict(json.loads(done.stdout))
