@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.parsing import clean
-from gem_ma.testing.kit import PLAY_S, Failed, Kit, time_limit
+from gem_ma.testing.kit import PLAY_S, Failed, Kit, time_limit, trace
 from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_views import Factory, Played, Watch, _messages, _tools, accepts, compare, make_view, reset
 from gem_ma.types import Asked
@@ -155,6 +155,9 @@ def _against_kernel(kit: Kit, env: Any, agent: str, seed: int, player: str, play
             if abs(total - played.totals[agent]) > 1e-9 * max(1.0, abs(total)):
                 message = f"Gymnasium: the rewards sum to the agent's entries in the ledger, {total:g}; got {played.totals[agent]:g}"
                 kit.fail(7, message, agent=agent, seed=seed, key=("Gymnasium", "sum"))
+            if played.complete and _messages(played.final[agent]) != trace(game).views[agent]:
+                message = "Gymnasium: the last observation is the agent's whole transcript"
+                kit.fail(3, message, agent=agent, seed=seed, key=("Gymnasium", "transcript"))
         return
     try:
         known = kit.known(seed, player)
