@@ -102,9 +102,12 @@ class Session:
         if isinstance(given, int) and not isinstance(given, bool):
             return task_of(self.scenario, f"{self.split}/{given}")
         if isinstance(given, str):
-            if re.fullmatch(r".*/\d+", given):
+            texts = [task for task in self.scenario.tasks(self.split) if isinstance(task, str)]
+            if given in texts:
+                return given
+            if re.fullmatch(r".*/-?\d+", given):
                 return task_of(self.scenario, given)
-            if not any(isinstance(task, str) for task in self.scenario.tasks(self.split)):
+            if not texts:
                 raise ConfigError(f"{self.name}: a task is named <split>/<index>, as in {self.split}/0; got {given!r}")
         return given
 

@@ -140,6 +140,9 @@ def _messages(observation: Any) -> Any:
 def reset(kit: Kit, env: Any, seed: int | None, task_of: int) -> Any:
     """Resets a view to an episode; a task of the kit goes in as an option."""
     task = kit.task(task_of)
+    if isinstance(task, (int, str)):  # by its key: an int would be an index
+        tasks = kit.scenario.tasks("train")
+        task = next((f"train/{number}" for number in range(len(tasks)) if tasks[number] == task), task)
     return env.reset(seed=seed) if task is None else env.reset(seed=seed, options={"task": task})
 
 

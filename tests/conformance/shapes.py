@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from gem_ma import Ask, Call, Image, Leave, Message, Reward, Scenario, Tell, Tool
+from gem_ma.errors import CallError
 
 OFFERS = tuple(f"offer {price}" for price in (10, 20, 30))
 
@@ -193,4 +194,55 @@ class Mailbox(Scenario):
         yield Reward({"observer_0": 2.5}, why="watched")
 
 
-SHAPES = (Haggle, Wolves, Alone, Ticketed, Exam, Endless, Early, Mailbox)
+class Numbered(Scenario):
+    """Tasks are numbers, legal strings a list, both act at once."""
+
+    agents = ("a_0", "b_0")
+    chance = False
+
+    def tasks(self, split):
+        return [10, 20, 30]
+
+    def play(self, rng, task):
+        for number in range(3):
+            yield Ask(dict.fromkeys(self.agents, f"{task} {number}"), legal=[str(task), "other"])
+        yield Reward({"a_0": task})
+
+
+class ShowsHands(Scenario):
+    """Secrets are shown to all after the second step, as declared."""
+
+    agents = ("a_0", "b_0")
+    reveals_after = 2
+
+    def deal(self, rng, task):
+        return {agent: rng.choice("xyz") for agent in self.agents}
+
+    def play(self, rng, task):
+        hands = self.deal(rng, task)
+        for shown in (hands, dict(zip(self.agents, reversed(hands.values()), strict=True))):
+            yield Tell(shown)
+            for agent in self.agents:
+                yield Ask({agent: "?"}, legal=("1", "2"))
+
+
+class Offline(Scenario):
+    """Outside work that fails, and one that gives an object."""
+
+    agents = ("a_0",)
+    chance = False
+
+    def work(self):
+        raise OSError("down")
+
+    def play(self, rng, task):
+        try:
+            state = yield Call(self.work)
+        except CallError as error:
+            state = str(error)
+        yield Ask({"a_0": state})
+        yield Call(lambda given: {"got": given}, 3)
+        yield Ask({"a_0": state})
+
+
+SHAPES = (Haggle, Wolves, Alone, Ticketed, Exam, Endless, Early, Mailbox, Numbered, ShowsHands, Offline)
