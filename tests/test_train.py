@@ -289,7 +289,7 @@ def test_tables_learn_the_language_only_together():
     """One seed of what `make test-learning` asks of five."""
     after = {}
     for learned in ("[]", "[speaker]", "[listener]", "[speaker, listener]"):
-        settings = config.load("referential_table", [f"train.policies={learned}", "train.steps=30", "train.lr=0.2"]).config
+        settings = config.load("referential_table", [f"train.policies={learned}", "evaluate.episodes=384"]).config
         after[learned] = run_training(settings)["after"]["sampled"]["success"]
     assert after["[]"] <= 0.30
     assert min(after["[speaker]"], after["[listener]"]) >= after["[]"] + 0.03
