@@ -68,6 +68,15 @@ def fuzz_from(start: int) -> Player:
     return fuzz
 
 
+def always(text: str, start: int) -> Player:
+    """Random until turn `start`, then this text in every turn."""
+
+    def same(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
+        return text if turn >= start else rand(legal, tools, rng, turn)
+
+    return same
+
+
 def marked(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
     """A text that is found again wherever it is shown."""
     return f"mark{rng.getrandbits(60):x}"
@@ -101,8 +110,9 @@ PLAYERS: dict[str, Player] = {
 class Cast:
     """One player in every seat, each agent with a stream of its own: the same words in the kernel and in every view."""
 
-    def __init__(self, player: str, stream: object, agents: Sequence[str]) -> None:
-        self.player = PLAYERS[player]
+    def __init__(self, player: str | Player, stream: object, agents: Sequence[str]) -> None:
+        self.player = PLAYERS[player] if isinstance(player, str) else player
+        player = player if isinstance(player, str) else "own"
         self.streams = {agent: random.Random(f"{stream}/{agent}/{player}") for agent in agents}
         self.turns = dict.fromkeys(agents, 0)
 

@@ -144,9 +144,18 @@ class _Watched(random.Random):
     made: list[_Watched] = []
 
     def __init__(self, *args: Any) -> None:
-        self.given = 0
+        self.given = self.seeded = 0
         super().__init__(*args)
+        self.seeded = 0  # the first seed is the one it was made with
         _Watched.made.append(self)
+
+    def seed(self, *args: Any, **kwargs: Any) -> None:
+        self.seeded += 1
+        super().seed(*args, **kwargs)
+
+    def setstate(self, state: Any) -> None:
+        self.seeded += 1
+        super().setstate(state)
 
     def random(self) -> float:
         self.given += 1
@@ -184,8 +193,10 @@ def own_streams(kit: Kit, seed: int) -> None:
             counts = {id(stream): stream.given for stream in _Watched.made}
             kit.finish(game, cast)
             late = [stream for stream in _Watched.made if stream is not game.rng and stream.given > counts.get(id(stream), 0)]
-            if late:
-                message = "randomness comes from rng itself, never from a copy or a second stream, which a reseeded fork cannot reach"
+            if late or (isinstance(game.rng, _Watched) and game.rng.seeded):
+                message = (
+                    "randomness comes from rng as it is, never seeded by play(), nor from a copy or a second stream that a reseeded fork cannot reach"
+                )
                 kit.fail(8, message, seed=seed)
             game.close()
     except Failed:

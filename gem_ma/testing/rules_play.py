@@ -13,7 +13,7 @@ from typing import Any
 from gem_ma.parsing import clean, fold, parse_legal
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import Failed, Kit, Trace, difference, trace
-from gem_ma.testing.players import PLAYERS, Cast
+from gem_ma.testing.players import JUNK, PLAYERS, Cast, always
 
 PLAIN = ("first", "random", "mixed")
 
@@ -195,23 +195,29 @@ def fuzz(kit: Kit) -> None:
     """Rule 5: no text raises, and each is a recorded turn."""
     for seed in kit.within(kit.seeds):
         for player in ("silent", "mixed", "fuzz0", "fuzz1", "fuzz2"):
-            try:
-                game = kit.start(seed)
-                cast = Cast(player, seed, kit.agents)
-                while game.pending and game.step < kit.cap:
-                    _recorded_turn(kit, game, cast, player)
-                with kit.guarded("closing the play", seed=seed, rule=6):
-                    game.close()
-            except Failed:
-                continue
+            _fuzzed(kit, seed, Cast(player, seed, kit.agents), f"player {player}", kit.cap)
+    for text in JUNK:
+        for start in (0, 1):
+            _fuzzed(kit, kit.seeds[0], Cast(always(text, start), 0, kit.agents), f"{text[:40]!r} from turn {start} on", min(kit.cap, 8))
 
 
-def _recorded_turn(kit: Kit, game: Any, cast: Cast, player: str) -> None:
+def _fuzzed(kit: Kit, seed: int, cast: Cast, who: str, cap: int) -> None:
+    try:
+        game = kit.start(seed)
+        while game.pending and game.step < cap:
+            _recorded_turn(kit, game, cast, who)
+        with kit.guarded("closing the play", seed=seed, rule=6):
+            game.close()
+    except Failed:
+        return
+
+
+def _recorded_turn(kit: Kit, game: Any, cast: Cast, who: str) -> None:
     """One step; what the kernel writes down is what was asked and said, and nobody was shown another's action before."""
     step, count = game.step, len(game.turns)
     shown = {agent: game.new(agent) for agent in game.pending}
     said = {agent: cast.say(agent, asked.legal, asked.tools) for agent, asked in game.pending.items()}
-    kit.send(game, said, f"player {player}")
+    kit.send(game, said, who)
     turns = game.turns[count:]
     if [turn.agent for turn in turns] != list(said) or game.step != step + 1:
         kit.fail(5, "every action is a recorded turn, whatever it says", step=step, seed=game.seed)
