@@ -295,3 +295,13 @@ def test_tables_learn_the_language_only_together():
     assert min(after["[speaker]"], after["[listener]"]) >= after["[]"] + 0.03
     assert max(after["[speaker]"], after["[listener]"]) <= 0.50
     assert after["[speaker, listener]"] >= 0.95
+
+
+def test_trained_weights_are_a_model_that_another_run_can_name(tmp_path):
+    path = tmp_path / "run"
+    loaded = config.load("referential_table.yaml", ["train.steps=2", "evaluate.episodes=64"])
+    with RunFolder.open(path, config_text=loaded.text, resolved=loaded.resolved()) as folder:
+        summary = run_training(loaded.config, folder, base=loaded.base)
+    names = [f"policies.{name}.model={model['engine']}/{path / model['path']}" for name, model in summary["models"].items()]
+    again = config.load("referential_table.yaml", [*names, "train.policies=[]", "train.warm_start={}", "evaluate.episodes=64"])
+    assert run_training(again.config, base=again.base)["before"] == summary["after"]

@@ -97,6 +97,7 @@ def show_training(summary: dict[str, Any], ended: int, failed: int, path: Path, 
     emit(columns([(name, before.get(name, "n/a"), value) for name, value in after.items()], ("measure", "before", "after")))
     rows = [("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"), ("steps", str(summary["steps"]))]
     rows += [("learned", ", ".join(summary["learned"]) or "none"), ("unchanged", ", ".join(summary["unchanged"]) or "none")]
+    rows += [(f"model {name}", f"{model['engine']}/{path / model['path']}") for name, model in summary["models"].items()]
     emit(columns([*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])]))
 
 

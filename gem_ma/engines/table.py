@@ -33,7 +33,7 @@ class Table:
     `optimizer` is for the learner: `sgd` or `adam`. Raises ConfigError for another one, DataError for a file that cannot be read.
     """
 
-    trainable = True
+    kind, trainable = "table", True
 
     def __init__(self, name: str = "softmax", *, policy: str, optimizer: Literal["sgd", "adam"] = "sgd") -> None:
         if optimizer not in ("sgd", "adam"):
@@ -77,6 +77,10 @@ class Table:
     def fingerprint(self) -> str:
         """SHA-256 of the weights."""
         return fingerprint(self.logits)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the weights as a file that `table/<path>` reads."""
+        Path(path).write_bytes(encode(self.logits))
 
     def _chances(self, key: int, choices: int, sampling: Sampling) -> Array:
         logits = self.logits.get(key)

@@ -73,7 +73,7 @@ class Transformers:
     ConfigError for options that do not fit, EngineError where the train extra is missing.
     """
 
-    trainable = True
+    kind, trainable = "transformers", True
 
     def __init__(
         self,
@@ -298,7 +298,9 @@ class Transformers:
 
     def save(self, path: str | Path) -> None:
         """Writes weights, config and tokenizer as a folder that any loader of the format reads."""
-        with self.lock:
+        import transformers
+
+        with self.lock, quiet(transformers):
             self.model.save_pretrained(path)
             self.tokenizer.save_pretrained(path)
 

@@ -98,6 +98,7 @@ async def train(
     summary = {"steps": step, "learned": list(settings.policies), "before": first["scores"], "after": scores, "changed": changed}
     summary |= {"unchanged": [name for name in after if name not in changed], "weights": after}
     if folder is not None:
+        summary["models"] = {name: _export(folder, policies[name]) for name in learners}
         folder.write_summary(summary)
     return summary
 
@@ -110,6 +111,15 @@ def open_learner(policy: Policy) -> Learner:
     if isinstance(engine, Table):
         return TableLearner(engine, policy.sampling)
     return TorchLearner(engine, policy.sampling)
+
+
+def _export(folder: RunFolder, policy: Policy) -> dict[str, str]:
+    """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`; gives engine and path."""
+    engine: Any = getattr(policy.engine, "engine", policy.engine)
+    path = Path("models", policy.name)
+    (folder.path / "models").mkdir(exist_ok=True)
+    engine.save(folder.path / path)
+    return {"engine": engine.kind, "path": str(path)}
 
 
 def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
