@@ -107,7 +107,7 @@ class RetailUser(Scripted):
             if wish.kind == "impossible" and _REFUSES.search(text):
                 self.refused += 1
                 del self.open[0]
-            elif wish.kind == "remark" or (wish.kind == "question" and not self._lacks_answer()):
+            elif wish.kind == "question" and not self._lacks_answer():
                 del self.open[0]
         return len(self.open) < before
 

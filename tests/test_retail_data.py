@@ -124,6 +124,9 @@ def test_a_missing_folder_or_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         RetailStore.load(tmp_path / "users.json")
     one_line(error, "is not a folder")
+    with pytest.raises(DataError) as error:
+        RetailStore.load("x" * 5000)
+    one_line(error, "does not exist")
 
 
 @pytest.mark.parametrize("cut", [0, 1, 10, 200, -1])
@@ -161,6 +164,8 @@ def damaged(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         ),
         (lambda t: t["users"].update(x=[]), '["x"]: expected an object, got a list'),
         (lambda t: t["orders"]["#W1"]["items"][1].update(price="free"), '["#W1"].items[1].price: expected a number, got a text'),
+        (lambda t: t["orders"]["#W1"]["items"][0].update(price=float("nan")), '["#W1"].items[0].price: expected a number, got nan'),
+        (lambda t: t["users"]["ann_lee_1"]["payment_methods"]["gift_card_1"].update(balance=float("inf")), "balance: expected a number, got inf"),
         (lambda t: t["orders"]["#W1"].update(payment_history=None), '["#W1"].payment_history: expected a list, got null'),
         (lambda t: t["products"]["P1"]["variants"]["I1"].update(available="yes"), '["P1"].variants.I1.available: expected true or false'),
         (lambda t: t.update(orders=[]), "the file: expected an object of orders by id, got a list"),
@@ -177,9 +182,14 @@ def test_a_wrong_shape_names_file_and_field(tmp_path: Path, change: Callable[[di
     ("rows", "where"),
     [
         ({}, "the file: expected a list of tasks"),
+        ([], "the file: holds no task"),
         ([5], "[0]: expected an object"),
         ([ROW, {**ROW, "user_id": None}], "[1].user_id: expected str"),
         ([{**ROW, "actions": [{"name": "x"}]}], "[0].actions[0]"),
+        (
+            [ROW, {**ROW, "actions": [*ROW["actions"], {"name": "cancel_order", "kwargs": {}}]}],
+            "[1].actions[1].name: there is no tool 'cancel_order'",
+        ),
         ([{**ROW, "outputs": [5]}], "[0].outputs[0]"),
         ([{key: ROW[key] for key in ("user_id", "actions")}], "[0].instruction: is missing"),
     ],
@@ -204,6 +214,10 @@ def test_a_wrong_task_names_file_place_and_field(tmp_path: Path, rows: Any, wher
         ),
         ("TASKS_TEST = [Task(user_id='a', instruction='', actions=[Action(name='x', kwargs=f())], outputs=[])]", "Action.kwargs is not a literal"),
         ("TASKS_TEST = [Task(**{})]", "is not a literal"),
+        (
+            "TASKS_TEST = [\n Task(user_id='a', instruction='', actions=[Action(name='think', kwargs={'thought': {1}})], outputs=[])]",
+            ":2: Action.kwargs is not a literal",
+        ),
     ],
 )
 def test_a_task_file_that_is_not_literal_is_refused_with_its_line(tmp_path: Path, python: str, where: str) -> None:

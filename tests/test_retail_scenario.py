@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -408,6 +408,44 @@ def test_outputs_are_substrings_for_the_strict_rule_and_values_for_ours() -> Non
     assert verdicts(task, store, Outcome("user", "settled", ("There are 10.", "It costs $625.60."))) == (1.0, 1.0)
     assert verdicts(task, store, Outcome("user", "settled", ("Order 1002345 costs 1,625.60",))) == (1.0, 0.0)
     assert verdicts(task, store, Outcome("user", "settled", ("ten", "625.6 dollars"))) == (0.0, 1.0)
+
+
+COUNTED = "There are 1, 2, 3, 4, 5, 6, 7, 8, 9 or 10."
+WORDED = "There are two, three, four, five, six, seven or ten."
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "fits"),
+    [
+        ((COUNTED,), (), False),
+        ((WORDED,), (), False),
+        (COUNTED.split(","), (), False),
+        ((COUNTED,), ('{"count": "1 2 3 4 5 6 7"}',), True),  # what a tool has shown is no guess
+        (("I found 7, then 8, then 9: it is 10.",), (), True),
+        (("Ten. 1) a 2) b 3) c 4) d 5) e",), (), True),  # marks of a list say nothing
+        (("I would\n1. do\n2. this\n3. and\n4. that\nfor 10.",), (), True),
+        (("1. a\n2. b\n3. c\n10. d",), (), False),
+    ],
+)
+def test_guessing_many_numbers_tells_none(said: Sequence[str], shown: tuple[str, ...], fits: bool) -> None:
+    task, store = small_task(("get_order_details", {"order_id": "#W1"}), outputs=("10",))
+    assert verdicts(task, store, Outcome("user", "settled", tuple(said), shown))[1] == fits
+
+
+def test_what_the_assistant_was_shown_or_told_is_no_guess() -> None:
+    task = task_with("question")
+    game = Game(SHOP, task)
+    game.send({"user": "Is it 101, 102, 103, 104 or 105?"})
+    solve(game, task)
+    game.send({"assistant": f"Not 101, 102, 103, 104 or 105, but {' '.join(task.outputs)}."})
+    game.send({"user": end()})
+    assert paid(game)["assistant"] == 1.0
+    game = Game(SHOP, task)
+    game.send({"user": "What is it?"})
+    solve(game, task)
+    game.send({"assistant": f"101, 102, 103, 104, 105 or {' '.join(task.outputs)}."})
+    game.send({"user": end()})
+    assert paid(game)["assistant"] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ class _Machine:
         elif token in ("+", "-"):
             self.waiting.append("plus" if token == "+" else "minus")
         else:
-            self.values.append(... if token == "..." else int(token) if token.isdigit() else float(token))
+            self.values.append(... if token == "..." else int(token.lstrip("0") or 0) if token.isdigit() else float(token))
             return False
         return True
 

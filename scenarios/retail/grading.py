@@ -25,6 +25,7 @@ class Outcome:
     by: str
     reason: str = ""
     said: tuple[str, ...] = ()  # the assistant's texts that reached the user
+    shown: tuple[str, ...] = ()  # what the assistant was shown: the policy, the user's texts, the results of its calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def canonical(task: RetailTask, end: Overlay, gold: Overlay, outcome: Outcome) -
     done, wanted = changes(end), changes(gold)
     parts = {
         "database": done == wanted,
-        "facts": all(told(output, outcome.said) for output in task.outputs),
+        "facts": all(told(output, outcome.said) for output in task.outputs) and len(guessed(task.outputs, outcome)) <= GUESSES,
         "outcome": _outcome_fits(task.goal, outcome),
     }
     return Verdict(float(task.scorable and all(parts.values())), parts, task.scorable)
@@ -144,6 +145,8 @@ def _folded(text: Any) -> str:
 # -- facts in texts ---------------------------------------------------------------------------------------------------------
 
 _NUMBER = re.compile(r"(?<![\w#.,])-?\$?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w%]|[.,]\d)")
+_MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
+GUESSES = 3  # numbers that an assistant may tell out of its head, such as its own sums
 # fmt: off
 _WORDS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen",
@@ -153,17 +156,35 @@ _WORDS = (
 
 
 def told(output: str, texts: Sequence[str]) -> bool:
-    """Whether some text tells this value: a number by its value, an id exactly, words on their boundaries.
+    """Whether some text tells this value: a number by its value, an id exactly, words on their boundaries. Marks of a list are no numbers.
 
     >>> told("625.60", ["It costs $625.6."]), told("10", ["order #W1002345, 10.99"]), told("10", ["there are ten"])
     (True, False, True)
     """
-    wanted = output.strip()
+    wanted, texts = output.strip(), [_unmarked(text) for text in texts]
     if re.fullmatch(r"\$?\d{1,9}(\.\d+)?", wanted):
         number = Decimal(wanted.lstrip("$"))
         word = _WORDS[int(number)] if number == number.to_integral_value() and number <= 20 else None
         return any(number in _numbers(text) or (word is not None and _has_phrase(text, word)) for text in texts)
     return any(_has_phrase(text, wanted) for text in texts)
+
+
+def guessed(outputs: Sequence[str], outcome: Outcome) -> set[Decimal]:
+    """The numbers that the assistant told without having been shown them, wanted ones aside. Saying every number there is tells none."""
+    if not outputs:
+        return set()
+    told_numbers = {number for text in outcome.said for number in _numbers(_unmarked(text)) | _worded(text)}
+    return told_numbers - {number for text in (*outcome.shown, *outputs) for number in _numbers(text)}
+
+
+def _worded(text: str) -> set[Decimal]:
+    words = set(re.findall(r"[a-z]+", text.casefold()))
+    return {Decimal(number) for number, word in enumerate(_WORDS) if number > 1 and word in words}  # "one" is seldom a number
+
+
+def _unmarked(text: str) -> str:
+    """The text without the marks `1)` and, before a line, `1.` where there are several."""
+    return _MARK.sub(" ", text) if len(_MARK.findall(text)) > 1 else text
 
 
 def _numbers(text: str) -> set[Decimal]:

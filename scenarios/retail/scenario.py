@@ -108,7 +108,7 @@ class Retail(Scenario):
     def play(self, rng: random.Random, task: RetailTask | None) -> Play:
         """A play without a task is one of the first training task."""
         task = task or self.tasks("train")[0]
-        desk = _Desk(RetailStore(self.source.world(task), self.semantics), strict=self.scoring != "tau1")
+        desk = _Desk(RetailStore(self.source.world(task), self.semantics), strict=self.scoring != "tau1", shown=[self.policy])
         outcome = yield from self._talk(desk, USER_BRIEFING.format(instruction=task.instruction))
         end, gold = desk.store.copy().overlay, gold_state(desk.store.overlay.base, self.semantics, task)
         verdict = GRADERS[self.scoring](task, end, gold, outcome)
@@ -124,33 +124,34 @@ class Retail(Scenario):
         while True:
             if asked == self.max_user_actions:
                 yield Tell({"user": to_user})
-                return Outcome("limit", said=tuple(desk.said))
+                return desk.outcome("limit")
             said = (yield Ask({"user": to_user}, tools=USER_TOOLS))["user"]
             asked += 1
             reason, fault = _ending(said)
             if reason and not said.text.strip():
-                return Outcome("user", reason, tuple(desk.said))
+                return desk.outcome("user", reason)
             if fault:
                 to_user = fault
                 continue
             leaving, grace = reason, GRACE
             to_assistant = (*to_assistant, Message(said.text, "user"))
+            desk.shown.append(said.text)
             answer = ""
             while not answer:
                 if acted == self.max_actions or (leaving and not grace):
                     yield Tell({"assistant": to_assistant})
-                    return Outcome("user" if leaving else "limit", leaving, tuple(desk.said))
+                    return desk.outcome("user" if leaving else "limit", leaving)
                 did = (yield Ask({"assistant": to_assistant}, tools=TOOLS))["assistant"]
                 acted, grace = acted + 1, grace - 1
                 to_assistant = desk.answer(did)
                 if desk.transferred:
                     yield Tell({"assistant": to_assistant})
-                    return Outcome("transfer", said=tuple(desk.said))
+                    return desk.outcome("transfer")
                 answer = "" if to_assistant else did.text
             to_user = (Message(answer, "assistant"),)
             if leaving:
                 yield Tell({"user": to_user})
-                return Outcome("user", leaving, tuple(desk.said))
+                return desk.outcome("user", leaving)
 
 
 @dataclass(slots=True)
@@ -159,6 +160,7 @@ class _Desk:
 
     store: RetailStore
     strict: bool  # a call must stand alone; tau1 runs the first and ignores what stands beside it
+    shown: list[str]
     said: list[str] = field(default_factory=list)
     transferred: bool = False
 
@@ -180,7 +182,11 @@ class _Desk:
         observation = self.store.call(call.name, call.arguments)
         if self.store.terminates(call.name):
             self.transferred = not (self.strict and observation.startswith("Error: "))
+        self.shown.append(observation)
         return observation
+
+    def outcome(self, by: str, reason: str = "") -> Outcome:
+        return Outcome(by, reason, tuple(self.said), tuple(self.shown))
 
 
 def _result(call: ToolCall | Malformed, text: str) -> Message:

@@ -6,6 +6,7 @@ What is missing or damaged is a DataError of one line: the path, how the folder 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from functools import cache
@@ -25,11 +26,11 @@ _LAYOUTS = (Path(), CHECKOUT / "data", Path("data"), Path("envs/retail/data"))  
 def tables_folder(folder: str | Path) -> Path:
     """The folder that holds the three tables. Raises DataError naming what was tried."""
     root = Path(folder).expanduser()
-    if not root.is_dir():
-        what = "is not a folder" if root.exists() else "does not exist"
+    if not os.path.isdir(root):  # unlike Path.is_dir, it does not raise for a name that is too long
+        what = "is not a folder" if os.path.exists(root) else "does not exist"
         raise DataError(f"retail data: {root} {what}{naming(folder)}; expected users.json, orders.json and products.json, or a tau-bench checkout")
     for inner in _LAYOUTS:
-        if any((root / inner / f"{table}.json").is_file() for table in TABLES):
+        if any(os.path.isfile(root / inner / f"{table}.json") for table in TABLES):
             return root / inner
     raise DataError(f"retail data: {root} holds no users.json{naming(folder)}, and no {CHECKOUT / 'data'}/users.json either")
 
@@ -88,7 +89,7 @@ def naming(folder: str | Path) -> str:
 
 NUMBER, TEXT, BOOL, OBJECT, LIST = "a number", "a text", "true or false", "an object", "a list"
 _KINDS: dict[str, Callable[[Any], bool]] = {
-    NUMBER: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    NUMBER: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
     TEXT: lambda value: isinstance(value, str),
     BOOL: lambda value: isinstance(value, bool),
     OBJECT: lambda value: isinstance(value, dict),
@@ -148,4 +149,4 @@ def _need(at: str, value: Any, **fields: str) -> None:
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else next(kind for kind, test in _KINDS.items() if test(value))
+    return "null" if value is None else next((kind for kind, test in _KINDS.items() if test(value)), repr(value))  # such as nan

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from gem_ma.scenarios.retail.overlay import Base
+from gem_ma.scenarios.retail.schemas import SCHEMAS
 from gem_ma.scenarios.retail.source import CHECKOUT, TABLES, load_tables, naming, read_json, read_text, tables_folder
 from gem_ma.scenarios.retail.tasks import GoldCall, RetailTask, flags_of, goal_of, identity_of, wishes_of
 
@@ -184,9 +185,9 @@ def _keywords(path: Path, node: ast.expr, name: str, named: str) -> dict[str, as
 
 def _literal(path: Path, node: ast.expr, field: str, named: str) -> Any:
     try:
-        return ast.literal_eval(node)
+        return json.loads(json.dumps(ast.literal_eval(node)))  # what a JSON file would hold in its place
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise DataError(f"retail data: {path}:{node.lineno}: {field} is not a literal{named}") from error
+        raise DataError(f"retail data: {path}:{node.lineno}: {field} is not a literal that JSON can hold{named}") from error
 
 
 def _check_tasks(path: Path, rows: Any, named: str) -> None:
@@ -195,6 +196,8 @@ def _check_tasks(path: Path, rows: Any, named: str) -> None:
 
     if not isinstance(rows, list):
         raise fault("the file", f"expected a list of tasks, got {type(rows).__name__}")
+    if not rows:
+        raise fault("the file", "holds no task")
     for place, row in enumerate(rows):
         if not isinstance(row, dict):
             raise fault(f"[{place}]", f"expected an object, got {type(row).__name__}")
@@ -206,6 +209,8 @@ def _check_tasks(path: Path, rows: Any, named: str) -> None:
         for number, action in enumerate(row["actions"]):
             if not (isinstance(action, dict) and isinstance(action.get("name"), str) and isinstance(action.get("kwargs"), dict)):
                 raise fault(f"[{place}].actions[{number}]", "expected an object with name (text) and kwargs (object)")
+            if action["name"] not in SCHEMAS:
+                raise fault(f"[{place}].actions[{number}].name", f"there is no tool {action['name']!r}")
         for number, output in enumerate(row.get("outputs", ())):
             if not isinstance(output, str):
                 raise fault(f"[{place}].outputs[{number}]", f"expected a text, got {json.dumps(output)[:40]}")
