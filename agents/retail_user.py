@@ -175,34 +175,39 @@ def _tells(text: str, output: str) -> bool:
 
 
 def names_all(wish: Any, text: str) -> bool:
-    """Whether a text names a wish with all of its arguments."""
-    if wish.kind not in _VERB or not re.search(_VERB[wish.kind], text.casefold()):
+    """Whether a text names a wish with all of its arguments, each as a word of its own."""
+    folded = text.casefold()
+    if wish.kind not in _VERB or not re.search(_VERB[wish.kind], folded):
         return False
-    arguments, folded = wish.arguments, text.casefold()
-    for name, value in arguments.items():
+    for name, value in wish.arguments.items():
         if name in ("item_ids", "new_item_ids"):
             if not _names_items(wish, name, folded):
                 return False
         elif name == "payment_method_id":
-            if value not in text and not _names_method(wish.method, folded):
+            if not _times(value, folded) and not _names_method(wish.method, folded):
                 return False
-        elif name in (*ADDRESS, "order_id", "reason") and str(value).casefold() not in folded:
+        elif name in (*ADDRESS, "order_id", "reason") and value != "" and not _times(value, folded):
             return False
     return True
 
 
 def _names_items(wish: Any, name: str, text: str) -> bool:
     ids = wish.arguments[name]
-    if all(text.count(item_id) >= ids.count(item_id) for item_id in ids):
+    if all(_times(item_id, text) >= ids.count(item_id) for item_id in ids):
         return True
     described = [item.options if name == "item_ids" else item.wanted for item in wish.items]
-    return all(str(value).casefold() in text for options in described for value in options.values())
+    return all(_times(value, text) for options in described for value in options.values())
 
 
 def _names_method(words: str, text: str) -> bool:
     digits = re.search(r"\d{4}$", words)
     mark = digits.group() if digits else words.casefold().removeprefix("my ").removesuffix(" account")
-    return bool(mark) and mark in text
+    return bool(mark) and _times(mark, text) > 0
+
+
+def _times(value: Any, text: str) -> int:
+    """How often a folded text holds a value that is no part of a longer word or number."""
+    return len(re.findall(rf"(?<!\w){re.escape(str(value).casefold())}(?!\w)", text))
 
 
 def _tokens(wish: Any) -> set[str]:

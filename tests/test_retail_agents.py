@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from gem_ma.agents.retail_scripted import understand
 from gem_ma.agents.retail_talk import change, proposal
-from gem_ma.agents.retail_user import RetailUser, request
-from gem_ma.scenarios.retail import Retail, RetailTask
+from gem_ma.agents.retail_user import RetailUser, names_all, request
+from gem_ma.scenarios.retail import Item, Retail, RetailTask, Wish
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
 from gem_ma.behaviour import is_privileged
@@ -83,6 +83,34 @@ def test_the_user_rejects_another_reason_and_another_address() -> None:
     task = first_with("modify_pending_order_address")
     given = dict(task.wishes[0].arguments)
     assert Customer(task).hear(proposal([change("modify_pending_order_address", {**given, "zip": "99999"})])).text.startswith("No")
+
+
+@pytest.mark.parametrize("part", ["address1", "city", "zip"])
+def test_the_user_rejects_a_value_that_holds_the_right_one(part: str) -> None:
+    task = first_with("modify_pending_order_address")
+    given = dict(task.wishes[0].arguments)
+    for wrong in (f"1{given[part]}", f"{given[part]}1"):
+        assert Customer(task).hear(proposal([change("modify_pending_order_address", {**given, part: wrong})])).text.startswith("No")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on the credit card ending in 4321. OK?", True),
+        ("Exchange in order #W12: Kite (line: 30 m) for Kite (line: 160 m), on the credit card ending in 4321. OK?", False),
+        ("Exchange in order #W12: Kite (line: 30 mm) for Kite (line: 60 m), on the credit card ending in 4321. OK?", False),
+        ("Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on the credit card ending in 54321. OK?", False),
+        ("Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on card_43210. OK?", False),
+        ("Exchange in order #W123: Kite (line: 30 m) for Kite (line: 60 m), on the credit card ending in 4321. OK?", False),
+        ("Exchange in order #w12, 0000000001 for 0000000002, with credit_card_7. OK?", True),
+        ("Exchange in order #W12, 0000000001 for 00000000021, with credit_card_7. OK?", False),
+        ("Exchange in order #W12, 0000000001 for 0000000002, with credit_card_77. OK?", False),
+    ],
+)
+def test_a_proposal_in_words_names_every_value_as_a_word(text: str, named: bool) -> None:
+    arguments = {"order_id": "#W12", "item_ids": ["0000000001"], "new_item_ids": ["0000000002"], "payment_method_id": "credit_card_7"}
+    item = Item("Kite", {"line": "30 m"}, {"line": "60 m"})
+    assert names_all(Wish("exchange_delivered_order_items", arguments, (item,), "my credit card ending in 4321"), text) is named
 
 
 def test_the_user_never_says_yes_to_a_bare_question() -> None:
