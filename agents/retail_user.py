@@ -31,6 +31,10 @@ _VERB = {
     "modify_user_address": "address",
     "modify_pending_order_payment": "pay",
 }
+_COUNTS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen"),
+    *("fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+)
 
 
 @dataclass(slots=True)
@@ -167,8 +171,14 @@ def _options(options: Mapping[str, str]) -> str:
 
 
 def _tells(text: str, output: str) -> bool:
-    """Whether a text holds a fact, commas in numbers aside; a number is no part of a longer one."""
-    return re.search(rf"(?<![\w#.]){re.escape(output.casefold())}(?!\w|\.\d)", text.replace(",", "")) is not None
+    """Whether a text holds a fact: a number by its value, up to twenty also as a word, and as no part of a longer one; words as they stand."""
+    meant = re.escape(output.casefold())
+    if number := re.fullmatch(r"(\d{1,9})(?:\.(\d*?)0*)?", output):
+        whole, cents = number.groups()
+        meant = rf"{whole}\.{cents}0*" if cents else rf"{whole}(?:\.0+)?"
+        if not cents and int(whole) < len(_COUNTS):
+            meant += f"|{_COUNTS[int(whole)]}"
+    return re.search(rf"(?<![\w#.])(?:{meant})(?!\w|\.\d)", text.replace(",", "")) is not None
 
 
 # -- checking ---------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from gem_ma.agents.retail_scripted import understand
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.agents.retail_user import RetailUser, names_all, request
 from gem_ma.scenarios.retail import Item, Retail, RetailTask, Wish
+from gem_ma.scenarios.retail.grading import told
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
 from gem_ma.behaviour import is_privileged
@@ -153,6 +155,38 @@ def test_the_user_wants_the_right_answer_before_it_leaves() -> None:
     customer = Customer(task)
     assert ended(customer.hear("It is 1.23. Anything else?")) == ""
     assert ended(customer.hear(f"It is ${task.outputs[0]}. Anything else?")) == "settled"
+
+
+@pytest.mark.parametrize("output", ["625.60", "1288.65", "7", "10", "20", "746342064230", "polyester", "20 hours", "943 Maple Drive"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(
+            "$625.60",
+            "625.6",
+            "1,625.60",
+            "625.61",
+            "$1,288.65",
+            "1288.650",
+            "7",
+            "7.0",
+            "7.5",
+            "17",
+            "seven",
+            "Seventeen",
+            "ten",
+            "often",
+            "twenty",
+            "10.",
+        ),
+        *("#W10", "746342064230", "7463420642301", "Polyester", "polyesters", "20 hours", "120 hours", "943 maple drive", "zero"),
+    ],
+)
+def test_the_user_and_the_grader_agree_on_what_was_told(output: str, said: str) -> None:
+    question = next(task for task in TESTS if [wish.kind for wish in task.wishes] == ["question"])
+    text = f"As far as I see: {said}, that is all."
+    heard = ended(Customer(replace(question, outputs=(output,))).hear(text))
+    assert heard == ("settled" if told(output, [text]) else "")
 
 
 @pytest.mark.parametrize("options", [{"task": None}, {"task": TESTS[0], "patience": 0}, {"task": TESTS[0], "patience": "4"}])
