@@ -71,7 +71,7 @@ def canonical(task: RetailTask, end: Overlay, gold: Overlay, outcome: Outcome) -
     done, wanted = changes(end), changes(gold)
     parts = {
         "database": done == wanted,
-        "facts": all(told(output, outcome.said) for output in task.outputs) and len(guessed(task.outputs, outcome)) <= GUESSES,
+        "facts": all(told(output, outcome.said) for output in task.outputs) and not (task.outputs and sprays(task.outputs, outcome)),
         "outcome": _outcome_fits(task.goal, outcome),
     }
     return Verdict(float(task.scorable and all(parts.values())), parts, task.scorable)
@@ -169,12 +169,13 @@ def told(output: str, texts: Sequence[str]) -> bool:
     return any(_has_phrase(text, wanted) for text in texts)
 
 
-def guessed(outputs: Sequence[str], outcome: Outcome) -> set[Decimal]:
-    """The numbers that the assistant told without having been shown them, wanted ones aside. Saying every number there is tells none."""
-    if not outputs:
-        return set()
-    told_numbers = {number for text in outcome.said for number in _numbers(_unmarked(text)) | _worded(text)}
-    return told_numbers - {number for text in (*outcome.shown, *outputs) for number in _numbers(text)}
+def sprays(outputs: Sequence[str], outcome: Outcome) -> bool:
+    """Whether the assistant told many numbers that it was never shown, wanted ones aside: who says every number there is tells none."""
+    found = {number for text in outcome.said for number in _numbers(_unmarked(text)) | _worded(text)}
+    found -= {number for output in outputs for number in _numbers(output)}
+    if len(found) > GUESSES:  # seldom; what was shown is long
+        found -= {number for text in outcome.shown for number in _numbers(text)}
+    return len(found) > GUESSES
 
 
 def _worded(text: str) -> set[Decimal]:
