@@ -91,6 +91,27 @@ def test_provenance_changes_with_the_data_and_only_with_them(tmp_path: Path) -> 
     json.dumps(first)
 
 
+def test_a_file_that_is_gone_when_the_digest_is_made_is_told(tmp_path: Path) -> None:
+    scenario = Retail(data=str(flat(tmp_path)))
+    (tmp_path / "tasks_test.json").unlink()
+    with pytest.raises(DataError) as error:
+        scenario.provenance()
+    one_line(error, "tasks_test.json cannot be read")
+
+
+def test_a_commit_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    scenario = Retail(data=str(flat(tmp_path)))
+    (tmp_path / ".git").mkdir()
+    for text, commit in ((b"\xff\xfe", None), (b"ref: refs/heads/none\n", None), (b"0123abcd\n", "0123abcd")):
+        (tmp_path / ".git/HEAD").write_bytes(text)
+        assert scenario.provenance()["commit"] == commit
+
+
+def test_lines_of_a_policy_end_alike_whatever_wrote_it(tmp_path: Path) -> None:
+    (checkout(tmp_path) / "tau_bench/envs/retail/wiki.md").write_bytes(b"# Policy\r\nBe kind.\r\n")
+    assert Retail(data=str(tmp_path)).policy == "# Policy\nBe kind.\n"
+
+
 def test_training_falls_back_to_dev_and_never_to_test(tmp_path: Path) -> None:
     folder = flat(tmp_path)
     with pytest.raises(DataError, match="no tasks_train"):

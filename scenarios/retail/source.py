@@ -32,7 +32,7 @@ def tables_folder(folder: str | Path) -> Path:
     for inner in _LAYOUTS:
         if any(os.path.isfile(root / inner / f"{table}.json") for table in TABLES):
             return root / inner
-    raise DataError(f"retail data: {root} holds no users.json{naming(folder)}, and no {CHECKOUT / 'data'}/users.json either")
+    raise DataError(f"retail data: {root} holds no users.json that can be read{naming(folder)}, and no {CHECKOUT / 'data'}/users.json either")
 
 
 def load_tables(folder: str | Path) -> Base:
@@ -59,12 +59,18 @@ def _load(stamps: tuple[tuple[str, int, int], ...], named: str) -> Base:
     return Base(tables)
 
 
-def read_text(path: Path, named: str = "") -> str:
-    """A text file. Raises DataError."""
+def read_bytes(path: Path, named: str = "") -> bytes:
+    """A file. Raises DataError."""
     try:
-        return path.read_text("utf-8")
+        return path.read_bytes()
     except OSError as error:
         raise DataError(f"retail data: {path} cannot be read{named} ({error.strerror})") from error
+
+
+def read_text(path: Path, named: str = "") -> str:
+    """A text file, its lines ended by newlines. Raises DataError."""
+    try:
+        return read_bytes(path, named).decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise DataError(f"retail data: {path}: not UTF-8 at byte {error.start}{named}") from error
 

@@ -15,7 +15,7 @@ from typing import Any, overload
 
 from gem_ma.scenarios.retail.overlay import Base
 from gem_ma.scenarios.retail.schemas import SCHEMAS
-from gem_ma.scenarios.retail.source import CHECKOUT, TABLES, load_tables, naming, read_json, read_text, tables_folder
+from gem_ma.scenarios.retail.source import CHECKOUT, TABLES, load_tables, naming, read_bytes, read_json, read_text, tables_folder
 from gem_ma.scenarios.retail.tasks import GoldCall, RetailTask, flags_of, goal_of, identity_of, wishes_of
 
 from gem_ma.errors import DataError
@@ -83,7 +83,7 @@ class TauBench:
         sha = hashlib.sha256()
         paths = [self.tables_at / f"{table}.json" for table in TABLES] + [self.files[split] for split in self.splits]
         for path in [*paths, *([self.wiki] if self.wiki else [])]:
-            sha.update(f"{path.name}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
+            sha.update(f"{path.name}\n".encode() + hashlib.sha256(read_bytes(path, self.named)).digest())
         return sha.hexdigest()
 
     @property
@@ -93,7 +93,7 @@ class TauBench:
         try:
             text = head.read_text("utf-8").strip()
             return (head.parent / text[5:]).read_text("utf-8").strip() if text.startswith("ref: ") else text
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             return None
 
 
