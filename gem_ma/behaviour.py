@@ -42,7 +42,9 @@ class FromFunction:
 def as_factory(given: Any) -> Factory:
     """A factory out of an id, a factory (first parameter called `agent`), a plain function, or a ready behaviour."""
     if isinstance(given, str):
-        return load("agents", given)
+        given = load("agents", given)
+        if isinstance(given, type):
+            return given
     if not isinstance(given, type) and hasattr(given, "act"):
         return lambda agent, sample, rng, task=None, **options: given
     if not callable(given):

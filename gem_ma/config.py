@@ -225,8 +225,12 @@ def _name_policies(document: Document) -> None:
         if values.get("policy") is not None and at.file != COMMAND_LINE:
             document.fault(("agents", agent, "model"), "an agent has either a model or a policy")
             continue
-        name = agent if not isinstance(policies, dict) or agent not in policies else f"{agent}_model"
-        document.put(("policies", name), Document({"model": values.pop("model")}, {(): at, ("model",): at}))
+        given = policies.get(agent) if isinstance(policies, dict) else None
+        options = isinstance(given, dict) and "model" not in given  # of this model, written at the policy that it makes
+        name = agent if options or given is None else f"{agent}_model"
+        if not options:
+            document.put(("policies", name), Document({}, {(): at}))
+        document.put(("policies", name, "model"), Document(values.pop("model"), {(): at}))
         document.put(("agents", agent, "policy"), Document(name, {(): at}))
 
 

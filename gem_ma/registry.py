@@ -50,6 +50,9 @@ def load(kind: str, name: str) -> Any:
         raise ConfigError(f"{KINDS[kind]} {name!r}: there is no module {error.name!r}") from error
     except AttributeError as error:
         raise ConfigError(f"{KINDS[kind]} {name!r}: module {module} has no {attribute!r}") from error
+    except SystemExit as error:
+        what = f"module {module} ends the process while it is imported (SystemExit: {error.code})"
+        raise ConfigError(f"{KINDS[kind]} {name!r}: {what}; what it runs belongs below `if __name__ == '__main__':`") from error
 
 
 def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -286,5 +286,5 @@ def test_unknown_options_and_dtypes_are_config_errors(kuhn_model: Path) -> None:
 
 def test_without_the_train_extra_one_line_names_it(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(EngineError, match=r'pip install "gem-ma\[train\]"'):
+    with pytest.raises(ConfigError, match=r'pip install "gem-ma\[train\]"'):
         open_engine("main", f"transformers/{kuhn_model}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from gem_ma.config import Loaded
     from gem_ma.view.report import Section
 
 ASSISTANTS = {"oracle": "retail_oracle", "scripted": "retail_scripted", "do-nothing": "retail_nothing"}
@@ -43,6 +44,10 @@ def command(language_model: bool, out: Path, tasks: int, seed: int, as_json: boo
     from gem_ma.cli.terminal import columns, emit, emit_json
     from gem_ma.view.report import write_report
 
+    if language_model:
+        from gem_ma.engines.transformers import import_stack
+
+        import_stack()  # a missing extra is told before anything is played
     retail, section = _retail(out, tasks, seed, quiet)
     results, sections = {"retail": retail}, [section]
     if not as_json:
@@ -79,7 +84,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
         scenario = scenario_of(loaded.config, base=loaded.base)
         there = len(scenario.tasks(loaded.config.scenario.split))
         loaded = load("retail_scripted.yaml", (f"agents.assistant.behaviour={behaviour}", f"run.seed={seed}", f"scenario.tasks={min(tasks, there)}"))
-        paths[name] = out / f"retail-{name}"
+        paths[name] = _run_path(out, f"retail-{name}", loaded, scenario.provenance())
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # the demo prints one table for all
             code = max(code, run.play(loaded, paths[name], quiet=quiet))
         summary = json.loads((paths[name] / "summary.json").read_bytes())
@@ -96,13 +101,15 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
 
 def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """The same warm-started pair, with every subset of it learning."""
+    from gem_ma.config import load
     from gem_ma.evaluation.stats import wilson
     from gem_ma.view.report import Rows, Section, learning_curves
 
     config = "referential_table.yaml" if kind == "table" else "referential.yaml"
     overrides = [f"run.seed={seed}", *(_model(out, quiet) if kind == "transformers" else [])]
-    paths = {name: out / f"referential-{kind}-{name.replace(' ', '-')}" for name in LEARNERS}
-    summaries = _train_all(config, overrides, paths, quiet)
+    loads = {name: load(config, (*overrides, f"train.policies=[{','.join(learned)}]")) for name, learned in LEARNERS.items()}
+    paths = {name: _run_path(out, f"referential-{kind}-{name}", loaded) for name, loaded in loads.items()}
+    summaries = _train_all(config, {name: loaded.overrides for name, loaded in loads.items()}, paths, quiet)
     rows = []
     for name, summary in summaries.items():
         sampled, greedy = summary["after"]["sampled"], summary["after"]["greedy"]
@@ -136,28 +143,41 @@ def _model(out: Path, quiet: bool) -> list[str]:
     return [f"policies.{name}.model=transformers/{path.resolve()}" for name in ("speaker", "listener")]
 
 
-def _train_all(config: str, overrides: Sequence[str], paths: dict[str, Path], quiet: bool) -> dict[str, Any]:
+def _run_path(out: Path, stem: str, loaded: Loaded, data: Mapping[str, Any] | None = None) -> Path:
+    """The run folder of one play of the demo: other settings, or other data, have another one."""
+    from gem_ma.store import run_path
+
+    return run_path(stem, {**loaded.identity(), "demo": {"data": data["digest"]} if data and "digest" in data else {}}, root=out)
+
+
+def _train_all(config: str, overrides: Mapping[str, Sequence[str]], paths: dict[str, Path], quiet: bool) -> dict[str, Any]:
     """Trains every subset, each in a process of its own, as many at once as there are cores; gives their summaries."""
     from gem_ma.cli.terminal import progress_line
 
-    def train(name: str) -> dict[str, Any]:
-        learned = f"train.policies=[{','.join(LEARNERS[name])}]"
-        return _train(config, (*overrides, learned), paths[name])
-
+    running: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(max(1, min(len(paths), os.cpu_count() or 1))) as pool:
-        summaries = dict(zip(paths, pool.map(train, paths), strict=True))
+        try:
+            summaries = dict(zip(paths, pool.map(lambda name: _train(config, overrides[name], paths[name], running), paths), strict=True))
+        except BaseException:  # a signal, or one that failed: no training outlives the demo
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in running:
+                process.terminate()
+            raise
     if not quiet:
         progress_line(f"{config}: {len(paths)} trainings done")
     return summaries
 
 
-def _train(config: str, overrides: Sequence[str], path: Path) -> dict[str, Any]:
+def _train(config: str, overrides: Sequence[str], path: Path, running: list[subprocess.Popen[str]]) -> dict[str, Any]:
     import json
 
     from gem_ma.errors import EngineError
 
     command = [sys.executable, "-m", "gem_ma", "train", config, *overrides, "--out", str(path), "--json", "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode:
-        raise EngineError(f"training into {path} ended with exit code {done.returncode}: {done.stderr.strip() or 'no message'}")
-    return dict(json.loads(done.stdout))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        running.append(process)
+        out, err = process.communicate()
+    if process.returncode:
+        raise EngineError(f"training into {path} ended with exit code {process.returncode}: {err.strip() or 'no message'}")
+    return dict(json.loads(out))

@@ -32,6 +32,7 @@ COMMANDS = {  # in the order of help; no command is imported before it is asked 
 
 
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Interrupted(Exception):
@@ -77,18 +78,16 @@ def group() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 costs letters, never the result
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # `module:Class` of the working folder, as `python -m gem_ma` finds it
+    _prepare_streams()
+    streams = sys.stdout, sys.stderr
+    _find_modules_here()
     alone = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _terminate) if alone else None
     try:
         result: Any = group.main(args=list(arguments) if arguments is not None else None, prog_name="gem-ma", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except Interrupted as stopped:
-        _flush()
+        _flush(told=False)
         _say(str(stopped))
         os._exit(stopped.code)  # a worker thread inside a model may take long to notice; everything is on the disk
     except (click.Abort, KeyboardInterrupt):
@@ -102,6 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = error.exit_code
     except BrokenPipeError:
         code = 0
+    except SystemExit as left:  # click's way out where the reader has gone (it wraps the streams then); any other came from code that is not ours
+        gone, sys.stdout, sys.stderr = sys.stdout is not streams[0], *streams
+        if not gone:
+            _say(f"code that was called ended the process (SystemExit: {left.code})")
+        code = 0 if gone else 1
     except (GemMaError, OSError) as error:
         _say(_message(error))
         code = exit_code(error)
@@ -111,7 +115,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if alone:
             signal.signal(signal.SIGTERM, before)
-    return _flush() or code
+    return _flush(told=code != 0) or code
+
+
+def _prepare_streams() -> None:
+    """Every standard stream can be used: one that is closed leads nowhere, so that no file of ours takes its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (as long as the process)
+        stream = getattr(sys, name)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 costs letters, never the result
+
+
+def _find_modules_here() -> None:
+    """`module:Class` of the working folder is found, as `python -m gem_ma` finds it."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # the folder is gone; what needs it says so
+        return
+    if here not in sys.path:
+        sys.path.append(here)
 
 
 def exit_code(error: Exception) -> int:
@@ -129,6 +156,8 @@ def _message(error: Exception) -> str:
         return f"{where}{error.strerror or error}; nothing was lost, type the same command again when this is repaired"
     if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_WRITABLE:
         return f"{error}; make it writable, or name another folder with --out"
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL and "free some space" not in str(error):
+        return f"{error}; free some space, then type the same command again"
     return str(error)
 
 
@@ -157,8 +186,11 @@ def _say(text: str) -> None:
         progress_line(text)
 
 
-def _flush() -> int:
-    """Hands what is printed to its reader; a reader that has gone is no error. Gives 1 where the output could not be written."""
+def _flush(told: bool) -> int:
+    """Hands what is printed to its reader; a reader that has gone is no error. Gives 1 where the output could not be written.
+
+    `told`: the user knows already that something went wrong, and gets no second line.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -167,6 +199,7 @@ def _flush() -> int:
         except (OSError, ValueError) as error:
             if stream is sys.stdout:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-                _say(f"the result could not be printed: {error}")
+                if not told:
+                    _say(f"the result could not be printed: {error}")
                 return 1
     return 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 
@@ -26,10 +24,11 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def model(path: str, scenario: str, size: str, seed: int, as_json: bool) -> None:
     """Write a tiny Qwen3-architecture language model with its own tokenizer to PATH, a folder that is new or empty."""
+    from gem_ma.cli.terminal import emit, emit_json
     from gem_ma.engines.tiny import make_model
 
     made = make_model(path, scenario, size=size, seed=seed)
     if as_json:
-        click.echo(json.dumps(made))
+        emit_json(made)
     else:
-        click.echo(f"{made['path']}: {made['parameters']:,} parameters, {made['vocabulary']} tokens of {made['scenario']}")
+        emit(f"{made['path']}: {made['parameters']:,} parameters, {made['vocabulary']} tokens of {made['scenario']}")

@@ -102,21 +102,26 @@ def _option(parameter: inspect.Parameter) -> str:
 
 def show_run(run: str, as_json: bool) -> None:
     """Prints the score of a run, read from its episodes; for a training run, what learning changed."""
-    import json
-
     from gem_ma.cli.resume import run_folder
     from gem_ma.cli.run import show_summary, success_of
+    from gem_ma.cli.terminal import progress_line
     from gem_ma.cli.train import show_training
     from gem_ma.config import load
+    from gem_ma.errors import ConfigError, DataError
     from gem_ma.evaluation.metrics import summarise
     from gem_ma.plans import scenario_of
-    from gem_ma.store import read_episodes, read_manifest
+    from gem_ma.store import read_ends, read_episodes, read_manifest, read_summary
+    from gem_ma.types import End
 
     path: Path = run_folder(run)
-    manifest = read_manifest(path)
-    scenario = scenario_of(load(path / "resolved.yaml").config)
-    summary = summarise(read_episodes(path), success_of(scenario))
-    if manifest.get("command") == "train" and (path / "summary.json").is_file():
-        show_training(json.loads((path / "summary.json").read_bytes()), summary["episodes"], summary["failed"], path, as_json)
+    trained = read_summary(path, ("before", "after", "steps", "learned", "unchanged")) if read_manifest(path).get("command") == "train" else None
+    if trained is not None:
+        ends = read_ends(path)
+        show_training(trained, len(ends), sum(end is End.FAILED for end in ends.values()), path, as_json)
         return
-    show_summary(summary, path, as_json)
+    try:
+        success = success_of(scenario_of(load(path / "resolved.yaml").config))
+    except (ConfigError, DataError) as error:  # the record stands without its scenario
+        success = None
+        progress_line(f"success is not judged: {error}")
+    show_summary(summarise(read_episodes(path), success), path, as_json)

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gem_ma.errors import StoreError
+
 LINE_EVERY_S = 10.0
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -43,12 +45,14 @@ def one_line(text: str, width: int = 0) -> str:
 
 
 def emit(text: str) -> None:
-    """Prints the result. A closed pipe swallows it in silence, and the command's exit code stays what it is."""
+    """Prints the result. A closed pipe swallows it in silence and costs no exit code. Raises StoreError where it cannot be written."""
     try:
         sys.stdout.write(plain(text) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise StoreError(f"the result could not be printed: {error.strerror or error}") from error
 
 
 def emit_json(value: Any) -> None:

@@ -64,7 +64,7 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
                     stopping.cancel()
 
             async def work() -> None:
-                summary.update(await train(config, scenario, policies, folder, on_step=on_step))
+                summary.update(await train(config, scenario, policies, folder, on_step=on_step, on_note=progress_line))
 
             stopping.run(work())
         failed, ended = len(folder.failed()), len(folder.done())

@@ -36,7 +36,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def import_stack() -> tuple[Any, Any]:
-    """(torch, transformers), with one thread unless the user chose. Raises EngineError that names the extra."""
+    """(torch, transformers), with one thread unless the user chose. Raises ConfigError that names the extra."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     new = "transformers" not in sys.modules
     try:
@@ -44,7 +44,7 @@ def import_stack() -> tuple[Any, Any]:
         import transformers
         from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401  (loaded lazily by the library; here, so that it counts)
     except ImportError as error:
-        raise EngineError(f'the transformers engine needs torch and transformers ({error.name or error}): pip install "gem-ma[train]"') from error
+        raise ConfigError(f'the transformers engine needs torch and transformers ({error.name or error}): pip install "gem-ma[train]"') from error
     if "OMP_NUM_THREADS" not in os.environ and "MKL_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # small models on a busy machine are many times slower with more
     if new:  # about a million objects that live for ever: each later collection would walk them, a quarter of the time of a rollout
@@ -70,7 +70,7 @@ class Transformers:
 
     `name`: a folder with config, weights, tokenizer and chat template. `template`: options of the chat template, as {enable_thinking: false}.
     `version` counts publishes. Two engines on one folder hold weights of their own. Raises DataError where the folder is missing or damaged,
-    ConfigError for options that do not fit, EngineError where the train extra is missing.
+    ConfigError for options that do not fit, and where the train extra is missing.
     """
 
     kind, trainable = "transformers", True
@@ -346,11 +346,14 @@ def _load(torch: Any, transformers: Any, name: str, policy: str, dtype: str, dev
     try:
         with quiet(transformers):
             model, info = transformers.AutoModelForCausalLM.from_pretrained(
-                name, local_files_only=True, dtype=getattr(torch, dtype), output_loading_info=True
-            )
+                name, local_files_only=True, dtype=getattr(torch, dtype), output_loading_info=True, ignore_mismatched_sizes=True
+            )  # what mismatches is refused below, by name
         lost = sorted(info["missing_keys"]) + sorted(map(str, info["mismatched_keys"]))
         if lost:
             raise ValueError(f"{len(lost)} weights are missing or of another shape, as {lost[0]}")
+        known, highest = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values(), default=0)
+        if highest >= known:
+            raise ValueError(f"its tokenizer has ids up to {highest}, its weights know {known}: they are of two models")
         return tokenizer, model.to(device).eval().requires_grad_(False)
     except Exception as error:
         raise DataError(f"policy {policy!r}: the model in {name} cannot be loaded ({_first_line(error)}); copy or make it again") from error

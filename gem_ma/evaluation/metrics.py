@@ -8,6 +8,7 @@ Independent units are tasks; where a run plays a single task, its seeds.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -41,7 +42,7 @@ def summarise(episodes: Iterable[Episode], success: Success | None = None) -> di
         "score": _score(judged, len(failed), len(all_) - len(ok) - len(failed)) if success is not None else None,
         "pass_hat_k": _pass_hat_k(judged),
         "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
-        "errors": dict(Counter((episode.error or "no message").split("\n", 1)[0][:200] for episode in failed).most_common(10)),
+        "errors": dict(Counter(_cause(episode) for episode in failed).most_common(10)),
         "turns": _mean([len(episode.turns) for episode in ok]),
         "steps": _mean([1 + max((turn.step for turn in episode.turns), default=-1) for episode in ok]),
         "tokens": {agent: _tokens(agent, ok) for agent in agents},
@@ -146,6 +147,11 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[float]:
 
     tasks = list(tries)
     return [pass_hat_k([wins[task] for task in tasks], [tries[task] for task in tasks], k) for k in range(1, min(tries.values()) + 1)]
+
+
+def _cause(episode: Episode) -> str:
+    """The first line of an episode's error, without its seed: failures of one cause are counted together."""
+    return re.sub(rf"seed {episode.seed}, ", "", (episode.error or "no message").split("\n", 1)[0])[:200]
 
 
 def _tokens(agent: str, ok: list[Episode]) -> dict[str, int]:

@@ -19,7 +19,7 @@ Rules of durability:
 """
 
 from gem_ma.store.folder import RunFolder
-from gem_ma.store.lines import EpisodeId, list_runs, read_ends, read_episodes, read_manifest, read_media, read_metrics
+from gem_ma.store.lines import EpisodeId, list_runs, read_ends, read_episodes, read_manifest, read_media, read_metrics, read_summary
 from gem_ma.store.names import result_digest, run_path
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "read_manifest",
     "read_media",
     "read_metrics",
+    "read_summary",
     "result_digest",
     "run_path",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,25 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except StoreError as error:
         raise type(error)(f"{file}: {error}") from None
     return manifest
+
+
+def read_summary(path: Path, wants: Iterable[str] = ()) -> dict[str, Any] | None:
+    """summary.json of a run folder, None where there is none yet. Raises StoreError where it is damaged, or lacks a key of `wants`."""
+    file = Path(path) / "summary.json"
+    if not file.exists():
+        return None
+    with oserror(file):
+        text = file.read_bytes()
+    try:
+        summary = load_json(text)
+    except StoreError as error:
+        raise StoreError(f"{file}: {error}") from None
+    if not isinstance(summary, dict):
+        raise StoreError(f"{file}: expected an object, got {type(summary).__name__}")
+    missing = [key for key in wants if key not in summary]
+    if missing:
+        raise StoreError(f"{file}: {missing[0]!r} is missing")
+    return summary
 
 
 def read_media(path: Path, digest: str) -> bytes:

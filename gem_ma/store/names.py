@@ -23,6 +23,7 @@ FREE_KEYS = (
     "policies.*.api_key",
     "policies.*.base_url",
 )
+CHANGES_SHOWN = 5  # in a message
 
 
 def result_digest(resolved: Mapping[str, Any]) -> str:
@@ -53,14 +54,19 @@ def _is_free(key: str) -> bool:
 def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     before, after, none = _flat(old), _flat(new), object()
     differ = {key for key in before.keys() | after.keys() if before.get(key, none) != after.get(key, none) and not _is_free(key)}
-    return [f"{key} (was {_short(before, key)}, now {_short(after, key)})" for key in sorted(differ)]
+    named = sorted(differ, key=lambda key: (not key.startswith("scenario."), key))[: CHANGES_SHOWN if len(differ) > CHANGES_SHOWN + 1 else None]
+    told = [f"{key} (was {_short(before, key)}, now {_short(after, key)})" for key in named]
+    return [*told, *[f"and {len(differ) - len(named)} more"] * (len(named) < len(differ))]
 
 
 def _short(values: Mapping[str, Any], key: str) -> str:
     if key not in values:
         return "absent"
-    text = json.dumps(values[key], ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return _cut(json.dumps(values[key], ensure_ascii=False))
+
+
+def _cut(text: str, width: int = 60) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def fingerprint(fact: Any) -> Any:
@@ -73,7 +79,12 @@ def fingerprint(fact: Any) -> Any:
 
 
 def differs(old: Any, new: Any) -> str:
-    return f"was {json.dumps(old, default=str)[:120]}, now {json.dumps(new, default=str)[:120]}"
+    """The digests of two facts in words; of several, those that differ."""
+    before, after = fingerprint(old), fingerprint(new)
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+        before, after = ({key: one[key] for key in keys if key in one} for one in (before, after))
+    return f"was {_cut(json.dumps(before, default=str), 100)}, now {_cut(json.dumps(after, default=str), 100)}"
 
 
 def versions() -> dict[str, Any]:

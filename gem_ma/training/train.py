@@ -17,12 +17,12 @@ from typing import Any
 from gem_ma import credit
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.table import Table
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.errors import ConfigError, EngineError, StoreError
 from gem_ma.estimators import columns, estimate, estimator
 from gem_ma.plans import open_policies, scenario_of
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
-from gem_ma.store import RunFolder
+from gem_ma.store import RunFolder, read_summary
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
 from gem_ma.training.exams import exam, measures
 from gem_ma.training.learner import Learner, TorchLearner
@@ -30,6 +30,7 @@ from gem_ma.training.schedule import demonstrations, learning_rate, play_all, tr
 from gem_ma.training.table_learner import TableLearner
 
 OnStep = Callable[[int, dict[str, Any]], None]
+SUMMARY = ("steps", "learned", "before", "after", "changed", "unchanged", "weights")  # the keys of summary.json
 
 
 def run_training(config: Config, folder: RunFolder | None = None, *, base: Path | None = None, on_step: OnStep | None = None) -> dict[str, Any]:
@@ -39,20 +40,30 @@ def run_training(config: Config, folder: RunFolder | None = None, *, base: Path 
 
 
 async def train(
-    config: Config, scenario: Scenario, policies: Mapping[str, Policy], folder: RunFolder | None, *, on_step: OnStep | None = None
+    config: Config,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    folder: RunFolder | None,
+    *,
+    on_step: OnStep | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Trains `config.train.policies` and gives the summary, which is also summary.json: scores before and after, sampled and greedy.
 
-    `on_step(step, metrics)` is called after every step. Where the folder holds a checkpoint, goes on from it. Raises ConfigError for a
-    policy that cannot learn, EngineError where all episodes of a step failed or a publication does not pass its parity check.
+    `on_step(step, metrics)` is called after every step, `on_note(line)` for each damaged checkpoint that was passed over. Where the folder
+    holds a checkpoint, goes on from it. Raises ConfigError for a policy that cannot learn, EngineError where all episodes of a step failed
+    or a publication does not pass its parity check.
     """
     settings = _checked(config, policies)
     learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
     total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
     found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
-    if folder is not None and found is not None and found.step == total and (folder.path / "summary.json").exists():
-        return dict(json.loads((folder.path / "summary.json").read_bytes()))
+    if on_note is not None and found is not None:
+        for note in found.fell_back:
+            on_note(note)
+    if folder is not None and found is not None and found.step == total and (ended := _summary(folder)) is not None:
+        return ended
     step, first = _resume(folder, found, learners, states)
     if first is None:
         for name, warm in settings.warm_start.items():
@@ -126,6 +137,14 @@ def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
     """SHA-256 of the weights of every policy whose engine holds weights."""
     engines = {name: getattr(policy.engine, "engine", policy.engine) for name, policy in policies.items()}
     return {name: engine.fingerprint() for name, engine in engines.items() if hasattr(engine, "fingerprint")}
+
+
+def _summary(folder: RunFolder) -> dict[str, Any] | None:
+    """What a training that has ended wrote; None where that is missing or damaged, so that it is made again."""
+    try:
+        return read_summary(folder.path, SUMMARY)
+    except StoreError:
+        return None
 
 
 def _checked(config: Config, policies: Mapping[str, Policy]) -> TrainSettings:
