@@ -98,8 +98,10 @@ def _run(kit: Kit, skipped: set[int], module: str | None, aec: Any, parallel: An
         ({10}, lambda: rules_play.legal_strings(kit)),
         ({1}, lambda: fresh.fresh(kit, module)),
         ({1, 2, 3, 4, 5, 6, 7, 9}, lambda: rules_views.views(kit, factories)),
+        ({4}, lambda: rules_secrecy.in_views(kit, factories)),
         ({1, 3, 5, 7, 9, 12}, lambda: rules_gym.gym(kit, factories["Gymnasium"])),
         ({12}, lambda: rules_suites.suites(kit, factories)),
+        ({1}, lambda: rules_play.tasks_untouched(kit)),
         ({13}, lambda: figures.update(rules_suites.speed(kit, factories))),
     ]
     for rules, stage in stages:

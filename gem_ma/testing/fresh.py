@@ -108,14 +108,14 @@ def _order(kit: Kit, module: str | None) -> dict[str, Any]:
     name, _, attribute = (module or "").partition(":")
     name, attribute = name or cls.__module__, attribute or cls.__qualname__
     state = dict(vars(scenario)) if hasattr(scenario, "__dict__") else {}
-    own = list(scenario.tasks("train")) if _is_default(kit) else None
+    own = _is_default(kit)
     order = {
         "module": name,
         "file": _file(name),
         "attribute": attribute,
         "id": scenario.id,
         "state": state,
-        "tasks": None if own is not None else list(kit.tasks),
+        "tasks": None if own else list(kit.tasks),
         "count": len(kit.tasks),
         "seeds": list(kit.seeds[:SEEDS]),
         "cap": kit.cap,
@@ -125,11 +125,11 @@ def _order(kit: Kit, module: str | None) -> dict[str, Any]:
     elif order["file"] is None:
         raise NotImportable(f"its module {name} has no file; name an importable class in module=")
     if kit.by_name:  # made from a name or a class without options: made the same way there
-        order |= {"state": None, "tasks": None if own is not None else order["tasks"]}
+        order |= {"state": None, "tasks": None if own else order["tasks"]}
         if isinstance(kit.by_name, str):
             order |= {"module": "", "id": kit.by_name}
     try:
-        order |= {"state": _packed(order["state"]), "tasks": None if own is not None else _packed(list(kit.tasks))}
+        order |= {"state": _packed(order["state"]), "tasks": None if own else _packed(list(kit.tasks))}
     except TypeError as error:
         raise NotImportable(f"its attributes or tasks do not travel as JSON ({error}); check it by its id or its class") from error
     return order

@@ -22,7 +22,8 @@ from gem_ma.scenario import Game, Scenario
 from gem_ma.testing.players import Cast
 from gem_ma.testing.report import Finding
 
-PLAY_S = 20.0  # a single play that takes longer hangs
+PLAY_S, STEP_CPU_S = 20.0, 6.0  # a single play that takes longer hangs; so does a step that computes for so long
+SHOWN_LIMIT = 20_000_000  # characters of one message; more grows without bound
 ALWAYS, BUDGET_S = 2, 0.3  # cases that every rule tries; CPU time after which it tries no more
 
 # What the kernel says about an author's fault -> the rule it breaks. The first match holds.
@@ -83,7 +84,16 @@ class Kit:
     findings: dict[Any, Finding] = field(default_factory=dict)
     untested: dict[int, list[str]] = field(default_factory=dict)
     hung: bool = False  # plays take too long to try more of them
+    copies: list[Any] = field(default_factory=list)  # of each task, before any play: a tuple with it, or None where it cannot be copied
+    swapped: dict[str, Any] = field(default_factory=dict)  # agent -> (two scenarios, their tasks, seed) that differ in its secret only
     _traces: dict[Any, Trace] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            try:
+                self.copies.append((copy.deepcopy(task),))
+            except Exception:
+                self.copies.append(None)
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -122,7 +132,7 @@ class Kit:
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, TooSlow) or "TooSlow" in text:
             self.hung = True
-            self.fail(11, f"a play must come to its next Ask; it hung for {PLAY_S:.0f} s ({where})", seed=seed, key="hung")
+            self.fail(11, f"a play must come to its next Ask; it hung: {text.partition(': ')[2]} ({where})", seed=seed, key="hung")
             return
         if isinstance(error, ScenarioError):
             kind = next((kind for kind, pattern in _FAULTS if re.search(pattern, text)), rule)
@@ -155,7 +165,7 @@ class Kit:
         if self.hung:
             raise Failed
         try:
-            with time_limit(PLAY_S):
+            with time_limit(PLAY_S, STEP_CPU_S):
                 return self.game(scenario or self.played, self.task(seed) if task is None else task, seed)
         except KeyboardInterrupt:
             raise
@@ -167,13 +177,23 @@ class Kit:
         """One decision point. Raises Failed, with the finding written down."""
         step, seed = game.step, game.seed
         try:
-            with time_limit(PLAY_S):
+            with time_limit(PLAY_S, STEP_CPU_S):
                 game.send(said)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             self.error(error, where, seed=seed, step=step, rule=rule)
             raise Failed from error
+        self._bounded(game, where)
+
+    def _bounded(self, game: Any, where: str) -> None:
+        for agent in self.agents:
+            longest = max((len(message.text) for message in game.view(agent)[-4:]), default=0)
+            if longest > SHOWN_LIMIT:
+                self.hung = True  # it only grows
+                message = f"memory is bounded whatever an agent says; a message has {longest} characters ({where})"
+                self.fail(5, message, agent=agent, step=game.step, seed=game.seed, key="memory")
+                raise Failed
 
     def finish(self, game: Any, cast: Cast, cap: int | None = None, where: str = "the kernel") -> None:
         """Plays on until the play is over or cut."""
@@ -278,19 +298,34 @@ def differing(scenario: Scenario, **methods: Any) -> Scenario:
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TooSlow inside the block after so many seconds; without effect off the main thread, where no signal can be caught."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+def time_limit(seconds: float, computing: float | None = None) -> Iterator[None]:
+    """Raises TooSlow inside the block after so many seconds, or so many of `computing`, which a busy machine does not stretch.
+
+    Without effect off the main thread, where no signal can be caught.
+    """
+    if computing is not None and hasattr(signal, "ITIMER_PROF"):
+        with _alarm(signal.ITIMER_REAL, signal.SIGALRM, seconds), _alarm(signal.ITIMER_PROF, signal.SIGPROF, computing):
+            yield
+    elif hasattr(signal, "ITIMER_REAL"):
+        with _alarm(signal.ITIMER_REAL, signal.SIGALRM, seconds):
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def _alarm(timer: Any, signalled: Any, seconds: float) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ring(signum: int, frame: Any) -> None:
         raise TooSlow(f"no result within {seconds:.0f} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    remaining, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signalled, ring)
+    remaining, interval = signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, remaining, interval)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(timer, remaining, interval)
+        signal.signal(signalled, before)

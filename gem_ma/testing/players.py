@@ -32,6 +32,9 @@ JUNK = (
     "x" * 100_000,
 )
 
+WRONG: tuple[Any, ...] = (None, "", "no such thing", -1, 0, 10**40, 1e300, 2.5, True, [], [None], ["a", 1], {}, {"a": {"b": []}})
+TOOL_FUZZ = 4  # plays of each player that only makes wrong calls
+
 Player = Callable[[Sequence[str] | None, Sequence[Any], random.Random, int], str]
 
 
@@ -56,14 +59,14 @@ def rand(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, 
 
 
 def mixed(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
-    return rng.choice(JUNK[:-1]) if rng.random() < 0.2 else rand(legal, tools, rng, turn)
+    return _junk(JUNK[:-1], tools, rng) if rng.random() < 0.2 else rand(legal, tools, rng, turn)
 
 
 def fuzz_from(start: int) -> Player:
     """Random until turn `start`, then junk in every turn."""
 
     def fuzz(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
-        return rng.choice(JUNK) if turn >= start else rand(legal, tools, rng, turn)
+        return _junk(JUNK, tools, rng) if turn >= start else rand(legal, tools, rng, turn)
 
     return fuzz
 
@@ -80,6 +83,30 @@ def always(text: str, start: int) -> Player:
 def marked(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
     """A text that is found again wherever it is shown."""
     return f"mark{rng.getrandbits(60):x}"
+
+
+def _junk(texts: Sequence[str], tools: Sequence[Any], rng: random.Random) -> str:
+    return wrong_call(rng.choice(tools), rng) if tools and rng.random() < 0.5 else rng.choice(texts)
+
+
+def wrong_call(tool: Any, rng: random.Random) -> str:
+    """A well-formed call of an offered tool whose arguments do not keep to its schema: too few, too many, of other types."""
+    properties = tool.parameters.get("properties") if isinstance(tool.parameters, Mapping) else None
+    names = list(properties) if isinstance(properties, Mapping) else []
+    arguments = {name: rng.choice(WRONG) for name in names if rng.random() < 0.7}
+    if rng.random() < 0.3:
+        arguments["no_such_argument"] = rng.choice(WRONG)
+    return json.dumps({"name": tool.name, "arguments": arguments})
+
+
+def missing(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
+    """Calls of every offered tool in turn, all without arguments."""
+    return json.dumps({"name": tools[turn % len(tools)].name, "arguments": {}}) if tools else rand(legal, tools, rng, turn)
+
+
+def wrong(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
+    """Calls of every offered tool in turn, with arguments that do not keep to its schema."""
+    return wrong_call(tools[turn % len(tools)], rng) if tools else rand(legal, tools, rng, turn)
 
 
 def _call(tool: Any, rng: random.Random) -> str:

@@ -98,6 +98,8 @@ def _fork_now(kit: Kit, game: Any, still: _Still, runs: list[int]) -> None:
         kit.fail(8, "a fork shares nothing with its parent: playing it leaves the parent where it was", step=step, seed=seed)
     reseeded = _forked(kit, game, None, "another stream")
     if reseeded is not None:
+        if reseeded.rng.getstate() == still.rng:
+            kit.fail(8, "a fork with a seed of its own draws from another stream than its parent", step=step, seed=seed)
         _finish(kit, reseeded, seed, step)
         again = _forked(kit, reseeded, None)
         if again is not None and (found := difference(trace(reseeded), trace(again))):

@@ -1,4 +1,4 @@
-"""Rule 4 on the kernel: two plays that differ only in one agent's secret look the same to all others while the actions are the same.
+"""Rule 4: two plays that differ only in one agent's secret look the same to all others while the actions are the same.
 
 Declared hidden: what `deal(rng, task)` gives each agent, and the task's fields in `private = {agent: (field, ...)}`. A scenario that shows its
 hands in mid-play says so: `reveals_after` = decision points after which nothing is secret any more. The last outcome is not compared.
@@ -6,6 +6,7 @@ hands in mid-play says so: `reveals_after` = decision points after which nothing
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -15,8 +16,9 @@ from typing import Any
 
 from gem_ma.scenario import Scenario
 from gem_ma.testing.calls import remembering
-from gem_ma.testing.kit import Failed, Kit, differing
+from gem_ma.testing.kit import PLAY_S, Failed, Kit, TooSlow, differing, time_limit
 from gem_ma.testing.players import PLAYERS
+from gem_ma.testing.rules_views import Factory, make_view, reset_to
 
 DEALS, PAIRS = 400, 6
 
@@ -61,6 +63,7 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
         except TypeError:
             kit.skip(4, "the scenario object takes no further attributes, so its deals could not be exchanged")
             return
+        kit.swapped.setdefault(agent, (scenarios, (task, task), seed))
         for player in ("first", "random", "last", "mixed"):
             try:
                 _alike(kit, scenarios, (task, task), agent, seed, player)
@@ -113,6 +116,51 @@ def _alike(kit: Kit, scenarios: list[Scenario], tasks: tuple[Any, Any], owner: s
             game.close()
 
 
+def in_views(kit: Kit, factories: Mapping[str, Factory]) -> None:
+    """The same pairs of plays through the AEC and the Parallel view: neither observations nor infos of the others depend on the secret."""
+    for owner, (scenarios, tasks, seed) in kit.swapped.items():
+        for name in ("AEC", "Parallel"):
+            if not kit.hung and not any(finding.rule == 4 for finding in kit.findings.values()):
+                with contextlib.suppress(Exception, TooSlow), time_limit(PLAY_S):  # what raises has been found by the plays before
+                    envs = [make_view(factories[name], scenario, max_steps=kit.cap) for scenario in scenarios]
+                    _views_alike(kit, name, envs, tasks, owner, seed)
+
+
+def _views_alike(kit: Kit, name: str, envs: list[Any], tasks: tuple[Any, Any], owner: str, seed: int) -> None:
+    aec = name == "AEC"
+    streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
+    given = [reset_to(kit, env, seed, task) for env, task in zip(envs, tasks, strict=True)]
+    reveals = getattr(kit.scenario, "reveals_after", None)
+    while all(env.agents for env in envs):
+        infos = [env.infos if aec else shown[1] for env, shown in zip(envs, given, strict=True)]
+        one, two = infos
+        step, active = one[owner].get("step", 0), one[owner].get("active_agents", ())
+        if reveals is not None and step >= reveals:
+            return
+        for agent in envs[0].agents:
+            seen = [env.observe(agent) if aec else shown[0][agent] for env, shown in zip(envs, given, strict=True)]
+            if agent != owner and (seen[0] != seen[1] or one[agent] != two[agent]):
+                differ = [key for key in {**one[agent], **two[agent]} if one[agent].get(key) != two[agent].get(key)]
+                message = f"{name}: nobody sees another's secret; {', '.join(differ) or 'the observation'} of {agent} depends on that of {owner}"
+                kit.fail(4, message, agent=agent, step=step, seed=seed, key=("info", name, agent, owner))
+                return
+        if active != two[owner].get("active_agents", ()):
+            return
+        said = {}
+        for agent in [envs[0].agent_selection] if aec else active:
+            mask = one[agent].get("action_mask")
+            if agent == owner and mask is not None:
+                mask = tuple(choice for choice in mask if choice in two[agent].get("action_mask", ()))
+                if not mask:
+                    return
+            said[agent] = PLAYERS["random"](mask, (), streams[agent], step)
+        given = [env.step(*said.values()) if aec else env.step(dict(said)) for env in envs]
+        given = [shown if aec else (shown[0], shown[4]) for shown in given]
+        over = [{**env.terminations, **env.truncations} if aec else dict.fromkeys(set(kit.agents) - set(env.agents), True) for env in envs]
+        if any(any(flags.values()) for flags in over):
+            return  # the outcome is not compared
+
+
 def _unequal(left: Any, right: Any) -> Any:
     nothing = left[-1:] or right[-1:]
     return [(m, n) for m, n in itertools.zip_longest(left, right, fillvalue=nothing[0]) if m != n] or [(nothing[0], nothing[0])]
@@ -128,6 +176,7 @@ def _private(kit: Kit, private: Mapping[str, Any]) -> None:
         if swapped is None:
             kit.skip(4, f"tasks of type {type(one).__name__} have no fields to exchange")
             continue
+        kit.swapped.setdefault(agent, ([kit.played, kit.played], (one, swapped), kit.seeds[0]))
         for seed in kit.seeds[:3]:
             for player in ("first", "random"):
                 try:

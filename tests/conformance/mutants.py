@@ -11,7 +11,7 @@ import time
 import uuid
 
 import numpy
-from shapes import OFFERS, Haggle, Wolves
+from shapes import OFFERS, Alone, Haggle, Toolbox, Wolves
 
 from gem_ma import Ask, Call, Game, Leave, Reward, Scenario, Tell
 from gem_ma.envs.aec import aec_env
@@ -125,6 +125,45 @@ class EditsItsTask(Haggle):
 
 
 _TASKS = ({"name": "one"},)
+
+
+@author(1)
+class SortsTheTaskOnce(Toolbox):
+    def stock(self, task):
+        task["stock"].sort()
+        return task["stock"]
+
+
+@author(5)
+class TakesAnArgumentForGranted(Toolbox):
+    def name_of(self, call):
+        return call.arguments["name"]
+
+
+@author(5)
+class TakesATypeForGranted(Toolbox):
+    def name_of(self, call):
+        return call.arguments.get("name", "").strip()
+
+
+@author(5)
+class DoublesWhatItShows(Wolves):
+    def fall(self, rng, alive):
+        return super().fall(rng, alive)
+
+    def play(self, rng, task):
+        log, inner, answer = "x", super().play(rng, task), None
+        while True:
+            try:
+                effect = inner.send(answer)
+            except StopIteration:
+                return
+            if isinstance(effect, Ask):
+                log += log + log
+                effect = Ask(dict.fromkeys(effect.to, log), effect.legal)
+            answer = yield effect
+            if isinstance(effect, Ask):
+                log += "".join(action.text for action in answer.values())
 
 
 @author(4)
@@ -566,6 +605,52 @@ def observes_the_other(scenario, **options):
     return changed(aec_env(scenario, **options), observe=lambda original, self, agent: original(self, self.possible_agents[0]))
 
 
+@view("aec", 4)
+def infos_hold_the_deal(scenario, **options):
+    def reset(original, self, seed=None, options=None):
+        original(self, seed, options)
+        for info in self.infos.values():
+            info["deal"] = str(self.scenario.deal(random.Random(self.game.seed), None))
+
+    return changed(aec_env(scenario, **options), reset=reset)
+
+
+@view("aec", 4, base=Toolbox)
+def infos_hold_the_task(scenario, **options):
+    def reset(original, self, seed=None, options=None):
+        original(self, seed, options)
+        for info in self.infos.values():
+            info["task"] = str(self.game.task)
+
+    return changed(aec_env(scenario, **options), reset=reset)
+
+
+@view("aec", 9, base=Toolbox)
+def everybody_gets_the_tools(scenario, **options):
+    def step(original, self, action):
+        original(self, action)
+        offered = next((info["tools"] for info in self.infos.values() if "tools" in info), None)
+        for info in self.infos.values() if offered else ():
+            info["tools"] = offered
+
+    return changed(aec_env(scenario, **options), step=step)
+
+
+@view("aec", 1, base=Alone)
+def no_seed_is_seed_zero(scenario, **options):
+    return changed(aec_env(scenario, **options), reset=lambda original, self, seed=None, options=None: original(self, seed or 0, options))
+
+
+@view("aec", 1, 7)
+def a_reset_in_mid_episode_keeps_what_was_paid(scenario, **options):
+    def reset(original, self, seed=None, options=None):
+        before = dict(getattr(self, "_cumulative_rewards", {}))
+        original(self, seed, options)
+        self._cumulative_rewards.update(before)
+
+    return changed(aec_env(scenario, **options), reset=reset)
+
+
 def after_parallel(edit):
     def make(scenario, **options):
         def step(original, self, actions):
@@ -611,6 +696,16 @@ def agents_stay_after_the_end(scenario, **options):
         result = original(self, actions)
         self.agents = before
         return result
+
+    return changed(parallel_env(scenario, **options), step=step)
+
+
+@view("parallel", 9)
+def step_empties_the_actions(scenario, **options):
+    def step(original, self, actions):
+        given = original(self, dict(actions))
+        actions.clear()
+        return given
 
     return changed(parallel_env(scenario, **options), step=step)
 
@@ -707,3 +802,9 @@ class DropsEmptyTurns(Game):
     def send(self, actions, replies=None):
         super().send(actions, replies)
         self.turns = [turn for turn in self.turns if turn.action.text]
+
+
+@kernel(8)
+class ForkForgetsItsSeed(Game):
+    def fork(self, step=None, seed=None):
+        return super().fork(step)

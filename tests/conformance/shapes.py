@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from gem_ma import Ask, Call, Image, Leave, Message, Reward, Scenario, Tell, Tool
+from gem_ma import Ask, Call, Image, Leave, Message, Reward, Scenario, Tell, Tool, ToolCall
 from gem_ma.errors import CallError
 
 OFFERS = tuple(f"offer {price}" for price in (10, 20, 30))
@@ -245,4 +245,62 @@ class Offline(Scenario):
         yield Ask({"a_0": state})
 
 
-SHAPES = (Haggle, Wolves, Alone, Ticketed, Exam, Endless, Early, Mailbox, Numbered, ShowsHands, Offline)
+class Subsets(Scenario):
+    """Some of the agents act together, in an order that is drawn."""
+
+    agents = ("ann", "bob", "cat")
+    ends_within = 4
+
+    def play(self, rng, task):
+        for number in range(4):
+            asked = rng.sample(self.agents, rng.randint(1, 3))
+            said = yield Ask(dict.fromkeys(asked, f"Round {number}: {asked}"), legal={"ann": ("up", "down")} if "ann" in asked else None)
+            yield Reward({agent: float(said[agent].parsed == "up") for agent in asked})
+
+
+class RarelyLucky(Scenario):
+    """Chance is seen in few plays only."""
+
+    agents = ("ann",)
+    ends_within = 2
+
+    def play(self, rng, task):
+        lucky = rng.random() < 0.2
+        yield Ask({"ann": "Go."})
+        yield Ask({"ann": "You are lucky." if lucky else "Go again."})
+        yield Reward({"ann": float(lucky)})
+
+
+class Toolbox(Scenario):
+    """Tools whose arguments are read with care."""
+
+    agents = ("client", "clerk")
+    ends_within = 4
+    chance = False
+    private = {"client": ("wish",)}
+
+    def tasks(self, split):
+        return ({"wish": "map", "stock": ["pen", "map"]}, {"wish": "pen", "stock": ["pen", "map"]})
+
+    def name_of(self, call):
+        return str(call.arguments.get("name"))
+
+    def stock(self, task):
+        return task["stock"]
+
+    def play(self, rng, task):
+        tool = Tool("look", "Whether it is here.", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
+        stock, found = self.stock(task), False
+        yield Tell({"client": f"You want a {task['wish']}."})
+        said = yield Ask({"client": "What do you say?"})
+        for _ in range(3):
+            said = yield Ask({"clerk": Message(said["client"].text[:100], "client") if "client" in said else "Go on."}, tools=(tool,))
+            for call in said["clerk"].tool_calls:
+                if isinstance(call, ToolCall):
+                    name = self.name_of(call)
+                    found = found or name == task["wish"]
+                    yield Tell({"clerk": Message.tool(call.id, str(name in stock))})
+        yield Reward({"client": float(found), "clerk": float(found)})
+
+
+SHAPES = (Haggle, Wolves, Alone, Ticketed, Exam, Endless, Early, Mailbox, Numbered, ShowsHands, Offline, Subsets, RarelyLucky, Toolbox)
