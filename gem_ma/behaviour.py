@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.errors import ActionError, ConfigError, EngineError
 from gem_ma.parsing import parse_action
 from gem_ma.registry import construct, load
 from gem_ma.types import Action, Asked, Message, Reply
@@ -30,13 +30,20 @@ Factory = Callable[..., Behaviour]
 
 
 class FromFunction:
-    """A plain `f(messages, legal, rng) -> str` as a behaviour."""
+    """A plain `f(messages, legal, rng) -> str` as a behaviour; the function may be async."""
 
     def __init__(self, function: Plain, rng: random.Random) -> None:
         self.function, self.rng = function, rng
 
     async def act(self, asked: Asked) -> Action:
-        return parse_action(self.function(asked.transcript, asked.legal, self.rng), asked.legal, asked.tools)
+        said: Any = self.function(asked.transcript, asked.legal, self.rng)
+        if inspect.isawaitable(said):
+            said = await said
+        if isinstance(said, Action):
+            return said
+        if not isinstance(said, str):
+            raise ActionError(f"{getattr(self.function, '__name__', 'the function')}(messages, legal, rng) gives a str; got {type(said).__name__}")
+        return parse_action(said, asked.legal, asked.tools)
 
 
 def as_factory(given: Any) -> Factory:

@@ -267,6 +267,9 @@ class Game:
         calls = [call for call in self.calls if call.step < at]
         return replay(self.scenario, self.task, self.seed, [turn for turn in self.turns if turn.step < at], calls, forks, defer_calls=self._defer)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"{_name(self.scenario)}: a play runs a generator and cannot be copied or pickled; use fork(), or replay its actions")
+
     # -- the loop over effects ----------------------------------------------------------------------------------------------
 
     def _advance(self, answer: Any, failed: str | None = None) -> None:

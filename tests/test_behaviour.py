@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gem_ma.behaviour import FromFunction, as_factory, behaviour_rng, is_privileged, no_policy, seat
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.errors import ActionError, ConfigError, EngineError
 from gem_ma.types import Action, Asked, Message, Reply, Tool, ToolCall
 
 LEGAL = ("check", "bet")
@@ -38,6 +38,17 @@ def test_a_plain_function_of_messages_legal_and_rng_is_parsed_by_the_one_parser(
     assert act(says, asked()) == Action("[bet] after 1", (), "bet")
     assert act(says, asked(None, (Tool("f"),))) == Action("", (ToolCall("call_0", "f", {}),))
     assert isinstance(seat(as_factory(says), "a", SAMPLE, random.Random(0), None), FromFunction)
+
+
+def test_a_plain_function_may_be_async_or_give_an_action_and_nothing_else() -> None:
+    async def waits(messages: Any, legal: Any, rng: random.Random) -> str:
+        await asyncio.sleep(0)
+        return "[bet]"
+
+    assert act(waits, asked()) == Action("[bet]", (), "bet")
+    assert act(lambda messages, legal, rng: Action("x"), asked()) == Action("x")
+    with pytest.raises(ActionError, match="gives a str; got NoneType"):
+        act(lambda messages, legal, rng: None, asked())
 
 
 def test_a_factory_is_called_with_agent_sample_rng_and_options() -> None:

@@ -155,3 +155,8 @@ def test_a_failing_scenario_is_a_scenario_error():
     for _ in range(2):
         with pytest.raises(ScenarioError, match="lost"):
             env.step("a")
+
+
+def test_a_negative_seed_names_an_episode_as_in_the_other_views():
+    env = gem_ma.gym_env("kuhn_poker", agent="player_0", others={"player_1": "random_legal"})
+    assert env.reset(seed=-3) == env.reset(seed=-3) and env.game.seed == -3

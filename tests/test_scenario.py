@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from collections.abc import Callable
 from copy import deepcopy
@@ -669,3 +671,9 @@ def test_a_replay_of_edited_turns_takes_another_way_only_where_the_scenario_list
 
 def test_every_error_is_of_the_tree() -> None:
     assert all(issubclass(error, GemMaError) for error in (ActionError, CallError, ReplayError, ScenarioError))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_play_that_cannot_be_copied_says_what_to_do_instead(copied: Any) -> None:
+    with pytest.raises(TypeError, match=r"kuhn_poker: a play .* cannot be copied or pickled; use fork\(\)"):
+        copied(Game(make("kuhn_poker"), seed=1))

@@ -46,10 +46,10 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Plays the others until the agent is asked. If the play ends before, `info["active"]` is False and the first step only pays."""
-        super().reset(seed=seed)
         self._done = True
         session = self._session
         game = session.reset(seed, options)
+        super().reset(seed=None if seed is None else abs(game.seed))  # numpy knows no negative seeds
         self._players = {
             other: seat(factory, other, no_policy(other), behaviour_rng(game.seed, other), game.task, **chosen)
             for other, (factory, chosen) in self._others.items()

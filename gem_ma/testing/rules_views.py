@@ -150,9 +150,10 @@ def reset(kit: Kit, env: Any, seed: int | None, task_of: int) -> Any:
 
 def reset_to(kit: Kit, env: Any, seed: int | None, task: Any) -> Any:
     """Resets a view to an episode of this very task."""
-    if isinstance(task, (int, str)):  # by its key: an int would be an index
+    if task is None or isinstance(task, (int, str)):  # by its key: an int would be an index, and without a task the view takes one by the seed
         tasks = kit.scenario.tasks("train")
-        task = next((f"train/{number}" for number in range(len(tasks)) if tasks[number] == task), task)
+        known = range(len(tasks) if len(tasks) > 1 else 0)
+        task = next((f"train/{number}" for number in known if type(tasks[number]) is type(task) and tasks[number] == task), task)
     return env.reset(seed=seed) if task is None else env.reset(seed=seed, options={"task": task})
 
 

@@ -303,4 +303,19 @@ class Toolbox(Scenario):
         yield Reward({"client": float(found), "clerk": float(found)})
 
 
-SHAPES = (Haggle, Wolves, Alone, Ticketed, Exam, Endless, Early, Mailbox, Numbered, ShowsHands, Offline, Subsets, RarelyLucky, Toolbox)
+class MixedTasks(Scenario):
+    """Tasks of many types, None among them."""
+
+    agents = ("solver",)
+    ends_within = 1
+    chance = False
+
+    def tasks(self, split):
+        return (5, "some/1", None, 2.5, True)
+
+    def play(self, rng, task):
+        yield Ask({"solver": f"The task is {task!r}."})
+        yield Reward({"solver": 1.0})
+
+
+SHAPES = (Haggle, Wolves, Alone, Ticketed, Exam, Endless, Early, Mailbox, Numbered, ShowsHands, Offline, Subsets, RarelyLucky, Toolbox, MixedTasks)
