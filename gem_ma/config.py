@@ -293,7 +293,10 @@ def _validate(document: Document) -> Config | None:
         problems: dict[Keys, list[ErrorDetails]] = {}
         for problem in error.errors(include_url=False):
             problems.setdefault(_written(problem, document), []).append(problem)
+    told = {fault.path for fault in document.faults}  # a value that could not be read is no wrong value besides
     for path, found in problems.items():
+        if path in told:
+            continue
         document.fault(path, _explain(path, found, document))
     return None
 

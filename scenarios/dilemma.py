@@ -1,6 +1,6 @@
 """The iterated prisoner's dilemma: both act at once, every round, and see afterwards what the other did.
 
-Type `gem-ma run dilemma agents.a.behaviour=random_legal`.
+Type `gem-ma run dilemma agents.player_0.behaviour=random_legal`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 from gem_ma import Ask, Reward, Scenario, Tell
+from gem_ma.errors import ConfigError
 from gem_ma.scenario import Play
 
 CHOICES = ("cooperate", "defect")
@@ -28,6 +29,8 @@ class Dilemma(Scenario):
     baselines = {"always cooperate, both": 15.0, "always defect, both": 5.0}
 
     def __init__(self, rounds: int = 5) -> None:
+        if rounds < 1:
+            raise ConfigError(f"scenario.rounds: at least one round is played; got {rounds}")
         self.rounds = self.ends_within = rounds
         self.baselines = {"always cooperate, both": 3.0 * rounds, "always defect, both": 1.0 * rounds}
 

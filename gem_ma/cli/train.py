@@ -47,16 +47,15 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
     from gem_ma.plans import open_policies, scenario_of
-    from gem_ma.training.train import train
+    from gem_ma.training.train import checked, train
 
     config = loaded.config
-    settings = config.train
+    settings = checked(config, config.policies)  # before a folder is made
     scenario = scenario_of(config, base=loaded.base)
     policies = open_policies(config, base=loaded.base)
     summary: dict[str, Any] = {}
     with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
-        steps = settings.steps if settings is not None else 0
-        with Stopping(f"gem-ma resume {path}") as stopping, Progress(steps, quiet=quiet, unit="steps") as progress:
+        with Stopping(f"gem-ma resume {path}") as stopping, Progress(settings.steps, quiet=quiet, unit="steps") as progress:
 
             def on_step(step: int, metrics: dict[str, Any]) -> None:
                 progress.at(step, _in_words(metrics))

@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ async def train(
     holds a checkpoint, goes on from it. Raises ConfigError for a policy that cannot learn, EngineError where all episodes of a step failed
     or a publication does not pass its parity check.
     """
-    settings = _checked(config, policies)
+    settings = checked(config, policies)
     learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
     total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
@@ -147,14 +147,22 @@ def _summary(folder: RunFolder) -> dict[str, Any] | None:
         return None
 
 
-def _checked(config: Config, policies: Mapping[str, Policy]) -> TrainSettings:
+def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
+    """The section `train:`. Raises ConfigError, with its key, for what no schema can refuse: names of policies, estimators and columns."""
     settings = config.train
     if settings is None:
         raise ConfigError("the config has no section `train:`, so there is nothing to learn")
     for name in (*settings.policies, *settings.warm_start):
         if name not in policies:
             raise ConfigError(f"train: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}")
-    if settings.policies and "group" in columns(_key(settings)):
+    try:
+        key = columns(_key(settings))
+    except ConfigError as error:
+        raise ConfigError(f"train.estimator.name: {error}") from error
+    unknown = [name for name in key if name not in credit.KEYS]
+    if unknown:
+        raise ConfigError(f"train.estimator.key: no column is called {unknown[0]!r}; columns are {', '.join(credit.KEYS)}")
+    if settings.policies and "group" in key:
         what = f"train.estimator: {settings.estimator.name} centres within groups of episodes that share a start"
         raise ConfigError(f"{what}, and this loop plays every start once; name another key, such as [task, agent]")
     return settings

@@ -191,3 +191,23 @@ def test_a_missing_extra_is_told_before_anything_is_played(tmp_path: Path) -> No
         done = gem_ma(*command, cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{environment()['PYTHONPATH']}")
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and 'pip install "gem-ma[train]"' in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("train.estimator.name=rebm", "train.estimator.name: no estimator is called 'rebm' (did you mean 'rebn'?)"),
+        ("train.estimator.key=[policy,nope]", "train.estimator.key: no column is called 'nope'"),
+        ("run.seed=007", "run.seed: the number 007 has a leading zero"),
+        ("run.seed=1e400", "run.seed: 1e400 is not a finite number"),
+    ],
+)
+def test_what_cannot_be_learned_with_is_one_line_and_leaves_nothing(folder: Path, override: str, said: str) -> None:
+    done = gem_ma("train", "trained.yaml", override, cwd=folder)
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert not (folder / "runs").exists()
+
+
+def test_a_dilemma_without_rounds_is_no_scenario(tmp_path: Path) -> None:
+    done = gem_ma("run", "dilemma", "scenario.rounds=0", cwd=tmp_path)
+    assert done.returncode == 2 and "scenario.rounds: at least one round" in done.stderr and not (tmp_path / "runs").exists()
