@@ -1,7 +1,6 @@
-"""The kernel: a scenario is a sync generator of five effects, and `Game` drives one play of it.
+"""The kernel: `Game` drives one play of a scenario, a sync generator of the effects of `gem_ma.effects`, which are named here too.
 
-A scenario knows the rules and nothing else: no model, no I/O, no clock, no randomness but its `rng`. It is a pure function of (seed, task,
-actions, call results), so a fork is a replay. `Game` knows transcripts, turns and the ledger; it does not know who plays.
+`Game` knows transcripts, turns and the ledger; it does not know who plays. A fork is a replay.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -17,109 +16,14 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any
 
+from gem_ma.effects import Ask, Call, Effect, Leave, Play, Reward, Scenario, Shown, Tell
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.parsing import clean, parse_action, parse_legal
-from gem_ma.types import RESERVED_SENDERS, Action, CallResult, Entry, Episode, Image, Message, Reply, Tool, ToolCall, Turn, spoken
+from gem_ma.types import RESERVED_SENDERS, Action, CallResult, Entry, Image, Message, Reply, Tool, ToolCall, Turn, spoken
+
+__all__ = ["Ask", "Call", "Effect", "Game", "Leave", "Pending", "Play", "Reward", "Scenario", "Shown", "Tell", "read", "replay"]
 
 MAX_EFFECTS = 10_000  # between two Asks; more is an endless loop of the author
-Shown = str | Message | Sequence[str | Message]
-
-
-@dataclass(slots=True)
-class Ask:
-    """These agents must act now; one key = turn-based, several = simultaneous. Gives `{agent: Action}`.
-
-    `legal` (strings) and `tools` are one value for all asked agents, or `{agent: value}`.
-    """
-
-    to: Mapping[str, Shown]
-    legal: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None
-    tools: Sequence[Tool] | Mapping[str, Sequence[Tool]] | None = None
-
-
-@dataclass(slots=True)
-class Tell:
-    """A visible message without asking. Nothing but Ask and Tell ever reaches an agent's view."""
-
-    to: Mapping[str, Shown]
-
-
-@dataclass(slots=True)
-class Reward:
-    """An entry in the ledger for each agent named; it may pay agents that did not act."""
-
-    values: Mapping[str, float]
-    why: str = ""
-
-
-@dataclass(slots=True)
-class Leave:
-    """This agent's part is over: it is never asked, told or paid again."""
-
-    agent: str
-
-
-class Call:
-    """Slow or non-deterministic outside work. The driver runs it and records its JSON result, so a replay never repeats it.
-
-    Never touch `rng` inside `function`: a replay feeds the result and would not repeat the draw.
-    """
-
-    __slots__ = ("args", "function", "kwargs")
-
-    def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        self.function, self.args, self.kwargs = function, args, kwargs
-
-    def run(self) -> tuple[Any, str | None]:
-        """(value, None), or (None, what was raised): the work's own failure is data for the scenario."""
-        try:
-            return self.function(*self.args, **self.kwargs), None
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # SystemExit too: outside work may fail, never end the run
-            return None, clean(f"{type(error).__name__}: {error}")
-
-
-Effect = Ask | Tell | Reward | Leave | Call
-Play = Generator[Effect, Any, None]
-
-
-class Scenario:
-    """The rules of one multi-agent task. Subclass it and write `play`; everything below it is optional and checked by the kit.
-
-    Optional method: `deal(rng, task) -> {agent: secret}`, the one place where hidden information is drawn.
-    """
-
-    agents: tuple[str, ...] = ()
-    version: int = 1
-    zero_sum: bool = False  # every episode's rewards sum to 0
-    cooperative: bool = False  # all agents are always paid alike
-    chance: bool = True  # `play` draws from rng
-    ends_within: int | None = None  # decision points after which it has ended under any player
-    baselines: Mapping[str, float] = {}  # name of a trivial policy -> its score
-    default_cast: Mapping[str, str] = {}  # agent -> behaviour that plays it where a config does not say who
-    id: str = ""  # set by the registry
-
-    def play(self, rng: random.Random, task: Any) -> Play:
-        """Yields effects; local variables are the state of the play."""
-        raise NotImplementedError(f"{type(self).__name__} needs a play(self, rng, task)")
-
-    def tasks(self, split: str) -> Sequence[Any]:
-        """The tasks of a split; an episode's task is `<split>/<index>`. The default is one task, None, in every split."""
-        return (None,)
-
-    def success(self, episode: Episode) -> bool | None:
-        """Whether the play reached its goal, a pure function of the record; None where the scenario has no such notion."""
-        return None
-
-    def provenance(self) -> dict[str, Any]:
-        """Where the tasks come from, for a run's manifest: JSON values, with a `digest` that changes when the data do; {} = the code alone."""
-        return {}
-
-    @property
-    def summary(self) -> str:
-        """First line of the class's docstring."""
-        return (type(self).__doc__ or "").strip().split("\n", 1)[0]
 
 
 @dataclass(frozen=True, slots=True)
