@@ -1,5 +1,6 @@
 """What surrounds a command may be missing or wrong: the working folder, its streams, a user's module, the files beside the record."""
 
+import errno
 import json
 import os
 import signal
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.cli import demo
+from gem_ma.cli import demo, main
 from gem_ma.engines.base import open_engine
 from gem_ma.engines.tiny import make_model
-from gem_ma.errors import DataError
+from gem_ma.errors import DataError, StoreError
+from gem_ma.store import RunFolder
 from tests.command_line import environment, gem_ma
 
 GAMES = '''
@@ -211,3 +213,16 @@ def test_what_cannot_be_learned_with_is_one_line_and_leaves_nothing(folder: Path
 def test_a_dilemma_without_rounds_is_no_scenario(tmp_path: Path) -> None:
     done = gem_ma("run", "dilemma", "scenario.rounds=0", cwd=tmp_path)
     assert done.returncode == 2 and "scenario.rounds: at least one round" in done.stderr and not (tmp_path / "runs").exists()
+
+
+def test_wherever_a_disk_is_full_the_line_says_what_to_do() -> None:
+    error = StoreError("runs/x/checkpoints/step-000006: No space left on device")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    assert main._message(error) == f"{error}; free some space, then type the same command again"
+
+
+def test_changed_data_is_named_by_its_digests(tmp_path: Path) -> None:
+    facts = [{"data": {"name": "shop", "folder": "d" * 200, "digest": digest}} for digest in ("aaa", "bbb")]
+    RunFolder.open(tmp_path / "r", config_text="", resolved={"scenario": {"id": "x"}}, manifest=facts[0]).close()
+    with pytest.raises(DataError, match='was "aaa", now "bbb"'):
+        RunFolder.open(tmp_path / "r", config_text="", resolved={"scenario": {"id": "x"}}, manifest=facts[1])
