@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gem_ma.view.report import Section
 
 ASSISTANTS = {"oracle": "retail_oracle", "scripted": "retail_scripted", "do-nothing": "retail_nothing"}
-LEARNERS = {"none": (), "speaker only": ("speaker",), "listener only": ("listener",), "both": ("speaker", "listener")}
+LEARNERS = {"both": ("speaker", "listener"), "speaker only": ("speaker",), "listener only": ("listener",)}  # the longest training first
 EXAMPLE = """\b
 Example:
   gem-ma demo --learn"""
@@ -110,9 +110,10 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
     loads = {name: load(config, (*overrides, f"train.policies=[{','.join(learned)}]")) for name, learned in LEARNERS.items()}
     paths = {name: _run_path(out, f"referential-{kind}-{name}", loaded) for name, loaded in loads.items()}
     summaries = _train_all(config, {name: loaded.overrides for name, loaded in loads.items()}, paths, quiet)
+    scores = {"none": summaries["both"]["before"]} | {name: summaries[name]["after"] for name in ("speaker only", "listener only", "both")}
     rows = []
-    for name, summary in summaries.items():
-        sampled, greedy = summary["after"]["sampled"], summary["after"]["greedy"]
+    for name, score in scores.items():
+        sampled, greedy = score["sampled"], score["greedy"]
         low, high = wilson(round(sampled["success"] * sampled["ok"]), sampled["ok"])
         rows.append(
             [name, f"{sampled['success']:.3f} [{low:.3f}, {high:.3f}]", f"{greedy['success']:.3f}", f"{sampled['ok']} / {sampled['failed']} / 0"]
@@ -120,15 +121,17 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
     head = ["who learns", "success, sampled (95 % interval)", "success, greedy", "ok / failed / excluded"]
     engine = "softmax tables" if kind == "table" else "tiny language models"
     heading = f"referential, {engine}: who learns, from the same start (chance 0.0625)"
-    learned = {name: [path] for name, path in paths.items() if LEARNERS[name]}
-    curves = learning_curves(learned, "success", "Success in training episodes", y_range=(0.0, 1.0), y_label="success")
-    start, steps = summaries["none"]["before"]["sampled"]["success"], summaries["both"]["steps"]
-    curves = replace(curves, lines={"none": [[(1.0, start), (float(steps), start)]], **curves.lines}, note="none: its evaluation")
-    note = (
-        "Every pair starts from the same noisy demonstrations; a policy that does not learn stays bit-equal. Evaluation seeds are never trained on."
+    curves = learning_curves(
+        {name: [path] for name, path in paths.items()}, "success", "Success in training episodes", y_range=(0.0, 1.0), y_label="success"
     )
-    made = f"gem-ma train {config} train.policies=[]|[speaker]|[listener]|[speaker,listener]"
-    table = Rows(head, rows, "After the last update.")
+    start, steps = scores["none"]["sampled"]["success"], summaries["both"]["steps"]
+    curves = replace(curves, lines={"none": [[(1.0, start), (float(steps), start)]], **curves.lines}, note="none: the evaluation before learning")
+    note = (
+        "Every pair starts from the same noisy demonstrations (none: as it stood there); a policy that does not learn stays bit-equal. "
+        "Evaluation seeds are never trained on."
+    )
+    made = f"gem-ma train {config} train.policies=[speaker]|[listener]|[speaker,listener]"
+    table = Rows(head, rows, "After the last update; none: before the first.")
     section = Section(heading, note, runs={"both": paths["both"]}, curves=(curves,), tables=(table,), command=made, own_curves=False)
     return {"columns": head, "rows": rows, "runs": {name: str(path) for name, path in paths.items()}, "summaries": summaries}, section
 
