@@ -88,6 +88,8 @@ class Scenario:
     cooperative: bool = False  # all agents are always paid alike
     chance: bool = True  # `play` draws from rng
     ends_within: int | None = None  # decision points after which it has ended under any player
+    private: Mapping[str, Sequence[str]] = {}  # agent -> fields of the task that only it may come to know
+    reveals_after: int | None = None  # decision points after which what `deal` drew is no secret any more
     baselines: Mapping[str, float] = {}  # name of a trivial policy -> its score
     default_cast: Mapping[str, str] = {}  # agent -> behaviour that plays it where a config does not say who
     id: str = ""  # set by the registry

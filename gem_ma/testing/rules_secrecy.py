@@ -29,8 +29,8 @@ def secrecy(kit: Kit) -> None:
     if callable(deal):
         for agent in kit.agents:
             _dealt(kit, deal, agent)
-    private = getattr(kit.scenario, "private", None)
-    if isinstance(private, Mapping):
+    private = kit.scenario.private
+    if private:
         _private(kit, private)
     if not callable(deal) and not private:
         kit.skip(4, "the scenario declares no hidden information: it has no deal(rng, task)")
@@ -84,7 +84,7 @@ def _alike(kit: Kit, scenarios: list[Scenario], tasks: tuple[Any, Any], owner: s
     games = [kit.start(seed, scenario=scenario, task=task) for scenario, task in zip(scenarios, tasks, strict=True)]
     streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
     others = [agent for agent in kit.agents if agent != owner]
-    reveals = getattr(kit.scenario, "reveals_after", None)
+    reveals = kit.scenario.reveals_after
     one, two = games
     while one.pending and two.pending and one.step < kit.cap and (reveals is None or one.step < reveals):
         for agent in others:
@@ -130,7 +130,7 @@ def _views_alike(kit: Kit, name: str, envs: list[Any], tasks: tuple[Any, Any], o
     aec = name == "AEC"
     streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
     given = [reset_to(kit, env, seed, task) for env, task in zip(envs, tasks, strict=True)]
-    reveals = getattr(kit.scenario, "reveals_after", None)
+    reveals = kit.scenario.reveals_after
     while all(env.agents for env in envs):
         infos = [env.infos if aec else shown[1] for env, shown in zip(envs, given, strict=True)]
         one, two = infos
