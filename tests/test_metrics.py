@@ -125,3 +125,10 @@ def test_importing_metrics_loads_no_numpy() -> None:
 def test_the_order_in_which_episodes_ended_changes_nothing() -> None:
     played = [episode(i % 25, float(i % 7), repeat=i // 25) for i in range(75)]
     assert summarise(played, won) == summarise(played[::-1], won)
+
+
+def test_the_table_says_how_many_episodes_have_no_verdict():
+    played = [episode(task) for task in range(4)]
+    rows = dict(table(summarise(played, lambda one: None if one.task == "test/0" else True)))
+    assert rows["success"].endswith(" of 3 judged, 1 cannot be")
+    assert "judged" not in dict(table(summarise(played, lambda one: True)))["success"]

@@ -58,7 +58,9 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     counts = f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
     rows = [("episodes", counts + (f" ({summary['retried']} with retried calls)" if summary["retried"] else ""))]
     if summary["success"] is not None:
-        rows.append(("success", interval_text(summary["success"])))
+        judged = summary["success"]["n"]
+        unjudged = f" of {judged} judged, {summary['ok'] - judged} cannot be" if judged < summary["ok"] else ""
+        rows.append(("success", interval_text(summary["success"]) + unjudged))
         if summary["failed"] or summary["excluded"]:
             rows.append(("success, failed = 0", _number(summary["score"]["failed_as_zero"])))
         if summary["excluded"]:
