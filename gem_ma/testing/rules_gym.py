@@ -13,7 +13,8 @@ from typing import Any
 from gem_ma.parsing import clean
 from gem_ma.testing.kit import PLAY_S, Failed, Kit, TooSlow, time_limit, trace
 from gem_ma.testing.players import Cast
-from gem_ma.testing.rules_views import Factory, Played, Watch, _messages, _tools, accepts, compare, make_view, reset
+from gem_ma.testing.rules_views import compare
+from gem_ma.testing.view_play import Factory, Played, Watch, accepts, make_view, messages_of, reset, tools_of
 from gem_ma.types import Asked
 
 
@@ -138,9 +139,9 @@ def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
             return played
         mask = info.get("action_mask")
         active = info.get("active", True)
-        text = cast.say(agent, mask, _tools(info)) if active else ""
+        text = cast.say(agent, mask, tools_of(info)) if active else ""
         if active:
-            played.turns.append((agent, _messages(observation), mask, clean(text)))
+            played.turns.append((agent, messages_of(observation), mask, clean(text)))
         watch.step += 1
         result = env.step(text)
         if not isinstance(result, tuple) or len(result) != 5:
@@ -167,7 +168,7 @@ def _against_kernel(kit: Kit, env: Any, agent: str, seed: int, player: str, play
             if abs(total - played.totals[agent]) > 1e-9 * max(1.0, abs(total)):
                 message = f"Gymnasium: the rewards sum to the agent's entries in the ledger, {total:g}; got {played.totals[agent]:g}"
                 kit.fail(7, message, agent=agent, seed=seed, key=("Gymnasium", "sum"))
-            if played.complete and _messages(played.final[agent]) != trace(game).views[agent]:
+            if played.complete and messages_of(played.final[agent]) != trace(game).views[agent]:
                 message = "Gymnasium: the last observation is the agent's whole transcript"
                 kit.fail(3, message, agent=agent, seed=seed, key=("Gymnasium", "transcript"))
         return

@@ -18,7 +18,7 @@ from gem_ma.scenario import Scenario
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import PLAY_S, Failed, Kit, TooSlow, differing, time_limit
 from gem_ma.testing.players import PLAYERS
-from gem_ma.testing.rules_views import Factory, make_view, reset_to
+from gem_ma.testing.view_play import Factory, make_view, reset_to
 
 DEALS, PAIRS = 400, 6
 

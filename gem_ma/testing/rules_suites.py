@@ -12,7 +12,7 @@ from typing import Any
 from gem_ma.testing.kit import Failed, Kit, time_limit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_gym import Gym
-from gem_ma.testing.rules_views import Factory, accepts, make_view
+from gem_ma.testing.view_play import Factory, accepts, make_view
 
 RUNS, BUDGET_S, CYCLES = 10, 1.5, 60  # runs of each suite; after so many seconds two runs are enough
 # Warnings that any chat view gets, word by word what the suites say about observations and actions that are no arrays.
