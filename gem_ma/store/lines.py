@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +197,28 @@ class Scan:
 
 
 def scan_episodes(file: Path) -> Scan:
-    found, damage = Scan(), None
+    found = Scan()
+
+    def take(number: int, line: bytes) -> None:
+        try:
+            id_, end = _checked(_quick(line))
+        except SchemaError as error:
+            raise SchemaError(f"{file}:{number}: {error}") from None
+        except StoreError as error:
+            where = f"{file}:{number}: {error}"
+            raise StoreError(f"{where}; the file is damaged in the middle, restore this line or cut it out by hand") from None
+        found.ends[id_] = end
+
+    return _scan(file, found, take)
+
+
+def scan_metrics(file: Path) -> Scan:
+    return _scan(file, Scan(), lambda number, line: _metrics_line(file, number, line))
+
+
+def _scan(file: Path, found: Scan, take: Callable[[int, bytes], Any]) -> Scan:
+    """Hands every line to `take`. What it refuses is a torn tail on the last line, damage before it: only then its error is raised."""
+    damage: StoreError | None = None
     with file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             if damage is not None:
@@ -205,13 +226,12 @@ def scan_episodes(file: Path) -> Scan:
             try:
                 if not line.endswith(b"\n"):
                     raise StoreError("no newline at its end")
-                id_, end = _checked(_quick(line))
-            except SchemaError as error:
-                raise SchemaError(f"{file}:{number}: {error}") from None
+                take(number, line)
+            except SchemaError:
+                raise
             except StoreError as error:
-                damage = StoreError(f"{file}:{number}: {error}; the file is damaged in the middle, restore this line or cut it out by hand")
+                damage = error
                 continue
-            found.ends[id_] = end
             found.end += len(line)
     found.torn = damage is not None
     return found
@@ -223,24 +243,6 @@ def _quick(line: bytes) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"not JSON: {error}") from None
-
-
-def scan_metrics(file: Path) -> Scan:
-    found, damage = Scan(), None
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if damage is not None:
-                raise damage
-            try:
-                if not line.endswith(b"\n"):
-                    raise StoreError("no newline at its end")
-                _metrics_line(file, number, line)
-            except StoreError as error:
-                damage = error
-                continue
-            found.end += len(line)
-    found.torn = damage is not None
-    return found
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
