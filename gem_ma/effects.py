@@ -92,6 +92,8 @@ class Scenario:
     reveals_after: int | None = None  # decision points after which what `deal` drew is no secret any more
     baselines: Mapping[str, float] = {}  # name of a trivial policy -> its score
     default_cast: Mapping[str, str] = {}  # agent -> behaviour that plays it where a config does not say who
+    baseline_casts: Mapping[str, Mapping[str, str]] = {}  # name -> {agent: behaviour}: played on a run's own tasks, printed beside its score
+    examiners: Mapping[str, Mapping[str, str]] = {}  # agent -> {other agent: behaviour} whose score with it is that agent's ceiling
     id: str = ""  # set by the registry
 
     def play(self, rng: random.Random, task: Any) -> Play:
@@ -105,6 +107,14 @@ class Scenario:
     def success(self, episode: Episode) -> bool | None:
         """Whether the play reached its goal, a pure function of the record; None where the scenario has no such notion."""
         return None
+
+    def measures(self, episode: Episode) -> Mapping[str, float | None]:
+        """Named numbers of one play for the tables (violations, faults, turns), a pure function of the record; None where one does not apply."""
+        return {}
+
+    def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
+        """The groups that a play belongs to, as in `{"intent": ("cancel", "return"), "blame": "user"}`; scores are counted within each."""
+        return {}
 
     def provenance(self) -> dict[str, Any]:
         """Where the tasks come from, for a run's manifest: JSON values, with a `digest` that changes when the data do; {} = the code alone."""
