@@ -26,11 +26,10 @@ class RetailOracle(Scripted):
     def script(self, heard: str) -> Script:
         task, writes = self.task, [wish for wish in self.task.wishes if WRITES.match(wish.kind)]
         email = EMAIL.search(heard)
-        if email and email.group() == task.identity.email:
-            yield use("find_user_id_by_email", email=task.identity.email)
+        if email and email.group() == task.knows("email"):
+            yield use("find_user_id_by_email", email=email.group())
         else:
-            who = task.identity
-            yield use("find_user_id_by_name_zip", first_name=who.first_name, last_name=who.last_name, zip=who.zip)
+            yield use("find_user_id_by_name_zip", **{name: task.knows(name) for name in ("first_name", "last_name", "zip")})
         yield use("get_user_details", user_id=task.user_id)
         for order_id in dict.fromkeys(wish.arguments["order_id"] for wish in task.wishes if "order_id" in wish.arguments):
             yield use("get_order_details", order_id=order_id)

@@ -125,12 +125,12 @@ class RetailUser(Scripted):
         return self.rng.choice(texts)
 
     def _identity(self) -> str:
-        who, told = self.task.identity, self.task.instruction
-        if not who.first_name:
+        knows = self.task.knows
+        if not knows("first_name"):
             return ""
-        email = f" My e-mail address is {who.email}." if who.email and who.email in told else ""
-        postcode = f" My zip code is {who.zip}." if who.zip in told or not email else ""
-        return f"My name is {who.first_name} {who.last_name}.{email}{postcode}"
+        email = f" My e-mail address is {knows('email')}." if knows("email") else ""
+        postcode = f" My zip code is {knows('zip')}." if knows("zip") else ""
+        return f"My name is {knows('first_name')} {knows('last_name')}.{email}{postcode}"
 
     def _request(self) -> str:
         """The first open wish in words."""
@@ -140,7 +140,7 @@ class RetailUser(Scripted):
 
 def request(wish: Any) -> str:
     """A wish as the customer says it."""
-    arguments, method = wish.arguments, wish.method
+    arguments, method = wish.arguments, wish.words.get("method", "")
     order_id = arguments.get("order_id", "")
     if wish.kind == "cancel_pending_order":
         return f"Please cancel order {order_id}. The reason: {arguments['reason']}."
@@ -162,7 +162,7 @@ def request(wish: Any) -> str:
 def _items(wish: Any) -> str:
     return " + ".join(
         f"{item.name} ({_options(item.options)})" + (f" for one with ({_options(item.wanted)})" if item.wanted is not None else "")
-        for item in wish.items
+        for item in wish.words["items"]
     )
 
 
@@ -194,7 +194,7 @@ def names_all(wish: Any, text: str) -> bool:
             if not _names_items(wish, name, folded):
                 return False
         elif name == "payment_method_id":
-            if not _times(value, folded) and not _names_method(wish.method, folded):
+            if not _times(value, folded) and not _names_method(wish.words.get("method", ""), folded):
                 return False
         elif name in (*ADDRESS, "order_id", "reason") and value != "" and not _times(value, folded):
             return False
@@ -205,7 +205,7 @@ def _names_items(wish: Any, name: str, text: str) -> bool:
     ids = wish.arguments[name]
     if all(_times(item_id, text) >= ids.count(item_id) for item_id in ids):
         return True
-    described = [item.options if name == "item_ids" else item.wanted for item in wish.items]
+    described = [item.options if name == "item_ids" else item.wanted for item in wish.words["items"]]
     return all(_times(value, text) for options in described for value in options.values())
 
 

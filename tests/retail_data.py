@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.retail import RetailStore
-from gem_ma.scenarios.retail.overlay import Base
+from gem_ma.scenarios.service.overlay import Base
 
 TAU = Path(os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench")
 needs_tau = pytest.mark.skipif(not (TAU / "users.json").is_file(), reason=f"no tau-bench data in {TAU}; set TAU_BENCH_PATH")

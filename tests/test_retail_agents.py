@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gem_ma.agents.retail_scripted import understand
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.agents.retail_user import RetailUser, names_all, request
-from gem_ma.scenarios.retail import Item, Retail, RetailTask, Wish
+from gem_ma.scenarios.retail import Item, Retail, Task, Wish
 from gem_ma.scenarios.retail.grading import told
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
@@ -32,14 +33,14 @@ def run(assistant: str, index: int, split: str = "test", seed: int = 0, scenario
     return asyncio.run(play(Plan(scenario, cast, f"{split}/{index}", seed)))
 
 
-def first_with(kind: str) -> RetailTask:
+def first_with(kind: str) -> Task:
     return next(task for task in TESTS if [wish.kind for wish in task.wishes] == [kind])
 
 
 class Customer:
     """A scripted user, spoken to directly."""
 
-    def __init__(self, task: RetailTask, seed: int = 0) -> None:
+    def __init__(self, task: Task, seed: int = 0) -> None:
         self.user = RetailUser("user", None, random.Random(seed), task)
         self.opening = self.hear("Hi! How can I help you today?").text
 
@@ -112,7 +113,7 @@ def test_the_user_rejects_a_value_that_holds_the_right_one(part: str) -> None:
 def test_a_proposal_in_words_names_every_value_as_a_word(text: str, named: bool) -> None:
     arguments = {"order_id": "#W12", "item_ids": ["0000000001"], "new_item_ids": ["0000000002"], "payment_method_id": "credit_card_7"}
     item = Item("Kite", {"line": "30 m"}, {"line": "60 m"})
-    assert names_all(Wish("exchange_delivered_order_items", arguments, (item,), "my credit card ending in 4321"), text) is named
+    assert names_all(Wish("exchange_delivered_order_items", arguments, {"items": (item,), "method": "my credit card ending in 4321"}), text) is named
 
 
 def test_the_user_never_says_yes_to_a_bare_question() -> None:
@@ -121,13 +122,17 @@ def test_the_user_never_says_yes_to_a_bare_question() -> None:
             assert not Customer(task).hear(text).text.startswith("Yes"), (task.id, text)
 
 
+def slots(task: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{slot.name: slot.value for slot in task.knowledge})
+
+
 def test_the_user_gives_its_identity_as_its_instruction_has_it() -> None:
     for task in TESTS[:40]:
         customer = Customer(task)
         again = customer.hear("Could you tell me your e-mail address or your name and zip code?").text
         for text in (customer.opening, again):
-            assert f"{task.identity.first_name} {task.identity.last_name}" in text
-            assert (task.identity.email in text) == (task.identity.email in task.instruction)
+            assert f"{slots(task).first_name} {slots(task).last_name}" in text
+            assert (slots(task).email in text) == (slots(task).email in task.instruction)
 
 
 def test_the_user_says_no_hidden_id() -> None:
@@ -251,7 +256,7 @@ def test_the_careful_assistant_refuses_an_order_of_somebody_else() -> None:
     base = SHOP.source.world(task)
     foreign = next(key for key, order in base.tables["orders"].items() if order["user_id"] != task.user_id and order["status"] == "pending")
     assistant = load("agents", "retail_scripted")("assistant", None, random.Random(0))
-    game, who = Game(SHOP, task), task.identity
+    game, who = Game(SHOP, task), slots(task)
     game.send({"user": f"My e-mail is {who.email}. Please cancel order {foreign}, it is no longer needed."})
     while "assistant" in game.pending:
         asked = Asked(game.new("assistant"), game.view("assistant"), None, (), game.step)
@@ -262,7 +267,7 @@ def test_the_careful_assistant_refuses_an_order_of_somebody_else() -> None:
 def test_the_careful_assistant_asks_who_is_there_until_the_account_is_found() -> None:
     task = TESTS[0]
     assistant = load("agents", "retail_scripted")("assistant", None, random.Random(0))
-    game, who = Game(SHOP, task), task.identity
+    game, who = Game(SHOP, task), slots(task)
     said = ["Hello, I need help", "My e-mail is nobody@example.com", f"I am {who.first_name} {who.last_name}, 99999", f"My e-mail is {who.email}."]
     for text in said:
         game.send({"user": text})

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail, RetailStore, RetailTask
+from gem_ma.scenarios.retail import Retail, RetailStore, Task
 from gem_ma.scenarios.retail.grading import Outcome, canonical, changes, gold_state, tau1, told
-from gem_ma.scenarios.retail.tasks import GoldCall, flags_of, goal_of, identity_of, wishes_of
+from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
+from gem_ma.scenarios.service.task import GoldCall
 
 from gem_ma import Action, Game, Malformed, Message, Plan, ToolCall, play
 from gem_ma.errors import ActionError
@@ -23,7 +24,7 @@ SHOP = Retail(data="own")
 STRICT = Retail(data="own", scoring="tau1")
 
 
-def task_with(kind: str, shop: Retail = SHOP) -> RetailTask:
+def task_with(kind: str, shop: Retail = SHOP) -> Task:
     return next(task for task in shop.tasks("test") if [wish.kind for wish in task.wishes] == [kind])
 
 
@@ -38,7 +39,7 @@ def use(name: str, text: str = "", **arguments: Any) -> Action:
     return Action(text, (ToolCall("c1", name, arguments),))
 
 
-def solve(game: Game, task: RetailTask) -> None:
+def solve(game: Game, task: Task) -> None:
     """Plays the solution's calls."""
     for call in task.actions:
         game.send({"assistant": use(call.name, **call.arguments)})
@@ -310,15 +311,15 @@ def test_scoring_works_on_a_copy_and_twice_the_same() -> None:
 # -- grading ----------------------------------------------------------------------------------------------------------------
 
 
-def small_task(*actions: tuple[str, dict[str, Any]], outputs: tuple[str, ...] = ()) -> tuple[RetailTask, RetailStore]:
+def small_task(*actions: tuple[str, dict[str, Any]], outputs: tuple[str, ...] = ()) -> tuple[Task, RetailStore]:
     base, calls = tiny().overlay.base, tuple(GoldCall(name, arguments) for name, arguments in actions)
     flags = flags_of(base, "tau1", calls)
     who = identity_of(base, "ann_lee_1")
-    task = RetailTask("t", "test", "ann_lee_1", "x", calls, outputs, goal_of(calls), who, wishes_of(base, "tau1", calls), flags)
+    task = Task("t", "test", "ann_lee_1", "x", calls, outputs, goal_of(calls), who, wishes_of(base, "tau1", calls), flags=flags)
     return task, RetailStore(base)
 
 
-def verdicts(task: RetailTask, store: RetailStore, outcome: Outcome) -> tuple[float, float]:
+def verdicts(task: Task, store: RetailStore, outcome: Outcome) -> tuple[float, float]:
     gold = gold_state(store.overlay.base, "tau1", task)
     return tau1(task, store.overlay, gold, outcome).reward, canonical(task, store.overlay, gold, outcome).reward
 

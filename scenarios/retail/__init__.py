@@ -2,6 +2,7 @@
 
 from gem_ma.scenarios.retail.scenario import Retail
 from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.retail.tasks import GoldCall, Identity, Item, RetailTask, Wish
+from gem_ma.scenarios.retail.tasks import Item
+from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
 
-__all__ = ["GoldCall", "Identity", "Item", "Retail", "RetailStore", "RetailTask", "Wish"]
+__all__ = ["GoldCall", "Item", "Retail", "RetailStore", "Slot", "Task", "Wish"]

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gem_ma.scenarios.retail.grading import Outcome, canonical, gold_state
-from gem_ma.scenarios.retail.overlay import Base, Overlay
-from gem_ma.scenarios.retail.tasks import GoldCall, Identity, Item, RetailTask, Wish, flags_of, identity_of, method_words, wish_of
+from gem_ma.scenarios.retail.tasks import Item, flags_of, identity_of, method_words, wish_of
 from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma.scenarios.retail.world import GENERATOR, address
+from gem_ma.scenarios.service.overlay import Base, Overlay
+from gem_ma.scenarios.service.task import GoldCall, Task, Wish
 
 from gem_ma.errors import ConfigError
 
@@ -58,7 +59,7 @@ class _Scene:
         return [key for key in named if methods[key].get("balance", needed) >= needed]
 
 
-def forge(base: Base, semantics: str, name: str, seed: int, world: int) -> RetailTask:
+def forge(base: Base, semantics: str, name: str, seed: int, world: int) -> Task:
     """The task of a seed. Raises ConfigError where the world is too small to hold one."""
     rng = random.Random(f"retail-task/{GENERATOR}/{seed}")
     for _ in range(TRIES):
@@ -68,7 +69,7 @@ def forge(base: Base, semantics: str, name: str, seed: int, world: int) -> Retai
     raise ConfigError("scenario.users, scenario.orders: the shop is too small to hold a task; give it more users and orders")
 
 
-def _draw(rng: random.Random, base: Base, semantics: str, name: str, world: int) -> RetailTask | None:
+def _draw(rng: random.Random, base: Base, semantics: str, name: str, world: int) -> Task | None:
     data = Overlay(base)
     user_id = rng.choice([key for key, user in base.tables["users"].items() if user["orders"]] or [""])
     if not user_id:
@@ -81,29 +82,31 @@ def _draw(rng: random.Random, base: Base, semantics: str, name: str, world: int)
             parts.append(part)
     if not parts:
         return None
-    identity, by_email = identity_of(base, user_id), rng.random() < 0.5
+    hidden = rng.choice(("zip", "email"))
+    knowledge = tuple(replace(slot, known=slot.name != hidden) for slot in identity_of(base, user_id))
+    who = {slot.name: slot.value for slot in knowledge}
     find = (
-        GoldCall("find_user_id_by_email", {"email": identity.email})
-        if by_email
-        else GoldCall("find_user_id_by_name_zip", {"first_name": identity.first_name, "last_name": identity.last_name, "zip": identity.zip})
+        GoldCall("find_user_id_by_email", {"email": who["email"]})
+        if hidden == "zip"
+        else GoldCall("find_user_id_by_name_zip", {name: who[name] for name in ("first_name", "last_name", "zip")})
     )
     actions = (find, GoldCall("get_user_details", {"user_id": user_id}), *(call for part in parts for call in part.calls))
-    return RetailTask(
+    return Task(
         id=f"own/{GENERATOR}/{name}",
         source="generated shop",
         user_id=user_id,
-        instruction=_instruction(identity, by_email, [part.wish for part in parts]),
+        instruction=_instruction(who, hidden, [part.wish for part in parts]),
         actions=actions,
         outputs=tuple(output for part in parts for output in part.outputs),
         goal=parts[0].goal,
-        identity=identity,
+        knowledge=knowledge,
         wishes=tuple(part.wish for part in parts),
         flags=flags_of(base, semantics, actions),
         world=world,
     )
 
 
-def _proven(base: Base, semantics: str, task: RetailTask) -> bool:
+def _proven(base: Base, semantics: str, task: Task) -> bool:
     gold, start = gold_state(base, semantics, task), Overlay(base)
     if not task.scorable or set(task.flags) - {"inaction_passes"}:
         return False
@@ -227,14 +230,14 @@ KINDS: tuple[Callable[[_Scene], _Part | None], ...] = (
 # -- words ------------------------------------------------------------------------------------------------------------------
 
 
-def _instruction(identity: Identity, by_email: bool, wishes: list[Wish]) -> str:
-    known = f"your e-mail address is {identity.email}" if by_email else f"your postal code is {identity.zip}"
-    said = [f"Your name is {identity.first_name} {identity.last_name} and {known}.", *(_second_person(wish) for wish in wishes)]
+def _instruction(who: Mapping[str, str], hidden: str, wishes: list[Wish]) -> str:
+    known = f"your e-mail address is {who['email']}" if hidden == "zip" else f"your postal code is {who['zip']}"
+    said = [f"Your name is {who['first_name']} {who['last_name']} and {known}.", *(_second_person(wish) for wish in wishes)]
     return " ".join(said)
 
 
 def _second_person(wish: Wish) -> str:
-    arguments, method = wish.arguments, wish.method.replace("my ", "your ")
+    arguments, method = wish.arguments, wish.words.get("method", "").replace("my ", "your ")
     order_id = arguments.get("order_id", "")
     if wish.kind == "cancel_pending_order":
         return f"You want to cancel order {order_id}; if asked why: {arguments['reason']}."
@@ -255,7 +258,7 @@ def _second_person(wish: Wish) -> str:
 
 
 def _listed(wish: Wish) -> str:
-    return "; ".join(_item(item) for item in wish.items)
+    return "; ".join(_item(item) for item in wish.words["items"])
 
 
 def _item(item: Item) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from gem_ma.scenarios.retail.overlay import Base, Overlay
 from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.retail.tasks import RetailTask
+from gem_ma.scenarios.service.overlay import Base, Overlay
+from gem_ma.scenarios.service.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Verdict:
     scored: bool = True
 
 
-Grader = Callable[[RetailTask, Overlay, Overlay, Outcome], Verdict]  # (task, end state, state after the solution, outcome)
+Grader = Callable[[Task, Overlay, Overlay, Outcome], Verdict]  # (task, end state, state after the solution, outcome)
 
 
-def gold_state(base: Base, semantics: str, task: RetailTask) -> Overlay:
+def gold_state(base: Base, semantics: str, task: Task) -> Overlay:
     """The database after the task's solution; what only reads is not repeated."""
     store = RetailStore(base, semantics)
     for call in task.actions:
@@ -52,7 +52,7 @@ def gold_state(base: Base, semantics: str, task: RetailTask) -> Overlay:
 # -- tau1 -------------------------------------------------------------------------------------------------------------------
 
 
-def tau1(task: RetailTask, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
+def tau1(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
     """Equal databases, and each output a substring of some text without its commas; nothing where the talk ran into its limit."""
     texts = [text.lower().replace(",", "") for text in outcome.said]
     parts = {
@@ -66,7 +66,7 @@ def tau1(task: RetailTask, end: Overlay, gold: Overlay, outcome: Outcome) -> Ver
 # -- canonical --------------------------------------------------------------------------------------------------------------
 
 
-def canonical(task: RetailTask, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
+def canonical(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
     """The same changes as the solution makes, every wanted fact told, and the goal's own outcome."""
     done, wanted = changes(end), changes(gold)
     parts = {

@@ -18,9 +18,9 @@ from gem_ma.scenarios.retail.schemas import TOOLS
 from gem_ma.scenarios.retail.shop import OwnWorld
 from gem_ma.scenarios.retail.source import VARIABLE
 from gem_ma.scenarios.retail.store import SEMANTICS, RetailStore
-from gem_ma.scenarios.retail.tasks import RetailTask
 from gem_ma.scenarios.retail.taubench import TauBench
 from gem_ma.scenarios.retail.texts import EMPTY, GREETING, NOT_FIRST, ONE_CALL, POLICY, USER_BRIEFING, USER_EMPTY
+from gem_ma.scenarios.service.task import Task
 
 from gem_ma import Action, Ask, Episode, Malformed, Message, Reward, Scenario, Tell, Tool, ToolCall
 from gem_ma.errors import ConfigError
@@ -37,7 +37,7 @@ END = Tool(
 )
 USER_TOOLS = (END,)
 BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.07}  # on the generated shop's test split
-SOLUTION = ("actions", "outputs", "goal", "wishes", "flags", "identity", "raw")
+SOLUTION = ("actions", "outputs", "goal", "ends", "wishes", "knowledge", "flags", "proof", "raw")
 GRACE = 3  # assistant actions between a text that comes with end_conversation and the end
 
 
@@ -91,7 +91,7 @@ class Retail(Scenario):
         self.baselines = BASELINES if folder == OWN and scoring == "canonical" else {}
         self.policy = self.source.policy() or POLICY
 
-    def tasks(self, split: str) -> Sequence[RetailTask]:
+    def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of a split: `train`, `val`, `test` of the generated shop; the files `dev`, `test`, `train` of a folder."""
         return self.source.tasks(split)
 
@@ -105,7 +105,7 @@ class Retail(Scenario):
             return None
         return any(entry.agent == "assistant" and entry.why == "outcome" and entry.value > 1 - 1e-6 for entry in episode.ledger)
 
-    def play(self, rng: random.Random, task: RetailTask | None) -> Play:
+    def play(self, rng: random.Random, task: Task | None) -> Play:
         """A play without a task is one of the first training task."""
         task = task or self.tasks("train")[0]
         desk = _Desk(RetailStore(self.source.world(task), self.semantics), strict=self.scoring != "tau1", shown=[self.policy])

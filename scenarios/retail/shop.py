@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from gem_ma.scenarios.retail.forge import forge
-from gem_ma.scenarios.retail.overlay import Base
-from gem_ma.scenarios.retail.tasks import RetailTask
 from gem_ma.scenarios.retail.words import PRODUCTS
 from gem_ma.scenarios.retail.world import GENERATOR, build_tables
+from gem_ma.scenarios.service.overlay import Base
+from gem_ma.scenarios.service.task import Task
 
 from gem_ma.errors import ConfigError
 
@@ -45,7 +45,7 @@ class OwnWorld:
             self._bases[seed] = Base(build_tables(seed, *self.sizes))
         return self._bases[seed]
 
-    def world(self, task: RetailTask) -> Base:
+    def world(self, task: Task) -> Base:
         """The tables that a task plays on."""
         if task.world is None:
             raise ConfigError(f"task {task.id} is not of the generated shop")
@@ -66,22 +66,22 @@ class OwnWorld:
         return {"name": "generated shop", "folder": None, "digest": hashlib.sha256(knobs.encode()).hexdigest(), "knobs": knobs}
 
 
-class OwnTasks(Sequence[RetailTask]):
+class OwnTasks(Sequence[Task]):
     """The tasks of one split, each made when first asked for."""
 
     def __init__(self, shop: OwnWorld, split: str) -> None:
         self.shop, self.split = shop, split
         self.first, self.size = SPLITS[split]
-        self._made: dict[int, RetailTask] = {}
+        self._made: dict[int, Task] = {}
 
     def __len__(self) -> int:
         return self.size
 
     @overload
-    def __getitem__(self, index: int) -> RetailTask: ...
+    def __getitem__(self, index: int) -> Task: ...
     @overload
-    def __getitem__(self, index: slice) -> list[RetailTask]: ...
-    def __getitem__(self, index: int | slice) -> RetailTask | list[RetailTask]:
+    def __getitem__(self, index: slice) -> list[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | list[Task]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
         seed = self.first + range(len(self))[index]

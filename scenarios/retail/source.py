@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.scenarios.retail.overlay import Base
+from gem_ma.scenarios.service.overlay import Base
 
 from gem_ma.errors import DataError
 

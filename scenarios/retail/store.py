@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.scenarios.retail.fixed import FIXED, validate
-from gem_ma.scenarios.retail.overlay import Base, Overlay
 from gem_ma.scenarios.retail.source import load_tables
 from gem_ma.scenarios.retail.tools import TAU1, Spec, bind
+from gem_ma.scenarios.service.overlay import Base, Overlay
 
 from gem_ma.errors import ConfigError
 

@@ -1,37 +1,25 @@
-"""One task: who asks for what, and what the right end is. A task holds the solution, so it never reaches a view as a whole.
-
-The user is meant to know `instruction`; `wishes` say the same as data, for users without a model. `actions`, `outputs` and `goal` are for the
-grader and for privileged behaviours only.
-"""
+"""What a retail task needs beside its fields: the solution played, its faults as a test, and its writes in a customer's words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.scenarios.retail.overlay import Base, Overlay
 from gem_ma.scenarios.retail.store import RetailStore
+from gem_ma.scenarios.service.overlay import Base, Overlay
+from gem_ma.scenarios.service.task import GoldCall, Slot, Wish
 
-GOALS = ("served", "transferred", "refused")
-
-
-@dataclass(frozen=True, slots=True)
-class GoldCall:
-    """One call of the solution."""
-
-    name: str
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """By what the user can be found."""
-
-    first_name: str
-    last_name: str
-    zip: str
-    email: str
+INTENTS = {
+    "cancel_pending_order": "cancel",
+    "return_delivered_order_items": "return",
+    "exchange_delivered_order_items": "exchange",
+    "modify_pending_order_items": "modify",
+    "modify_pending_order_payment": "payment",
+    "modify_pending_order_address": "address",
+    "modify_user_address": "default address",
+}
+IDENTITY = ("first_name", "last_name", "zip", "email")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,45 +29,6 @@ class Item:
     name: str
     options: Mapping[str, str]
     wanted: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """One thing the user wants. `kind` is a write tool, `question`, or `impossible`; `arguments` are the solution's, to check proposals by.
-
-    `method` is the payment method in the user's words; `text` the question, or the request that has to be refused.
-    """
-
-    kind: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    items: tuple[Item, ...] = ()
-    method: str = ""
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RetailTask:
-    """A task of any source. `world` is the seed of its world, None for a data folder; `flags` name what is wrong with it as a test."""
-
-    id: str
-    source: str
-    user_id: str
-    instruction: str
-    actions: tuple[GoldCall, ...]
-    outputs: tuple[str, ...]
-    goal: str
-    identity: Identity
-    wishes: tuple[Wish, ...] = ()
-    flags: tuple[str, ...] = ()
-    world: int | None = None
-    raw: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def scorable(self) -> bool:
-        """False where the canonical grader has nothing to go by: inaction is right, nothing is to be told, or the solution itself fails."""
-        if "gold_write_error" in self.flags:
-            return False
-        return "inaction_passes" not in self.flags or bool(self.outputs) or self.goal != "served"
 
 
 def replay_gold(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tuple[RetailStore, tuple[str, ...]]:
@@ -107,12 +56,13 @@ def goal_of(actions: tuple[GoldCall, ...]) -> str:
     return "transferred" if any(call.name == "transfer_to_human_agents" for call in actions) else "served"
 
 
-def identity_of(base: Base, user_id: str) -> Identity:
-    """By what the tools find this user; empty fields where there is no such user."""
+def identity_of(base: Base, user_id: str) -> tuple[Slot, ...]:
+    """By what the tools find this user, as slots; () where there is no such user."""
     user = base.tables["users"].get(user_id)
     if user is None:
-        return Identity("", "", "", "")
-    return Identity(user["name"]["first_name"], user["name"]["last_name"], user["address"]["zip"], user["email"])
+        return ()
+    values = (user["name"]["first_name"], user["name"]["last_name"], user["address"]["zip"], user["email"])
+    return tuple(Slot(name, value) for name, value in zip(IDENTITY, values, strict=True))
 
 
 def wishes_of(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tuple[Wish, ...]:
@@ -132,7 +82,7 @@ def wish_of(data: Overlay, call: GoldCall) -> Wish:
     arguments = call.arguments
     order = data.record("orders", arguments["order_id"]) if "order_id" in arguments else None
     if order is None:
-        return Wish(call.name, arguments)
+        return Wish(call.name, arguments, intent=INTENTS.get(call.name, call.name))
     method = ""
     if "payment_method_id" in arguments:
         method = method_words(data.record("users", order["user_id"])["payment_methods"], arguments["payment_method_id"])
@@ -143,7 +93,7 @@ def wish_of(data: Overlay, call: GoldCall) -> Wish:
         if "new_item_ids" in arguments:
             wanted = data.record("products", item["product_id"])["variants"][arguments["new_item_ids"][place]]["options"]
         items.append(Item(item["name"], item["options"], wanted))
-    return Wish(call.name, arguments, tuple(items), method)
+    return Wish(call.name, arguments, {"items": tuple(items), "method": method}, intent=INTENTS.get(call.name, call.name))
 
 
 def method_words(methods: Mapping[str, Any], method_id: str) -> str:

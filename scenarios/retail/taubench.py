@@ -9,14 +9,16 @@ import ast
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
-from gem_ma.scenarios.retail.overlay import Base
 from gem_ma.scenarios.retail.schemas import SCHEMAS
 from gem_ma.scenarios.retail.source import CHECKOUT, TABLES, load_tables, naming, read_bytes, read_json, read_text, tables_folder
-from gem_ma.scenarios.retail.tasks import GoldCall, RetailTask, flags_of, goal_of, identity_of, wishes_of
+from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
+from gem_ma.scenarios.service.overlay import Base
+from gem_ma.scenarios.service.task import GoldCall, Slot, Task
 
 from gem_ma.errors import DataError
 
@@ -48,7 +50,7 @@ class TauBench:
     def __repr__(self) -> str:
         return f"TauBench({self.folder!r})"
 
-    def world(self, task: RetailTask) -> Base:
+    def world(self, task: Task) -> Base:
         """The tables that a task plays on."""
         return self.base
 
@@ -97,21 +99,21 @@ class TauBench:
             return None
 
 
-class TauTasks(Sequence[RetailTask]):
+class TauTasks(Sequence[Task]):
     """The tasks of one file; each is made typed when first asked for."""
 
     def __init__(self, base: Base, split: str, rows: list[dict[str, Any]]) -> None:
         self.base, self.split, self.rows = base, split, rows
-        self._made: dict[int, RetailTask] = {}
+        self._made: dict[int, Task] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @overload
-    def __getitem__(self, index: int) -> RetailTask: ...
+    def __getitem__(self, index: int) -> Task: ...
     @overload
-    def __getitem__(self, index: slice) -> list[RetailTask]: ...
-    def __getitem__(self, index: int | slice) -> RetailTask | list[RetailTask]:
+    def __getitem__(self, index: slice) -> list[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | list[Task]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
         place = range(len(self))[index]
@@ -119,10 +121,10 @@ class TauTasks(Sequence[RetailTask]):
             self._made[place] = self._typed(place)
         return self._made[place]
 
-    def _typed(self, place: int) -> RetailTask:
+    def _typed(self, place: int) -> Task:
         row = self.rows[place]
         actions = tuple(GoldCall(action["name"], action["kwargs"]) for action in row["actions"])
-        return RetailTask(
+        return Task(
             id=f"tau1/{self.split}/{place}",
             source="tau-bench",
             user_id=row["user_id"],
@@ -130,11 +132,18 @@ class TauTasks(Sequence[RetailTask]):
             actions=actions,
             outputs=tuple(row.get("outputs") or ()),
             goal=goal_of(actions),
-            identity=identity_of(self.base, row["user_id"]),
+            knowledge=_remembered(identity_of(self.base, row["user_id"]), row["instruction"]),
             wishes=wishes_of(self.base, "tau1", actions),
             flags=flags_of(self.base, "tau1", actions),
             raw=row,
         )
+
+
+def _remembered(knowledge: tuple[Slot, ...], instruction: str) -> tuple[Slot, ...]:
+    """The slots as the instruction has them: the e-mail address only if it stands there, else the zip code in any case."""
+    email = any(slot.name == "email" and slot.value in instruction for slot in knowledge)
+    forgotten = {"zip"} if email else {"email"}
+    return tuple(replace(slot, known=slot.name not in forgotten or slot.value in instruction) for slot in knowledge)
 
 
 def _read_python(path: Path, named: str) -> list[dict[str, Any]]:

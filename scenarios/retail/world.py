@@ -12,7 +12,7 @@ from typing import Any
 
 from gem_ma.scenarios.retail.words import BRANDS, CITIES, COUNTRY, EXTRAS, FIRST_NAMES, LAST_NAMES, PRODUCTS, STREETS
 
-GENERATOR = 1  # a change of what a seed gives is a new number
+GENERATOR = 2  # a change of what a seed gives is a new number
 STATUSES = ("pending",) * 8 + ("delivered",) * 8 + ("processed",) * 2 + ("cancelled",) * 2
 
 
