@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.retail import Retail, Task
-from gem_ma.scenarios.retail.grading import Outcome, canonical, gold_state
+from gem_ma.scenarios.retail.grading import canonical, gold_state
 from gem_ma.scenarios.retail.tasks import replay_gold
 from gem_ma.scenarios.retail.world import build_tables
 from gem_ma.scenarios.service.overlay import Overlay
+from gem_ma.scenarios.service.talk import Outcome
 
 from gem_ma.errors import ConfigError
 
@@ -126,10 +127,20 @@ def _ids(value: Any) -> set[str]:
     return set(re.findall(r"\b\d{10}\b|\b(?:credit_card|gift_card|paypal)_\d+\b|\b[a-z]+_[a-z]+_\d{4}\b", json.dumps(value)))
 
 
+def test_every_wish_says_what_it_is_about_and_why_it_is_refused() -> None:
+    for task in VAL:
+        assert all(wish.intent for wish in task.wishes)
+        assert all((wish.reason == "order_status") == (wish.kind == "impossible") for wish in task.wishes)
+        assert all((wish.outputs != ()) == (wish.kind == "question") for wish in task.wishes)
+        assert [output for wish in task.wishes for output in wish.outputs] == list(task.outputs)
+
+
 def test_the_instruction_tells_every_known_slot_and_no_hidden_id() -> None:
     for task in VAL:
         assert not _ids(task.instruction), task.id
-        known = {slot.name: slot.value for slot in task.knowledge if slot.known}
+        orders = {slot.value for slot in task.knowledge if slot.name == "order_id"}
+        assert orders == {wish.arguments["order_id"] for wish in task.wishes if "order_id" in wish.arguments}
+        known = {slot.name: slot.value for slot in task.knowledge if slot.known and slot.name != "order_id"}
         assert known.keys() in ({"first_name", "last_name", "email"}, {"first_name", "last_name", "zip"})
         assert all(value in task.instruction.split(" You want")[0] for value in known.values())
         for wish in task.wishes:

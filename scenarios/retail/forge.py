@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gem_ma.scenarios.retail.grading import Outcome, canonical, gold_state
+from gem_ma.scenarios.retail.grading import canonical, gold_state
 from gem_ma.scenarios.retail.tasks import Item, flags_of, identity_of, method_words, wish_of
 from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma.scenarios.retail.world import GENERATOR, address
 from gem_ma.scenarios.service.overlay import Base, Overlay
-from gem_ma.scenarios.service.task import GoldCall, Task, Wish
+from gem_ma.scenarios.service.talk import Outcome
+from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
 
 from gem_ma.errors import ConfigError
 
@@ -85,6 +86,7 @@ def _draw(rng: random.Random, base: Base, semantics: str, name: str, world: int)
     hidden = rng.choice(("zip", "email"))
     knowledge = tuple(replace(slot, known=slot.name != hidden) for slot in identity_of(base, user_id))
     who = {slot.name: slot.value for slot in knowledge}
+    named = dict.fromkeys(part.wish.arguments["order_id"] for part in parts if "order_id" in part.wish.arguments)
     find = (
         GoldCall("find_user_id_by_email", {"email": who["email"]})
         if hidden == "zip"
@@ -99,7 +101,7 @@ def _draw(rng: random.Random, base: Base, semantics: str, name: str, world: int)
         actions=actions,
         outputs=tuple(output for part in parts for output in part.outputs),
         goal=parts[0].goal,
-        knowledge=knowledge,
+        knowledge=(*knowledge, *(Slot("order_id", order_id, "opening") for order_id in named)),
         wishes=tuple(part.wish for part in parts),
         flags=flags_of(base, semantics, actions),
         world=world,
@@ -176,33 +178,43 @@ def _payment(scene: _Scene) -> _Part | None:
 
 def _ask_total(scene: _Scene) -> _Part | None:
     order = scene.order
-    wish = Wish("question", {"order_id": order["order_id"]}, text=f"How much did I pay for order {order['order_id']} in total?")
-    return _Part(wish, (scene.look,), (f"{order['payment_history'][0]['amount']:.2f}",))
+    about = {"order_id": order["order_id"]}
+    wish = Wish("question", about, _words(order), intent="amount paid", text=f"How much did I pay for order {order['order_id']} in total?")
+    return _part(wish, (scene.look,), f"{order['payment_history'][0]['amount']:.2f}")
 
 
 def _ask_tracking(scene: _Scene) -> _Part | None:
     order = scene.order
     if not order["fulfillments"]:
         return None
-    wish = Wish("question", {"order_id": order["order_id"]}, text=f"What is the tracking number of order {order['order_id']}?")
-    return _Part(wish, (scene.look,), (order["fulfillments"][0]["tracking_id"][0],))
+    about = {"order_id": order["order_id"]}
+    wish = Wish("question", about, _words(order), intent="tracking number", text=f"What is the tracking number of order {order['order_id']}?")
+    return _part(wish, (scene.look,), order["fulfillments"][0]["tracking_id"][0])
 
 
 def _ask_variants(scene: _Scene) -> _Part | None:
     product = scene.data.record("products", scene.rng.choice(list(scene.data.base.tables["products"])))
     count = sum(variant["available"] for variant in product["variants"].values())
-    wish = Wish("question", text=f"How many variants of the {product['name']} are available right now?")
-    return _Part(
-        wish, (GoldCall("list_all_product_types", {}), GoldCall("get_product_details", {"product_id": product["product_id"]})), (str(count),)
-    )
+    wish = Wish("question", words={"product": product["name"]}, intent="variants available", text=f"How many variants of the {product['name']} are available right now?")
+    return _part(wish, (GoldCall("list_all_product_types", {}), GoldCall("get_product_details", {"product_id": product["product_id"]})), str(count))
 
 
 def _impossible(scene: _Scene) -> _Part | None:
     order_id = scene.order["order_id"]
     if scene.order["status"] == "pending":
         return None
-    wish = Wish("impossible", {"order_id": order_id}, text=f"Please cancel order {order_id}, it is no longer needed.")
+    asked = {"order_id": order_id, "reason": "no longer needed"}
+    text = f"Please cancel order {order_id}, it is no longer needed."
+    wish = Wish("impossible", asked, _words(scene.order), intent="cancel", reason="order_status", text=text)
     return _Part(wish, (scene.look,), goal="refused")
+
+
+def _part(wish: Wish, calls: tuple[GoldCall, ...], output: str) -> _Part:
+    return _Part(replace(wish, outputs=(output,)), calls, (output,))
+
+
+def _words(order: Record) -> dict[str, Any]:
+    return {"order": f"order {order['order_id']}"}
 
 
 def _some(scene: _Scene, most: int) -> list[Record]:

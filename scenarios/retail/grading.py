@@ -15,17 +15,8 @@ from typing import Any
 
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.service.overlay import Base, Overlay
+from gem_ma.scenarios.service.talk import Outcome
 from gem_ma.scenarios.service.task import Task
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a conversation ended. `by` is `user`, `transfer` or `limit`; `reason` is what the user gave."""
-
-    by: str
-    reason: str = ""
-    said: tuple[str, ...] = ()  # the assistant's texts that reached the user
-    shown: tuple[str, ...] = ()  # what the assistant was shown: the policy, the user's texts, the results of its calls
 
 
 @dataclass(frozen=True, slots=True)

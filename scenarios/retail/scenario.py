@@ -10,35 +10,25 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.scenarios.retail.grading import GRADERS, Outcome, gold_state
+from gem_ma.scenarios.retail.grading import GRADERS, Verdict, gold_state
 from gem_ma.scenarios.retail.schemas import TOOLS
 from gem_ma.scenarios.retail.shop import OwnWorld
 from gem_ma.scenarios.retail.source import VARIABLE
 from gem_ma.scenarios.retail.store import SEMANTICS, RetailStore
 from gem_ma.scenarios.retail.taubench import TauBench
-from gem_ma.scenarios.retail.texts import EMPTY, GREETING, NOT_FIRST, ONE_CALL, POLICY, USER_BRIEFING, USER_EMPTY
+from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
+from gem_ma.scenarios.service.talk import Desk, Outcome, Rules, Style, retell, talk
 from gem_ma.scenarios.service.task import Task
 
-from gem_ma import Action, Ask, Episode, Malformed, Message, Reward, Scenario, Tell, Tool, ToolCall
+from gem_ma import Episode, Message, Reward, Scenario
 from gem_ma.errors import ConfigError
-from gem_ma.parsing import clean
 from gem_ma.scenario import Play
 
 OWN = "own"
-REASONS = ("settled", "refused", "transferred", "gave_up", "out_of_scope")
-END = Tool(
-    "end_conversation",
-    "Ends the conversation. settled: you got what you came for; refused: it cannot be done and you accept that; transferred: you were handed "
-    "over; gave_up: the assistant does not help; out_of_scope: your situation does not say how to go on.",
-    {"type": "object", "properties": {"reason": {"type": "string", "enum": list(REASONS)}}, "required": ["reason"]},
-)
-USER_TOOLS = (END,)
-BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.07}  # on the generated shop's test split
+BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.085}  # on the generated shop's test split
 SOLUTION = ("actions", "outputs", "goal", "ends", "wishes", "knowledge", "flags", "proof", "raw")
-GRACE = 3  # assistant actions between a text that comes with end_conversation and the end
 
 
 class Retail(Scenario):
@@ -108,104 +98,28 @@ class Retail(Scenario):
     def play(self, rng: random.Random, task: Task | None) -> Play:
         """A play without a task is one of the first training task."""
         task = task or self.tasks("train")[0]
-        desk = _Desk(RetailStore(self.source.world(task), self.semantics), strict=self.scoring != "tau1", shown=[self.policy])
-        outcome = yield from self._talk(desk, USER_BRIEFING.format(instruction=task.instruction))
-        end, gold = desk.store.copy().overlay, gold_state(desk.store.overlay.base, self.semantics, task)
-        verdict = GRADERS[self.scoring](task, end, gold, outcome)
-        why = "outcome" if verdict.scored else "unscored"
-        yield Reward(dict.fromkeys(self.agents, verdict.reward), why=why)
+        desk = self.desk(task)
+        outcome = yield from talk(desk)
+        verdict = self.verdict(desk, outcome)
+        yield Reward(dict.fromkeys(self.agents, verdict.reward), why="outcome" if verdict.scored else "unscored")
 
-    def _talk(self, desk: _Desk, briefing: str) -> Any:
-        """Plays the talk and gives its Outcome."""
-        to_user: tuple[Message, ...] = (Message.system(briefing), Message(GREETING, "assistant"))
-        to_assistant: tuple[Message, ...] = (Message.system(self.policy),)
-        leaving, grace = "", 0  # a reason given together with a text holds once the assistant has answered that text
-        acted = asked = 0
-        while True:
-            if asked == self.max_user_actions:
-                yield Tell({"user": to_user})
-                return desk.outcome("limit")
-            said = (yield Ask({"user": to_user}, tools=USER_TOOLS))["user"]
-            asked += 1
-            reason, fault = _ending(said)
-            if reason and not said.text.strip():
-                return desk.outcome("user", reason)
-            if fault:
-                to_user = fault
-                continue
-            leaving, grace = reason, GRACE
-            to_assistant = (*to_assistant, Message(said.text, "user"))
-            desk.shown.append(said.text)
-            answer = ""
-            while not answer:
-                if acted == self.max_actions or (leaving and not grace):
-                    yield Tell({"assistant": to_assistant})
-                    return desk.outcome("user" if leaving else "limit", leaving)
-                did = (yield Ask({"assistant": to_assistant}, tools=TOOLS))["assistant"]
-                acted, grace = acted + 1, grace - 1
-                to_assistant = desk.answer(did)
-                if desk.transferred:
-                    yield Tell({"assistant": to_assistant})
-                    return desk.outcome("transfer")
-                answer = "" if to_assistant else did.text
-            to_user = (Message(answer, "assistant"),)
-            if leaving:
-                yield Tell({"user": to_user})
-                return desk.outcome("user", leaving)
+    def desk(self, task: Task) -> Desk:
+        """A talk about a task that has not begun."""
+        strict = self.scoring != "tau1"
+        style = Style(
+            brief_assistant=(Message.system(self.policy),),
+            brief_user=(Message.system(USER_BRIEFING.format(instruction=task.instruction)), Message(GREETING, "assistant")),
+            tools=TOOLS,
+        )
+        rules = Rules(self.max_actions, self.max_user_actions, lone_calls=strict, failed_end_counts=not strict)
+        return Desk(task, RetailStore(self.source.world(task), self.semantics), style, rules)
 
+    def verdict(self, desk: Desk, outcome: Outcome) -> Verdict:
+        """The grader's word on a talk that is over; it looks at a copy."""
+        end = desk.store.overlay.copy()
+        return GRADERS[self.scoring](desk.task, end, gold_state(end.base, self.semantics, desk.task), outcome)
 
-@dataclass(slots=True)
-class _Desk:
-    """The assistant's side of one talk: the store, and the rules of a turn."""
-
-    store: RetailStore
-    strict: bool  # a call must stand alone; tau1 runs the first and ignores what stands beside it
-    shown: list[str]
-    said: list[str] = field(default_factory=list)
-    transferred: bool = False
-
-    def answer(self, did: Action) -> tuple[Message, ...]:
-        """What the assistant sees of its own action; () where it was a message to the user."""
-        calls = did.tool_calls
-        if not calls:
-            if not did.text.strip():
-                return (Message(EMPTY),)
-            self.said.append(did.text)
-            return ()
-        if self.strict and (len(calls) > 1 or did.text.strip()):
-            return tuple(_result(call, ONE_CALL) for call in calls)
-        return (_result(calls[0], self._run(calls[0])), *(_result(call, NOT_FIRST) for call in calls[1:]))
-
-    def _run(self, call: ToolCall | Malformed) -> str:
-        if isinstance(call, Malformed):
-            return f"Error: malformed: {call.reason}"
-        observation = self.store.call(call.name, call.arguments)
-        if self.store.terminates(call.name):
-            self.transferred = not (self.strict and observation.startswith("Error: "))
-        self.shown.append(observation)
-        return observation
-
-    def outcome(self, by: str, reason: str = "") -> Outcome:
-        return Outcome(by, reason, tuple(self.said), tuple(self.shown))
-
-
-def _result(call: ToolCall | Malformed, text: str) -> Message:
-    return Message.tool(call.id if isinstance(call, ToolCall) else "", clean(text))
-
-
-def _ending(said: Action) -> tuple[str, tuple[Message, ...]]:
-    """The reason with which the user ends the talk, if it does, and what it is told where its action is none."""
-    if not said.tool_calls:
-        return "", () if said.text.strip() else (Message(USER_EMPTY),)
-    call = said.tool_calls[0]
-    if len(said.tool_calls) > 1:
-        fault = ONE_CALL
-    elif isinstance(call, Malformed):
-        fault = f"Error: malformed: {call.reason}"
-    elif call.name != END.name:
-        fault = f"Unknown action {call.name}"
-    elif isinstance(call.arguments, dict) and call.arguments.get("reason") in REASONS:  # a tuple: what cannot be hashed is none of them
-        return call.arguments["reason"], ()
-    else:
-        fault = f"Error: reason must be one of {', '.join(REASONS)}"
-    return "", tuple(_result(call, fault) for call in said.tool_calls)
+    def retold(self, episode: Episode) -> Desk:
+        """The talk of a record, played again from its actions: its log and the state of its store."""
+        split, _, place = episode.task.rpartition("/")
+        return retell(self.desk(self.tasks(split)[int(place)]), ({turn.agent: turn.action} for turn in episode.turns))

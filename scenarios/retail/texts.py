@@ -45,8 +45,3 @@ Rules of your part
 - When everything you came for is settled and the assistant has said so, or when nothing more can be reached, call the tool end_conversation \
 with the reason that fits. No word in a message ends the conversation, only this tool does.
 """
-
-ONE_CALL = "Error: one_call: a turn is one tool call and no text, or a text and no tool call; nothing was run"
-NOT_FIRST = "Error: one_call: only the first tool call of a turn is run"
-EMPTY = "Error: empty: write a message to the customer or call one tool"
-USER_EMPTY = "Error: empty: write a message, or call end_conversation"
