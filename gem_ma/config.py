@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from typing import Any
 
 from gem_ma import registry
-from gem_ma.document import Document, Fault, Keys, Place, read, write
+from gem_ma.document import Document, Fault, Keys, Place, read, refuse, write
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.fit import check_fit, locate, nearest, single
-from gem_ma.settings import Config
+from gem_ma.grid import Grid, take_grid
+from gem_ma.schema import validate
+from gem_ma.settings import Config, StudySections
 
 COMMAND_LINE = "command line"
 DEFAULT_EPISODES = 20  # of a config made from a scenario id
@@ -40,6 +38,7 @@ class Loaded:
     text: str
     path: Path | None
     overrides: tuple[str, ...] = ()
+    study: bool = False  # the file is a study; this is its reference cell
 
     @property
     def base(self) -> Path | None:
@@ -74,8 +73,59 @@ class Loaded:
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     """A config from a YAML file, the stem of a shipped config, or a scenario id (then every agent gets a default behaviour).
 
-    `overrides` are `dotted.key=value`, values in YAML. Raises ConfigError with all faults, DataError where data that it names is missing.
+    Of a study it is the reference cell. `overrides` are `dotted.key=value`, values in YAML. Raises ConfigError with all faults, DataError where
+    data that it names is missing.
     """
+    path, text, document, grid = _open(source, overrides)
+    if grid is not None:
+        document = grid.filled(document, grid.reference)
+    config = _finish(document, path)
+    document.refuse()
+    if config is None:
+        raise ConfigError(f"{source}: the config is not valid")  # unreachable while every refusal of the schema makes a fault
+    return Loaded(config, text, path, tuple(overrides), grid is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStudy:
+    """A study: one config per cell, in the order of the grid. `reference` is the cell that the others are compared with."""
+
+    sections: StudySections
+    axes: dict[str, tuple[str, ...]]  # dotted path -> names of its cells
+    cells: dict[tuple[str, ...], Loaded]  # names, one per axis
+    reference: tuple[str, ...]
+    shared: dict[str, Any]  # what all cells have in common, as written
+    text: str
+    path: Path | None
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def stem(self) -> str:
+        """What the study's folder is called after."""
+        name = self.sections.study.name or (self.path.stem if self.path is not None else "study")
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "study"
+
+
+def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy:
+    """Every cell of a study's grid as a config, each as `load` would give it. Raises ConfigError with the faults of all cells at once."""
+    path, text, document, grid = _open(source, overrides)
+    if grid is None:
+        document.refuse()
+        raise ConfigError(f"{source}: no section `grid:` or `cross_play:`, so there is nothing to compare; play it with: gem-ma run {source}")
+    cells, faults = {}, list(document.faults)
+    for names in grid.cells():
+        filled = grid.filled(document, names)
+        config = _finish(filled, path)
+        faults += filled.faults
+        if config is not None:
+            told = f"# {' x '.join(names)}: a cell of the study {document.place(()).file}\n" + write(filled.value)
+            cells[names] = Loaded(config.model_copy(update={"train": None}), told, path)
+    refuse(faults, document.place(()).file)
+    return LoadedStudy(grid.sections, grid.axes(), cells, grid.reference, document.value, text, path, tuple(overrides))
+
+
+def _open(source: str | Path, overrides: Sequence[str]) -> tuple[Path | None, str, Document, Grid | None]:
+    """Path, text, the document with what it extends and the overrides, and its grid where it is a study."""
     path, text, file = _source(source)
     document = read(text, file) if path is not None else Document({"scenario": {"id": file}}, {(): Place(file)})
     if not isinstance(document.value, dict):
@@ -84,20 +134,22 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     _extend(document, path, file)
     for override in overrides:
         _override(document, override)
+    return path, text, document, take_grid(document)
+
+
+def _finish(document: Document, path: Path | None) -> Config | None:
+    """The config of a document, or None after adding faults to it."""
     _name_policies(document)
     if path is None:
         _seat_defaults(document)
     _check_secrets(document)
-    config = _validate(document)
+    config = validate(document, Config)
     try:
         check_fit(document, path.parent if path is not None else None)
     except DataError as error:
         document.refuse()
         raise error
-    document.refuse()
-    if config is None:
-        raise ConfigError(f"{file}: the config is not valid")  # unreachable while every refusal of the schema makes a fault
-    return Loaded(config, text, path, tuple(overrides))
+    return config
 
 
 def located(config: Config, base: Path | None) -> Config:
@@ -280,97 +332,3 @@ def _check_secrets(document: Document) -> None:
                 document.fault(path, "a URL with a password in it; use api_key: ${env:NAME}")
 
     walk(document.value, ())
-
-
-# -- the schema -------------------------------------------------------------------------------------------------------------
-
-
-def _validate(document: Document) -> Config | None:
-    """The config, or None after adding a fault for everything that the schema refuses."""
-    try:
-        return Config.model_validate(document.value)
-    except ValidationError as error:
-        problems: dict[Keys, list[ErrorDetails]] = {}
-        for problem in error.errors(include_url=False):
-            problems.setdefault(_written(problem, document), []).append(problem)
-    told = {fault.path for fault in document.faults}  # a value that could not be read is no wrong value besides
-    for path, found in problems.items():
-        if path in told:
-            continue
-        document.fault(path, _explain(path, found, document))
-    return None
-
-
-def _written(problem: ErrorDetails, document: Document) -> Keys:
-    """The key path of a problem without the names of union members that pydantic puts into it."""
-    path: Keys = ()
-    for part in problem["loc"]:
-        value = document.get(*path)
-        known = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int) and part < len(value)
-        if known or (problem["type"] == "missing" and part == problem["loc"][-1]):
-            path = (*path, part)
-    return path
-
-
-def _explain(path: Keys, problems: Sequence[ErrorDetails], document: Document) -> str:
-    problem = problems[0]
-    kind, wanted = problem["type"], _wanted(path)
-    if kind == "missing":
-        return f"is missing; it is {_describe(wanted)}" if wanted is not None else "is missing"
-    if kind == "extra_forbidden":
-        siblings = _model(path[:-1])
-        return f"unknown key{nearest(str(path[-1]), list(siblings.model_fields) if siblings else [])}"
-    value = document.get(*path)
-    if len(problems) > 1 or kind.endswith(("_type", "_parsing", "_from_float")) or kind in ("literal_error",):
-        choices = [choice for choice in get_args(wanted) if isinstance(choice, str)] if get_origin(wanted) is Literal else []
-        hint = nearest(value, choices, listed=False) if isinstance(value, str) else ""
-        return f"wants {_describe(wanted)}; got {_short(value)}{hint}"
-    text = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{text[:1].lower()}{text[1:]}; got {_short(value)}"
-
-
-def _wanted(path: Keys) -> Any:
-    """The annotation that the schema has at a key path, or None."""
-    wanted: Any = Config
-    for part in path:
-        for option in _members(wanted):
-            if isinstance(option, type) and issubclass(option, BaseModel) and part in option.model_fields:
-                wanted = option.model_fields[str(part)].annotation
-                break
-            if get_origin(option) in (dict, Mapping) or (get_origin(option) is list and isinstance(part, int)):
-                wanted = get_args(option)[-1]
-                break
-        else:
-            return None
-    return wanted
-
-
-def _model(path: Keys) -> type[BaseModel] | None:
-    return next((option for option in _members(_wanted(path)) if isinstance(option, type) and issubclass(option, BaseModel)), None)
-
-
-def _members(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-
-
-_WORDS = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null", Any: "any value"}
-
-
-def _describe(annotation: Any) -> str:
-    """An annotation in words: `int | list[int]` is "an integer or a list (an integer each)"."""
-    parts = []
-    for option in _members(annotation):
-        if get_origin(option) is Literal:
-            parts += [repr(choice) for choice in get_args(option)]
-        elif get_origin(option) is list:
-            parts.append(f"a list ({_describe(get_args(option)[0])} each)")
-        elif get_origin(option) in (dict, Mapping) or (isinstance(option, type) and issubclass(option, BaseModel)):
-            parts.append("keys with values")
-        else:
-            parts.append(_WORDS.get(option, getattr(option, "__name__", str(option))))
-    return " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
-def _short(value: Any) -> str:
-    text = ascii(value) if not str(value).isprintable() else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from gem_ma.types import Limits, Sampling, Seat
 
@@ -50,10 +50,16 @@ class AgentSettings(Settings):
     behaviour: str = Field("direct", description="Id of a behaviour, or package.module:factory.")
     policy: str | None = Field(None, description="The policy that the behaviour samples from.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the behaviour.")
+    policies: dict[str, str] = Field(default_factory=dict, description="Further policies, by what the behaviour calls them: {judge: NAME}.")
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """No further policies are no key: the config keeps the run folder that it had before there were any."""
+        return {key: value for key, value in handler(self).items() if key != "policies" or value}
 
     @property
     def seat(self) -> Seat:
-        return Seat(self.behaviour, self.policy, dict(self.options))
+        return Seat(self.behaviour, self.policy, dict(self.options), policies=dict(self.policies))
 
 
 class PolicySettings(Settings):
@@ -88,7 +94,15 @@ class RunSettings(Settings):
     max_tokens: int | None = Field(None, ge=1)
     episode_timeout_s: float | None = Field(None, gt=0)
     call_timeout_s: float | None = Field(60.0, gt=0)
+    baselines: bool | int = Field(True, description="Play the scenario's trivial casts beside; a number: on so many tasks at most.")
     max_failed: int | str = Field(0, description="Failed episodes that still give exit code 0: a number, or a share such as 2%.")
+
+    @field_validator("baselines")
+    @classmethod
+    def _none_or_some(cls, value: bool | int) -> bool | int:
+        if value is not True and value is not False and value < 1:
+            raise ValueError("should be true, false, or how many tasks at most")
+        return value
 
     @field_validator("max_failed")
     @classmethod
@@ -180,3 +194,52 @@ class Config(Settings):
     run: RunSettings = RunSettings()
     train: TrainSettings | None = None
     evaluate: EvaluateSettings = EvaluateSettings()
+
+
+class StudySettings(Settings):
+    """How the cells of a study are played and compared."""
+
+    name: str | None = Field(None, description="What the folder is called; the name of the file where absent.")
+    design: Literal["grid", "cross_play"] | None = Field(None, description="Which section names the cells; the one that is there where absent.")
+    repeats: int | None = Field(None, ge=1, description="run.episodes_per_task of every cell.")
+    paired_by: list[Literal["task", "seed", "repeat"]] = Field(["task", "seed"], description="What two episodes share that are compared.")
+    reference: dict[str, str] = Field(default_factory=dict, description="By axis: the cell that the others are compared with; else the first.")
+
+    @field_validator("paired_by")
+    @classmethod
+    def _by_task(cls, value: list[str]) -> list[str]:
+        if "task" not in value:
+            raise ValueError("pairs within a task: it holds task")
+        return value
+
+
+class CrossPlaySettings(Settings):
+    """Who may sit where; every combination is a cell."""
+
+    population: dict[str, dict[str, Any] | list[Any]] = Field(description="By agent: named seats, or a list of behaviours.")
+
+
+class DifferenceSettings(Settings):
+    """How differences are tested."""
+
+    method: Literal["paired_cluster_bootstrap"] = "paired_cluster_bootstrap"
+    n: int = Field(10_000, ge=100, le=1_000_000, description="Resamples.")
+    correct: Literal["holm", "none"] = "holm"
+
+
+class StudyReportSettings(Settings):
+    """What a study shows."""
+
+    measures: list[str] | None = Field(None, description="Scores to print beside the first; the page has all.")
+    tables: list[Literal["success_matrix", "paired_diff"]] = ["success_matrix", "paired_diff"]
+    plots: list[Literal["heatmap", "interaction"]] = ["heatmap", "interaction"]
+    tests: DifferenceSettings = DifferenceSettings()
+
+
+class StudySections(Settings):
+    """The sections of a config that make it a study; all others are those of its cells."""
+
+    study: StudySettings = StudySettings()
+    grid: dict[str, dict[str, Any] | list[Any]] = Field(default_factory=dict, description="Dotted path -> name -> value.")
+    cross_play: CrossPlaySettings | None = None
+    report: StudyReportSettings = StudyReportSettings()

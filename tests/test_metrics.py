@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
+from gem_ma.errors import ScenarioError
 from gem_ma.evaluation.metrics import interval_text, summarise, table
 from gem_ma.evaluation.stats import wilson
 from gem_ma.types import Action, Attempt, End, Entry, Episode, Malformed, Reply, Seat, ToolCall, Turn, Usage
@@ -132,3 +135,97 @@ def test_the_table_says_how_many_episodes_have_no_verdict():
     rows = dict(table(summarise(played, lambda one: None if one.task == "test/0" else True)))
     assert rows["success"].endswith(" of 3 judged, 1 cannot be")
     assert "judged" not in dict(table(summarise(played, lambda one: True)))["success"]
+
+
+# -- what a scenario names itself -----------------------------------------------------------------------------------------------------
+
+
+def test_measures_are_averaged_over_the_episodes_to_which_they_apply():
+    played = [episode(task) for task in range(4)]
+    summary = summarise(played, won, measures=lambda one: {"violations": None if one.task == "test/3" else float(one.task[-1]), "polite": True})
+    assert (summary["measures"]["violations"]["mean"], summary["measures"]["violations"]["n"]) == (1.0, 3)  # (0 + 1 + 2) / 3
+    assert summary["measures"]["polite"]["mean"] == 1.0 and summary["measures"]["polite"]["method"] == "wilson"
+    rows = dict(table(summary))
+    assert rows["violations"].endswith(" of 3") and not rows["polite"].endswith(" of 4")
+
+
+def test_measures_of_failed_and_excluded_episodes_count_for_nothing():
+    played = [episode(0), episode(1, end=End.FAILED, error="E"), episode(2, end=End.INTERRUPTED)]
+    assert summarise(played, won, measures=lambda one: {"x": 1.0})["measures"]["x"]["n"] == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "many", [1]])
+def test_a_measure_that_is_no_number_names_the_episode(value):
+    with pytest.raises(ScenarioError, match=r"toy: measures\(\) of task test/1, seed 0, repeat 0: 'x' is "):
+        summarise([episode(1)], won, measures=lambda one: {"x": value})
+
+
+def test_a_hook_that_raises_names_the_episode():
+    with pytest.raises(ScenarioError, match=r"labels\(\) of task test/0, seed 0, repeat 0 raised KeyError"):
+        summarise([episode(0)], won, labels=lambda one: {"x": {}["gone"]})
+
+
+def test_success_is_counted_within_each_value_of_a_label_and_an_episode_may_carry_several():
+    intents = {0: ("cancel", "return"), 1: ("cancel",), 2: "return", 3: ()}
+    played = [episode(task, 1.0 if task in (0, 3) else -1.0) for task in intents]
+    summary = summarise(played, won, labels=lambda one: {"intent": intents[int(one.task[-1])]})
+    cancel, back = (summary["labels"]["intent"]["values"][name] for name in ("cancel", "return"))
+    assert (cancel["success"]["mean"], cancel["success"]["n"], cancel["episodes"], cancel["lost"]) == (0.5, 2, 2, 1)
+    assert (cancel["success"]["low"], cancel["success"]["high"]) == wilson(1, 2)
+    assert back["share"]["mean"] == 0.5 and back["share"]["n"] == 2  # one of the two lost ones
+    assert dict(table(summary))["success, intent cancel"] == f"{interval_text(cancel['success'])} of 2"
+
+
+def test_blame_is_a_share_of_the_lost_episodes_failed_ones_included():
+    blame = {0: "user", 1: "assistant", 2: "assistant", 3: "infrastructure"}
+    played = [episode(task, -1.0, End.FAILED if task == 3 else End.TERMINATED, error="E") for task in blame] + [episode(9), episode(8, -1.0)]
+    summary = summarise(played, won, labels=lambda one: {"blame": blame[int(one.task[-1])]} if int(one.task[-1]) in blame else {})
+    one = summary["labels"]["blame"]
+    assert one["lost"] == 5 and one["unlabelled"] == 1
+    assert {value: (found["lost"], found["share"]["mean"]) for value, found in one["values"].items()} == {
+        "assistant": (2, 0.4),
+        "infrastructure": (1, 0.2),
+        "user": (1, 0.2),
+    }
+    row = dict(table(summary))["blame of 5 lost"]
+    assert row.startswith("assistant 0.400 [") and row.endswith("none named 0.200")
+
+
+def test_a_label_that_only_lost_episodes_carry_is_told_as_a_cause_whatever_its_name():
+    played = [episode(0), episode(1, -1.0), episode(2, -1.0)]
+    summary = summarise(played, won, labels=lambda one: {} if won(one) else {"broke": "rule 4"})
+    assert "rule 4 1.000" in dict(table(summary))["broke of 2 lost"]
+    assert "success, broke rule 4" not in dict(table(summary))
+
+
+def test_labels_without_a_notion_of_success_are_counted():
+    summary = summarise([episode(0), episode(1)], labels=lambda one: {"kind": "long"})
+    assert dict(table(summary))["kind"] == "long 2"
+
+
+@pytest.mark.parametrize("given", [1, {"a": 1}, [1], None])
+def test_a_label_that_is_no_text_is_refused(given):
+    with pytest.raises(ScenarioError, match="a label is text"):
+        summarise([episode(0)], won, labels=lambda one: {"x": given})
+
+
+def test_pass_k_has_an_interval_over_tasks_and_refuses_a_k_that_a_task_cannot_give():
+    wins = {task: ([1, 1] if task % 3 else [1, 0]) for task in range(30)} | {30: [1]}
+    played = [episode(task, 1.0 if win else -1.0, repeat=at) for task, row in wins.items() for at, win in enumerate(row)]
+    summary = summarise(played, won)
+    assert len(summary["pass_hat_k"]) == 1 and summary["tries"] == [1, 2]
+    assert summary["pass_hat_k"][0] == pytest.approx((20 + 10 * 0.5 + 1) / 31)  # each task's own n
+    curve = summary["pass_hat_k_intervals"][0]
+    assert curve["method"] == "bootstrap over tasks" and curve["n"] == 31 and curve["low"] < summary["pass_hat_k"][0] < curve["high"]
+    assert "no k above 1" in dict(table(summary))["pass^k"]
+
+
+def test_pass_k_agrees_with_all_subsets_of_the_tries():
+    tries = {0: [1, 1, 0, 1], 1: [0, 1, 0, 0], 2: [1, 1, 1, 1]}
+    played = [episode(task, 1.0 if win else -1.0, repeat=at) for task, row in tries.items() for at, win in enumerate(row)]
+    slow = [sum(sum(all(pick) for pick in itertools.combinations(row, k)) / math.comb(4, k) for row in tries.values()) / 3 for k in range(1, 5)]
+    assert summarise(played, won)["pass_hat_k"] == pytest.approx(slow)
+
+
+def test_the_groups_are_strict_json():
+    json.dumps(summarise([episode(0)], won, lambda one: {"x": 1.0}, lambda one: {"blame": "user"}), allow_nan=False)

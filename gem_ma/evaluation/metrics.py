@@ -13,16 +13,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from gem_ma.evaluation.groups import Labels, Measures, group_rows, interval, interval_text, labelled, measured, units
 from gem_ma.types import End, Episode, Malformed
+
+__all__ = ["Success", "interval_text", "summarise", "table", "units"]
 
 Success = Callable[[Episode], bool | None]
 
 
-def summarise(episodes: Iterable[Episode], success: Success | None = None) -> dict[str, Any]:
-    """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot tell).
+def summarise(
+    episodes: Iterable[Episode], success: Success | None = None, measures: Measures | None = None, labels: Labels | None = None
+) -> dict[str, Any]:
+    """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot tell), `measures` and `labels` are the scenario's.
 
-    Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k ends errors turns steps tokens truncated illegal malformed`.
-    An interval is `{mean, low, high, n, method}`; a bound that the data cannot give is null, as is a mean over nothing.
+    Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k pass_hat_k_intervals tries measures labels ends errors turns
+    steps tokens truncated illegal malformed`. An interval is `{mean, low, high, n, method}`; a bound that the data cannot give is null, as is a
+    mean over nothing. `labels` is explained in `gem_ma.evaluation.groups`.
     """
     all_ = sorted(episodes, key=lambda episode: episode.id)  # so that no draw depends on which episode ended first
     ok = [episode for episode in all_ if episode.end.scored]
@@ -30,6 +36,7 @@ def summarise(episodes: Iterable[Episode], success: Success | None = None) -> di
     agents = list(dict.fromkeys(agent for episode in all_ for agent in episode.cast))
     judged = [(episode, won) for episode in ok if success is not None and (won := success(episode)) is not None]
     replies = [reply for episode in ok for turn in episode.turns for reply in turn.replies]
+    curve = _pass_hat_k(judged)
     return {
         "episodes": len(all_),
         "ok": len(ok),
@@ -38,9 +45,13 @@ def summarise(episodes: Iterable[Episode], success: Success | None = None) -> di
         "retried": sum(any(reply.attempts for turn in episode.turns for reply in turn.replies) for episode in all_),
         "tasks": len({episode.task for episode in all_}),
         "returns": {agent: _return(agent, ok, len(failed)) for agent in agents},
-        "success": _interval([float(won) for _, won in judged], [episode for episode, _ in judged]) if success is not None else None,
+        "success": interval([float(won) for _, won in judged], [episode for episode, _ in judged]) if success is not None else None,
         "score": _score(judged, len(failed), len(all_) - len(ok) - len(failed)) if success is not None else None,
-        "pass_hat_k": _pass_hat_k(judged),
+        "pass_hat_k": [one["mean"] for one in curve],
+        "pass_hat_k_intervals": curve,
+        "tries": _tries(judged),
+        "measures": measured(ok, measures) if measures is not None else {},
+        "labels": labelled(ok, failed, judged, labels) if labels is not None else {},
         "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
         "errors": dict(Counter(_cause(episode) for episode in failed).most_common(10)),
         "turns": _mean([len(episode.turns) for episode in ok]),
@@ -66,7 +77,10 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         if summary["excluded"]:
             rows.append(("success, excluded lost / won", f"{_number(summary['score']['lowest'])} / {_number(summary['score']['highest'])}"))
     if len(summary["pass_hat_k"]) > 1:
-        rows.append(("pass^k", "  ".join(f"{k}: {_number(value)}" for k, value in enumerate(summary["pass_hat_k"], 1))))
+        rows.append(("pass^k", "  ".join(f"{k}: {interval_text(one)}" for k, one in enumerate(_pass_intervals(summary), 1)) + _refused(summary)))
+    elif len(summary["pass_hat_k"]) == 1 and _refused(summary):
+        rows.append(("pass^k", f"1: {interval_text(_pass_intervals(summary)[0])}{_refused(summary)}"))
+    rows += group_rows(summary)
     for agent, one in summary["returns"].items():
         rows.append((f"return {agent}", interval_text(one)))
         if summary["failed"]:
@@ -86,45 +100,22 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def interval_text(estimate: Mapping[str, Any]) -> str:
-    """`0.85 [0.64, 0.95]`; n/a where there is no value or no bound.
-
-    >>> interval_text({"mean": 0.85, "low": 0.64, "high": 0.948})
-    '0.850 [0.640, 0.948]'
-    """
-    if estimate["mean"] is None:
-        return "n/a (no episode to score)"
-    bounds = "n/a" if estimate["low"] is None or estimate["high"] is None else f"{_number(estimate['low'])}, {_number(estimate['high'])}"
-    return f"{_number(estimate['mean'])} [{bounds}]"
+def _pass_intervals(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    blank = {"low": None, "high": None}  # a summary of an older version has no intervals
+    return list(summary.get("pass_hat_k_intervals") or [{"mean": value, **blank} for value in summary["pass_hat_k"]])
 
 
-def units(episodes: Iterable[Episode]) -> list[tuple[Any, ...]]:
-    """The independent unit that each episode belongs to: its task, or its seed where there is one task only."""
-    listed = list(episodes)
-    single = len({episode.task for episode in listed}) == 1
-    return [(episode.task, episode.seed) if single else (episode.task,) for episode in listed]
-
-
-def _interval(values: list[float], episodes: list[Episode]) -> dict[str, Any]:
-    if not values:
-        return {"mean": None, "low": None, "high": None, "n": 0, "method": "none"}
-    from gem_ma.evaluation.stats import mean_interval
-
-    mean, low, high, method, _ = mean_interval(values, units(episodes))
-    return {
-        "mean": mean,
-        "low": low if math.isfinite(low) else None,
-        "high": high if math.isfinite(high) else None,
-        "n": len(values),
-        "method": method,
-    }
+def _refused(summary: Mapping[str, Any]) -> str:
+    """Which k cannot be had, where tasks differ in how often they were tried."""
+    least, most = summary.get("tries") or (0, 0)
+    return f"  (no k above {least}: not every task has more scored tries)" if most > least else ""
 
 
 def _return(agent: str, ok: list[Episode], failed: int) -> dict[str, Any]:
     played = [episode for episode in ok if agent in episode.cast]
     values = [episode.returns()[agent] for episode in played]
     total = len(values) + failed
-    return {**_interval(values, played), "failed_as_zero": math.fsum(values) / total if total else None}
+    return {**interval(values, played), "failed_as_zero": math.fsum(values) / total if total else None}
 
 
 def _score(judged: list[tuple[Episode, bool]], failed: int, excluded: int) -> dict[str, float | None]:
@@ -137,18 +128,25 @@ def _score(judged: list[tuple[Episode, bool]], failed: int, excluded: int) -> di
     }
 
 
-def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[float]:
-    """pass^1 ... pass^n over tasks, n = the fewest tries that a task has; [] where nothing is judged."""
+def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
+    """Intervals of pass^1 ... pass^n over tasks, n = the fewest tries that a task has: a greater k is refused. [] for fewer than two tasks."""
     tries, wins = Counter[str](), Counter[str]()
     for episode, won in judged:
         tries[episode.task] += 1
         wins[episode.task] += won
     if len(tries) < 2:
         return []
-    from gem_ma.evaluation.stats import pass_hat_k
+    from gem_ma.evaluation.stats import pass_hat_k_interval
 
     tasks = list(tries)
-    return [pass_hat_k([wins[task] for task in tasks], [tries[task] for task in tasks], k) for k in range(1, min(tries.values()) + 1)]
+    made = [pass_hat_k_interval([wins[task] for task in tasks], [tries[task] for task in tasks], k) for k in range(1, min(tries.values()) + 1)]
+    return [{"mean": one.mean, "low": one.low, "high": one.high, "n": one.tasks, "method": one.method} for one in made]
+
+
+def _tries(judged: list[tuple[Episode, bool]]) -> list[int]:
+    """The fewest and the most judged tries of a task; [] where nothing is judged."""
+    tries = Counter(episode.task for episode, _ in judged)
+    return [min(tries.values()), max(tries.values())] if tries else []
 
 
 def _cause(episode: Episode) -> str:

@@ -196,6 +196,22 @@ def pass_at_k(successes: Sequence[int], tries: Sequence[int], k: int) -> float:
     return _over_tasks(successes, tries, k, lambda c, n: 1 - math.comb(n - c, k) / math.comb(n, k))
 
 
+def pass_hat_k_interval(successes: Sequence[int], tries: Sequence[int], k: int, level: float = 0.95, seed: int = 0) -> Estimate:
+    """pass^k with its interval over tasks, inside [0, 1]; tasks are resampled with all of their tries. Raises ValueError where k > n.
+
+    Below 20 tasks it is Student's t; where all tasks agree, or each is worth 0 or 1, Wilson with n = tasks.
+
+    >>> pass_hat_k_interval([2, 1, 0], [2, 2, 2], 1).method
+    't over tasks'
+    """
+    mean = pass_hat_k(successes, tries, k)
+    values = [pass_hat_k([c], [n], k) for c, n in zip(successes, tries, strict=True)]
+    if max(values) - min(values) < 1e-12:
+        return Estimate(mean, *wilson(mean * len(values), len(values), level), "wilson over tasks", len(values))
+    _, low, high, method, units = mean_interval(values, None, level, seed)
+    return Estimate(mean, max(low, 0.0), min(high, 1.0), method, units)
+
+
 def _over_tasks(successes: Sequence[int], tries: Sequence[int], k: int, one: Any) -> float:
     if len(successes) != len(tries) or not len(tries):
         raise ValueError(f"successes and tries are one number per task, at least one; got {len(successes)} and {len(tries)}")

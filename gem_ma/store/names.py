@@ -16,6 +16,7 @@ from gem_ma.codec import dump_json, load_json
 FREE_KEYS = (
     "run.concurrency",
     "run.max_failed",
+    "run.baselines",
     "limits",
     "retry",
     "report",

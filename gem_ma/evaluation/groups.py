@@ -1,0 +1,172 @@
+"""Numbers and groups that a scenario names itself: its measures with intervals, success within each group, what the lost episodes have in common.
+
+`labels` of a summary: label -> {values: {value: {episodes, success, lost, share}}, lost, unlabelled, won_unlabelled}. `success` is the interval
+over judged episodes that carry the value (an episode may carry several values); `lost` of a value counts the lost episodes that carry it, `share`
+is its part of all lost ones with its interval; `unlabelled` and `won_unlabelled` count the lost and the won ones without this label. An episode
+is lost where it was judged and did not succeed, and where it FAILED.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from gem_ma.errors import ScenarioError
+from gem_ma.types import Episode
+
+Measures = Callable[[Episode], Mapping[str, float | None]]
+Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
+
+BLAME = "blame"  # a label of this name is always read as a cause
+
+
+def units(episodes: Iterable[Episode]) -> list[tuple[Any, ...]]:
+    """The independent unit that each episode belongs to: its task, or its seed where there is one task only."""
+    listed = list(episodes)
+    single = len({episode.task for episode in listed}) == 1
+    return [(episode.task, episode.seed) if single else (episode.task,) for episode in listed]
+
+
+def interval(values: list[float], episodes: list[Episode]) -> dict[str, Any]:
+    """The mean of one value per episode as `{mean, low, high, n, method}`."""
+    if not values:
+        return {"mean": None, "low": None, "high": None, "n": 0, "method": "none"}
+    from gem_ma.evaluation.stats import mean_interval
+
+    mean, low, high, method, _ = mean_interval(values, units(episodes))
+    return {
+        "mean": mean,
+        "low": low if math.isfinite(low) else None,
+        "high": high if math.isfinite(high) else None,
+        "n": len(values),
+        "method": method,
+    }
+
+
+def interval_text(estimate: Mapping[str, Any]) -> str:
+    """`0.85 [0.64, 0.95]`; n/a where there is no value or no bound.
+
+    >>> interval_text({"mean": 0.85, "low": 0.64, "high": 0.948})
+    '0.850 [0.640, 0.948]'
+    """
+    if estimate["mean"] is None:
+        return "n/a (no episode to score)"
+    bounds = "n/a" if estimate["low"] is None or estimate["high"] is None else f"{estimate['low']:.3f}, {estimate['high']:.3f}"
+    return f"{estimate['mean']:.3f} [{bounds}]"
+
+
+def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
+    """The measures that apply to an episode. Raises ScenarioError where the scenario gives no finite number."""
+    found = {}
+    for name, value in dict(_asked("measures", measures, episode)).items():
+        if value is None:
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not isinstance(name, str) or not math.isfinite(number):
+            raise ScenarioError(
+                f"{_where('measures', episode)}: {name!r} is {value!r}; a measure is a finite number, or None where it does not apply"
+            )
+        found[name] = number
+    return found
+
+
+def measured(episodes: Sequence[Episode], measures: Measures) -> dict[str, Any]:
+    """Name -> interval over the episodes to which the measure applies; names in order of first appearance."""
+    rows: dict[str, tuple[list[float], list[Episode]]] = {}
+    for episode in episodes:
+        for name, value in values_of(episode, measures).items():
+            row = rows.setdefault(name, ([], []))
+            row[0].append(value)
+            row[1].append(episode)
+    return {name: interval(*row) for name, row in rows.items()}
+
+
+def labels_of(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
+    """Label -> its values of this episode, each once."""
+    found = {}
+    for name, given in dict(_asked("labels", labels, episode)).items():
+        values = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (list, tuple, set, frozenset)) else None
+        if not isinstance(name, str) or values is None or not all(isinstance(value, str) for value in values):
+            raise ScenarioError(f"{_where('labels', episode)}: {name!r} is {given!r}; a label is text, or several texts")
+        kept = tuple(dict.fromkeys(sorted(values) if isinstance(given, (set, frozenset)) else values))
+        if kept:
+            found[name] = kept
+    return found
+
+
+def labelled(ok: Sequence[Episode], failed: Sequence[Episode], judged: Sequence[tuple[Episode, bool]], labels: Labels) -> dict[str, Any]:
+    """Every label with its values, the most frequent first."""
+    won = {id(episode): one for episode, one in judged}
+    carried = [(episode, labels_of(episode, labels)) for episode in (*ok, *failed)]
+    gone = {id(episode) for episode in failed}
+    lost = [(episode, found) for episode, found in carried if id(episode) in gone or won.get(id(episode)) is False]
+    result: dict[str, Any] = {}
+    for label in dict.fromkeys(name for _, found in carried for name in found):
+        values: dict[str, Any] = {}
+        for value in dict.fromkeys(value for _, found in carried for value in found.get(label, ())):
+            with_it = [episode for episode, found in carried if value in found.get(label, ())]
+            scored = [episode for episode in with_it if id(episode) in won]
+            lost_here = [float(value in found.get(label, ())) for _, found in lost]
+            values[value] = {
+                "episodes": len(with_it),
+                "success": interval([float(won[id(episode)]) for episode in scored], scored),
+                "lost": int(sum(lost_here)),
+                "share": interval(lost_here, [episode for episode, _ in lost]),
+            }
+        order = sorted(values, key=lambda value: (-values[value]["episodes"], value))
+        result[label] = {
+            "values": {value: values[value] for value in order},
+            "lost": len(lost),
+            "unlabelled": sum(label not in found for _, found in lost),
+            "won_unlabelled": sum(label not in found for episode, found in carried if won.get(id(episode))),
+        }
+    return result
+
+
+def is_cause(label: str, one: Mapping[str, Any]) -> bool:
+    """Whether a label says why an episode was lost, and not what kind it is of: no episode that succeeded carries it."""
+    won = any(value["success"]["mean"] for value in one["values"].values())
+    return label == BLAME or (not won and one["won_unlabelled"] > 0)
+
+
+def group_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(what, value) rows of a summary's measures and labels for printing."""
+    rows = []
+    for name, one in summary.get("measures", {}).items():
+        rows.append((name, interval_text(one) + (f" of {one['n']}" if one["n"] < summary["ok"] else "")))
+    for label, one in summary.get("labels", {}).items():
+        if is_cause(label, one):
+            told = [f"{value} {interval_text(found['share'])}" for value, found in _by_loss(one)]
+            told += [f"none named {one['unlabelled'] / one['lost']:.3f}"] if one["unlabelled"] else []
+            rows.append((f"{label} of {one['lost']} lost", ", ".join(told) or "none"))
+        elif summary.get("success") is not None:
+            rows += [
+                (f"success, {label} {value}", f"{interval_text(found['success'])} of {found['success']['n']}")
+                for value, found in one["values"].items()
+                if found["success"]["n"]
+            ]
+        else:
+            rows.append((label, ", ".join(f"{value} {found['episodes']}" for value, found in one["values"].items())))
+    return rows
+
+
+def _by_loss(one: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(((value, found) for value, found in one["values"].items() if found["lost"]), key=lambda pair: (-pair[1]["lost"], pair[0]))
+
+
+def _asked(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
+    try:
+        found = hook(episode)
+    except Exception as error:  # an author's code may raise anything; which episode it was is worth more than a traceback
+        raise ScenarioError(f"{_where(what, episode)} raised {type(error).__name__}: {error}") from error
+    if not isinstance(found, Mapping):
+        raise ScenarioError(f"{_where(what, episode)} gave {type(found).__name__}; it gives a mapping")
+    return found
+
+
+def _where(what: str, episode: Episode) -> str:
+    return f"{episode.scenario}: {what}() of task {episode.task}, seed {episode.seed}, repeat {episode.repeat}"
