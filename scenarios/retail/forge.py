@@ -195,7 +195,12 @@ def _ask_tracking(scene: _Scene) -> _Part | None:
 def _ask_variants(scene: _Scene) -> _Part | None:
     product = scene.data.record("products", scene.rng.choice(list(scene.data.base.tables["products"])))
     count = sum(variant["available"] for variant in product["variants"].values())
-    wish = Wish("question", words={"product": product["name"]}, intent="variants available", text=f"How many variants of the {product['name']} are available right now?")
+    wish = Wish(
+        "question",
+        words={"product": product["name"]},
+        intent="variants available",
+        text=f"How many variants of the {product['name']} are available right now?",
+    )
     return _part(wish, (GoldCall("list_all_product_types", {}), GoldCall("get_product_details", {"product_id": product["product_id"]})), str(count))
 
 

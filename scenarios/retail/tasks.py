@@ -93,7 +93,8 @@ def wish_of(data: Overlay, call: GoldCall) -> Wish:
         if "new_item_ids" in arguments:
             wanted = data.record("products", item["product_id"])["variants"][arguments["new_item_ids"][place]]["options"]
         items.append(Item(item["name"], item["options"], wanted))
-    return Wish(call.name, arguments, {"items": tuple(items), "method": method}, intent=INTENTS.get(call.name, call.name))
+    words = {"order": f"order {order['order_id']}", "items": tuple(items), "method": method}
+    return Wish(call.name, arguments, words, intent=INTENTS.get(call.name, call.name))
 
 
 def method_words(methods: Mapping[str, Any], method_id: str) -> str:
