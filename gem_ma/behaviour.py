@@ -16,7 +16,7 @@ from gem_ma.parsing import parse_action
 from gem_ma.registry import construct, load
 from gem_ma.types import Action, Asked, Message, Reply
 
-Sample = Callable[..., Awaitable[Reply]]  # await sample(messages, legal=None, tools=(), thread="", **sampling) -> Reply
+Sample = Callable[..., Awaitable[Reply]]  # await sample(messages, legal=None, tools=(), thread="", policy="", **sampling) -> Reply
 Plain = Callable[[Sequence[Message], "tuple[str, ...] | None", random.Random], str]
 
 

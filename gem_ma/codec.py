@@ -286,7 +286,7 @@ _OTHERS: dict[str, Shape] = {
     "task": TEXT,
     "repeat": INTEGER,
     "group": _optional(TEXT),
-    "cast": _by_agent(_record(Seat, behaviour=TEXT, policy=_optional(TEXT), options=FREE_OBJECT, privileged=FLAG)),
+    "cast": _by_agent(_record(Seat, behaviour=TEXT, policy=_optional(TEXT), options=FREE_OBJECT, privileged=FLAG, policies=_by_agent(TEXT))),
     "calls": _many(_record(CallResult, step=INTEGER, value=FREE, error=_optional(TEXT))),
     "forks": _many(Shape(lambda pair: list(_fork(pair)), _fork)),
     "final": _by_agent(MESSAGES),

@@ -210,6 +210,10 @@ def _check_cast(document: Document, path: Keys, seats: dict[str, Any], agents: S
         policy = values.get("policy")
         if isinstance(policy, str) and policy not in engines:
             document.fault((*at, "policy"), f"no policy is called {policy!r}{nearest(policy, engines) or ' (there is no section policies:)'}")
+        further = values.get("policies")
+        for key, name in further.items() if isinstance(further, dict) else ():
+            if isinstance(name, str) and name not in engines:
+                document.fault((*at, "policies", key), f"no policy is called {name!r}{nearest(name, engines)}")
         behaviour = values.get("behaviour", "direct")
         factory = _load(document, "agents", behaviour, (*at, "behaviour"))
         if factory is None:

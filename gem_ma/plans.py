@@ -42,7 +42,7 @@ def open_policies(config: Config, *, base: Path | None = None, names: Iterable[s
     if config.train is not None:
         wanted |= {*config.train.policies, *config.train.warm_start}
         seats += [seat for warm in config.train.warm_start.values() for seat in warm.cast.values()]
-    wanted |= {seat.policy for seat in seats}
+    wanted |= {name for seat in seats for name in (seat.policy, *seat.policies.values())}
     unknown = sorted(name for name in wanted if name is not None and name not in config.policies)
     if unknown:
         raise ConfigError(f"no policy is called {unknown[0]!r}; policies are {', '.join(config.policies) or 'none'}")

@@ -111,19 +111,28 @@ class _Table:
         self.players: dict[str, Behaviour] = {}
         for agent, given in plan.cast.items():
             factory = behaviours.get(agent) or as_factory(given.behaviour)
-            if given.policy is not None and given.policy not in policies:
-                raise ConfigError(f"agent {agent!r}: no policy is called {given.policy!r}; policies are {', '.join(policies) or 'none'}")
-            sample = self._sampler(agent, policies[given.policy]) if given.policy else no_policy(agent)
+            for name in (given.policy, *given.policies.values()):
+                if name is not None and name not in policies:
+                    raise ConfigError(f"agent {agent!r}: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}")
+            further = {key: policies[name] for key, name in given.policies.items()}
+            sample = self._sampler(agent, policies[given.policy], further) if given.policy else no_policy(agent)
             rng = random.Random(f"{plan.task}/{plan.seed}/{plan.repeat}/{agent}")
             self.cast[agent] = replace(given, privileged=is_privileged(factory))
             self.players[agent] = seat(factory, agent, sample, rng, task, **given.options)
 
-    def _sampler(self, agent: str, policy: Policy) -> Sample:
+    def _sampler(self, agent: str, main: Policy, further: Mapping[str, Policy]) -> Sample:
         plan = self.plan
 
         async def sample(
-            messages: Sequence[Message], *, legal: tuple[str, ...] | None = None, tools: Sequence[Tool] = (), thread: str = "", **options: Any
+            messages: Sequence[Message],
+            *,
+            legal: tuple[str, ...] | None = None,
+            tools: Sequence[Tool] = (),
+            thread: str = "",
+            policy: str = "",
+            **options: Any,
         ) -> Reply:
+            chosen = further.get(policy, main)  # what the seat does not name is played by its own policy
             replies = self.replies[agent]
             call = len(replies)
             request = Request(
@@ -131,14 +140,14 @@ class _Table:
                 messages=tuple(messages),
                 tools=tuple(tools),
                 legal=legal,
-                sampling=replace(policy.sampling, **options) if options else policy.sampling,
+                sampling=replace(chosen.sampling, **options) if options else chosen.sampling,
                 seed=stable_seed(*plan.id, agent, self.turn[agent], call),
                 conversation="/".join(map(str, (*plan.id, agent, *([thread] if thread else [])))),
                 turn=self.turn[agent],
-                policy=policy.name,
+                policy=chosen.name,
             )
             replies.append(None)  # its place: requests made side by side keep their order, whichever is answered first
-            reply = await self._fly(agent, policy, request)
+            reply = await self._fly(agent, chosen, request)
             replies[call] = reply
             if reply.finish == "context_overflow":
                 self.cut = End.CONTEXT  # kept here too: a behaviour may catch errors or wrap them in a group

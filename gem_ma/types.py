@@ -249,6 +249,7 @@ class Seat:
     policy: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     privileged: bool = False  # the behaviour was given the task (oracle, scripted user)
+    policies: Mapping[str, str] = field(default_factory=dict)  # further ones, by what the behaviour calls them: {"judge": name}
 
 
 @dataclass(frozen=True, slots=True)

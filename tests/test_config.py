@@ -174,10 +174,14 @@ trian: {}
         ),
         (
             ("{behaviour: first_legal}", "{behaviour: first_legal, 'a\\nb': 1}"),
-            r"run.yaml:4: agents.player_0.a\nb: unknown key (known: behaviour, options, policy)",
+            r"run.yaml:4: agents.player_0.a\nb: unknown key (known: behaviour, options, policies, policy)",
         ),
         (("table/softmax", "table/softmax, api_key: sk-1234"), "run.yaml:7: policies.main.api_key: a secret is named, never written: ${env:NAME}"),
         (("table/softmax", "'${env:MODEL}'"), "run.yaml:7: policies.main.model: ${...} stands in secret fields only, such as api_key"),
+        (
+            ("{policy: main}", "{policy: main, policies: {judge: mian}}"),
+            "run.yaml:5: agents.player_1.policies.judge: no policy is called 'mian' (did you mean 'main'?)",
+        ),
         (
             ("table/softmax", "table/softmax, base_url: 'http://me:pass@host/v1'"),
             "run.yaml:7: policies.main.base_url: a URL with a password in it; use api_key: ${env:NAME}",

@@ -118,6 +118,19 @@ def test_policies_with_a_seat_are_opened_once_with_their_options_and_secrets(tmp
         open_policies(config)
 
 
+def test_the_further_policies_of_a_seat_are_opened_and_stand_in_the_cast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANS_KEY", "secret")
+    path = tmp_path / "run.yaml"
+    path.write_text(CONFIG.replace("player_1: {policy: main}", "player_1: {policy: main, policies: {judge: spare}}"))
+    loaded = load(path)
+    assert list(open_policies(loaded.config)) == ["main", "spare"]
+    assert cast_of(loaded.config)["player_1"].policies == {"judge": "spare"}
+    assert loaded.resolved()["agents"] == {
+        "player_0": {"behaviour": "direct", "policy": "main", "options": {}},
+        "player_1": {"behaviour": "direct", "policy": "main", "options": {}, "policies": {"judge": "spare"}},
+    }
+
+
 def test_plans_are_made_one_at_a_time() -> None:
     config = load("kuhn_poker", ["scenario.tasks=1_000_000_000"]).config
     scenario = scenario_of(config)

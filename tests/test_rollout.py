@@ -557,6 +557,25 @@ def test_every_model_call_of_an_act_is_kept_in_order_of_request_with_a_seed_of_i
     assert [reply.token_ids for reply in episode.turns[0].replies] == [(request.seed % 7, 1) for request in mine]
 
 
+def test_a_behaviour_may_sample_from_further_policies_of_its_seat_and_falls_back_to_its_own() -> None:
+    class Asks:
+        def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
+            self.sample = sample
+
+        async def act(self, asked: Asked) -> Action:
+            for name in ("", "judge", "other"):
+                await self.sample(asked.transcript, policy=name, thread=name)
+            return Action("left", (), "left")
+
+    policies = {"main": Policy("main", Latency(), Sampling(0.5)), "strict": Policy("strict", Latency(), Sampling(0.0))}
+    cast = {"a": Seat("direct", "main", policies={"judge": "strict"}), "b": DIRECT}
+    episode = asyncio.run(play(plans(1, cast=cast)[0], policies, {"a": Asks}))
+    assert [reply.policy for reply in episode.turns[0].replies] == ["main", "strict", "main"]
+    assert episode.cast["a"].policies == {"judge": "strict"}
+    with pytest.raises(ConfigError, match="agent 'a': no policy is called 'strict'"):
+        asyncio.run(play(plans(1, cast=cast)[0], {"main": policies["main"]}))
+
+
 def test_a_seat_without_policy_says_so_when_its_behaviour_samples() -> None:
     (episode,) = played(plans(1, cast={"a": Seat("direct"), "b": DIRECT}), Latency())[0]
     assert episode.end is End.FAILED and "its seat names none" in (episode.error or "")
