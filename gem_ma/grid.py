@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.document import Document, Keys, dotted
+from gem_ma.document import Document, Keys, Place, dotted
 from gem_ma.errors import ConfigError
 from gem_ma.fit import nearest
 from gem_ma.schema import validate
@@ -45,7 +45,7 @@ class Grid:
             value = values[name]
             copy.put(axis, Document(deepcopy(value.value), dict(value.places)))
         if self.sections.study.repeats is not None:
-            place = {(): copy.place(("run",))}
+            place: dict[Keys, Place] = {(): copy.place(("run",))}
             copy.put(("run", "episodes_per_task"), Document(self.sections.study.repeats, place))
         return copy
 
@@ -90,7 +90,9 @@ def _axes(parts: Document, sections: StudySections) -> dict[Keys, dict[str, Docu
             parts.fault(("study", "design"), "no section `cross_play:`")
             return {}
         above: Keys = ("cross_play", "population")
-        found = {("agents", agent): _values(parts, (*above, agent), seat=True) for agent in sections.cross_play.population}
+        found: dict[Keys, dict[str, Document]] = {
+            ("agents", agent): _values(parts, (*above, agent), seat=True) for agent in sections.cross_play.population
+        }
     else:
         above = ("grid",)
         found = {tuple(axis.split(".")): _values(parts, ("grid", axis), seat=axis.startswith("agents.")) for axis in sections.grid}
@@ -138,17 +140,17 @@ def _check_axis(parts: Document, axis: Keys, values: dict[Keys, dict[str, Docume
 
 def _reference(parts: Document, sections: StudySections, values: dict[Keys, dict[str, Document]]) -> Names:
     axes: dict[str, list[str]] = {dotted(axis): list(named) for axis, named in values.items()}
-    short: dict[str, list[Any]] = {}
+    short: dict[str, list[str]] = {}
     for axis in axes:
         short.setdefault(axis.rsplit(".", 1)[-1], []).append(axis)
     chosen: dict[str, str] = {}
     for key, name in sections.study.reference.items():
         at: Keys = ("study", "reference", key)
-        axis = key if key in axes else short[key][0] if len(short.get(key, ())) == 1 else None
-        if axis is None:
+        meant = key if key in axes else short[key][0] if len(short.get(key, ())) == 1 else None
+        if meant is None:
             parts.fault(at, f"no axis is called so{nearest(key, axes)}")
-        elif name not in axes[axis]:
-            parts.fault(at, f"no cell of {axis} is called {name!r}{nearest(name, axes[axis])}")
+        elif name not in axes[meant]:
+            parts.fault(at, f"no cell of {meant} is called {name!r}{nearest(name, axes[meant])}")
         else:
-            chosen[axis] = name
+            chosen[meant] = name
     return tuple(chosen.get(axis, names[0] if names else "") for axis, names in axes.items())

@@ -23,6 +23,7 @@ COMMANDS = {  # in the order of help; no command is imported before it is asked 
     "demo": "Plays and learns something small, and writes a page about it.",
     "run": "Plays a config or a scenario, and scores it.",
     "train": "Lets the policies of a config learn.",
+    "study": "Plays every cell of a grid, and compares them.",
     "check": "Checks a config, or a scenario's rules; plays nothing that costs.",
     "list": "Lists scenarios, agents, engines or runs.",
     "show": "Shows one scenario, or one run.",

@@ -37,10 +37,13 @@ def command(source: str, overrides: tuple[str, ...], tasks: int | None, concurre
     from pathlib import Path
 
     from gem_ma.config import load
+    from gem_ma.errors import ConfigError
     from gem_ma.store import run_path
 
     extra = [f"scenario.tasks={tasks}"] * (tasks is not None) + [f"run.concurrency={concurrency}"] * (concurrency is not None)
     loaded = load(source, (*overrides, *extra)).without_training()
+    if loaded.study:
+        raise ConfigError(f"{source}: this is a study of several cells; play and compare them with: gem-ma study {source}")
     path = Path(out) if out else run_path(loaded.stem, loaded.identity())
     return play(loaded, path, **flags)
 
@@ -50,7 +53,7 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     from gem_ma.cli.main import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress
-    from gem_ma.evaluation.metrics import summarise
+    from gem_ma.evaluation.judge import Judge
     from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of
 
     config = loaded.config
@@ -64,9 +67,9 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
         if left:
             plans = (plan for plan in evaluation_plans(config, scenario) if plan.id not in done)
             with Stopping(f"gem-ma resume {path}") as stopping, Progress(planned, planned - left, quiet=quiet) as progress:
-                stopping.run(_play(stopping.until_stopped(plans), policies, min(config.run.concurrency, left), folder, progress))
+                stopping.run(play_into(folder, stopping.until_stopped(plans), policies, min(config.run.concurrency, left), progress))
             stopped = stopping.code if stopping.signal else 0
-        summary = {"planned": planned, **summarise(folder.episodes(), success_of(scenario))}
+        summary = {"planned": planned, **Judge.of(scenario).summarise(folder.episodes())}
         if not stopped:
             folder.write_summary(summary)
     show_summary(summary, path, as_json, None if stopped else report_of(path, scenario))
@@ -75,7 +78,8 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     return verdict(loaded, summary, path)
 
 
-async def _play(plans: Any, policies: Any, concurrency: int, folder: RunFolder, progress: Any) -> None:
+async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: int, progress: Any) -> None:
+    """Plays the plans and appends every episode as it ends."""
     import asyncio
     from contextlib import aclosing
 

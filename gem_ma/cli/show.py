@@ -103,12 +103,12 @@ def _option(parameter: inspect.Parameter) -> str:
 def show_run(run: str, as_json: bool) -> None:
     """Prints the score of a run, read from its episodes; for a training run, what learning changed."""
     from gem_ma.cli.resume import run_folder
-    from gem_ma.cli.run import show_summary, success_of
+    from gem_ma.cli.run import show_summary
     from gem_ma.cli.terminal import progress_line
     from gem_ma.cli.train import show_training
     from gem_ma.config import load
     from gem_ma.errors import ConfigError, DataError
-    from gem_ma.evaluation.metrics import summarise
+    from gem_ma.evaluation.judge import Judge
     from gem_ma.plans import scenario_of
     from gem_ma.store import read_ends, read_episodes, read_manifest, read_summary
     from gem_ma.types import End
@@ -120,8 +120,8 @@ def show_run(run: str, as_json: bool) -> None:
         show_training(trained, len(ends), sum(end is End.FAILED for end in ends.values()), path, as_json)
         return
     try:
-        success = success_of(scenario_of(load(path / "resolved.yaml").config))
+        judge = Judge.of(scenario_of(load(path / "resolved.yaml").config))
     except (ConfigError, DataError) as error:  # the record stands without its scenario
-        success = None
+        judge = Judge()
         progress_line(f"success is not judged: {error}")
-    show_summary(summarise(read_episodes(path), success), path, as_json)
+    show_summary(judge.summarise(read_episodes(path)), path, as_json)

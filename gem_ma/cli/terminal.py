@@ -111,6 +111,11 @@ class Progress:
         self.started += 1
         self._draw()
 
+    def skip(self, count: int) -> None:
+        """So many were done before."""
+        self.done, self._before = self.done + count, self._before + count
+        self._draw()
+
     def end(self, kind: str) -> None:
         """One has ended."""
         self.done += 1

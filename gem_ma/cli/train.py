@@ -35,6 +35,8 @@ def command(source: str, overrides: tuple[str, ...], out: str | None, **flags: b
     from gem_ma.store import run_path
 
     loaded = load(source, overrides)
+    if loaded.study:
+        raise ConfigError(f"{source}: this is a study of several cells, which learn nothing; play and compare them with: gem-ma study {source}")
     if loaded.config.train is None:
         raise ConfigError(f"{source}: no section `train:`, so nothing can learn; add one, or play it with: gem-ma run {source}")
     return learn(loaded, Path(out) if out else run_path(loaded.stem, loaded.identity()), **flags)

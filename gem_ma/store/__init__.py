@@ -18,6 +18,7 @@ Rules of durability:
 6. Nothing is deleted: `fresh` renames the old folder to `<name>.old-<n>`, a rewind moves lines to `*.torn`.
 """
 
+from gem_ma.store.disk import hold_folder, write_file
 from gem_ma.store.folder import RunFolder
 from gem_ma.store.lines import EpisodeId, list_runs, read_ends, read_episodes, read_manifest, read_media, read_metrics, read_summary
 from gem_ma.store.names import result_digest, run_path
@@ -25,6 +26,7 @@ from gem_ma.store.names import result_digest, run_path
 __all__ = [
     "EpisodeId",
     "RunFolder",
+    "hold_folder",
     "list_runs",
     "read_ends",
     "read_episodes",
@@ -34,4 +36,5 @@ __all__ = [
     "read_summary",
     "result_digest",
     "run_path",
+    "write_file",
 ]

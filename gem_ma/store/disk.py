@@ -54,6 +54,24 @@ def replace_file(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+@contextlib.contextmanager
+def hold_folder(path: Path) -> Iterator[Path]:
+    """Makes a folder and keeps other writers out of it. Raises StoreError where another process holds it, or the disk refuses."""
+    with oserror(path):
+        path.mkdir(parents=True, exist_ok=True)
+    lock = take_lock(path)
+    try:
+        yield path
+    finally:
+        os.close(lock)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Replaces a text file in one step, on the disk when this returns."""
+    with oserror(path):
+        replace_file(path, text.encode("utf-8", "backslashreplace"))
+
+
 def media_file(folder: Path, digest: str) -> Path:
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise StoreError(f"{digest!r} is no SHA-256 digest of an image")

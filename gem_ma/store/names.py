@@ -23,6 +23,14 @@ FREE_KEYS = (
     "train.save_every",
     "policies.*.api_key",
     "policies.*.base_url",
+    "policies.*.api_key_env",
+    "policies.*.timeout_s",
+    "policies.*.attempts",
+    "policies.*.wall_s",
+    "policies.*.concurrency",
+    "policies.*.stream",
+    "policies.*.price",
+    "policies.*.cache",
 )
 CHANGES_SHOWN = 5  # in a message
 

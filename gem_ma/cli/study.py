@@ -1,0 +1,245 @@
+"""`gem-ma study`: plays every cell of a grid as a run of its own, and compares them. What is done is never played again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from gem_ma.config import Loaded, LoadedStudy
+    from gem_ma.engines.base import Policy
+    from gem_ma.scenario import Scenario
+
+EXAMPLE = """\b
+Example:
+  gem-ma study configs/retail_matrix.yaml study.repeats=2 -n 50"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("source", metavar="CONFIG")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("-n", "--tasks", type=click.IntRange(min=1), help="How many tasks (or seeds, where the scenario has one task).")
+@click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
+@click.option("--measure", "measures", multiple=True, metavar="NAME", help="Compare this score too; may be given several times.")
+@click.option("--out", type=click.Path(), help="The study's folder.  [default: runs/<config>-<digest>]")
+@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
+def command(
+    source: str,
+    overrides: tuple[str, ...],
+    tasks: int | None,
+    concurrency: int | None,
+    measures: tuple[str, ...],
+    out: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Play every cell of a study and print one table with intervals and paired differences.
+
+    A study is a config with `grid:` (or `cross_play:`): dotted paths, each with named values that replace what stands there. Every cell is a run
+    folder below the study's. The same command again continues where it stopped, and plays what the grid has gained.
+    """
+    import shlex
+    from pathlib import Path
+
+    from gem_ma.config import load_study
+
+    extra = [f"scenario.tasks={tasks}"] * (tasks is not None) + [f"run.concurrency={concurrency}"] * (concurrency is not None)
+    loaded = load_study(source, (*overrides, *extra))
+    path = Path(out) if out else study_path(loaded)
+    again = shlex.join(["gem-ma", "study", source, *overrides, *(["-n", str(tasks)] if tasks else []), *(["--out", out] if out else [])])
+    return study(loaded, path, again, measures=measures, as_json=as_json, quiet=quiet)
+
+
+def study_path(loaded: LoadedStudy) -> Path:
+    """The folder of a study: named by what all of its cells share, so that a grid that grows keeps its folder."""
+    from gem_ma.store import run_path
+
+    return run_path(loaded.stem, {**loaded.shared, "study": {"repeats": loaded.sections.study.repeats}})
+
+
+def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
+    """The run folder of a cell."""
+    from gem_ma.store import run_path
+
+    return run_path("-x-".join(names)[:120], loaded.identity(), root=path)
+
+
+def study(loaded: LoadedStudy, path: Path, again: str, *, measures: Sequence[str] = (), as_json: bool = False, quiet: bool = False) -> int:
+    """Plays what is not done yet, compares all; gives the exit code. Raises Interrupted after a signal."""
+    from gem_ma.cli.main import Interrupted
+    from gem_ma.cli.stopping import Stopping
+    from gem_ma.cli.terminal import Progress, progress_line
+    from gem_ma.evaluation.studies import study_summary
+    from gem_ma.plans import count
+    from gem_ma.store import hold_folder, write_file
+
+    scenarios = _scenarios(loaded)
+    planned = {names: count(cell.config, scenarios[names]) for names, cell in loaded.cells.items()}
+    policies = _Policies()
+    chosen = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))
+    found = {}
+    with hold_folder(path):
+        write_file(path / "config.yaml", _written(loaded))
+        with Stopping(again) as stopping, Progress(sum(planned.values()), quiet=quiet) as progress:
+
+            async def work() -> None:  # all cells on one loop: they share engines
+                for names, cell in loaded.cells.items():
+                    found[names] = await _play_cell(cell, cell_path(path, names, cell), scenarios[names], policies, stopping, progress)
+                    if stopping.signal:
+                        return
+
+            stopping.run(work())
+        if stopping.signal:
+            progress_line(f"{sum(one.summary['episodes'] for one in found.values())} of {sum(planned.values())} episodes are played")
+            raise Interrupted(stopping.code, stopping.resume)
+        settings, report = loaded.sections.study, loaded.sections.report
+        summary = study_summary(
+            loaded.axes,
+            found,
+            loaded.reference,
+            paired_by=settings.paired_by,
+            measures=chosen,
+            resamples=report.tests.n,
+            correct=report.tests.correct,
+        )
+        summary = {"schema": 1, "name": loaded.stem, "command": again, "planned": sum(planned.values()), **summary}
+        write_file(path / "study.json", _json(summary))
+    show_study(summary, path, as_json)
+    return _verdict(loaded, summary, again)
+
+
+class _Policies:
+    """Open policies of all cells: the same model with the same options is opened once."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Policy] = {}
+
+    def of(self, loaded: Loaded) -> dict[str, Policy]:
+        """The policies that this cell's agents sample from."""
+        from gem_ma.plans import open_policies
+
+        wanted = {seat.policy for seat in loaded.config.agents.values()}
+        found = {}
+        for name, settings in loaded.config.policies.items():
+            if name not in wanted:
+                continue
+            key = f"{name} {settings.model_dump_json()}"
+            if key not in self.open:
+                alone = loaded.config.model_copy(update={"agents": {}, "policies": {name: settings}})
+                self.open[key] = open_policies(alone, base=loaded.base, names=[name])[name]
+            found[name] = self.open[key]
+        return found
+
+
+def _scenarios(loaded: LoadedStudy) -> dict[tuple[str, ...], Scenario]:
+    """The scenario of every cell; cells with the same options share one."""
+    from gem_ma.plans import scenario_of
+
+    made: dict[str, Scenario] = {}
+    found = {}
+    for names, cell in loaded.cells.items():
+        key = cell.config.scenario.model_copy(update={"split": "", "tasks": None}).model_dump_json()
+        if key not in made:
+            made[key] = scenario_of(cell.config, base=cell.base)
+        found[names] = made[key]
+    return found
+
+
+async def _play_cell(loaded: Loaded, path: Path, scenario: Scenario, policies: _Policies, stopping: Any, progress: Any) -> Any:
+    """Plays what this cell's run folder lacks and gives what came of it."""
+    import json
+
+    from gem_ma.cli.run import open_folder, play_into
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.evaluation.studies import cell_of
+    from gem_ma.plans import evaluation_plans
+
+    config = loaded.config
+    opened = policies.of(loaded)
+    with open_folder("run", loaded, scenario, opened, path, False) as folder:
+        plans = list(evaluation_plans(config, scenario))
+        done = folder.done()
+        left = [plan for plan in plans if plan.id not in done]
+        progress.skip(len(plans) - len(left))
+        if left:
+            await play_into(folder, stopping.until_stopped(left), opened, min(config.run.concurrency, len(left)), progress)
+        world = json.dumps([config.scenario.id, config.scenario.split, config.scenario.options, scenario.provenance()], sort_keys=True, default=str)
+        cell = cell_of(folder.episodes(), Judge.of(scenario), world=world, run=path.name)
+        if not stopping.signal:
+            folder.write_summary({"planned": len(plans), **cell.summary})
+    return cell
+
+
+def _written(loaded: LoadedStudy) -> str:
+    import json
+
+    return "".join([loaded.text, "\n" * (not loaded.text.endswith("\n")), *(f"# override {json.dumps(one)}\n" for one in loaded.overrides)])
+
+
+def _json(summary: Mapping[str, Any]) -> str:
+    import json
+
+    return json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], again: str) -> int:
+    """0, or 1 and a line about it where a cell has more failed episodes than its config allows."""
+    from gem_ma.cli.terminal import progress_line
+
+    code = 0
+    for row, cell in zip(summary["cells"], loaded.cells.values(), strict=True):
+        if not cell.config.run.tolerates(row["failed"], row["episodes"]):
+            name = " x ".join(row["names"].values())
+            progress_line(f"{name}: {row['failed']} of {row['episodes']} episodes failed; redo them with: gem-ma resume {row['run']} --retry-failed")
+            code = 1
+    return code
+
+
+# -- what is printed ------------------------------------------------------------------------------------------------------------
+
+
+def show_study(summary: Mapping[str, Any], path: Path, as_json: bool, report: Path | None = None) -> None:
+    """Prints one table of each score that is compared."""
+    from gem_ma.cli.terminal import columns, emit, emit_json
+
+    if as_json:
+        emit_json({"folder": str(path), "report": str(report) if report else None, **summary})
+        return
+    for score in summary["compared"]:
+        emit(f"{score}, against {' x '.join(summary['reference'].values())}")
+        emit(columns(cell_rows(summary, score), cell_head(summary)) + "\n")
+    rest = [score for score in summary["scores"] if score not in summary["compared"]]
+    rows = [("other scores", f"{', '.join(rest)} (in study.json; compare one with --measure NAME)")] * bool(rest)
+    emit(columns([*rows, ("study", str(path)), *([("report", str(report))] if report else [])]))
+
+
+def cell_head(summary: Mapping[str, Any]) -> list[str]:
+    """The heads of `cell_rows`."""
+    p = "p (Holm)" if summary["correct"] == "holm" else "p"
+    return [*(axis.split(".", 1)[-1] for axis in summary["axes"]), "mean (95 % interval)", "ok / failed / excluded", "difference", p]
+
+
+def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
+    """One row per cell: its score, and how it differs from the reference on the same plays."""
+    from gem_ma.evaluation.groups import interval_text
+
+    differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
+    rows = []
+    for cell in summary["cells"]:
+        names = tuple(cell["names"].values())
+        one, against = cell["scores"].get(score), differences.get(names)
+        told = [interval_text(one) if one else "n/a", f"{cell['ok']} / {cell['failed']} / {cell['excluded']}"]
+        if against is None:
+            told += ["reference", ""]
+        elif against["difference"] is None:
+            told += ["n/a (no shared play)", ""]
+        else:
+            bounds = "n/a" if against["low"] is None or against["high"] is None else f"{against['low']:+.3f}, {against['high']:+.3f}"
+            told += [f"{against['difference']:+.3f} [{bounds}]" + ("" if against["same_tasks"] else " (other tasks)"), f"{against['p_adjusted']:.4f}"]
+        rows.append([*names, *told])
+    return rows

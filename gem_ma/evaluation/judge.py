@@ -1,0 +1,35 @@
+"""What a scenario says about a finished play, as three functions of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gem_ma.evaluation.groups import Labels, Measures
+from gem_ma.evaluation.metrics import Success, summarise
+from gem_ma.scenario import Scenario
+from gem_ma.types import Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Each is None where the scenario has no such notion."""
+
+    success: Success | None = None
+    measures: Measures | None = None
+    labels: Labels | None = None
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Judge:
+        """The hooks that the scenario's class overrides."""
+        own = type(scenario)
+        return cls(
+            scenario.success if own.success is not Scenario.success else None,
+            scenario.measures if own.measures is not Scenario.measures else None,
+            scenario.labels if own.labels is not Scenario.labels else None,
+        )
+
+    def summarise(self, episodes: Iterable[Episode]) -> dict[str, Any]:
+        """The summary of these episodes."""
+        return summarise(episodes, self.success, self.measures, self.labels)

@@ -1,0 +1,215 @@
+"""The cells of a study -> one table: every score with its interval, paired differences against a reference cell, and how the axes interact.
+
+It reads episodes, never a run folder. A *score* is `success` (where the scenario has that notion), `return <agent>`, or a measure of the scenario.
+Differences are taken within what `paired_by` names, tasks are resampled with all that belongs to them (`gem_ma.evaluation.stats`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gem_ma.errors import ConfigError
+from gem_ma.evaluation.groups import values_of
+from gem_ma.evaluation.judge import Judge
+from gem_ma.types import Episode
+
+Id = tuple[str, int, int]
+Names = tuple[str, ...]
+SUCCESS = "success"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one cell of a study came to. `values`: score -> (task, seed, repeat) -> value. `world`: equal in cells that play the same tasks."""
+
+    summary: Mapping[str, Any]
+    values: Mapping[str, Mapping[Id, float]]
+    world: str = ""
+    run: str = ""
+
+
+def cell_of(episodes: Iterable[Episode], judge: Judge, *, world: str = "", run: str = "") -> Cell:
+    """Summary and scores of the episodes of one cell; those that FAILED or were interrupted have no score."""
+    listed = list(episodes)
+    values: dict[str, dict[Id, float]] = {}
+    for episode in listed:
+        if not episode.end.scored:
+            continue
+        won = judge.success(episode) if judge.success is not None else None
+        found = {SUCCESS: float(won)} if won is not None else {}
+        found |= {f"return {agent}": value for agent, value in episode.returns().items()}
+        found |= values_of(episode, judge.measures) if judge.measures is not None else {}
+        for score, value in found.items():
+            values.setdefault(score, {})[episode.id] = value
+    return Cell(judge.summarise(listed), values, world, run)
+
+
+def study_summary(
+    axes: Mapping[str, Names],
+    cells: Mapping[Names, Cell],
+    reference: Names,
+    *,
+    paired_by: Sequence[str] = ("task", "seed"),
+    measures: Sequence[str] = (),
+    resamples: int = 10_000,
+    correct: str = "holm",
+) -> dict[str, Any]:
+    """The whole comparison as JSON values. The first score (success, else the first return) and those of `measures` are compared.
+
+    Keys: `axes reference paired_by resamples correct scores compared cells comparisons margins interactions`. Raises ConfigError for a measure
+    that no cell has.
+    """
+    scores = list(dict.fromkeys(score for cell in cells.values() for score in cell.values))
+    scores.sort(key=lambda score: (score != SUCCESS, not score.startswith("return ")))
+    for name in measures:
+        if name not in scores:
+            raise ConfigError(f"no cell has a score called {name!r}; there are {', '.join(scores) or 'none'}")
+    compared = list(dict.fromkeys([*scores[:1], *measures]))
+    return {
+        "axes": {axis: list(names) for axis, names in axes.items()},
+        "reference": dict(zip(axes, reference, strict=True)),
+        "paired_by": list(paired_by),
+        "resamples": resamples,
+        "correct": correct,
+        "scores": scores,
+        "compared": compared,
+        "cells": [_row(axes, names, cell) for names, cell in cells.items()],
+        "comparisons": {score: _compare(axes, cells, reference, score, paired_by, resamples, correct) for score in compared},
+        "margins": {score: _margins(axes, cells, score) for score in compared},
+        "interactions": {score: _interactions(axes, cells, score, resamples) for score in compared},
+    }
+
+
+def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None:
+    """The interval of a score in a run's summary; None where that run has no such score."""
+    if score == SUCCESS:
+        return summary["success"] or None
+    found = summary["measures"].get(score)
+    return found if found is not None else summary["returns"].get(score.removeprefix("return ")) if score.startswith("return ") else None
+
+
+def _row(axes: Mapping[str, Names], names: Names, cell: Cell) -> dict[str, Any]:
+    kept = ("episodes", "ok", "failed", "excluded", "tasks", "turns", "pass_hat_k")
+    scores = {score: score_of(cell.summary, score) for score in cell.values}
+    return {"names": dict(zip(axes, names, strict=True)), "run": cell.run, **{key: cell.summary[key] for key in kept}, "scores": scores}
+
+
+# -- differences ----------------------------------------------------------------------------------------------------------------
+
+
+def _compare(
+    axes: Mapping[str, Names],
+    cells: Mapping[Names, Cell],
+    reference: Names,
+    score: str,
+    paired_by: Sequence[str],
+    resamples: int,
+    correct: str,
+) -> list[dict[str, Any]]:
+    """Every other cell against the reference; p is adjusted over these comparisons."""
+    from gem_ma.evaluation.stats import holm, paired
+
+    base = cells[reference]
+    found: list[dict[str, Any]] = []
+    for names, cell in cells.items():
+        if names == reference:
+            continue
+        row: dict[str, Any] = {"names": dict(zip(axes, names, strict=True)), "same_tasks": cell.world == base.world}
+        before, after = (_by_key(one.values.get(score, {}), paired_by) for one in (base, cell))
+        shared = sorted(before.keys() & after.keys())
+        row |= {"pairs": len(shared), "unpaired": len(before.keys() ^ after.keys())}
+        blank: dict[str, Any] = {"difference": None, "low": None, "high": None, "p": None, "p_adjusted": None, "method": "none", "tasks": 0}
+        if shared:
+            units = _units(shared)
+            result = paired([before[key] for key in shared], [after[key] for key in shared], units, resamples=resamples)
+            bounds = {"low": _finite(result.low), "high": _finite(result.high)}
+            blank |= {"difference": result.difference, **bounds, "p": result.p, "method": result.method, "tasks": result.tasks}
+        found.append({**row, **blank})
+    tested = [row for row in found if row["p"] is not None]
+    adjusted = holm([row["p"] for row in tested]) if correct == "holm" else [row["p"] for row in tested]
+    for row, p in zip(tested, adjusted, strict=True):
+        row["p_adjusted"] = p
+    return found
+
+
+def _by_key(values: Mapping[Id, float], paired_by: Sequence[str]) -> dict[tuple[Any, ...], float]:
+    """The mean of the values that share a key; the task comes first in it."""
+    grouped: dict[tuple[Any, ...], list[float]] = {}
+    for (task, seed, repeat), value in values.items():
+        key = (task, seed if "seed" in paired_by else 0, repeat if "repeat" in paired_by else 0)
+        grouped.setdefault(key, []).append(value)
+    return {key: math.fsum(found) / len(found) for key, found in grouped.items()}
+
+
+def _units(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """The independent unit of each key: its task, or its seed where there is one task only."""
+    single = len({key[0] for key in keys}) == 1
+    return [key[:2] if single else key[0] for key in keys]
+
+
+# -- axes -----------------------------------------------------------------------------------------------------------------------
+
+
+def _tensor(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str) -> Any:
+    """Mean score of each unit that all cells have played, [names of axis 1, ..., units]; None where there is no such unit."""
+    import numpy as np
+
+    single = len({id_[0] for cell in cells.values() for id_ in cell.values.get(score, {})}) == 1
+    by_unit = []
+    for names in itertools.product(*axes.values()):
+        grouped: dict[Any, list[float]] = {}
+        for (task, seed, _), value in (cells[names].values.get(score, {}) if names in cells else {}).items():
+            grouped.setdefault((task, seed) if single else task, []).append(value)
+        by_unit.append({unit: math.fsum(found) / len(found) for unit, found in grouped.items()})
+    shared = sorted(set.intersection(*(set(one) for one in by_unit))) if by_unit else []
+    if not shared:
+        return None
+    return np.array([[one[unit] for unit in shared] for one in by_unit]).reshape([*(len(names) for names in axes.values()), len(shared)])
+
+
+def _margins(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str) -> dict[str, dict[str, Any]]:
+    """Axis -> name -> the mean over all cells with that name, over the units that every cell has played."""
+    from gem_ma.evaluation.stats import mean_interval
+
+    values = _tensor(axes, cells, score)
+    found: dict[str, dict[str, Any]] = {}
+    for at, (axis, names) in enumerate(axes.items()) if values is not None else ():
+        marginal = values.mean(axis=tuple(other for other in range(len(axes)) if other != at))  # [names, units]
+        rate = score == SUCCESS
+        found[axis] = {}
+        for name, row in zip(names, marginal, strict=True):
+            one = mean_interval(row)
+            low, high = (max(one.low, 0.0), min(one.high, 1.0)) if rate else (one.low, one.high)
+            found[axis][name] = {"mean": one.mean, "low": _finite(low), "high": _finite(high), "n": one.tasks, "method": one.method}
+    return found
+
+
+def _interactions(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str, resamples: int) -> list[dict[str, Any]]:
+    """For each pair of axes: what a cell has beyond the sum of what its row and its column bring, with its interval over units."""
+    import numpy as np
+
+    from gem_ma.evaluation.stats import paired
+
+    values = _tensor(axes, cells, score)
+    found = []
+    for first, second in itertools.combinations(range(len(axes)), 2) if values is not None else ():
+        table = values.mean(axis=tuple(other for other in range(len(axes)) if other not in (first, second)))  # [rows, columns, units]
+        beyond = table - table.mean(0, keepdims=True) - table.mean(1, keepdims=True) + table.mean((0, 1), keepdims=True)
+        units = beyond.shape[-1]
+        rows, columns = (list(axes.items())[at] for at in (first, second))
+        entries = []
+        for (i, row), (j, column) in itertools.product(enumerate(rows[1]), enumerate(columns[1])):
+            one = paired(np.zeros(units), beyond[i, j], range(units), resamples=resamples)
+            names = {rows[0]: row, columns[0]: column}
+            mean = float(table[i, j].mean())
+            entries.append({"names": names, "mean": mean, "effect": one.difference, "low": _finite(one.low), "high": _finite(one.high)})
+        found.append({"axes": [rows[0], columns[0]], "units": units, "cells": entries})
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
