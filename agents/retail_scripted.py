@@ -1,70 +1,57 @@
 """A careful assistant without a model that works only from the conversation: patterns on what the customer says, and the tools.
 
-It identifies the customer first, serves one request at a time, reads the order before it acts, asks for a yes before every change, and
-refuses what the policy forbids. It sees neither task nor solution.
+It identifies the customer first, reads the order before it acts, collects what is missing, asks for a yes before every change, tells what was
+done, and refuses what the policy forbids. It sees neither task nor solution. `retail_weaker.py` holds assistants that lack one of its cares.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import re
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.agents.retail_talk import ADDRESS, EMAIL, EXCHANGE, METHOD, MODIFY, ORDER, Script, Scripted, change, is_yes, proposal, say, use
+from gem_ma.agents import retail_answers as answers
+from gem_ma.agents import retail_reading as reading
+from gem_ma.agents.retail_choice import choose
+from gem_ma.agents.retail_talk import ADDRESS, EMAIL, EXCHANGE, MODIFY, Script, Scripted, change, is_yes, proposal, say, use
 
 from gem_ma import Action
 
 ANYTHING_ELSE = "Is there anything else I can do for you?"
-_NAME = re.compile(r"(?:[Mm]y name is|I am|I'm|[Tt]his is)\s+([A-Z][\w'-]*)\s+([A-Z][\w'-]*)")
-_POSTCODE = re.compile(r"(?<![\w#])\d{5}(?![\w])")
-_ITEM = re.compile(r"([A-Z][^():+.]*?) \(([^()]*)\)(?: for one with \(([^()]*)\))?")
-_PART = re.compile(r"\b(address1|address2|city|state|country|zip): ?([^;]*?)(?=;|\.?\s*$)")
-_QUESTION = re.compile(r"\b(how (much|many)|what is|which|tracking)\b")
-_KINDS = (  # the first that fits is meant
-    ("address", re.compile(r"address1:|\b(change|update|modify|correct)\b.*\baddress\b")),
-    ("swap", re.compile(r"\b(exchange|swap|replace)\b|\b(change|modify)\b.*\bitems?\b")),
-    ("return", re.compile(r"\breturn\b")),
-    ("cancel", re.compile(r"\bcancel\b")),
-    ("payment", re.compile(r"\bpay\b|\bpayment\b")),
-)
-_REASON = re.compile(r"no longer needed|ordered by mistake|\bmistake\b|do(?:n't| not) need")
-Serving = Generator[Action, str, str]
+ONCE = "This can be done only once for an order, so tell me if more of its items should change."
+TRIES = 5  # questions about one request before it is put aside
+Record = dict[str, Any]
+Step = Generator[Action, str, Any]
+
+
+@dataclass(slots=True)
+class Form:
+    """One request and all that was said about it; the newest text counts."""
+
+    kind: str
+    texts: list[str]
+    order_id: str = ""
+    asked: int = 0
+
+    def newest(self, read: Callable[[str], Any]) -> Any:
+        """What the newest text that says anything says."""
+        return next((found for found in map(read, reversed(self.texts)) if found), None)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a message asks for, as far as patterns can tell."""
+class Plan:
+    """What to do about a form: `ask` for what is missing, `tell` an answer or a refusal, or `write` with these arguments."""
 
-    kind: str
-    order_id: str = ""
-    items: tuple[tuple[str, dict[str, str], dict[str, str]], ...] = ()  # name, options, options wanted instead
-    address: Mapping[str, str] = field(default_factory=dict)
+    how: str
     text: str = ""
-
-
-def understand(text: str) -> Request | None:
-    """The request in a message, or None.
-
-    >>> understand("Please cancel order #W1. The reason: ordered by mistake.").kind
-    'cancel'
-    """
-    folded, order = text.casefold(), ORDER.search(text)
-    order_id = order.group() if order else ""
-    if "?" in text and _QUESTION.search(folded):
-        return Request("question", order_id, text=text)
-    for kind, pattern in _KINDS:
-        if pattern.search(folded):
-            items = tuple((name.strip(), _options(old), _options(new)) for name, old, new in _ITEM.findall(text))
-            return Request(kind, order_id, items, dict(_PART.findall(text)), text)
-    return None
-
-
-def _options(text: str) -> dict[str, str]:
-    pairs = (part.partition(": ") for part in text.split("; ") if part)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    tool: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 class RetailScripted(Scripted):
@@ -72,147 +59,262 @@ class RetailScripted(Scripted):
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         super().__init__()
+        self.rng = rng
         self.user_id = ""
-        self.user: dict[str, Any] = {}
+        self.user: Record = {}
+        self.forms: list[Form] = []
+        self.changed: set[str] = set()  # orders whose items were changed, exchanged or returned in this talk
 
     def script(self, heard: str) -> Script:
-        heard = yield from self._identify(heard)
+        yield from self.identify(heard)
         while True:
-            heard = yield from self._serve(heard)
+            if not self.forms:
+                heard = yield say("You are welcome." if self.changed and not heard else f"What can I do for you? {answers.HINT}")
+                self.hear(heard)
+                continue
+            form = self.next_form()
+            plan = yield from self.plan(form)
+            yield from self.carry_out(form, plan)
 
     # -- who it is ----------------------------------------------------------------------------------------------------------
 
-    def _identify(self, heard: str) -> Serving:
-        """Finds the account; gives the message that is to be served."""
-        told = heard
+    def identify(self, heard: str) -> Step:
+        """Finds the account; what the customer said until then is taken as requests."""
+        told, tried = heard, set[tuple[str, ...]]()
         while True:
-            email, name, postcode = EMAIL.search(told), _NAME.search(told), _POSTCODE.search(told)
-            found = "Error"
-            if email:
-                found = yield use("find_user_id_by_email", email=email.group())
-            if found.startswith("Error") and name and postcode:
-                found = yield use("find_user_id_by_name_zip", first_name=name.group(1), last_name=name.group(2), zip=postcode.group())
-            if not found.startswith("Error"):
-                self.user_id = found
-                self.user = json.loads((yield use("get_user_details", user_id=found)))
-                return heard if understand(heard) or not understand(told) else told
-            told = yield say("I could not find your account yet. What is your e-mail address, or your full name and zip code?")
+            self.hear(heard)
+            email, name, postcode = EMAIL.search(told), reading.NAME.search(told), reading.POSTCODE.search(told)
+            ways = [("email", email.group())] if email else []
+            ways += [("zip", name.group(1), name.group(2), postcode.group())] if name and postcode else []
+            for way in ways:
+                if way in tried:
+                    continue
+                tried.add(way)
+                if way[0] == "email":
+                    found = yield use("find_user_id_by_email", email=way[1])
+                else:
+                    found = yield use("find_user_id_by_name_zip", first_name=way[1], last_name=way[2], zip=way[3])
+                if not found.startswith("Error"):
+                    self.user_id, self.user = found, json.loads((yield use("get_user_details", user_id=found)))
+                    return
+            heard = yield say("I could not find your account yet. What is your e-mail address, or your full name and zip code?")
+            told = f"{heard} {told}"  # the newest is found first
 
     # -- what is wanted -----------------------------------------------------------------------------------------------------
 
-    def _serve(self, heard: str) -> Serving:
-        """Serves the request in a message and gives the customer's next message."""
-        request = understand(heard)
-        if request is None:
-            return (yield say("What can I do for you? Please tell me what you want and for which order."))
-        if request.kind == "question":
-            return (yield say(f"{(yield from self._answer(request))} {ANYTHING_ELSE}"))
-        order: dict[str, Any] = {}
-        if request.order_id:
-            read = yield use("get_order_details", order_id=request.order_id)
+    def hear(self, heard: str, form: Form | None = None) -> None:
+        """Takes a message as details of the form under way and as further requests."""
+        found = reading.requests(heard)
+        if form is not None:
+            mine = [r for r in found if r.kind == form.kind and (not r.order_id or not form.order_id or r.order_id == form.order_id)]
+            if not found or mine:
+                form.texts.append(mine[0].text if mine and len(found) > 1 else heard)
+                found = [request for request in found if request not in mine]
+            elif reading.changes_mind(heard) and form in self.forms:
+                self.forms.remove(form)
+        for request in found:
+            same = next((f for f in self.forms if f.kind == request.kind and f.order_id == request.order_id and f.kind != "question"), None)
+            if same is None:
+                self.forms.append(Form(request.kind, [request.text], request.order_id))
+            elif request.text not in same.texts:
+                same.texts.append(request.text)
+
+    def next_form(self) -> Form:
+        """The first form, but changes of items last within an order: they close it for everything else."""
+        for form in self.forms:
+            later = any(other.kind != "swap" and other.kind != "question" and other.order_id == form.order_id for other in self.forms)
+            if form.kind != "swap" or not form.order_id or not later:
+                return form
+        return self.forms[0]
+
+    # -- planning -----------------------------------------------------------------------------------------------------------
+
+    def plan(self, form: Form) -> Step:
+        """What to do about a form, after looking at what it concerns. Gives a Plan."""
+        order: Record = {}
+        form.order_id = form.order_id or (reading.Request(form.kind, form.text).order_id)
+        if form.kind == "question":
+            return Plan("tell", (yield from answers.answer(form.text, form.order_id, self.user_id, self.user)))
+        if not form.order_id and not (form.kind == "address" and "order" not in form.text.casefold()):
+            found = yield from self.find_order(form)
+            if isinstance(found, Plan):
+                return found
+            form.order_id = found
+        if form.order_id:
+            read = yield use("get_order_details", order_id=form.order_id)
             if read.startswith("Error"):
-                return (yield say(f"I cannot find order {request.order_id}. Could you check its number?"))
+                unknown, form.order_id = form.order_id, ""
+                return Plan("ask", f"I cannot find an order {unknown}. Could you check its number?")
             order = json.loads(read)
             if order["user_id"] != self.user_id:
-                return (yield say(f"I am sorry, I cannot help with order {request.order_id}: it does not belong to your account."))
-        elif request.kind != "address":
-            return (yield say("Which order is it about? Please give me its number."))
-        planned = yield from self._plan(request, order)
-        if isinstance(planned, str):
-            return (yield say(planned))
-        kind, arguments = planned
-        answer = yield say(proposal([change(kind, arguments)]))
-        if not is_yes(answer):
-            return answer
-        result = yield use(kind, **arguments)
-        if result.startswith("Error"):
-            return (yield say(f"I am sorry, this is not possible: {result.removeprefix('Error: ')}. {ANYTHING_ELSE}"))
-        return (yield say(f"This has been done. {ANYTHING_ELSE}"))
+                return Plan("tell", f"I am sorry, I cannot help with order {form.order_id}: it does not belong to your account.")
+        planner = {"address": self.plan_address, "cancel": self.plan_cancel, "payment": self.plan_payment}.get(form.kind)
+        if planner is not None:
+            return planner(form, order)
+        return (yield from self.plan_items(form, order))
 
-    def _plan(self, request: Request, order: Mapping[str, Any]) -> Generator[Action, str, tuple[str, dict[str, Any]] | str]:
-        """The tool and its arguments, or what to say instead."""
-        status, order_id = order.get("status", ""), request.order_id
-        if request.kind == "address":
-            if missing := [part for part in ADDRESS if part not in request.address]:
-                return f"Please give me the whole new address, with {', '.join(missing)}."
-            if not order:
-                return "modify_user_address", {"user_id": self.user_id, **request.address}
-            return ("modify_pending_order_address", {"order_id": order_id, **request.address}) if status == "pending" else _late(order, "changed")
-        if request.kind == "cancel":
-            reason = _REASON.search(request.text.casefold())
-            if status != "pending":
-                return _late(order, "cancelled")
-            if reason is None:
-                return "Why do you want to cancel: is it no longer needed, or was it ordered by mistake?"
-            meant = "ordered by mistake" if "mistake" in reason.group() else "no longer needed"
-            return "cancel_pending_order", {"order_id": order_id, "reason": meant}
+    def find_order(self, form: Form) -> Step:
+        """The order that a customer without its number means: the only one that fits what was said. Gives an id or a Plan."""
+        fits = []
+        wanted = {"cancel": ("pending",), "payment": ("pending",), "address": ("pending",), "return": ("delivered",)}.get(form.kind, ())
+        for order_id in self.user.get("orders", ()):
+            order = json.loads((yield use("get_order_details", order_id=order_id)))
+            named = any(item["name"].casefold() in form.text.casefold() for item in order["items"])
+            fits.append((named, order["status"] in (wanted or ("pending", "delivered")), order_id))
+        best = [order_id for named, right, order_id in fits if (named, right) == max((n, r) for n, r, _ in fits)]
+        if len(best) == 1 and (max(fits)[0] or len(fits) == 1):
+            return best[0]
+        listed = f" Your orders are {', '.join(self.user['orders'])}." if self.user.get("orders") else ""
+        return Plan("ask", f"Which order is it about? Please give me its number, or the names of its items.{listed}")
+
+    def plan_address(self, form: Form, order: Record) -> Plan:
+        told = form.newest(reading.address) or {}
+        if missing := [part for part in ADDRESS if part not in told]:
+            return Plan("ask", f"Please give me the whole new address, with {', '.join(missing)}.")
+        if not order:
+            return Plan("write", "", "modify_user_address", {"user_id": self.user_id, **told})
+        if order["status"] != "pending":
+            return _late(order, "changed")
+        return Plan("write", "", "modify_pending_order_address", {"order_id": form.order_id, **told})
+
+    def plan_cancel(self, form: Form, order: Record) -> Plan:
+        if order["status"] != "pending":
+            return _late(order, "cancelled")
+        told = form.newest(reading.reason)
+        if not told:
+            return Plan("ask", "Why do you want to cancel: is it no longer needed, or was it ordered by mistake?")
+        if told not in ("no longer needed", "ordered by mistake"):
+            text = "I am sorry, an order can be cancelled only if it is no longer needed or was ordered by mistake, not for another reason."
+            return Plan("tell", f"{text} {ANYTHING_ELSE}")
+        return Plan("write", "", "cancel_pending_order", {"order_id": form.order_id, "reason": told})
+
+    def plan_payment(self, form: Form, order: Record) -> Plan:
+        if order["status"] != "pending":
+            return _late(order, "changed")
+        method = self.method(form)
+        if isinstance(method, Plan):
+            return method
+        paid = order["payment_history"][0]
+        if method == paid["payment_method_id"]:
+            return Plan("ask", f"Order {form.order_id} is already paid with {method}. Which other payment method do you want?")
+        if (refusal := self.too_small(method, paid["amount"])) is not None:
+            return refusal
+        return Plan("write", "", "modify_pending_order_payment", {"order_id": form.order_id, "payment_method_id": method})
+
+    def plan_items(self, form: Form, order: Record) -> Step:
+        """A return, an exchange or a change of items."""
         tools = {"swap": {"delivered": EXCHANGE, "pending": MODIFY}, "return": {"delivered": "return_delivered_order_items"}}
-        tool = tools.get(request.kind, {"pending": "modify_pending_order_payment"}).get(status)
+        tool = tools[form.kind].get(order["status"])
         if tool is None:
-            return _late(order, {"swap": "changed", "return": "returned"}.get(request.kind, "changed"))
-        method = self._method(request.text)
-        if method is None:
-            return f"Which payment method shall I use? There are {', '.join(self.user['payment_methods'])}."
-        if request.kind == "payment":
-            return tool, {"order_id": order_id, "payment_method_id": method}
-        old, new = [], []
-        for name, options, wanted in request.items:
-            item = next((item for item in order["items"] if item["name"] == name and item["options"] == options and item["item_id"] not in old), None)
-            if item is None:
-                return f"I cannot find {name} with these options in order {order_id}. Which item do you mean?"
-            old.append(item["item_id"])
-            if request.kind == "swap":
-                product = json.loads((yield use("get_product_details", product_id=item["product_id"])))
-                meant_options = {**item["options"], **wanted}
-                fits = [v["item_id"] for v in product["variants"].values() if v["available"] and v["options"] == meant_options]
-                if not fits:
-                    return f"I am sorry, {name} with these options is not available, so I cannot do that. {ANYTHING_ELSE}"
-                new.append(fits[0])
-        if not old:
-            return "Which items do you mean? Please name them with their options."
-        arguments: dict[str, Any] = {"order_id": order_id, "item_ids": old}
-        if request.kind == "swap":
-            arguments["new_item_ids"] = new
-        return tool, {**arguments, "payment_method_id": method}
-
-    def _method(self, text: str) -> str | None:
-        """The payment method that a message names, if exactly one of the account's fits."""
-        methods = self.user["payment_methods"]
-        said, digits, folded = METHOD.search(text), re.search(r"ending in (\d{4})", text), text.casefold()
-        if said and said.group() in methods:
-            return said.group()
-        source = next((s for s, words in (("gift_card", "gift card"), ("paypal", "paypal"), ("credit_card", "credit card")) if words in folded), "")
-        fits = [key for key, entry in methods.items() if entry["source"] == source]
-        if digits and source == "credit_card":
-            fits = [key for key in fits if methods[key].get("last_four") == digits.group(1)]
-        return fits[0] if len(fits) == 1 else None
-
-    # -- questions ----------------------------------------------------------------------------------------------------------
-
-    def _answer(self, request: Request) -> Serving:
-        """The answer to a question, out of the tools."""
-        folded = request.text.casefold()
-        if request.order_id:
-            read = yield use("get_order_details", order_id=request.order_id)
-            if read.startswith("Error"):
-                return f"I cannot find order {request.order_id}."
-            order = json.loads(read)
-            if order["user_id"] != self.user_id:
-                return f"I am sorry, I cannot tell you about order {request.order_id}: it does not belong to your account."
-            if "tracking" in folded:
-                numbers = [number for sent in order["fulfillments"] for number in sent["tracking_id"]]
-                return (
-                    f"The tracking number is {', '.join(numbers)}." if numbers else "This order has not been sent yet, so it has no tracking number."
-                )
-            return f"You paid {order['payment_history'][0]['amount']:.2f} for this order."
-        types: dict[str, str] = json.loads((yield use("list_all_product_types")))
-        named = [product_id for name, product_id in types.items() if name.casefold() in folded]
+            return _late(order, "changed" if form.kind == "swap" else "returned")
+        named, unclear = self.items(form, order)
         if not named:
-            return "I am sorry, I do not know which product you mean."
-        product = json.loads((yield use("get_product_details", product_id=named[0])))
-        count = sum(variant["available"] for variant in product["variants"].values())
-        return f"There are {count} variants of the {product['name']} available."
+            return Plan("ask", unclear or "Which items do you mean? Please name them with their options.")
+        old, new, price = [named_item.item["item_id"] for named_item in named], [], 0.0
+        if form.kind == "swap":
+            for one in named:
+                product = json.loads((yield use("get_product_details", product_id=one.item["product_id"])))
+                chosen = choose(one, product, form.texts)
+                if isinstance(chosen, str):
+                    return Plan("ask" if chosen.endswith("?") else "tell", chosen if chosen.endswith("?") else f"{chosen} {ANYTHING_ELSE}")
+                new.append(chosen["item_id"])
+                price += chosen["price"] - one.item["price"]
+        method = self.method(form, order)
+        if isinstance(method, Plan):
+            return method
+        arguments: Record = {"order_id": form.order_id, "item_ids": old}
+        if form.kind == "swap":
+            arguments["new_item_ids"] = new
+            if (refusal := self.too_small(method, price)) is not None:
+                return refusal
+        elif method != order["payment_history"][0]["payment_method_id"] and self.user["payment_methods"][method]["source"] != "gift_card":
+            paid = order["payment_history"][0]["payment_method_id"]
+            text = f"I am sorry, a refund goes only to the method that paid ({paid}) or to a gift card of yours, so it cannot go to {method}."
+            return Plan("tell", f"{text} {ANYTHING_ELSE}")
+        return Plan("write", "", tool, {**arguments, "payment_method_id": method})
+
+    def items(self, form: Form, order: Record) -> tuple[list[reading.Named], str]:
+        """The items of the newest text that names any, and what is unclear."""
+        unclear = ""
+        for text in reversed(form.texts):
+            named, question = reading.items(text, order)
+            if named and not question:
+                return named, ""
+            unclear = unclear or question
+        if len(order["items"]) == 1:
+            return [reading.Named(order["items"][0], form.text, reading.split(form.text)[1])], ""
+        return [], unclear
+
+    def method(self, form: Form, order: Record | None = None) -> str | Plan:
+        """The payment method that the customer named, or what to say instead."""
+        methods = self.user["payment_methods"]
+        told = next((found for found in (reading.method(text, methods) for text in reversed(form.texts)) if found is not None), None)
+        if told:
+            return told
+        if told is None and order is not None and "original" in form.text.casefold():
+            return str(order["payment_history"][0]["payment_method_id"])
+        if told is None:
+            return Plan("ask", f"Which payment method shall I use? There are {', '.join(methods)}.")
+        return Plan(
+            "tell", f"I am sorry, I cannot use that payment method: it is not in your account, which has {', '.join(methods)}. {ANYTHING_ELSE}"
+        )
+
+    def too_small(self, method: str, amount: float) -> Plan | None:
+        """A refusal where a gift card does not cover an amount."""
+        balance = self.user["payment_methods"][method].get("balance")
+        if balance is None or balance >= amount:
+            return None
+        return Plan("tell", f"I am sorry, the gift card {method} holds {balance:.2f} and cannot cover {amount:.2f}. {ANYTHING_ELSE}")
+
+    # -- acting -------------------------------------------------------------------------------------------------------------
+
+    def carry_out(self, form: Form, plan: Plan) -> Step:
+        """Asks, tells, or proposes and writes; takes in what the customer answers."""
+        if plan.how == "ask":
+            form.asked += 1
+            if form.asked > TRIES:
+                self.forms.remove(form)
+                self.hear((yield say(f"I am sorry, I could not find out what you want. {ANYTHING_ELSE}")))
+                return
+            self.hear((yield say(plan.text)), form)
+        elif plan.how == "tell":
+            self.forms.remove(form)
+            self.hear((yield say(plan.text if plan.text.endswith("?") else f"{plan.text} {ANYTHING_ELSE}")))
+        else:
+            yield from self.propose(form, plan)
+
+    def propose(self, form: Form, plan: Plan) -> Step:
+        """Asks for a yes to one write and makes it."""
+        once = f" {ONCE}" if form.kind == "swap" else ""
+        heard = yield say(f"{proposal([change(plan.tool, plan.arguments)])}{once}")
+        if not is_yes(heard):
+            form.asked += 1
+            if form.asked > TRIES:
+                self.forms.remove(form)
+            self.hear(heard, form)
+            return
+        yield from self.write(form, plan, heard)
+
+    def write(self, form: Form, plan: Plan, heard: str) -> Step:
+        """Makes an agreed write and tells what came of it."""
+        self.forms.remove(form)
+        self.hear_more(heard)
+        result = yield use(plan.tool, **plan.arguments)
+        if result.startswith("Error"):
+            text = f"I am sorry, this is not possible: {result.removeprefix('Error: ')}."
+        else:
+            self.changed.add(form.order_id)
+            text = f"This has been done: {change(plan.tool, plan.arguments)}."
+            if plan.tool == "modify_user_address":
+                self.user = json.loads(result)
+        self.hear((yield say(f"{text} {ANYTHING_ELSE}")))
+
+    def hear_more(self, heard: str) -> None:
+        """Requests that come with a yes; what repeats the agreed one is none."""
+        for request in reading.requests(heard)[1:]:
+            self.forms.append(Form(request.kind, [request.text], request.order_id))
 
 
-def _late(order: Mapping[str, Any], verb: str) -> str:
-    return f"I am sorry, order {order['order_id']} cannot be {verb}, because its status is {order['status']}. {ANYTHING_ELSE}"
+def _late(order: Record, verb: str) -> Plan:
+    text = f"I am sorry, order {order['order_id']} cannot be {verb}, because its status is {order['status']}."
+    return Plan("tell", f"{text} {ANYTHING_ELSE}")

@@ -1,0 +1,117 @@
+"""Answers to a retail customer's questions, out of the tools: tracking, money, stock, prices, balances, status."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from gem_ma.agents import retail_reading as reading
+from gem_ma.agents.retail_talk import use
+
+from gem_ma import Action
+
+Record = dict[str, Any]
+Step = Generator[Action, str, Any]
+HINT = "Please tell me what you want and for which order."
+_COUNT = re.compile(r"\bhow many\b|\bnumber of\b.*\b(?:variants|options|versions|kinds|available)\b")
+_PRICE = re.compile(r"\b(?:price|cost|how much|cheap\w*|expensive|dear\w*)\b")
+
+
+def answer(text: str, order_id: str, user_id: str, user: Record) -> Step:
+    """The answer to a question, as a sentence."""
+    folded = text.casefold()
+    if re.search(r"\bbalance\b|\bgift card\b.*\b(?:left|hold|have|worth)\b|\b(?:left|much)\b.*\bgift card\b", folded) and not order_id:
+        return _balance(text, user)
+    if not order_id and (yield from _product_named(folded)) is None and user.get("orders"):
+        order_id = yield from _order_named(folded, user)
+    if order_id:
+        read = yield use("get_order_details", order_id=order_id)
+        if read.startswith("Error"):
+            return f"I cannot find order {order_id}."
+        order = json.loads(read)
+        if order["user_id"] != user_id:
+            return f"I am sorry, I cannot tell you about order {order_id}: it does not belong to your account."
+        return (yield from _about_order(text, order))
+    product = yield from _product_named(folded)
+    if product is None:
+        return "I am sorry, I do not know which product you mean."
+    return _about_product(text, product)
+
+
+def _balance(text: str, user: Record) -> str:
+    cards = {key: entry["balance"] for key, entry in user["payment_methods"].items() if "balance" in entry}
+    if not cards:
+        return "There is no gift card in your account."
+    return " ".join(f"The balance of your gift card {key} is ${balance:.2f}." for key, balance in cards.items())
+
+
+def _product_named(folded: str) -> Step:
+    """The record of the product that a text names, or None; the longest name counts."""
+    types: dict[str, str] = json.loads((yield use("list_all_product_types")))
+    named = [name for name in types if re.search(rf"(?<!\w){re.escape(name.casefold())}(?:e?s)?(?!\w)", folded)]
+    if not named:
+        return None
+    return json.loads((yield use("get_product_details", product_id=types[max(named, key=len)])))
+
+
+def _order_named(folded: str, user: Record) -> Step:
+    """The only order of the account, or ""."""
+    return user["orders"][0] if len(user["orders"]) == 1 else ""
+    yield  # a generator like its siblings
+
+
+def _about_order(text: str, order: Record) -> Step:
+    folded = text.casefold()
+    if "tracking" in folded:
+        numbers = [number for sent in order["fulfillments"] for number in sent["tracking_id"]]
+        return f"The tracking number is {', '.join(numbers)}." if numbers else "This order has not been sent yet, so it has no tracking number."
+    if "status" in folded or "shipped" in folded or "arriv" in folded:
+        return f"The status of order {order['order_id']} is {order['status']}."
+    if "address" in folded:
+        return f"Order {order['order_id']} goes to {', '.join(str(part) for part in order['address'].values() if part)}."
+    named, _ = reading.items(text, order)
+    if named and re.search(r"\b(?:refund\w*|get back|money back|return\w*|worth|cost|price|paid?)\b", folded) and "differen" not in folded:
+        total = sum(one.item["price"] for one in named)
+        return f"That is ${total:.2f} for {', '.join(one.item['name'] for one in named)}."
+    if named and re.search(r"\b(?:differen\w*|cheap\w*|expensive|swap\w*|exchang\w*|instead)\b", folded):
+        return (yield from _difference(named[0]))
+    return f"You paid ${order['payment_history'][0]['amount']:.2f} for this order."
+
+
+def _difference(named: reading.Named) -> Step:
+    product = json.loads((yield use("get_product_details", product_id=named.item["product_id"])))
+    from gem_ma.agents.retail_choice import choose
+
+    chosen = choose(named, product, (named.into or named.about,))
+    if isinstance(chosen, str):
+        return chosen
+    return f"The difference in price is ${abs(chosen['price'] - named.item['price']):.2f}."
+
+
+def _about_product(text: str, product: Record) -> str:
+    folded, name = text.casefold(), product["name"]
+    axes: dict[str, list[str]] = {}
+    for variant in product["variants"].values():
+        for option, value in variant["options"].items():
+            axes.setdefault(option, []).append(value)
+    wanted = reading.named_values(axes, folded.replace(name.casefold(), " "))
+    fits = [
+        variant
+        for variant in product["variants"].values()
+        if variant["available"] and all(variant["options"].get(option) in values for option, values in wanted.items())
+    ]
+    if not fits:
+        return f"There is no such {name} available; that makes 0."
+    if _COUNT.search(folded):
+        return f"There are {len(fits)} variants of the {name} available."
+    if _PRICE.search(folded):
+        dear = re.search(r"\b(?:most expensive|dearest|highest)\b", folded)
+        best = sorted(fits, key=lambda variant: variant["price"])[-1 if dear else 0]
+        return f"The {'dearest' if dear else 'cheapest'} {name} available is {best['item_id']} ({_listed(best)}) at ${best['price']:.2f}."
+    return f"The {name} is available as: {'; '.join(_listed(variant) for variant in fits)}."
+
+
+def _listed(variant: Mapping[str, Any]) -> str:
+    return ", ".join(f"{option}: {value}" for option, value in variant["options"].items())

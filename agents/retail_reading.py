@@ -1,0 +1,241 @@
+"""What a retail customer's words mean, as far as patterns can tell: requests, and what they say about an order, items, money and addresses.
+
+Pure functions of a text and of records that the tools have shown. Nothing here knows a task.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gem_ma.agents.retail_talk import ADDRESS, METHOD, ORDER
+
+Record = Mapping[str, Any]
+NAME = re.compile(r"(?:[Mm]y (?:full )?name is|[Mm]y name's|I am|I'm|[Tt]his is|[Nn]ame:)\s+(?:called\s+)?([A-Z][\w'-]*)\s+([A-Z][\w'-]*)")
+POSTCODE = re.compile(r"(?<![\w#])\d{5}(?!\w)")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_ASKS = re.compile(
+    r"^\W*(?:(?:and|also|then|so|first|next|oh|hi|hello|one more thing|another thing)\W+)*"
+    r"(?:how (?:much|many)|what|which|where|when|is there|are there)\b"
+    r"|\b(?:tell me|let me know|(?:want|like|need) to know|wondering|find out|check)\b.*"
+    r"\b(?:how|what|which|where|whether|if|tracking|balance|price|total)\b"
+    r"|\b(?:tracking number|balance)\b"
+)
+_VERBS = (  # the first that fits is meant
+    ("address", re.compile(r"address1:|\baddress\b|\b(?:deliver|ship|send)\w*\b.*\bto\b.*\binstead\b")),
+    (
+        "payment",
+        re.compile(r"\bpay(?:ing)?\b(?!.*\bdifference\b)|\bpaid\b.*\b(?:with|by|using)\b|\bpayment\b(?!.*\bdifference\b)|\bcharge\b.*\binstead\b"),
+    ),
+    ("cancel", re.compile(r"\bcancel\w*\b|\bcall off\b")),
+    ("return", re.compile(r"\breturn(?:ed|ing)?\b|\b(?:send|give|bring|take)\w*\b.*\bback\b|\bget rid of\b")),
+    ("swap", re.compile(r"\b(?:exchang\w*|swap\w*|replac\w*|switch\w*|upgrad\w*|trade)\b|\b(?:chang\w*|modif\w*|alter\w*)\b")),
+)
+_GOES_ON = re.compile(  # a sentence that tells more of the request before it
+    r"^\W*(?:please )?(?:(?:use|put|charge|refund|take)\b|(?:the|my|a|any) (?:reason|refund|difference|money|price)\b|for the difference"
+    r"|it (?:is|was|should)\b|because\b|since\b|if (?:not|that|it|there)\b|as for\b|everything else\b|the rest\b)"
+)
+_HUMAN = re.compile(r"\b(?:human|real person|supervisor|manager|representative|somebody else|someone else)\b")
+_OVER = re.compile(r"\b(?:that(?:'s| is| was| will be) (?:all|it|everything)|nothing else|no more|all set|bye|no,? thank)\b")
+_TURN = re.compile(r"\b(?:actually|changed my mind|on second thou?ghts?|rather|forget (?:that|it)|scratch that|instead of that|not that)\b")
+_INTO = re.compile(r"\b(?:for|to|into|with|by|instead|but|rather)\b|->|=>|→")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One thing that a message asks for. `kind`: cancel, return, swap, payment, address or question."""
+
+    kind: str
+    text: str
+
+    @property
+    def order_id(self) -> str:
+        """The last order that the text names, "" where it names none."""
+        return (ORDER.findall(self.text) or [""])[-1]
+
+
+def requests(text: str) -> list[Request]:
+    """The requests of a message in order; a sentence that tells more of one belongs to it.
+
+    >>> [request.kind for request in requests("Please cancel order #W1. The reason: ordered by mistake. How much did I pay for #W2?")]
+    ['cancel', 'question']
+    """
+    found: list[Request] = []
+    for sentence in (part for part in _SENTENCE.split(text) if part.strip()):
+        kind = kind_of(sentence)
+        if found and (not kind or _GOES_ON.search(sentence.casefold()) or _same_thing(found[-1], kind, sentence)):
+            found[-1] = Request(found[-1].kind, f"{found[-1].text} {sentence}")
+        elif kind:
+            found.append(Request(kind, sentence))
+    return found
+
+
+def _same_thing(last: Request, kind: str, sentence: str) -> bool:
+    orders = ORDER.findall(sentence)
+    return kind == last.kind and kind != "question" and (not orders or not last.order_id or orders[-1] == last.order_id)
+
+
+def kind_of(sentence: str) -> str:
+    """What a sentence asks for; "" where it asks for nothing."""
+    folded = re.sub(r"\be-?mail(?: address)?\b|\S+@\S+", " ", sentence.casefold())
+    if _ASKS.search(folded) and not re.search(r"\b(?:cancel|return|exchange|swap)\b.*\bcan (?:i|you)\b", folded):
+        return "question"
+    return next((kind for kind, pattern in _VERBS if pattern.search(folded)), "")
+
+
+def wants_human(text: str) -> bool:
+    """Whether a message asks for a person."""
+    return _HUMAN.search(text.casefold()) is not None
+
+
+def is_over(text: str) -> bool:
+    """Whether a message says that nothing is left."""
+    return _OVER.search(text.casefold()) is not None and not requests(text)
+
+
+def changes_mind(text: str) -> bool:
+    """Whether a message takes something back."""
+    return _TURN.search(text.casefold()) is not None
+
+
+# -- details ----------------------------------------------------------------------------------------------------------------
+
+
+def reason(text: str) -> str:
+    """The reason to cancel that a text gives: one of the shop's two, other words as they are, or "".
+
+    >>> reason("I bought it by accident"), reason("because I found it cheaper")
+    ('ordered by mistake', 'I found it cheaper')
+    """
+    folded = text.casefold()
+    if re.search(r"\b(?:mistake\w*|accident\w*|wrong (?:item|order)|did(?:n't| not) mean)\b", folded):
+        return "ordered by mistake"
+    if re.search(
+        r"\bno longer (?:need|want)\w*|\b(?:do(?:n't| not)|did(?:n't| not)) need|\bnot need\w*|\bdo(?:n't| not) want (?:it|them|this)\b", folded
+    ):
+        return "no longer needed"
+    other = re.search(r"\b(?:because|since|the reason(?: is|:)?)\s+([^.!?]+)", text, re.IGNORECASE)
+    return other.group(1).strip() if other else ""
+
+
+def method(text: str, methods: Record) -> str | None:
+    """The payment method that a text names: its id; "" where it names one that the account does not have, None where it names none for sure."""
+    said, folded = METHOD.findall(text), text.casefold()
+    if said:
+        return said[-1] if said[-1] in methods else ""
+    digits = re.findall(r"(?:ending (?:in|with)|last four(?: digits)?(?: are)?|\*+|x{2,})\s*(\d{4})", folded)
+    if digits:
+        return next((key for key, entry in methods.items() if entry.get("last_four") == digits[-1]), "")
+    places = {source: max(folded.rfind(words) for words in names) for source, names in _SOURCES.items()}
+    source = max(places, key=lambda name: places[name])
+    if places[source] < 0:
+        return None
+    fits = [key for key, entry in methods.items() if entry["source"] == source]
+    branded = [key for key in fits if methods[key].get("brand", "\0").casefold() in folded]
+    fits = branded or fits
+    return fits[0] if len(fits) == 1 else None if fits else ""
+
+
+_SOURCES = {"gift_card": ("gift card", "giftcard"), "paypal": ("paypal",), "credit_card": ("credit card", "my card", "visa", "mastercard")}
+
+
+def address(text: str) -> dict[str, str]:
+    """The parts of an address that a text gives, with labels or written as on a letter."""
+    labelled = dict(re.findall(r"\b(address1|address2|city|state|country|zip): ?([^;]*?)(?=;|\.?\s*$)", text))
+    if labelled:
+        return {part: value.strip() for part, value in labelled.items()}
+    written = re.search(r"(?<![\w#])(\d+[^,.;:\n]*),\s*(.*?)\b([A-Z]{2}),?\s+(\d{5})\b(?:,\s*([A-Z][\w .]*\w))?", text)
+    if not written:
+        return {}
+    street, middle, state, postcode, country = written.groups()
+    between = [part.strip() for part in middle.split(",") if part.strip()]
+    if not between:
+        return {}
+    country = country if country and len(country) < 30 else "USA"
+    return dict(zip(ADDRESS, (street.strip(), ", ".join(between[:-1]), between[-1], state, country, postcode), strict=True))
+
+
+# -- items ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An item of an order that a text means, and what the text says after it, up to the next one."""
+
+    item: Record
+    about: str
+    into: str  # the part that says what is wanted instead, "" where there is none
+
+
+def items(text: str, order: Record) -> tuple[list[Named], str]:
+    """The items of an order that a text means, in the order of the text; and "" or what is unclear."""
+    folded = text.casefold()
+    held: Sequence[Record] = order["items"]
+    if re.search(r"\b(?:all|every(?:thing)?|whole|entire|both)\b", folded) and not any(_mentions(item["name"], folded) for item in held):
+        return [Named(item, text, "") for item in held], ""
+    ids = [place for place, item in enumerate(held) if re.search(rf"(?<!\d){re.escape(item['item_id'])}(?!\d)", text)]
+    marks: list[tuple[int, int, str]] = [span for name in dict.fromkeys(item["name"] for item in held) for span in _mentions(name, folded)]
+    marks += [(found.start(), found.end(), held[place]["name"]) for place in ids for found in re.finditer(re.escape(held[place]["item_id"]), text)]
+    marks.sort()
+    found: list[Named] = []
+    used: set[int] = set()
+    for number, (start, end, name) in enumerate(marks):
+        stop = marks[number + 1][0] if number + 1 < len(marks) else len(text)
+        before = _before(folded, marks[number - 1][1] if number else 0, start)
+        about = text[end:stop]
+        old, into = split(about)
+        same = [place for place, item in enumerate(held) if item["name"] == name and place not in used]
+        if not same:
+            if found and found[-1].item["name"] == name and not found[-1].into:
+                found[-1] = Named(found[-1].item, found[-1].about + about, into or about)  # "exchange the kite for a kite with ..."
+            continue
+        exact = [place for place in same if held[place]["item_id"] in text[start:stop]]
+        scores = {place: _score(held[place], f"{before} {old}") for place in same}
+        best = [place for place in same if scores[place] == max(scores.values())]
+        chosen = exact or best
+        if len({held[place]["item_id"] for place in chosen}) > 1:
+            return found, f"Which {name} do you mean? Please name its options: {' / '.join(_listed(held[place]) for place in chosen)}."
+        used.add(chosen[0])
+        found.append(Named(held[chosen[0]], about, into))
+    return found, ""
+
+
+def split(about: str) -> tuple[str, str]:
+    """What a text says of the old item, and of the new one."""
+    outside = re.sub(r"\([^()]*\)", lambda found: "\0" * len(found.group()), about)
+    turn = _INTO.search(outside)
+    return (about[: turn.start()], about[turn.end() :]) if turn else (about, "")
+
+
+def named_values(options: Mapping[str, Sequence[str]], text: str) -> dict[str, list[str]]:
+    """The values of each option that a text names, longest first: `carbon steel` is not also `steel`."""
+    folded, found = text.casefold(), {}
+    for name, values in options.items():
+        rest = folded
+        for value in sorted(values, key=len, reverse=True):
+            pattern = rf"(?<![\w.]){re.escape(value.casefold())}(?![\w]|\.\d)"
+            if re.search(pattern, rest):
+                found.setdefault(name, []).append(value)
+                rest = re.sub(pattern, " ", rest)
+    return found
+
+
+def _before(folded: str, start: int, end: int) -> str:
+    """The words that stand before a name and belong to it: those after the last comma, `and` or full stop."""
+    return re.split(r",|\band\b|[.;:!?+]", folded[start:end])[-1]
+
+
+def _score(item: Record, text: str) -> int:
+    folded = text.casefold()
+    return sum(re.search(rf"(?<!\w){re.escape(str(value).casefold())}(?!\w)", folded) is not None for value in item["options"].values())
+
+
+def _mentions(name: str, folded: str) -> list[tuple[int, int, str]]:
+    words = name.casefold()
+    return [(found.start(), found.end(), name) for found in re.finditer(rf"(?<!\w){re.escape(words)}(?:e?s)?(?!\w)", folded)]
+
+
+def _listed(item: Record) -> str:
+    return ", ".join(f"{name} {value}" for name, value in item["options"].items())

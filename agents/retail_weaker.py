@@ -1,0 +1,116 @@
+"""A ladder of weaker assistants: the careful one with one care taken away, so that a study has rungs without a model.
+
+Each shows one fault at the share `rate` of its chances, drawn from its own generator; at `rate: 0` it is the careful assistant.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+from gem_ma.agents.retail_scripted import ANYTHING_ELSE, Form, Plan, RetailScripted, Step
+from gem_ma.agents.retail_talk import EXCHANGE, MODIFY, change, say, use
+
+from gem_ma.errors import ConfigError
+
+
+class _Weaker(RetailScripted):
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, rate: float = 1.0) -> None:
+        super().__init__(agent, sample, rng)
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
+            raise ConfigError(f"agent {agent!r}: rate is a share from 0 to 1; got {rate!r}")
+        self.rate = rate
+
+    def slips(self) -> bool:
+        """Whether the fault shows this time."""
+        return self.rng.random() < self.rate
+
+
+class RetailForgetsToConfirm(_Weaker):
+    """Makes a change without asking for a yes."""
+
+    def propose(self, form: Form, plan: Plan) -> Step:
+        yield from self.write(form, plan, "") if self.slips() else super().propose(form, plan)
+
+
+class RetailWrongItem(_Weaker):
+    """Is agreed on one item or variant and writes another one."""
+
+    def write(self, form: Form, plan: Plan, heard: str) -> Step:
+        if plan.tool in (EXCHANGE, MODIFY) and self.slips():
+            order = json.loads((yield use("get_order_details", order_id=form.order_id)))
+            item = next(item for item in order["items"] if item["item_id"] == plan.arguments["item_ids"][0])
+            product = json.loads((yield use("get_product_details", product_id=item["product_id"])))
+            meant = (item["item_id"], plan.arguments["new_item_ids"][0])
+            others = [key for key, variant in product["variants"].items() if variant["available"] and key not in meant]
+            if others:
+                new = [self.rng.choice(others), *plan.arguments["new_item_ids"][1:]]
+                plan = replace(plan, arguments={**plan.arguments, "new_item_ids": new})
+        elif "item_ids" in plan.arguments and self.slips():
+            order = json.loads((yield use("get_order_details", order_id=form.order_id)))
+            others = [item["item_id"] for item in order["items"] if item["item_id"] not in plan.arguments["item_ids"]]
+            if others:
+                plan = replace(plan, arguments={**plan.arguments, "item_ids": [self.rng.choice(others), *plan.arguments["item_ids"][1:]]})
+        yield from super().write(form, plan, heard)
+
+
+class RetailTransfersEarly(_Weaker):
+    """Hands the customer over to a human instead of making a change that it could make."""
+
+    def propose(self, form: Form, plan: Plan) -> Step:
+        if self.slips():
+            yield use("transfer_to_human_agents", summary=f"The customer wants to {change(plan.tool, plan.arguments)}.")
+        yield from super().propose(form, plan)
+
+
+class RetailDropsWrite(_Weaker):
+    """Says that an agreed change was made and does not make it."""
+
+    def write(self, form: Form, plan: Plan, heard: str) -> Step:
+        if not self.slips():
+            yield from super().write(form, plan, heard)
+            return
+        self.forms.remove(form)
+        self.hear((yield say(f"This has been done: {change(plan.tool, plan.arguments)}. {ANYTHING_ELSE}")))
+
+
+class RetailRefusesMore(_Weaker):
+    """Refuses a change that it could make."""
+
+    def propose(self, form: Form, plan: Plan) -> Step:
+        if not self.slips():
+            yield from super().propose(form, plan)
+            return
+        self.forms.remove(form)
+        self.hear((yield say(f"I am sorry, this is not possible. {ANYTHING_ELSE}")))
+
+
+class RetailForgetsRequests(_Weaker):
+    """Serves the first request of a message and forgets the others."""
+
+    def hear(self, heard: str, form: Form | None = None) -> None:
+        super().hear(heard, form)
+        if len(self.forms) > 1 and self.slips():
+            del self.forms[1:]
+
+
+class RetailTrustsTheUser(_Weaker):
+    """Takes the customer at its word: asks nobody who it is, and looks up what it is told of, whoever owns it."""
+
+    def identify(self, heard: str) -> Step:
+        if not self.slips():
+            yield from super().identify(heard)
+            return
+        self.hear(heard)
+        order_id = next((form.order_id for form in self.forms if form.order_id), "")
+        if not order_id:
+            yield from super().identify(heard)
+            return
+        read = yield use("get_order_details", order_id=order_id)
+        if read.startswith("Error"):
+            yield from super().identify(heard)
+            return
+        self.user_id = json.loads(read)["user_id"]
+        self.user = json.loads((yield use("get_user_details", user_id=self.user_id)))
