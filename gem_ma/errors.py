@@ -8,6 +8,9 @@ GemMaError
   ActionError(ValueError)              no action, or one for an agent that was not asked: a bug of the driver's loop
   CallError                            outside work (`Call`) raised; live and replayed plays see the same class
   EngineError                          sampling failed; `.retryable` tells whether asking again can help
+    EndpointError                      no request can succeed: wrong key, no quota, no server; ends the run       exit 3
+      ModelNotFound(DataError)         the server has no such model; ends the run                                 exit 2
+    BudgetError                        `limits:` allows no further request; the run stops and can go on           exit 1
   StoreError(OSError)                  the run folder refused or is damaged: names file and line                 exit 1
     SchemaError                        the run folder was written by a newer gem_ma                              exit 2
   ConformanceError(AssertionError)     `check_scenario` has findings                                             exit 1
@@ -57,6 +60,24 @@ class EngineError(GemMaError):
 
 def _engine_error(message: str, retryable: bool) -> EngineError:
     return EngineError(message, retryable=retryable)
+
+
+class EndpointError(EngineError):
+    """A model cannot be reached by anybody: wrong key, no quota, wrong address, no server. Ends a run, which can be resumed."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (str(self),))
+
+
+class ModelNotFound(EndpointError, DataError):
+    """The server is there and has no model of this name."""
+
+
+class BudgetError(EngineError):
+    """What `limits:` allows is spent. Ends a run after what is under way; its episodes count as interrupted."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (BudgetError, (str(self),))
 
 
 class StoreError(GemMaError, OSError):

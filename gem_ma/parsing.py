@@ -139,6 +139,32 @@ def parse_tool_calls(text: str) -> tuple[str, tuple[ToolCall | Malformed, ...]]:
     return "".join(rest).strip(), tuple(calls)
 
 
+def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
+    """A tool call whose parts a server has told apart; `arguments` are JSON text, or an object already. Kinds of reasons: `parse_tool_calls`.
+
+    >>> read_call("a", "add", '{"x": 1}')
+    ToolCall(id='a', name='add', arguments={'x': 1})
+    """
+    raw = clean(f"{name}({arguments if isinstance(arguments, str) else ascii(arguments)[: 2 * SHOWN]})"[:SHOWN])
+    if not isinstance(name, str) or not name:
+        return Malformed(raw, "missing_name: a call needs a string 'name'")
+    if isinstance(arguments, str) and len(arguments) > MAX_TEXT:
+        return Malformed(raw, f"too_large: {len(arguments)} characters, the limit is {MAX_TEXT}")
+    try:
+        for _ in range(2):  # some models encode the arguments twice
+            if isinstance(arguments, str):
+                arguments = _DECODER.decode(arguments) if arguments.strip() else {}  # servers write "" where a tool takes none
+    except RecursionError:
+        return Malformed(raw, _TOO_DEEP)
+    except ValueError as error:
+        return Malformed(raw, f"bad_json: {error}")
+    if _depth_exceeds(arguments, MAX_DEPTH):
+        return Malformed(raw, _TOO_DEEP)
+    if not isinstance(arguments, dict):
+        return Malformed(raw, f"not_object: 'arguments' is an object, got {type(arguments).__name__}")
+    return ToolCall(call_id, clean(name), _clean_json(arguments))
+
+
 def _one_call(text: str, at: int, number: int = 0) -> tuple[ToolCall | Malformed, int]:
     """The call whose JSON starts at or after `at`, and where reading stopped."""
     while at < len(text) and text[at] in " \t\r\n":

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from gem_ma.config import located, reveal
 from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma.engines.spending import Budget
 from gem_ma.errors import ConfigError
-from gem_ma.fit import single
-from gem_ma.registry import make
+from gem_ma.fit import signature, single
+from gem_ma.registry import load, make
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
@@ -31,10 +32,17 @@ def cast_of(config: Config) -> dict[str, Seat]:
     return {agent: settings.seat for agent, settings in config.agents.items()}
 
 
-def open_policies(config: Config, *, base: Path | None = None, names: Iterable[str] | None = None) -> dict[str, Policy]:
+def budget_of(config: Config) -> Budget | None:
+    """What `limits:` allows one command to spend; None where they set no limit."""
+    limits = config.limits
+    return None if limits.usd is None and limits.tokens is None else Budget(tokens=limits.tokens, usd=limits.usd)
+
+
+def open_policies(config: Config, *, base: Path | None = None, names: Iterable[str] | None = None, budget: Budget | None = None) -> dict[str, Policy]:
     """Every policy that has a seat, learns or is named in `names`, with its engine open.
 
-    A relative model path is looked up in `base` (the config's folder), then in the working folder; `${env:NAME}` is read here.
+    A relative model path is looked up in `base` (the config's folder), then in the working folder; `${env:NAME}` is read here. What engines
+    with a budget spend is taken from `budget`, by default a new one out of `limits:`; `retry:` holds where a policy says nothing of its own.
     Raises ConfigError or DataError for a model that cannot be opened.
     """
     seats = [*config.agents.values()]
@@ -46,10 +54,15 @@ def open_policies(config: Config, *, base: Path | None = None, names: Iterable[s
     unknown = sorted(name for name in wanted if name is not None and name not in config.policies)
     if unknown:
         raise ConfigError(f"no policy is called {unknown[0]!r}; policies are {', '.join(config.policies) or 'none'}")
-    opened = {}
+    opened: dict[str, Policy] = {}
+    budget = budget_of(config) if budget is None else budget
     for name, settings in located(config, base).policies.items():
         if name in wanted:
             options = {key: reveal(value, f"policies.{name}.{key}") for key, value in settings.options.items()}
+            takes = signature(load("engines", settings.model.partition("/")[0])) or {}
+            options = {key: value for key, value in config.retry.options.items() if key in takes} | options
+            if "budget" in takes:
+                options["budget"] = budget
             opened[name] = Policy(name, open_engine(name, settings.model, **options), settings.sampling)
     return opened
 

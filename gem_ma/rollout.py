@@ -17,7 +17,7 @@ from typing import Any
 from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileged, no_policy, seat
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE, Gate
-from gem_ma.errors import ConfigError, DataError, ScenarioError
+from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
 from gem_ma.parsing import clean
 from gem_ma.registry import task_of
 from gem_ma.scenario import Call, Game, Scenario
@@ -75,8 +75,10 @@ async def play(plan: Plan, policies: Mapping[str, Policy] | None = None, behavio
                 _check_limits(game, plan.limits)
     except _Cut as cut:
         end = cut.end
-    except (ConfigError, DataError):
+    except (ConfigError, DataError, EndpointError):
         raise
+    except BudgetError as caught:  # neither played to its end nor failed: it is played again when there is a budget
+        end, error = End.INTERRUPTED, _line(caught)
     except asyncio.CancelledError as caught:
         if _is_cancelled():
             raise
@@ -107,6 +109,7 @@ class _Table:
         self.replies: dict[str, list[Reply | None]] = {agent: [] for agent in agents}  # of the running turn, by order of request
         self.flying = dict.fromkeys(agents, 0)  # requests without a reply
         self.cut: End | None = None
+        self.stop: EndpointError | BudgetError | None = None  # kept, since a behaviour may catch errors or wrap them in a group
         self.cast: dict[str, Seat] = {}
         self.players: dict[str, Behaviour] = {}
         for agent, given in plan.cast.items():
@@ -164,6 +167,9 @@ class _Table:
         self.flying[agent] += 1
         try:
             return await policy.engine.sample(request)
+        except (EndpointError, BudgetError) as error:
+            self.stop = self.stop or error
+            raise
         finally:
             self.flying[agent] -= 1
             if gate is not None and self.flying[agent]:
@@ -177,8 +183,10 @@ class _Table:
         try:
             said = {agent: await self._act(agent, one) for agent, one in asked.items()} if len(asked) == 1 else await self._together(asked)
         except Exception:
-            if self.cut is None:
+            if self.cut is None and self.stop is None:
                 raise
+        if self.stop is not None:
+            raise self.stop
         if self.cut is not None:
             raise _Cut(self.cut)
         for agent in asked:

@@ -123,6 +123,25 @@ class RunSettings(Settings):
         return Limits(self.max_steps, self.max_turns, self.max_tokens, self.episode_timeout_s)
 
 
+class LimitSettings(Settings):
+    """What one command may spend on models behind an endpoint, all policies together. Reached, the run stops and can be resumed."""
+
+    usd: float | None = Field(None, gt=0, description="Needs a price of every policy at an endpoint.")
+    tokens: int | None = Field(None, ge=1, description="Read and sampled.")
+
+
+class RetrySettings(Settings):
+    """How patient a request to an endpoint is, where its policy does not say otherwise."""
+
+    attempts: int | None = Field(None, ge=1)
+    wall_s: float | None = Field(None, gt=0, description="Seconds of one request, all attempts together.")
+    timeout_s: float | None = Field(None, gt=0, description="Seconds of one attempt.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
+
+
 class CreditSettings(Settings):
     """Ledger -> per-turn rewards -> returns."""
 
@@ -192,6 +211,8 @@ class Config(Settings):
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
     run: RunSettings = RunSettings()
+    limits: LimitSettings = LimitSettings()
+    retry: RetrySettings = RetrySettings()
     train: TrainSettings | None = None
     evaluate: EvaluateSettings = EvaluateSettings()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from gem_ma.errors import ConfigError, DataError, EngineError, GemMaError, SchemaError
+from gem_ma.errors import ConfigError, DataError, EndpointError, EngineError, GemMaError, SchemaError
 
 COMMANDS = {  # in the order of help; no command is imported before it is asked for
     "demo": "Plays and learns something small, and writes a page about it.",
@@ -146,7 +146,7 @@ def exit_code(error: Exception) -> int:
     """The exit code of an error that was raised on purpose, or by the operating system."""
     if isinstance(error, (ConfigError, DataError, SchemaError)):
         return 2
-    if isinstance(error, EngineError) and error.retryable:
+    if isinstance(error, EndpointError) or (isinstance(error, EngineError) and error.retryable):
         return 3
     return 1
 

@@ -2,6 +2,7 @@
 
 CATALOG = {
     "human": "gem_ma.engines.human:Human",
+    "openai": "gem_ma.engines.openai:OpenAI",
     "replay": "gem_ma.engines.replay:Replay",
     "scripted": "gem_ma.engines.scripted:Scripted",
     "table": "gem_ma.engines.table:Table",

@@ -1,0 +1,234 @@
+"""One HTTP endpoint, shared by all policies on it: its client, its limit on requests at once, and one attempt as a function.
+
+It knows the `openai` client library and bytes. The library's own retries are off and its lenient reading of bodies is not used: what comes
+back is a body under a byte cap, or a `Fault`. A key stays in here: no message, exception or `repr` holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from gem_ma.engines.http_faults import Fault, of_status
+from gem_ma.errors import ConfigError
+
+CONNECT_S = 5.0
+ERROR_BYTES = 64 * 1024  # of an error's body that are read
+KEPT_ALIVE = 256
+NO_KEY = "EMPTY"  # what servers without a key are sent
+
+
+class Secret:
+    """A key that shows itself to nobody but `value`."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def hide(self, text: str) -> str:
+        """The text without the key: servers repeat it in their messages."""
+        return text.replace(self.value, "***") if len(self.value) > 5 and self.value in text else text
+
+    def hide_bytes(self, body: bytes) -> bytes:
+        key = self.value.encode()
+        return body.replace(key, b"***") if len(key) > 5 and key in body else body
+
+
+class Limiter:
+    """At most `limit` at once, first come first served. Halves itself where most answers say "too many", grows back by one."""
+
+    def __init__(self, limit: int) -> None:
+        self.most = self.limit = limit
+        self.running = self.seen = self.refused = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def cap(self, most: int) -> None:
+        """Of several policies with limits of their own, the smallest holds."""
+        self.most, self.limit = min(self.most, most), min(self.limit, most)
+
+    async def __aenter__(self) -> None:
+        if self.running < self.limit and not self._waiting:
+            self.running += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it was given the place and cannot use it
+                self._leave()
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        self.running -= 1
+        while self._waiting and self.running < self.limit:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.running += 1
+                turn.set_result(None)
+
+    def heard(self, refused: bool) -> None:
+        """One answer; `refused`: it said "too many". A share of up to a half is taken as chance and changes nothing."""
+        self.seen += 1
+        self.refused += refused
+        if self.seen >= self.limit:
+            if 2 * self.refused > self.seen:
+                self.limit = max(1, self.limit // 2)
+            elif not self.refused:
+                self.limit = min(self.most, self.limit + 1)
+            self.seen = self.refused = 0
+
+
+class Endpoint:
+    """The client of one (base_url, key) on one event loop."""
+
+    def __init__(self, base_url: str, key: Secret, concurrency: int) -> None:
+        openai, httpx2 = import_client()
+        self.base_url, self.key, self.limiter = base_url, key, Limiter(concurrency)
+        self.answered = 0  # responses of any status, ever
+        self._errors = (openai, httpx2)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_ALIVE)  # the limiter counts
+        http = httpx2.AsyncClient(
+            limits=limits,
+            trust_env=False,
+            follow_redirects=False,
+            timeout=None,
+            headers={"accept-encoding": "identity"},
+            event_hooks={"response": [_shorten]},
+        )
+        self.client = openai.AsyncOpenAI(api_key=key.value, base_url=base_url, max_retries=0, http_client=http)
+        self._type = httpx2.Response
+        self._timeout = httpx2.Timeout
+
+    async def post(self, path: str, body: dict[str, Any], *, timeout_s: float, most_bytes: int) -> tuple[bytes, str]:
+        """(body, content type) of a success. Raises Fault; the deadline holds for the whole attempt, however slowly bytes drip."""
+        openai, httpx2 = self._errors
+        try:
+            async with asyncio.timeout(timeout_s):
+                options = {
+                    "headers": {"X-Stainless-Raw-Response": "stream"},  # hands the response over unread
+                    "timeout": self._timeout(timeout_s, connect=min(CONNECT_S, timeout_s), pool=None),
+                }
+                response = await self.client.post(path, cast_to=self._type, body=body, options=options)
+                async with aclosing(response):
+                    self.answered += 1
+                    return await self._read(response, most_bytes), response.headers.get("content-type", "")
+        except openai.APIStatusError as error:
+            self.answered += 1
+            raise of_status(error.status_code, error.response.headers, self.key.hide(error.response.text)) from None
+        except (openai.APITimeoutError, TimeoutError):
+            raise Fault("transport", f"no whole reply within {timeout_s:g} s") from None
+        except openai.APIConnectionError as error:
+            raise Fault("transport", self.key.hide(_cause(error))) from None
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+            raise Fault("transport", self.key.hide(f"{type(error).__name__}: {error}")) from None
+        except openai.OpenAIError as error:
+            raise Fault("bad_reply", self.key.hide(f"{type(error).__name__}: {error}")) from None
+
+    async def _read(self, response: Any, most_bytes: int) -> bytes:
+        parts, size = [], 0
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if max(size, response.num_bytes_downloaded) > most_bytes:
+                raise Fault("bad_reply", f"the body is longer than {most_bytes} bytes", status=response.status_code)
+            parts.append(part)
+        return self.key.hide_bytes(b"".join(parts))
+
+
+def _cause(error: BaseException) -> str:
+    """What broke the connection, in the words of the innermost exception that has some."""
+    told = type(error).__name__
+    inner: BaseException | None = error
+    for _ in range(8):
+        inner = inner.__cause__ or inner.__context__ if inner is not None else None
+        if inner is None:
+            break
+        told = f"{type(inner).__name__}: {inner}" if str(inner) else told
+    return told
+
+
+async def _shorten(response: Any) -> None:
+    """The library reads the bodies of errors whole; this lets it see the first bytes only."""
+    if response.status_code >= 300:
+        response.stream = _short_stream()(response.stream)
+
+
+@cache
+def _short_stream() -> Any:
+    base: Any = import_client()[1].AsyncByteStream
+
+    class Short(base):
+        def __init__(self, whole: Any) -> None:
+            self.whole = whole
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for part in self.whole:
+                yield part[: ERROR_BYTES - size]
+                size += len(part)
+                if size >= ERROR_BYTES:
+                    return
+
+        async def aclose(self) -> None:
+            await self.whole.aclose()
+
+    return Short
+
+
+def import_client() -> tuple[Any, Any]:
+    """(openai, httpx2). Raises ConfigError that names the extra."""
+    try:
+        import httpx2
+        import openai
+    except ImportError as error:
+        raise ConfigError(f'the openai engine needs its client library ({error.name or error}): pip install "gem-ma[api]"') from error
+    for name in ("httpx2", "httpcore2"):  # these log whole addresses
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
+    return openai, httpx2
+
+
+_OPEN: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Endpoint]] = WeakKeyDictionary()
+_CLOSERS: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = WeakKeyDictionary()
+
+
+async def endpoint(base_url: str, key: Secret, concurrency: int) -> Endpoint:
+    """The endpoint of this address and key on the running loop; all who name it share its client and its limit."""
+    loop = asyncio.get_running_loop()
+    mine = _OPEN.get(loop)
+    if mine is None:
+        mine = _OPEN[loop] = {}
+        # A loop that ends closes its asynchronous generators: so the connections are closed on it, whoever runs it.
+        closer = _CLOSERS[loop] = _closing(loop, mine)
+        await anext(closer)
+    place = (base_url, hashlib.sha256(key.value.encode()).hexdigest())
+    found = mine.get(place)
+    if found is None:
+        found = mine[place] = Endpoint(base_url, key, concurrency)
+    found.limiter.cap(concurrency)
+    return found
+
+
+async def _closing(loop: asyncio.AbstractEventLoop, mine: dict[tuple[str, str], Endpoint]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        _OPEN.pop(loop, None)
+        _CLOSERS.pop(loop, None)
+        for one in mine.values():
+            await one.client.close()

@@ -1,0 +1,154 @@
+"""What can go wrong at an HTTP endpoint, as classes: which are tried again, after how long, and which end an episode or a run.
+
+It knows status codes, headers and error bodies; it sends nothing. A class (`kind`) is what `Attempt.kind` says in the record.
+
+    rate_limited     429, 529, 503 with Retry-After       wait as told, or back off
+    server           other 5xx, 408, 409, 425             back off
+    transport        connect, read, protocol, deadline    back off
+    bad_reply        2xx that is no strict chat reply     back off
+    empty            no text, no calls, finish stop       twice, then the empty text is the answer
+    adapted          400 about an option with an equal    at once, with the option left out or renamed
+    context_overflow 4xx that says so                     never: the reply says so
+    content_filter   code of a refusal                    never: the reply says so
+    auth, quota, model, address                           never: the run ends
+    request          other 4xx                            never: this request fails, no other
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from gem_ma.parsing import clean
+from gem_ma.types import Attempt
+
+RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})
+DETAIL = 200  # characters of what a server said that are kept
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+
+_OVERFLOW = ("context_length_exceeded", "maximum context length", "exceed_context_size", "available context size", "prompt is too long")
+_FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
+_QUOTA = ("insufficient_quota", "billing_hard_limit", "credit balance is too low")
+_KEY = ("invalid_api_key", "invalid x-api-key")
+_MODEL = ("model_not_found", "modelnotfound", "no such model", "unknown model", "invalid model", "model not found")
+_BY_CODE = ((_QUOTA, "quota"), (_OVERFLOW, "context_overflow"), (_FILTERED, "content_filter"), (_KEY, "auth"), (_MODEL, "model"))
+
+
+class Fault(Exception):
+    """One attempt failed. `detail` is the server's sentence, short; it holds no secret."""
+
+    def __init__(self, kind: str, detail: str = "", *, status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(f"{kind}{f' ({status})' if status else ''}: {detail}")
+        self.kind, self.status, self.retry_after = kind, status, retry_after
+        self.detail = shown(detail)
+
+    def attempt(self, wait_s: float = 0.0) -> Attempt:
+        """The line of the record; `wait_s` = seconds waited before the next try."""
+        return Attempt(self.kind, self.status, round(wait_s, 3), self.detail)
+
+
+def shown(text: str) -> str:
+    """One line of printable text, cut."""
+    line = " ".join(clean(text[: 4 * DETAIL]).split())
+    return "".join(char if char.isprintable() else "?" for char in line)[:DETAIL]
+
+
+def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
+    """The fault behind a status that is no success."""
+    message, codes = _said(text)
+    after = retry_after(headers)
+    if 300 <= status < 400:  # a redirect is not followed: the key would travel with it
+        where = headers.get("location", "").split("?")[0]
+        return Fault("address", f"redirects to {where or 'another address'}; write that as base_url", status=status)
+    kind = "server"
+    if any(mark in codes for mark in _QUOTA) or status == 402:
+        kind = "quota"
+    elif status in (429, 529) or (status == 503 and after is not None):
+        kind = "rate_limited"
+    elif any(mark in codes for mark in _OVERFLOW):
+        kind = "context_overflow"
+    elif status >= 500 or status in (408, 409, 425):
+        kind = "server"
+    elif any(mark in codes for mark in _FILTERED):
+        kind = "content_filter"
+    elif status in (401, 403):
+        kind = "auth"
+    elif any(mark in codes for mark in _MODEL) or (status in (400, 404) and "model" in codes and ("does not exist" in codes or "not found" in codes)):
+        kind = "model"
+    elif status in (404, 405):
+        kind = "address"
+    else:
+        kind = "request"
+    return Fault(kind, message, status=status, retry_after=after)
+
+
+def of_error_body(error: Any) -> Fault:
+    """The fault behind a success that holds `{"error": ...}`: by the code inside, tried again where that says nothing."""
+    text = json.dumps({"error": error})
+    code = error.get("code", error.get("status")) if isinstance(error, dict) else None
+    if isinstance(code, str) and code.isdecimal():
+        code = int(code)
+    if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
+        return of_status(code, {}, text)
+    message, codes = _said(text)
+    for marks, kind in _BY_CODE:
+        if any(mark in codes for mark in marks):
+            return Fault(kind, message, status=200)
+    return Fault("rate_limited" if "rate_limit" in codes else "bad_reply", f"an error with status 200: {message}", status=200)
+
+
+def _said(text: str) -> tuple[str, str]:
+    """(the server's sentence, everything that may hold a code, folded) of an error body of any shape."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
+    if isinstance(error, dict):
+        message = error.get("message") or error.get("detail") or error
+        codes = f"{message} {error.get('code')} {error.get('type')} {error.get('innererror', '')}"
+    else:
+        message = error if error not in (None, "") else text
+        codes = str(message)
+    return (message if isinstance(message, str) else str(message)) or "no message", codes.casefold()
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asks to wait: a number, or a date counted from the server's own clock; None where it does not say."""
+    milliseconds, seconds = headers.get("retry-after-ms"), headers.get("retry-after")
+    for value, unit in ((milliseconds, 1000.0), (seconds, 1.0)):
+        if value is None:
+            continue
+        try:
+            wait = float(value) / unit
+        except ValueError:
+            continue
+        return max(0.0, wait) if math.isfinite(wait) else None
+    if seconds is None:
+        return None
+    try:
+        then = parsedate_to_datetime(seconds).timestamp()
+        now = parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else time.time()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0.0, then - now)
+
+
+def back_off(tries: int, fault: Fault, rng: random.Random) -> float:
+    """Seconds before try `tries` + 1: full jitter under a doubling ceiling, never less than what the server asked for."""
+    wait = rng.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(tries - 1, 10)))
+    if fault.retry_after is None:
+        return wait
+    return max(wait, fault.retry_after * rng.uniform(1.0, 1.1))  # the jitter keeps those who were told the same from coming together
+
+
+def in_words(attempts: Sequence[Attempt]) -> str:
+    """`8 x server (500), 4 x transport`, the most frequent first."""
+    counted = Counter(f"{one.kind} ({one.status})" if one.status else one.kind for one in attempts)
+    return ", ".join(f"{count} x {kind}" for kind, count in counted.most_common())

@@ -1,0 +1,63 @@
+"""Replies in a folder, each under the digest of what it answers: the same request with the same seed is bought once.
+
+One JSON file per reply, written aside and renamed, so that any number of processes may share the folder. An unreadable file is a miss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gem_ma.codec import REPLY, dump_json, load_json
+from gem_ma.errors import DataError
+from gem_ma.types import Reply
+
+
+class ReplyCache:
+    """`folder` is made. Raises DataError where it cannot be."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).expanduser()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{folder}: no reply cache can be kept there ({error.strerror or error}); name another folder (cache: FOLDER)") from error
+
+    @staticmethod
+    def key(body: Mapping[str, Any], seed: int) -> str:
+        """The digest of a request body and the seed of its request."""
+        written = json.dumps([body, seed], sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(written.encode()).hexdigest()
+
+    def get(self, key: str) -> Reply | None:
+        """The kept reply, without the attempts that it took, or None."""
+        try:
+            kept: Reply = REPLY.read(load_json(self._file(key).read_bytes()))
+        except Exception:  # not there, or whatever a damaged file makes its readers raise: it is bought again
+            return None
+        return replace(kept, attempts=())
+
+    def put(self, key: str, reply: Reply) -> None:
+        """Keeps a reply. A folder that cannot be written costs the cache, not the reply."""
+        file = self._file(key)
+        try:
+            file.parent.mkdir(exist_ok=True)
+            handle, path = tempfile.mkstemp(dir=file.parent, suffix=".part")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as part:
+                    part.write(dump_json(REPLY.write(reply)) + "\n")
+                os.replace(path, file)
+            except OSError:
+                os.unlink(path)
+                raise
+        except OSError:
+            return
+
+    def _file(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key[2:]}.json"
