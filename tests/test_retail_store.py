@@ -391,7 +391,7 @@ def test_the_same_calls_give_the_same_answers_after_a_reset_and_on_a_copy(calls:
 
 
 def test_unknown_semantics_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="tau1 and fixed"):
+    with pytest.raises(ConfigError, match="tau1, fixed, tau2"):
         tiny("tau3")
 
 

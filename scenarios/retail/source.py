@@ -17,7 +17,7 @@ from gem_ma.scenarios.service.overlay import Base
 
 from gem_ma.errors import DataError
 
-VARIABLE = "TAU_BENCH_PATH"
+VARIABLE, TAU2_VARIABLE = "TAU_BENCH_PATH", "TAU2_DATA_DIR"
 TABLES = ("users", "orders", "products")
 CHECKOUT = Path("tau_bench/envs/retail")
 _LAYOUTS = (Path(), CHECKOUT / "data", Path("data"), Path("envs/retail/data"))  # the folder itself, a checkout, or one of its inner folders
@@ -88,7 +88,25 @@ def read_json(path: Path, named: str = "") -> Any:
 
 def naming(folder: str | Path) -> str:
     """How the user named the folder, as a part of a message."""
-    return f" ({VARIABLE}={folder})" if os.environ.get(VARIABLE) == str(folder) else f" (scenario.data={folder})"
+    variable = next((name for name in (VARIABLE, TAU2_VARIABLE) if os.environ.get(name) == str(folder)), "scenario.data")
+    return f" ({variable}={folder})"
+
+
+def commit_of(*folders: str | Path) -> str | None:
+    """The git commit of the first of these folders that is a checkout; None where none says."""
+    for folder in folders:
+        git = Path(folder).expanduser() / ".git"
+        try:
+            head = (git / "HEAD").read_text("utf-8").strip()
+            if not head.startswith("ref: "):
+                return head
+            if (git / head[5:]).is_file():
+                return (git / head[5:]).read_text("utf-8").strip()
+            packed = (git / "packed-refs").read_text("utf-8").splitlines()
+            return next((line.split()[0] for line in packed if line.endswith(f" {head[5:]}")), None)
+        except (OSError, UnicodeDecodeError):
+            continue
+    return None
 
 
 # -- shape ------------------------------------------------------------------------------------------------------------------

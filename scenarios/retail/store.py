@@ -7,12 +7,16 @@ from typing import Any
 
 from gem_ma.scenarios.retail.fixed import FIXED, validate
 from gem_ma.scenarios.retail.source import load_tables
+from gem_ma.scenarios.retail.tau2 import as_tau2, digest
+from gem_ma.scenarios.retail.tau2_tools import TAU2
+from gem_ma.scenarios.retail.tau2_tools import call as tau2_call
 from gem_ma.scenarios.retail.tools import TAU1, Spec, bind
 from gem_ma.scenarios.service.overlay import Base, Overlay
 
 from gem_ma.errors import ConfigError
 
 SEMANTICS: dict[str, dict[str, Spec]] = {"tau1": TAU1, "fixed": FIXED}
+TOOLS: dict[str, dict[str, Spec]] = {**SEMANTICS, "tau2": TAU2}
 
 
 class RetailStore:
@@ -26,10 +30,13 @@ class RetailStore:
     __slots__ = ("_tools", "overlay", "semantics")
 
     def __init__(self, base: Base, semantics: str = "tau1") -> None:
-        """A store over tables that may be shared. `semantics`: `tau1` (as the benchmark behaves) or `fixed` (our own world's rules)."""
-        if semantics not in SEMANTICS:
-            raise ConfigError(f"semantics: there is {' and '.join(SEMANTICS)}; got {semantics!r}")
-        self.overlay, self.semantics, self._tools = Overlay(base), semantics, SEMANTICS[semantics]
+        """A store over tables that may be shared. `semantics`: `tau1` or `tau2` (as these benchmarks behave), or `fixed` (our own world's rules).
+
+        Under `tau2` the tables are typed ones (`as_tau2`).
+        """
+        if not isinstance(semantics, str) or semantics not in TOOLS:
+            raise ConfigError(f"semantics: there is {', '.join(TOOLS)}; got {semantics!r}")
+        self.overlay, self.semantics, self._tools = Overlay(base), semantics, TOOLS[semantics]
 
     @classmethod
     def load(cls, folder: str | Path, semantics: str = "tau1") -> RetailStore:
@@ -37,10 +44,13 @@ class RetailStore:
 
         Raises DataError where a file is missing or damaged.
         """
-        return cls(load_tables(folder), semantics)
+        base = load_tables(folder)
+        return cls(base.derived("tau2", lambda tables: Base(as_tau2(tables))) if semantics == "tau2" else base, semantics)
 
     def call(self, tool: str, kwargs: Any) -> str:
         """What the tool answers; an error is a text that begins with `Error: `. Never raises."""
+        if self.semantics == "tau2":
+            return tau2_call(self.overlay, tool, kwargs)
         try:
             spec = self._tools.get(tool) if isinstance(tool, str) else None
             if spec is None:
@@ -52,8 +62,8 @@ class RetailStore:
             return f"Error: {_text(error)}"
 
     def digest(self) -> str:
-        """tau-bench's SHA-256 of the whole database as it stands."""
-        return self.overlay.digest()
+        """The benchmark's own SHA-256 of the whole database as it stands."""
+        return digest(self.overlay) if self.semantics == "tau2" else self.overlay.digest()
 
     def reset(self) -> None:
         """The database as it was loaded."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from gem_ma.scenarios.retail.schemas import SCHEMAS
-from gem_ma.scenarios.retail.source import CHECKOUT, TABLES, load_tables, naming, read_bytes, read_json, read_text, tables_folder
+from gem_ma.scenarios.retail.source import CHECKOUT, TABLES, commit_of, load_tables, naming, read_bytes, read_json, read_text, tables_folder
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
 from gem_ma.scenarios.service.overlay import Base
 from gem_ma.scenarios.service.task import GoldCall, Slot, Task
@@ -91,12 +91,7 @@ class TauBench:
     @property
     def commit(self) -> str | None:
         """The git commit of a checkout, if it says."""
-        head = Path(self.folder).expanduser() / ".git" / "HEAD"
-        try:
-            text = head.read_text("utf-8").strip()
-            return (head.parent / text[5:]).read_text("utf-8").strip() if text.startswith("ref: ") else text
-        except (OSError, UnicodeDecodeError):
-            return None
+        return commit_of(self.folder)
 
 
 class TauTasks(Sequence[Task]):

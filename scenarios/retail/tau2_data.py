@@ -1,0 +1,284 @@
+"""Tasks of tau2-bench: db.json, tasks.json, split_tasks.json and policy.md of its retail folder. Nothing of the benchmark is ever imported.
+
+A split is a list of task ids. Keys that may be missing may be missing; whatever else is wrong is a DataError of one line: file and field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, overload
+
+from gem_ma.scenarios.retail.source import commit_of, naming, read_bytes, read_json, read_text
+from gem_ma.scenarios.retail.store import RetailStore
+from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
+from gem_ma.scenarios.retail.tau2 import SHAPES, typed
+from gem_ma.scenarios.retail.tau2_tools import TAU2
+from gem_ma.scenarios.service import tau2
+from gem_ma.scenarios.service.overlay import Base
+from gem_ma.scenarios.service.shapes import ShapeError, kind
+from gem_ma.scenarios.service.task import GoldCall, Slot, Task
+
+from gem_ma.errors import DataError
+
+FOLDER = Path("tau2/domains/retail")
+_LAYOUTS = (Path(), FOLDER, Path("data") / FOLDER, Path("domains/retail"), Path("retail"))  # the folder itself, data, a checkout, or inside data
+FILES = ("db.json", "tasks.json", "split_tasks.json", "policy.md")
+SEMANTICS = "tau2"
+
+
+def retail_folder(folder: str | Path) -> Path | None:
+    """The folder that holds a tau2 retail database; None where there is none."""
+    root = Path(folder).expanduser()
+    return next((root / inner for inner in _LAYOUTS if os.path.isfile(root / inner / FILES[0])), None)
+
+
+def is_tau2(folder: str | Path) -> bool:
+    """Whether the folder holds retail data of tau2-bench."""
+    return retail_folder(folder) is not None
+
+
+def load_base(folder: str | Path) -> Base:
+    """The typed tables as a shared base, read once per process. Raises DataError."""
+    inner, named = retail_folder(folder), naming(folder)
+    if inner is None:
+        root = Path(folder).expanduser()
+        what = "does not exist" if not os.path.exists(root) else "is not a folder" if not os.path.isdir(root) else f"holds no {FOLDER / FILES[0]}"
+        raise DataError(f"retail data: {root} {what}{named}; expected the data folder of tau2-bench, or its {FOLDER}")
+    status = (inner / FILES[0]).stat()
+    return _load(str(inner / FILES[0]), status.st_mtime_ns, status.st_size, named)
+
+
+@cache
+def _load(name: str, stamp: int, size: int, named: str) -> Base:
+    tables = read_json(Path(name), named)
+    try:
+        if not isinstance(tables, dict):
+            raise ShapeError(f"the file: expected an object with {', '.join(SHAPES)}, got {kind(tables)}")
+        for table in SHAPES:
+            if table not in tables:
+                raise ShapeError(f"the file: the table {table} is missing")
+        return Base({table: typed(table, tables[table]) for table in SHAPES})
+    except ShapeError as fault:
+        raise DataError(f"retail data: {name}{named}: {fault}") from None
+
+
+class Tau2Bench:
+    """A data folder of tau2-bench: its tables, its tasks by split, its policy text. Raises DataError at once where db.json is damaged."""
+
+    semantics = SEMANTICS
+
+    def __init__(self, folder: str | Path) -> None:
+        self.base, self.folder, self.named = load_base(folder), str(folder), naming(folder)
+        self.inner = retail_folder(folder) or Path(folder)
+        self._worlds: dict[str, Base] = {}
+        self._splits: dict[str, Tau2Tasks] = {}
+
+    def __repr__(self) -> str:
+        return f"Tau2Bench({self.folder!r})"
+
+    def world(self, task: Task) -> Base:
+        """The tables that a task plays on: those of the folder, changed as its `initial_state` says."""
+        state = task.raw.get("initial_state")
+        if not state or not (state["initialization_actions"] or (state["initialization_data"] or {}).get("agent_data")):
+            return self.base
+        if task.id not in self._worlds:
+            try:
+                self._worlds[task.id] = self._started(state)
+            except ShapeError as fault:
+                at = f"{self.inner / 'tasks.json'}{self.named}: task {task.id.removeprefix('tau2/')}.initial_state"
+                raise DataError(f"retail data: {at}: {fault}") from None
+        return self._worlds[task.id]
+
+    def _started(self, state: Mapping[str, Any]) -> Base:
+        tables: Any = self.base.tables
+        changes = (state["initialization_data"] or {}).get("agent_data")
+        if changes:
+            tables = {table: typed(table, rows) for table, rows in _merged(tables, changes).items()}
+        store = RetailStore(Base(tables), SEMANTICS)
+        for place, call in enumerate(state["initialization_actions"] or ()):
+            answer = store.call(call["func_name"], call["arguments"])
+            if answer.startswith("Error: "):
+                raise ShapeError(f"initialization_actions[{place}]: {answer}")
+        started: dict[str, dict[str, Any]] = {table: dict(rows) for table, rows in tables.items()}
+        for table, key in store.overlay.touched():
+            started[table][key] = dict(store.overlay.record(table, key))
+        return Base(started)
+
+    def provenance(self) -> dict[str, Any]:
+        """For the manifest of a run."""
+        return {
+            "name": "tau2-bench retail",
+            "folder": self.folder,
+            "digest": self.digest,
+            "commit": commit_of(self.folder, Path(self.folder).expanduser().parent),
+        }
+
+    def policy(self) -> str | None:
+        """The policy text of the folder; None where it has none."""
+        path = self.inner / "policy.md"
+        return read_text(path, self.named) if path.is_file() else None
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that the folder has; `base` is all tasks where its file does not say otherwise."""
+        return tuple(self._ids)
+
+    def tasks(self, split: str) -> Tau2Tasks:
+        """The tasks of a split. Raises DataError for an unknown one, and for a damaged file."""
+        if split not in self._splits:
+            if split not in self._ids:
+                raise DataError(f"retail data: {self.inner} has no split {split!r}{self.named}; its splits: {', '.join(self._ids)}")
+            self._splits[split] = Tau2Tasks(self, [self._rows[task_id] for task_id in self._ids[split]])
+        return self._splits[split]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the names and bytes of all files that are used."""
+        sha = hashlib.sha256()
+        for name in FILES:
+            if (self.inner / name).is_file() or name == FILES[0]:
+                sha.update(f"{name}\n".encode() + hashlib.sha256(read_bytes(self.inner / name, self.named)).digest())
+        return sha.hexdigest()
+
+    @cached_property
+    def _rows(self) -> dict[str, dict[str, Any]]:
+        path = self.inner / "tasks.json"
+        if not path.is_file():
+            raise DataError(f"retail data: {path} is missing{self.named}")
+        rows, found = read_json(path, self.named), dict[str, dict[str, Any]]()
+        try:
+            if not isinstance(rows, list) or not rows:
+                raise ShapeError(f"the file: expected a list of tasks, got {'an empty one' if rows == [] else kind(rows)}")
+            for place, row in enumerate(rows):
+                read = tau2.TASK(f"[{place}]", row)
+                _check(f"[{place}]", read)
+                if read["id"] in found:
+                    raise ShapeError(f"[{place}].id: {read['id']!r} is the id of an earlier task")
+                found[read["id"]] = read
+        except ShapeError as fault:
+            raise DataError(f"retail data: {path}{self.named}: {fault}") from None
+        return found
+
+    @cached_property
+    def _ids(self) -> dict[str, list[str]]:
+        path, everything = self.inner / "split_tasks.json", list(self._rows)
+        if not path.is_file():
+            return {"base": everything}
+        splits, found = read_json(path, self.named), dict[str, list[str]]()
+        try:
+            if not isinstance(splits, dict):
+                raise ShapeError(f"the file: expected an object of task ids by split, got {kind(splits)}")
+            for split, ids in splits.items():
+                if not isinstance(ids, list):
+                    raise ShapeError(f"{split}: expected a list of task ids, got {kind(ids)}")
+                for place, task_id in enumerate(ids):
+                    if not isinstance(task_id, (str, int)) or isinstance(task_id, bool) or str(task_id) not in self._rows:
+                        raise ShapeError(f"{split}[{place}]: there is no task {json.dumps(task_id)[:40]} in tasks.json")
+                found[split] = [str(task_id) for task_id in ids]
+        except ShapeError as fault:
+            raise DataError(f"retail data: {path}{self.named}: {fault}") from None
+        return {**found, "base": found.get("base", everything)}
+
+
+class Tau2Tasks(Sequence[Task]):
+    """The tasks of one split; each is made typed when first asked for."""
+
+    def __init__(self, source: Tau2Bench, rows: list[dict[str, Any]]) -> None:
+        self.source, self.rows = source, rows
+        self._made: dict[int, Task] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | list[Task]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        if place not in self._made:
+            self._made[place] = self._typed(self.rows[place])
+        return self._made[place]
+
+    def _typed(self, row: dict[str, Any]) -> Task:
+        scenario, criteria = row["user_scenario"], row["evaluation_criteria"] or {}
+        actions = tuple(GoldCall(call["name"], call["arguments"], call["requestor"]) for call in criteria.get("actions") or ())
+        bare = Task(f"tau2/{row['id']}", "tau2-bench", "", tau2.scene_text(scenario), actions, raw=row)
+        world = self.source.world(bare)
+        mine = tuple(call for call in actions if call.agent == "assistant")
+        user_id = _whose(world, mine, bare.instruction)
+        found = tau2.criteria_of(bare)
+        judged = ("needs_judge",) if found is not None and found.needs_judge else ()
+        return replace(
+            bare,
+            user_id=user_id,
+            outputs=tuple(criteria.get("communicate_info") or ()),
+            goal=goal_of(mine),
+            knowledge=_known(identity_of(world, user_id), bare.instruction),
+            wishes=wishes_of(world, SEMANTICS, mine),
+            flags=tuple(sorted((*flags_of(world, SEMANTICS, mine), *judged))),
+        )
+
+
+def _check(at: str, row: Mapping[str, Any]) -> None:
+    """What the shape alone does not say. Raises ShapeError."""
+    state, criteria = row["initial_state"] or {}, row["evaluation_criteria"] or {}
+    if state.get("message_history"):
+        raise ShapeError(f"{at}.initial_state.message_history: expected null; a talk is played from its start")
+    data = state.get("initialization_data") or {}
+    if data.get("user_data"):
+        raise ShapeError(f"{at}.initial_state.initialization_data.user_data: expected null; the customer has no database")
+    for table, rows in (data.get("agent_data") or {}).items():
+        if table not in SHAPES:
+            raise ShapeError(f"{at}.initial_state.initialization_data.agent_data.{table}: expected one of {', '.join(SHAPES)}")
+        if not isinstance(rows, Mapping):
+            raise ShapeError(f"{at}.initial_state.initialization_data.agent_data.{table}: expected an object, got {kind(rows)}")
+    for place, call in enumerate(state.get("initialization_actions") or ()):
+        if call["env_type"] == "user":
+            raise ShapeError(f"{at}.initial_state.initialization_actions[{place}].env_type: the customer has no tools")
+    lists = (("initial_state.initialization_actions", "func_name", state), ("evaluation_criteria.actions", "name", criteria))
+    for path, name, holder in lists:
+        for place, call in enumerate(holder.get(path.rpartition(".")[2]) or ()):
+            if call[name] not in TAU2:
+                raise ShapeError(f"{at}.{path}[{place}].{name}: there is no tool {call[name]!r}")
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """The old value with what the new one says, objects key by key."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    return {**old, **{key: _merged(old[key], value) if key in old else value for key, value in new.items()}}
+
+
+def _whose(base: Base, actions: Sequence[GoldCall], told: str) -> str:
+    """The customer: whom the solution's own calls find or name first, else whose name or address stands in the text; "" where nobody's does."""
+    users, orders = base.tables["users"], base.tables["orders"]
+    store = RetailStore(base, SEMANTICS)
+    for call in actions:
+        found = store.call(call.name, call.arguments) if call.name.startswith("find_user_id") else call.arguments.get("user_id")
+        order_id = call.arguments.get("order_id")
+        if found is None and isinstance(order_id, str) and order_id in orders:
+            found = orders[order_id]["user_id"]
+        if isinstance(found, str) and found in users:
+            return found
+    names = ((key, f"{user['name']['first_name']} {user['name']['last_name']}", user) for key, user in users.items())
+    scores = {
+        key: (user["email"] in told) * 4 + (key in told) * 4 + (name in told) * 2 + (user["address"]["zip"] in told) for key, name, user in names
+    }
+    best = max(scores, key=lambda key: scores[key], default="")
+    return best if scores.get(best, 0) > 1 else ""
+
+
+def _known(slots: tuple[Slot, ...], told: str) -> tuple[Slot, ...]:
+    """The slots that the text has; where it has neither the e-mail address nor the zip code, the zip code is known all the same."""
+    email = any(slot.name == "email" and slot.value in told for slot in slots)
+    forgotten = {"zip"} if email else {"email"}
+    return tuple(replace(slot, known=slot.name not in forgotten or slot.value in told) for slot in slots)

@@ -1,0 +1,123 @@
+"""The types of JSON records as data: a shape takes (where a value stands, the value) and gives the typed value, or says what is wrong with it.
+
+    order = record(id=text, price=number, note=Optional(text))
+    order("orders[0]", {"id": "W1", "price": 5})  ->  {"id": "W1", "price": 5.0, "note": None}
+
+A shape makes new objects, fills what is optional with null and leaves out what it does not know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Shape = Callable[[str, Any], Any]
+_NAMES = ((bool, "true or false"), (str, "a text"), ((int, float), "a number"), (Mapping, "an object"), (list, "a list"))
+
+
+class ShapeError(ValueError):
+    """A value has not the shape it needs; the text says where it stands, what was expected and what there is."""
+
+
+def kind(value: Any) -> str:
+    """A JSON value's type in words."""
+    return "null" if value is None else next((name for types, name in _NAMES if isinstance(value, types)), type(value).__name__)
+
+
+def wrong(at: str, expected: str, value: Any) -> ShapeError:
+    """The fault of a value."""
+    return ShapeError(f"{at}: expected {expected}, got {kind(value)}")
+
+
+def text(at: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise wrong(at, "a text", value)
+    return value
+
+
+def number(at: str, value: Any) -> float:
+    """Always a float, and finite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise wrong(at, "a number", value)
+    try:
+        amount = float(value)
+    except OverflowError:
+        amount = math.inf
+    if not math.isfinite(amount):
+        raise ShapeError(f"{at}: expected a number, got one that is not finite")
+    return amount
+
+
+def flag(at: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise wrong(at, "true or false", value)
+    return value
+
+
+def anything(at: str, value: Any) -> Any:
+    return value
+
+
+def mapping(at: str, value: Any) -> dict[str, Any]:
+    """An object of whatever it holds."""
+    if not isinstance(value, Mapping):
+        raise wrong(at, "an object", value)
+    return dict(value)
+
+
+def one_of(*choices: str) -> Shape:
+    def read(at: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ShapeError(
+                f"{at}: expected one of {', '.join(choices)}; got {value!r}" if isinstance(value, str) else str(wrong(at, "a text", value))
+            )
+        return value
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """The shape, or `default` where the field is null or missing."""
+
+    shape: Shape
+    default: Any = None
+
+    def __call__(self, at: str, value: Any) -> Any:
+        return self.default if value is None else self.shape(at, value)
+
+
+def listed(shape: Shape) -> Shape:
+    def read(at: str, value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise wrong(at, "a list", value)
+        return [shape(f"{at}[{place}]", item) for place, item in enumerate(value)]
+
+    return read
+
+
+def keyed(shape: Shape) -> Shape:
+    """An object whose values all have this shape."""
+
+    def read(at: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise wrong(at, "an object", value)
+        return {key: shape(f"{at}.{key}", item) for key, item in value.items()}
+
+    return read
+
+
+def record(**fields: Shape) -> Shape:
+    """An object with these fields in this order."""
+
+    def read(at: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise wrong(at, "an object", value)
+        for name, shape in fields.items():
+            if name not in value and not isinstance(shape, Optional):
+                raise ShapeError(f"{at}: the field {name} is missing")
+        return {name: shape(f"{at}.{name}", value.get(name)) for name, shape in fields.items()}
+
+    return read
