@@ -196,6 +196,8 @@ def items(text: str, order: Record) -> tuple[list[Named], str]:
         best = [place for place in same if scores[place] == max(scores.values())]
         chosen = exact or best
         if len({held[place]["item_id"] for place in chosen}) > 1:
+            if any(name == later for _, _, later in marks[number + 1 :]):
+                continue  # "both kites: the red kite and ..."
             return found, f"Which {name} do you mean? Please name its options: {' / '.join(_listed(held[place]) for place in chosen)}."
         used.add(chosen[0])
         found.append(Named(held[chosen[0]], about, into))
