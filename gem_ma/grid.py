@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 from gem_ma.document import Document, Keys, Place, dotted
 from gem_ma.errors import ConfigError

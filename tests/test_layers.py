@@ -13,7 +13,7 @@ import gem_ma
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     0: {"errors", "types", "codec", "parsing", "document"},
-    1: {"effects", "scenario", "registry", "behaviour", "settings", "fit", "schema", "grid", "config"},
+    1: {"effects", "scenario", "registry", "behaviour", "settings", "fit", "schema", "grid", "config", "casts"},
     2: {"envs", "adapters", "tools", "engines", "testing"},
     3: {"rollout", "plans", "store", "credit", "estimators", "evaluation", "view"},
     4: {"training"},
@@ -29,6 +29,7 @@ SAME_FLOOR = {  # who may import whom on its own floor
     "behaviour": {"registry", "scenario"},
     "fit": {"behaviour", "registry", "scenario", "settings"},
     "schema": {"fit"},
+    "casts": {"behaviour", "fit", "scenario", "settings"},
     "grid": {"fit", "schema", "settings"},
     "config": {"fit", "grid", "schema", "settings", "registry"},
     "testing": {"envs"},

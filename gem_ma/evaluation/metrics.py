@@ -76,6 +76,7 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append(("success, failed = 0", _number(summary["score"]["failed_as_zero"])))
         if summary["excluded"]:
             rows.append(("success, excluded lost / won", f"{_number(summary['score']['lowest'])} / {_number(summary['score']['highest'])}"))
+    rows += _baseline_rows(summary)
     if len(summary["pass_hat_k"]) > 1:
         rows.append(("pass^k", "  ".join(f"{k}: {interval_text(one)}" for k, one in enumerate(_pass_intervals(summary), 1)) + _refused(summary)))
     elif len(summary["pass_hat_k"]) == 1 and _refused(summary):
@@ -97,6 +98,16 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         if tokens["sampled"]:
             rows.append((f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read"))
     rows += [("error", f"{count} x {text}") for text, count in summary["errors"].items()]
+    return rows
+
+
+def _baseline_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    for name, one in summary.get("baselines", {}).items():
+        scores = {"": one["success"]} if one["success"] is not None else {f"return {agent} ": found for agent, found in one["returns"].items()}
+        told = ", ".join(what + interval_text(found) for what, found in scores.items())
+        told += f" of {one['ok']}" + (f", {one['failed']} failed" if one["failed"] else "")
+        rows.append((f"baseline {name}", told + (f" ({one['tasks']} of {one['of']} tasks)" if one["tasks"] < one["of"] else "")))
     return rows
 
 

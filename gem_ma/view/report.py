@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gem_ma.errors import StoreError
-from gem_ma.evaluation.metrics import interval_text, summarise
+from gem_ma.evaluation.judge import Judge
+from gem_ma.evaluation.metrics import Success, interval_text
 from gem_ma.store import read_ends, read_episodes, read_manifest, read_media, read_metrics
-from gem_ma.types import End, Episode
+from gem_ma.types import End
+from gem_ma.view.details import details
 from gem_ma.view.page import Html, page, table, text
 from gem_ma.view.svg import BAND_SEEDS, CLASSES, Line, Point, interval_mark, line_chart, line_of
 from gem_ma.view.transcript import transcript
@@ -27,7 +29,6 @@ MAX_BYTES = 6_000_000  # of transcripts in one page
 _SCORES = ("success", "return", "nash_conv", "nash_conv_averaged", "ok", "failed")  # of an exam
 _FIRST = ("return", "success", "score", "reward", "nash_conv", "exploitability")  # charts that are open
 
-Success = Callable[[Episode], bool | None]
 Runs = Sequence[Path] | Mapping[str, Path]
 
 
@@ -67,6 +68,11 @@ class Section:
     success: Success | None = None
     command: str = ""
     own_curves: bool = True
+    judge: Judge | None = None  # in place of `success`: measures and labels, too
+
+    @property
+    def hooks(self) -> Judge:
+        return self.judge if self.judge is not None else Judge(self.success)
 
 
 def write_report(
@@ -76,14 +82,16 @@ def write_report(
     *,
     sections: Sequence[Section] = (),
     success: Success | None = None,
+    judge: Judge | None = None,
 ) -> Path:
     """Writes the page and gives its path: `out`, else `report.html` in the (first) run folder. A page that stood there is replaced in one step.
 
-    Each run becomes a section of its own; `sections` follow. Raises StoreError where a run cannot be read or the page cannot be written.
+    Each run becomes a section of its own, judged by `judge` (or `success` alone); `sections` follow. Raises StoreError where a run cannot be read
+    or the page cannot be written.
     """
     runs = [Path(run)] if isinstance(run, (str, Path)) else [Path(one) for one in run]
     alone = len(runs) == 1 and not sections
-    whole = [*(_section_of(path, success, alone) for path in runs), *sections]
+    whole = [*(_section_of(path, judge if judge is not None else Judge(success), alone) for path in runs), *sections]
     first = next((path for section in whole for path in _named(section.runs).values()), None)
     if out is None and first is None:
         raise StoreError("a report without runs needs a path to write to")
@@ -117,11 +125,12 @@ def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
     named = _named(section.runs)
     if named:
         learned = [label for label, path in named.items() if _manifest(path).get("command") == "train"]
-        loaded = {label: _load(label, path, section.success, label in learned, data) for label, path in named.items()}
+        loaded = {label: _load(label, path, section.hooks, label in learned, data) for label, path in named.items()}
         for label in learned if section.own_curves else ():
             parts.append(_before_and_after(label if len(named) > 1 else "", named[label]))
         scored = {label: one for label, one in loaded.items() if label not in learned}
         parts += [_scores(scored)] if scored else []
+        parts += [part for label, one in scored.items() for part in details(label if len(scored) > 1 else "", one)]
         parts += [
             f'<p class="hint">{text(label)} played {_counts(one)} (ok / failed / excluded) episodes while it learned.</p>'
             for label, one in loaded.items()
@@ -142,10 +151,10 @@ def _named(runs: Runs) -> dict[str, Path]:
     return {Path(path).resolve().name: Path(path) for path in runs}
 
 
-def _load(label: str, path: Path, success: Success | None, learned: bool, data: list[dict[str, Any]]) -> dict[str, Any]:
+def _load(label: str, path: Path, judge: Judge, learned: bool, data: list[dict[str, Any]]) -> dict[str, Any]:
     """The run's summary (of a training run its counts only); its transcripts are added to `data`."""
     ends = read_ends(path)
-    known = None if learned else _stored_summary(path, len(ends), success is not None)
+    known = None if learned else _stored_summary(path, len(ends), judge)
     ids, last = list(ends), len(ends) - 1
     wanted = {ids[round(at * last / (EPISODES - 1))] for at in range(EPISODES)} if len(ids) > EPISODES else set(ids)
     wanted |= set([id_ for id_, end in ends.items() if end is End.FAILED][:FAILED])
@@ -154,7 +163,7 @@ def _load(label: str, path: Path, success: Success | None, learned: bool, data: 
     shown: list[dict[str, Any]] = []
     for episode in episodes:
         if episode.id in wanted:
-            one = transcript(episode, success(episode) if success and episode.end.scored else None, lambda digest: _media(path, digest))
+            one = transcript(episode, judge.success(episode) if judge.success and episode.end.scored else None, lambda digest: _media(path, digest))
             size += len(json.dumps(one))
             if used + size > MAX_BYTES and shown:
                 break
@@ -166,7 +175,7 @@ def _load(label: str, path: Path, success: Success | None, learned: bool, data: 
     if learned:
         failed, ok = sum(end is End.FAILED for end in ends.values()), sum(end.scored for end in ends.values())
         return {"ok": ok, "failed": failed, "excluded": len(ends) - ok - failed}
-    return known or summarise(episodes, success)
+    return known or judge.summarise(episodes)
 
 
 def _summary_file(path: Path) -> dict[str, Any]:
@@ -177,11 +186,14 @@ def _summary_file(path: Path) -> dict[str, Any]:
     return stored if isinstance(stored, dict) else {}
 
 
-def _stored_summary(path: Path, episodes: int, judged: bool) -> dict[str, Any] | None:
+def _stored_summary(path: Path, episodes: int, judge: Judge) -> dict[str, Any] | None:
     """summary.json where it is a summary of `evaluation.metrics` of these episodes, else None."""
     stored = _summary_file(path)
-    whole = {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"} <= stored.keys() and stored.get("episodes") == episodes
-    return stored if whole and (stored["success"] is not None or not judged) else None
+    wanted = {"measures"} if judge.measures or judge.labels else set()  # an older version wrote none
+    whole = (
+        wanted | {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"} <= stored.keys() and stored.get("episodes") == episodes
+    )
+    return stored if whole and (stored["success"] is not None or judge.success is None) else None
 
 
 def _before_and_after(label: str, path: Path) -> Html:
@@ -376,14 +388,14 @@ def _body(title: str, sections: Sequence[Section], parts: Sequence[str], data: l
     return f"{head}<main>{''.join(parts)}{viewer if data else ''}</main>{foot}"
 
 
-def _section_of(path: Path, success: Success | None, alone: bool) -> Section:
+def _section_of(path: Path, judge: Judge, alone: bool) -> Section:
     """A run as a section of its own."""
     manifest = _manifest(path)
     made, command = manifest.get("versions"), manifest.get("command")
     version = made.get("gem_ma", "?") if isinstance(made, dict) else "?"
     facts = f"Begun {manifest.get('created', 'at an unknown time')} with gem_ma {version}." if manifest else ""
     again = f"gem-ma {command} {path / 'resolved.yaml'}" if command in ("run", "train") else ""
-    return Section("Scores" if alone else path.resolve().name, facts, runs=(path,), success=success, command=again)
+    return Section("Scores" if alone else path.resolve().name, facts, runs=(path,), judge=judge, command=again)
 
 
 def _manifest(path: Path) -> dict[str, Any]:

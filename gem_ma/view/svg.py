@@ -43,8 +43,8 @@ def line_chart(lines: Sequence[Line], *, title: str, x_label: str, y_label: str,
     drawn = [line for line in lines if line.x]
     if not drawn:
         return ""
-    x_low, x_high = _span([x for line in drawn for x in line.x])
-    y_low, y_high = y_range or _span([y for line in drawn for y in (*line.low, *line.high)], pad=0.06)
+    x_low, x_high = span([x for line in drawn for x in line.x])
+    y_low, y_high = y_range or span([y for line in drawn for y in (*line.low, *line.high)], pad=0.06)
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
 
     def px(x: float) -> float:
@@ -58,11 +58,11 @@ def line_chart(lines: Sequence[Line], *, title: str, x_label: str, y_label: str,
         f'{len(drawn)} lines; numbers in the table below">',
         f"<title>{escape(title)}</title>",
     ]
-    for tick in _ticks(y_low, y_high, 5):
+    for tick in ticks(y_low, y_high, 5):
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{py(tick):.1f}" y2="{py(tick):.1f}"/>')
-        parts.append(f'<text class="tick" text-anchor="end" x="{_LEFT - 8}" y="{py(tick) + 4:.1f}">{_short(tick)}</text>')
-    for tick in _ticks(x_low, x_high, 7):
-        parts.append(f'<text class="tick" text-anchor="middle" x="{px(tick):.1f}" y="{bottom + 18}">{_short(tick)}</text>')
+        parts.append(f'<text class="tick" text-anchor="end" x="{_LEFT - 8}" y="{py(tick) + 4:.1f}">{short(tick)}</text>')
+    for tick in ticks(x_low, x_high, 7):
+        parts.append(f'<text class="tick" text-anchor="middle" x="{px(tick):.1f}" y="{bottom + 18}">{short(tick)}</text>')
     parts.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
     parts.append(f'<text class="name" text-anchor="middle" x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 4}">{escape(x_label)}</text>')
     for at, line in enumerate(drawn):
@@ -77,7 +77,7 @@ def line_chart(lines: Sequence[Line], *, title: str, x_label: str, y_label: str,
             parts += [
                 f'<circle class="dot s{at % CLASSES}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="3"/>' for x, y in zip(line.x, line.mean, strict=True)
             ]
-    ends = _apart([py(line.mean[-1]) for line in drawn], 16, _TOP + 4, bottom)
+    ends = apart([py(line.mean[-1]) for line in drawn], 16, _TOP + 4, bottom)
     for at, (line, y) in enumerate(zip(drawn, ends, strict=True)):
         x = px(line.x[-1])
         if abs(y - py(line.mean[-1])) > 3 or right - x > 3:
@@ -103,14 +103,14 @@ def interval_mark(estimate: Mapping[str, float | None], low: float, high: float)
     )
 
 
-def _span(values: Sequence[float], pad: float = 0.0) -> tuple[float, float]:
+def span(values: Sequence[float], pad: float = 0.0) -> tuple[float, float]:
     low, high = min(values), max(values)
     if high - low < 1e-12 * max(1.0, abs(high)):
         return low - 0.5, high + 0.5
     return low - pad * (high - low), high + pad * (high - low)
 
 
-def _ticks(low: float, high: float, about: int) -> list[float]:
+def ticks(low: float, high: float, about: int) -> list[float]:
     """Round numbers between low and high, about so many."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
@@ -118,11 +118,11 @@ def _ticks(low: float, high: float, about: int) -> list[float]:
     return [round(n * step, 12) for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     return f"{value:g}" if abs(value) < 1e5 else f"{value:.3g}"
 
 
-def _apart(wanted: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
+def apart(wanted: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
     """Places for labels as near as possible to where they are wanted, at least `gap` apart."""
     order = sorted(range(len(wanted)), key=lambda at: wanted[at])
     placed, last = [0.0] * len(wanted), top - gap

@@ -1,0 +1,104 @@
+"""The trivial players that a scenario names, on the tasks and seeds of a run: what its grader gives for nothing stands beside the run's score.
+
+They are played into run folders of their own below the run's (`baselines/<name>-<digest>`), so they are resumed like it and never mixed with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gem_ma.config import Loaded
+    from gem_ma.rollout import Plan
+    from gem_ma.scenario import Scenario
+
+MOST_TASKS = 200  # of one baseline, one try each
+
+
+class Baseline(NamedTuple):
+    """One of a scenario's baseline casts, seated."""
+
+    name: str
+    loaded: Loaded
+    path: Path
+
+
+def play_baselines(loaded: Loaded, scenario: Scenario, path: Path, stopping: Any, quiet: bool) -> dict[str, Any]:
+    """Plays what is not done yet of every baseline and gives name -> `{cast, run, tasks, of, ...}`, the rest as in a run's summary.
+
+    A baseline that cannot be played costs a line on stderr, not the result. {} after a signal.
+    """
+    from gem_ma.cli.terminal import Progress
+
+    wanted = loaded.config.run.baselines
+    if wanted is False or not scenario.baseline_casts:
+        return {}
+    plans, of = _plans(loaded, scenario, MOST_TASKS if wanted is True else wanted)
+    seated = list(_seated(loaded, scenario, path))
+    found: dict[str, Any] = {}
+    with Progress(len(plans) * len(seated), quiet=quiet, unit="baseline episodes") as progress:
+
+        async def work() -> None:
+            for one in seated:
+                found[one.name] = {**await _play(one, scenario, plans, stopping, progress), "tasks": len(plans), "of": of}
+
+        stopping.run(work())
+    return {} if stopping.signal else found
+
+
+def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], int]:
+    """The first try of each of the run's tasks (or seeds), or of a fixed draw of so many of them; and how many there are."""
+    from gem_ma.engines.base import stable_seed
+    from gem_ma.plans import evaluation_plans
+
+    single_try = loaded.config.model_copy(update={"run": loaded.config.run.model_copy(update={"episodes_per_task": 1})})
+    plans = list(evaluation_plans(single_try, scenario))
+    drawn = sorted(range(len(plans)), key=lambda at: stable_seed("baseline", *plans[at].id))[:most]  # of fewer tasks it is the same, less some
+    return [plans[at] for at in sorted(drawn)], len(plans)
+
+
+def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline]:
+    from gem_ma.casts import cast_with
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.errors import ConfigError
+    from gem_ma.store import run_path
+
+    for name, cast in scenario.baseline_casts.items():
+        try:
+            agents = cast_with(loaded.config, scenario, cast)
+        except ConfigError as error:
+            progress_line(f"baseline {name!r} is not played: {error}")
+            continue
+        run = loaded.config.run.model_copy(update={"episodes_per_task": 1, "baselines": False})
+        config = loaded.config.model_copy(update={"agents": agents, "policies": {}, "run": run, "train": None})
+        text = f"# The baseline {name!r} beside a run of {loaded.stem}.\n"
+        one = type(loaded)(config, text, loaded.path)
+        yield Baseline(name, one, run_path(name, one.identity(), root=path / "baselines"))
+
+
+async def _play(one: Baseline, scenario: Scenario, plans: list[Plan], stopping: Any, progress: Any) -> dict[str, Any]:
+    from dataclasses import replace
+
+    from gem_ma.cli.run import open_folder, play_into
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.plans import cast_of
+    from gem_ma.store import read_episodes, read_summary
+
+    cast, ids = cast_of(one.loaded.config), {plan.id for plan in plans}
+    with open_folder("run", one.loaded, scenario, {}, one.path, False) as folder:
+        left = [replace(plan, cast=cast) for plan in plans if plan.id not in folder.done()]
+        progress.skip(len(plans) - len(left))
+        if left:
+            concurrency = min(one.loaded.config.run.concurrency, len(left))
+            await play_into(folder, stopping.until_stopped(left), {}, concurrency, progress)
+        summary = None if left else read_summary(one.path)
+        if summary is None or summary.get("episodes") != len(ids) or not folder.done() <= ids:
+            summary = Judge.of(scenario).summarise(read_episodes(one.path, ids))
+            if not stopping.signal:
+                folder.write_summary(summary)
+    kept = ("episodes", "ok", "failed", "excluded", "success", "returns", "measures")
+    told = {agent: seat.behaviour for agent, seat in cast.items()}
+    return {"cast": told, "run": f"baselines/{one.path.name}", **{key: summary[key] for key in kept}}
