@@ -23,6 +23,7 @@ _PUBLIC = {
     **dict.fromkeys(("parallel_env",), "gem_ma.envs.parallel"),
     **dict.fromkeys(("gym_env",), "gem_ma.envs.gym"),
     **dict.fromkeys(("Plan", "play", "play_many"), "gem_ma.rollout"),
+    **dict.fromkeys(("read_episodes",), "gem_ma.store.lines"),
 }
 __all__ = list(_PUBLIC)
 

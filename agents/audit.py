@@ -1,0 +1,86 @@
+"""A free check of what somebody playing a part is about to say: no model, no knowledge beyond what the speaker itself was shown.
+
+Each finding is `kind: evidence`: `invented` (a value that stands neither in the part nor in the talk), `recited` (eight words in a row of the
+part), `role_flip` (offers help, or writes like a program), `token_leak` (a mark such as `###STOP###`), `loop` (said before, word by word).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gem_ma.agents.marks import has_marks
+
+RECITED = 8  # words in a row
+_VALUE = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|#?\w*\d[\w-]*(?:[.,]\d+)*")
+_FLIPS = re.compile(
+    r"\bhow (?:can|may) i (?:help|assist)\b|\bis there anything else (?:i can|you need|you would like)\b"
+    r"|\bi(?: can|['’]ll be happy to| am here to) assist you\b"
+    r"|</?tool_call>|\{\s*\"name\"\s*:|^\s*(?:action|observation)\s*:",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is about to be said. `raw` is what the model wrote, `text` and `calls` what would be sent; `situation` is the speaker's briefing."""
+
+    text: str
+    raw: str = ""
+    calls: int = 0
+    situation: str = ""
+    heard: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+
+
+def audit(draft: Draft) -> tuple[str, ...]:
+    """What is wrong with a draft; () where nothing is.
+
+    >>> audit(Draft("My order is #W9999.", situation="You want to cancel order #W1234."))
+    ('invented: #w9999',)
+    """
+    found = [f"invented: {value}" for value in _values(draft.text) if value not in _known(draft)]
+    recited = _recited(draft.text, draft.situation)
+    found += [f"recited: {recited}"] if recited else []
+    flip = _FLIPS.search(draft.text)
+    found += [f"role_flip: {flip[0].strip()}"] if flip else []
+    found += ["token_leak: a marked-up word"] if has_marks(draft.raw) else []
+    found += ["loop: said before"] if draft.text.strip() and not draft.calls and _folded(draft.text) in map(_folded, draft.said) else []
+    return tuple(found)
+
+
+def _values(text: str) -> list[str]:
+    """Values that can be invented: addresses of mail, and what holds three digits or more; each once, folded."""
+    found = [value.casefold().rstrip(".,-_") for value in _VALUE.findall(text)]
+    return list(dict.fromkeys(value for value in found if "@" in value or sum(char.isdigit() for char in value) >= 3))
+
+
+def _known(draft: Draft) -> _Known:
+    return _Known("\n".join((draft.situation, *draft.heard, *draft.said)))
+
+
+class _Known:
+    """Values of the talk, with and without the signs that people leave out."""
+
+    def __init__(self, text: str) -> None:
+        self._bare = {re.sub(r"\W", "", value) for value in _values(text)}
+
+    def __contains__(self, value: str) -> bool:
+        return re.sub(r"\W", "", value) in self._bare
+
+
+def _recited(text: str, situation: str) -> str:
+    """Eight words in a row of the part; addresses and lists of values may be told as they stand, so words with digits break a row."""
+    rows = set(_rows(situation))
+    return next((" ".join(row) for row in _rows(text) if row in rows), "")
+
+
+def _rows(text: str) -> Sequence[tuple[str, ...]]:
+    words = re.findall(r"[\w'’@#.-]*\w", text.casefold())
+    rows = [tuple(words[at : at + RECITED]) for at in range(len(words) - RECITED + 1)]
+    return [row for row in rows if not any(char.isdigit() for word in row for char in word)]
+
+
+def _folded(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))

@@ -1,0 +1,77 @@
+"""Marks in free text: an end of the talk that nobody can write by accident, and stop words of other protocols made harmless.
+
+A talk ends by a tool call. Where a model has no tools it ends by a message that is wholly one of the `Tokens`, random per episode and known to
+the speaker's prompt alone. Anything that only looks like a mark (`###STOP###`) ends nothing: it is removed from what is said, and escaped in
+what is heard.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+_MARK = re.compile(r"#{3,}[ \t]*[^\s#](?:[^#\n]{0,78}[^\s#])?[ \t]*#{3,}")
+_SPOKEN_MARK = re.compile(rf"[ \t]*(?:{_MARK.pattern})")
+_AROUND = " \t\r\n`'\"*.“”‘’"
+_HASHES = re.compile(r"#{3,}")
+
+
+class Tokens:
+    """One token per way to end, as `end-1f0c9a2b37d4-settled`; the bare `end-1f0c9a2b37d4` is the first way.
+
+    >>> tokens = Tokens(random.Random(0), ("settled", "gave_up"))
+    >>> tokens.read(f" `{tokens.token('gave_up')}` "), tokens.read("I say " + tokens.token("settled"))
+    ('gave_up', None)
+    """
+
+    def __init__(self, rng: random.Random, ways: Sequence[str]) -> None:
+        self.stem = f"end-{rng.getrandbits(48):012x}"
+        self.ways = tuple(ways)
+        names = "|".join(re.escape(f"-{way}") for way in sorted(self.ways, key=len, reverse=True))
+        self._pattern = re.compile(rf"{re.escape(self.stem)}({names})?" if names else re.escape(self.stem), re.IGNORECASE)
+
+    def token(self, way: str) -> str:
+        """What is written to end in this way."""
+        return f"{self.stem}-{way}"
+
+    def read(self, text: str) -> str | None:
+        """The way to end that the whole text names; None where it is a message."""
+        whole = text.strip(_AROUND).casefold()
+        if whole == self.stem:
+            return self.ways[0] if self.ways else ""
+        return next((way for way in self.ways if whole == self.token(way).casefold()), None)
+
+    def without(self, text: str, instead: str = "") -> str:
+        """The text with every token replaced."""
+        return self._pattern.sub(instead, text)
+
+
+def has_marks(text: str, tokens: Tokens | None = None) -> bool:
+    """Whether a text holds a marked-up token, or one of the episode's own."""
+    return _MARK.search(text) is not None or (tokens is not None and tokens.without(text) != text)
+
+
+def removed(text: str, tokens: Tokens | None = None) -> str:
+    """What is said: the text without marks.
+
+    >>> removed("Yes, please. ###STOP###"), removed("order #W12 ## 3")
+    ('Yes, please.', 'order #W12 ## 3')
+    """
+    before = None
+    while before != text:  # taking one out may join the halves of another
+        before = text
+        text = _SPOKEN_MARK.sub("", tokens.without(text) if tokens is not None else text)
+    return text.strip()
+
+
+def escaped(text: str, tokens: Tokens | None = None) -> str:
+    r"""What is heard: the text with marks and tool tags made unlike the real ones.
+
+    >>> escaped("Bye ###STOP###")
+    'Bye \\#\\#\\#STOP\\#\\#\\#'
+    """
+    text = text if tokens is None else tokens.without(text, "[removed]")
+    if _MARK.search(text):
+        text = _HASHES.sub(lambda found: r"\#" * len(found[0]), text)
+    return re.sub(r"<(/?)tool_call", r"<\\\1tool_call", text, flags=re.IGNORECASE)

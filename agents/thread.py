@@ -1,0 +1,84 @@
+"""One agent's conversation as its model is shown it: the record's transcript, with what a behaviour adds.
+
+The transcript holds what was really said. A behaviour adds instructions to the briefing, shows what others said in another form, and may keep
+its model's own words (a thought, a stage direction) at their place, so that the next prompt goes on from the last one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from gem_ma import Asked, Malformed, Message, ToolCall
+from gem_ma.types import SYSTEM, TOOL
+
+Shown = Callable[[str], str]
+
+
+class Thread:
+    """Prompts of one agent. `show` changes the texts of others; `plain` writes calls and results of tools as text, for models without tools."""
+
+    def __init__(self, agent: str, show: Shown | None = None, plain: bool = False) -> None:
+        self.agent, self.show, self.plain = agent, show, plain
+        self._kept: dict[int, tuple[Message, ...]] = {}  # place in the transcript -> what the model is shown there
+
+    def prompt(self, asked: Asked, instructions: str = "") -> tuple[Message, ...]:
+        """The whole conversation; the instructions stand at the end of the first briefing."""
+        messages: list[Message] = []
+        for place, message in enumerate(asked.transcript):
+            messages += self._kept.get(place) or (self._shown(message),)
+        if not instructions:
+            return tuple(messages)
+        if not messages or messages[0].sender != SYSTEM:
+            return (Message.system(instructions), *messages)
+        first = messages[0].content
+        whole = f"{first}\n\n{instructions}" if isinstance(first, str) else (*first, instructions)
+        return (Message.system(whole), *messages[1:])
+
+    def keep(self, asked: Asked, *messages: Message) -> None:
+        """Shows the model these messages where the transcript will have the action that answers `asked`."""
+        self._kept[len(asked.transcript)] = messages
+
+    def _shown(self, message: Message) -> Message:
+        if message.sender == self.agent:
+            if self.plain and message.tool_calls:
+                return Message("\n".join([*([message.text] if message.text else []), *map(call_text, message.tool_calls)]), self.agent)
+            return message
+        if message.sender == TOOL and self.plain:
+            return Message(f"Observation: {message.text}")
+        if self.show is None or message.sender in (SYSTEM, TOOL) or not isinstance(message.content, str):
+            return message
+        shown = self.show(message.content)
+        return message if shown == message.content else Message(shown, message.sender, message.tool_calls, message.call_id)
+
+
+def call_text(call: ToolCall | Malformed) -> str:
+    """A tool call as a line of text."""
+    return f"Action: {written(call)}"
+
+
+def written(call: ToolCall | Malformed) -> str:
+    """A tool call as JSON, or what was written instead of one."""
+    return call.text if isinstance(call, Malformed) else json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+
+
+def dialogue(messages: Sequence[Message], me: str, others: Shown | None = None, results: int = 0) -> str:
+    """A conversation as text, each line under the name of who said it, without briefings.
+
+    `others` changes what others said; `results` is how many characters of a tool's result are shown, 0 for none.
+
+    >>> dialogue((Message("Hello?", "assistant"), Message("I want tea.", "user")), "user")
+    'assistant: Hello?\\nuser: I want tea.'
+    """
+    lines = []
+    for message in messages:
+        text = message.text
+        if message.sender == SYSTEM or (message.sender == TOOL and not results):
+            continue
+        if message.sender == TOOL:
+            text = text if len(text) <= results else f"{text[:results]} ..."
+        elif message.sender != me and others is not None:
+            text = others(text)
+        lines += [f"{message.sender}: {text}"] if text.strip() else []
+        lines += [f"{message.sender} calls {written(call)}" for call in message.tool_calls]
+    return "\n".join(lines)

@@ -1,0 +1,37 @@
+"""The plain assistant for models with tools: one model call per turn, and a turn is one message or one call.
+
+Models like to write beside a call, and to make several calls at once. Here a turn is the first call alone: what stands beside it is dropped,
+from the action and from the model's own history. So nobody believes that something was said or run which was not. `direct` passes all on.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from gem_ma.agents.labels import visible
+from gem_ma.agents.thread import Thread
+
+from gem_ma import Action, Asked, Reply
+from gem_ma.parsing import parse_action
+
+
+class ToolCalling:
+    """Offers the scenario's tools to the model. `instructions` stand at the end of the briefing."""
+
+    needs_policy = True
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, *, instructions: str = "") -> None:
+        self.sample, self.instructions, self.thread = sample, instructions, Thread(agent)
+
+    async def act(self, asked: Asked) -> Action:
+        reply = await self.sample(self.thread.prompt(asked, self.instructions), legal=asked.legal, tools=asked.tools)
+        return one_act(reply, asked)
+
+
+def one_act(reply: Reply, asked: Asked) -> Action:
+    """A reply as a message or as one call. Private thinking in tags (`<think>`) is no part of a message."""
+    if reply.tool_calls:
+        return Action("", reply.tool_calls[:1])
+    said = parse_action(visible(reply.text), asked.legal, asked.tools)
+    return Action("", said.tool_calls[:1]) if said.tool_calls else said
