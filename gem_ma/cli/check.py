@@ -9,18 +9,44 @@ import click
 EXAMPLE = """\b
 Examples:
   gem-ma check configs/dilemma.yaml
-  gem-ma check kuhn_poker"""
+  gem-ma check kuhn_poker
+  gem-ma check configs/retail_scripted.yaml --examine user -n 20 --at-least 0.9"""
 
 
 @click.command(epilog=EXAMPLE)
 @click.argument("source", metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--examine", metavar="AGENT", help="Play this agent's seat with the scenario's examiners: their success is its ceiling.")
+@click.option("-n", "--tasks", type=click.IntRange(min=1), help="Tasks of an examination.  [default: 20]")
+@click.option("--at-least", type=float, help="Exit with 1 where the ceiling is below.")
+@click.option("--record", metavar="RUN", help="Keep the examination in this run's manifest.")
+@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
 @click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
-def command(source: str, overrides: tuple[str, ...], as_json: bool) -> int:
+def command(
+    source: str,
+    overrides: tuple[str, ...],
+    examine: str | None,
+    tasks: int | None,
+    at_least: float | None,
+    record: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> int:
     """Check a config (schema, agents, models, number of episodes) and the rules of its scenario, or a scenario alone.
 
-    The rules are played by scripted bots: same seed, same play; what is declared holds; nobody sees another's secrets.
+    The rules are played by scripted bots: same seed, same play; what is declared holds; nobody sees another's secrets. Of a study every cell is
+    checked. An examination plays episodes, with whatever model the examined seat has.
     """
+    if examine is not None:
+        from gem_ma.cli.examine import examine as play_examination
+        from gem_ma.cli.resume import run_folder
+        from gem_ma.config import load
+
+        into = run_folder(record) if record is not None else None
+        loaded = load(source, (*overrides, *([f"scenario.tasks={tasks}"] if tasks is not None else [])))
+        return play_examination(loaded, examine, tasks or 20, at_least=at_least, record=into, as_json=as_json, quiet=quiet)
+    if tasks is not None or at_least is not None or record is not None:
+        raise click.UsageError("-n, --at-least and --record belong to --examine AGENT")
     from gem_ma.cli.terminal import columns, emit, emit_json
     from gem_ma.config import load
     from gem_ma.errors import ConformanceError
@@ -30,6 +56,8 @@ def command(source: str, overrides: tuple[str, ...], as_json: bool) -> int:
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
     facts: dict[str, Any] = {"scenario": scenario.id, "episodes": count(config, scenario), "findings": []}
+    if loaded.study:
+        facts |= _cells(source, overrides)
     if loaded.path is not None:
         policies = open_policies(config, base=loaded.base)
         facts |= {"config": source, "policies": sorted(policies), "agents": {a: seat.policy or seat.behaviour for a, seat in config.agents.items()}}
@@ -52,6 +80,23 @@ def command(source: str, overrides: tuple[str, ...], as_json: bool) -> int:
         rows += [(agent, f"{seat.behaviour} with policy {seat.policy}" if seat.policy else seat.behaviour) for agent, seat in config.agents.items()]
         learned = config.train.policies if config.train is not None else []
         rows += [("learns", ", ".join(learned))] * bool(learned)
+        if loaded.study:
+            rows += [("study", f"{facts['cells']} cells, {facts['study_episodes']} episodes"), ("reference", facts["reference"])]
+            rows += [(f"axis {axis}", ", ".join(names)) for axis, names in facts["axes"].items()]
     emit(columns(rows))
     emit(str(report))
     return 0
+
+
+def _cells(source: str, overrides: tuple[str, ...]) -> dict[str, Any]:
+    """What a study would play. Raises ConfigError with the faults of all cells."""
+    from gem_ma.config import load_study
+    from gem_ma.plans import count, open_policies, scenario_of
+
+    study = load_study(source, overrides)
+    episodes = 0
+    for cell in study.cells.values():
+        episodes += count(cell.config, scenario_of(cell.config, base=cell.base))
+        open_policies(cell.config, base=cell.base)
+    axes = {axis: list(names) for axis, names in study.axes.items()}
+    return {"cells": len(study.cells), "study_episodes": episodes, "axes": axes, "reference": " x ".join(study.reference)}

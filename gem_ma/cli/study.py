@@ -74,6 +74,7 @@ def study(loaded: LoadedStudy, path: Path, again: str, *, measures: Sequence[str
     from gem_ma.cli.main import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
+    from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.evaluation.studies import study_summary
     from gem_ma.plans import count
     from gem_ma.store import hold_folder, write_file
@@ -93,7 +94,10 @@ def study(loaded: LoadedStudy, path: Path, again: str, *, measures: Sequence[str
                     if stopping.signal:
                         return
 
-            stopping.run(work())
+            try:
+                stopping.run(work())
+            except (BudgetError, EndpointError) as error:
+                raise type(error)(f"{error}\nresume with: {again}") from None
         if stopping.signal:
             progress_line(f"{sum(one.summary['episodes'] for one in found.values())} of {sum(planned.values())} episodes are played")
             raise Interrupted(stopping.code, stopping.resume)
@@ -109,8 +113,21 @@ def study(loaded: LoadedStudy, path: Path, again: str, *, measures: Sequence[str
         )
         summary = {"schema": 1, "name": loaded.stem, "command": again, "planned": sum(planned.values()), **summary}
         write_file(path / "study.json", _json(summary))
-    show_study(summary, path, as_json)
+    show_study(summary, path, as_json, _page(loaded, summary, path), loaded.sections.report.tables)
     return _verdict(loaded, summary, again)
+
+
+def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path | None:
+    """Writes the page of the study; one that cannot be written costs a line on stderr, not the result."""
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.errors import StoreError
+    from gem_ma.view.study import write_study
+
+    try:
+        return write_study(path, summary, tables=loaded.sections.report.tables, plots=loaded.sections.report.plots)
+    except StoreError as error:
+        progress_line(f"no report: {error}")
+        return None
 
 
 class _Policies:
@@ -118,11 +135,13 @@ class _Policies:
 
     def __init__(self) -> None:
         self.open: dict[str, Policy] = {}
+        self.budget: Any = None  # one for all cells
 
     def of(self, loaded: Loaded) -> dict[str, Policy]:
         """The policies that this cell's agents sample from."""
-        from gem_ma.plans import open_policies
+        from gem_ma.plans import budget_of, open_policies
 
+        self.budget = self.budget or budget_of(loaded.config)
         wanted = {seat.policy for seat in loaded.config.agents.values()}
         found = {}
         for name, settings in loaded.config.policies.items():
@@ -131,7 +150,7 @@ class _Policies:
             key = f"{name} {settings.model_dump_json()}"
             if key not in self.open:
                 alone = loaded.config.model_copy(update={"agents": {}, "policies": {name: settings}})
-                self.open[key] = open_policies(alone, base=loaded.base, names=[name])[name]
+                self.open[key] = open_policies(alone, base=loaded.base, names=[name], budget=self.budget)[name]
             found[name] = self.open[key]
         return found
 
@@ -154,7 +173,7 @@ async def _play_cell(loaded: Loaded, path: Path, scenario: Scenario, policies: _
     """Plays what this cell's run folder lacks and gives what came of it."""
     import json
 
-    from gem_ma.cli.run import open_folder, play_into
+    from gem_ma.cli.run import open_folder, play_into, report_of
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.studies import cell_of
     from gem_ma.plans import evaluation_plans
@@ -170,8 +189,9 @@ async def _play_cell(loaded: Loaded, path: Path, scenario: Scenario, policies: _
             await play_into(folder, stopping.until_stopped(left), opened, min(config.run.concurrency, len(left)), progress)
         world = json.dumps([config.scenario.id, config.scenario.split, config.scenario.options, scenario.provenance()], sort_keys=True, default=str)
         cell = cell_of(folder.episodes(), Judge.of(scenario), world=world, run=path.name)
-        if not stopping.signal:
+        if not stopping.signal and (left or not (path / "report.html").exists()):
             folder.write_summary({"planned": len(plans), **cell.summary})
+            report_of(path, scenario)
     return cell
 
 
@@ -203,7 +223,10 @@ def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], again: str) -> int
 # -- what is printed ------------------------------------------------------------------------------------------------------------
 
 
-def show_study(summary: Mapping[str, Any], path: Path, as_json: bool, report: Path | None = None) -> None:
+TABLES = ("success_matrix", "paired_diff")
+
+
+def show_study(summary: Mapping[str, Any], path: Path, as_json: bool, report: Path | None = None, tables: Sequence[str] = TABLES) -> None:
     """Prints one table of each score that is compared."""
     from gem_ma.cli.terminal import columns, emit, emit_json
 
@@ -211,11 +234,31 @@ def show_study(summary: Mapping[str, Any], path: Path, as_json: bool, report: Pa
         emit_json({"folder": str(path), "report": str(report) if report else None, **summary})
         return
     for score in summary["compared"]:
+        if len(summary["axes"]) == 2 and "success_matrix" in tables:
+            emit(f"{score}: {matrix_title(summary)}\n{columns(*matrix(summary, score))}\n")
+        if "paired_diff" not in tables and len(summary["axes"]) == 2:
+            continue
         emit(f"{score}, against {' x '.join(summary['reference'].values())}")
         emit(columns(cell_rows(summary, score), cell_head(summary)) + "\n")
     rest = [score for score in summary["scores"] if score not in summary["compared"]]
     rows = [("other scores", f"{', '.join(rest)} (in study.json; compare one with --measure NAME)")] * bool(rest)
     emit(columns([*rows, ("study", str(path)), *([("report", str(report))] if report else [])]))
+
+
+def matrix_title(summary: Mapping[str, Any]) -> str:
+    """The two axes of `matrix` in words."""
+    rows, columns = (axis.split(".", 1)[-1] for axis in summary["axes"])
+    return f"{rows} (rows) x {columns} (columns)"
+
+
+def matrix(summary: Mapping[str, Any], score: str) -> tuple[list[list[str]], list[str]]:
+    """Rows and head of a table with one place per cell of two axes."""
+    from gem_ma.evaluation.groups import interval_text
+
+    (rows, row_names), (columns, column_names) = summary["axes"].items()
+    found = {(cell["names"][rows], cell["names"][columns]): cell["scores"].get(score) for cell in summary["cells"]}
+    body = [[row, *(interval_text(one) if (one := found.get((row, column))) else "n/a" for column in column_names)] for row in row_names]
+    return body, ["", *column_names]
 
 
 def cell_head(summary: Mapping[str, Any]) -> list[str]:
@@ -227,19 +270,14 @@ def cell_head(summary: Mapping[str, Any]) -> list[str]:
 def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
     """One row per cell: its score, and how it differs from the reference on the same plays."""
     from gem_ma.evaluation.groups import interval_text
+    from gem_ma.evaluation.studies import difference_text
 
     differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
     rows = []
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
         one, against = cell["scores"].get(score), differences.get(names)
-        told = [interval_text(one) if one else "n/a", f"{cell['ok']} / {cell['failed']} / {cell['excluded']}"]
-        if against is None:
-            told += ["reference", ""]
-        elif against["difference"] is None:
-            told += ["n/a (no shared play)", ""]
-        else:
-            bounds = "n/a" if against["low"] is None or against["high"] is None else f"{against['low']:+.3f}, {against['high']:+.3f}"
-            told += [f"{against['difference']:+.3f} [{bounds}]" + ("" if against["same_tasks"] else " (other tasks)"), f"{against['p_adjusted']:.4f}"]
+        told = [interval_text(one) if one else "n/a", f"{cell['ok']} / {cell['failed']} / {cell['excluded']}", difference_text(against)]
+        told.append("" if against is None or against["p_adjusted"] is None else f"{against['p_adjusted']:.4f}")
         rows.append([*names, *told])
     return rows

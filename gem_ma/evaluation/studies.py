@@ -92,6 +92,16 @@ def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None
     return found if found is not None else summary["returns"].get(score.removeprefix("return ")) if score.startswith("return ") else None
 
 
+def difference_text(row: Mapping[str, Any] | None) -> str:
+    """`+0.120 [+0.020, +0.220]` of one comparison; None is the reference itself."""
+    if row is None:
+        return "reference"
+    if row["difference"] is None:
+        return "n/a (no shared play)"
+    bounds = "n/a" if row["low"] is None or row["high"] is None else f"{row['low']:+.3f}, {row['high']:+.3f}"
+    return f"{row['difference']:+.3f} [{bounds}]" + ("" if row["same_tasks"] else " (other tasks)")
+
+
 def _row(axes: Mapping[str, Names], names: Names, cell: Cell) -> dict[str, Any]:
     kept = ("episodes", "ok", "failed", "excluded", "tasks", "turns", "pass_hat_k")
     scores = {score: score_of(cell.summary, score) for score in cell.values}
@@ -199,6 +209,7 @@ def _interactions(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score:
     for first, second in itertools.combinations(range(len(axes)), 2) if values is not None else ():
         table = values.mean(axis=tuple(other for other in range(len(axes)) if other not in (first, second)))  # [rows, columns, units]
         beyond = table - table.mean(0, keepdims=True) - table.mean(1, keepdims=True) + table.mean((0, 1), keepdims=True)
+        beyond[np.abs(beyond) < 1e-9 * max(1.0, float(np.abs(table).max()))] = 0.0  # what rounding left is no effect
         units = beyond.shape[-1]
         rows, columns = (list(axes.items())[at] for at in (first, second))
         entries = []

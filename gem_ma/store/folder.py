@@ -266,6 +266,22 @@ class RunFolder:
                     replace_file(target, image.data)
 
 
+def note_in_manifest(path: Path, key: str, value: Mapping[str, Any]) -> None:
+    """Writes one more fact about a run into its manifest, in one step; an older one of this name is replaced.
+
+    Raises StoreError where another process writes into the folder, or its manifest cannot be read.
+    """
+    path = Path(path)
+    read_manifest(path)
+    lock = take_lock(path)
+    try:
+        manifest = {**read_manifest(path), key: {"at": now(), **finite(value)}}
+        with oserror(path):
+            replace_file(path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode())
+    finally:
+        os.close(lock)
+
+
 _HELP = "free some space or fix the disk, then type the same command again"
 _OPEN: weakref.WeakSet[RunFolder] = weakref.WeakSet()
 

@@ -31,7 +31,7 @@ def _baselines(before: str, summary: Summary) -> Html:
         return Html("")
     judged = any(one["success"] is not None for one in found.values())
     agents = list(dict.fromkeys(agent for one in found.values() for agent in one["returns"]))
-    own = [f"{before}this run", "", _interval(summary["success"], rate=True)] if judged else [f"{before}this run", ""]
+    own: list[object] = [f"{before}this run", "", _interval(summary["success"], rate=True)] if judged else [f"{before}this run", ""]
     rows: list[list[object]] = [
         [*own, *(_interval(summary["returns"].get(agent)) for agent in agents), f"{summary['ok']} / {summary['failed']} / {summary['excluded']}"]
     ]

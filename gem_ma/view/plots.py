@@ -53,7 +53,8 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[s
     left, wide, high, top = 150, max(86, min(150, 620 // max(1, len(columns)))), 44, 40
     low, most = (0.0, 1.0) if rate else span([mark.mean for mark in values.values()])
     width, height = left + wide * len(columns) + 2, top + high * len(rows) + 6
-    parts = [f'<svg class="chart heat" viewBox="0 0 {width} {height}" role="img" aria-label="{text(title)}; numbers in the table">']
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    parts = [f'<svg class="heatmap" {size} role="img" aria-label="{text(title)}; numbers in the table">']
     parts.append(f"<title>{text(title)}</title>")
     for at, column in enumerate(columns):
         parts.append(_name("name", left + wide * (at + 0.5), top - 10, column, wide // 7))
@@ -87,8 +88,12 @@ def whisker_chart(
     x_label: str,
     y_label: str,
     y_range: tuple[float, float] | None = None,
+    joined: bool = True,
 ) -> str:
-    """Each series is a line over the named places, with a whisker for every interval; series stand a little apart. "" where there is no point."""
+    """Each series is a line over the named places, with a whisker for every interval; series stand a little apart. "" where there is no point.
+
+    `joined`: whether a line runs through the points of a series.
+    """
     drawn = {label: list(marks) for label, marks in series.items() if any(mark is not None for mark in marks)}
     if not drawn:
         return ""
@@ -120,7 +125,9 @@ def whisker_chart(
     for number, marks in enumerate(drawn.values()):
         kind = f"s{number % CLASSES}"
         points = [(px(place, number), mark) for place, mark in enumerate(marks) if mark is not None]
-        parts.append(f'<polyline class="line {kind}" points="{" ".join(f"{x:.1f},{py(mark.mean):.1f}" for x, mark in points)}"/>')
+        if joined:
+            path = " ".join(f"{x:.1f},{py(mark.mean):.1f}" for x, mark in points)
+            parts.append(f'<polyline class="line {kind}" points="{path}"/>')
         for x, mark in points:
             if mark.low is not None and mark.high is not None:
                 parts.append(f'<line class="leader whiskers {kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{py(mark.low):.1f}" y2="{py(mark.high):.1f}"/>')

@@ -65,6 +65,7 @@ class Section:
     runs: Runs = ()
     curves: Sequence[Curves] = ()
     tables: Sequence[Rows] = ()
+    figures: Sequence[Html] = ()  # markup that is ready
     success: Success | None = None
     command: str = ""
     own_curves: bool = True
@@ -137,6 +138,7 @@ def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
             if label in learned
         ]
     parts += [table(rows.columns, rows.rows, caption=rows.caption) for rows in section.tables]
+    parts += section.figures
     parts += [_chart(curves) for curves in section.curves]
     if section.own_curves:
         parts += [_own_curves(label if len(named) > 1 else "", path) for label, path in named.items()]
