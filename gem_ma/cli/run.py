@@ -50,9 +50,12 @@ def command(source: str, overrides: tuple[str, ...], tasks: int | None, concurre
 
 def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool = False, as_json: bool = False, quiet: bool = False) -> int:
     """Plays what is not done yet and prints the score of all; gives the exit code. Raises Interrupted after a signal."""
-    from gem_ma.cli.main import Interrupted
+    from gem_ma.cli.baselines import play_baselines
+    from gem_ma.cli.costs import costs_of
+    from gem_ma.cli.main import Interrupted, exit_code
     from gem_ma.cli.stopping import Stopping
-    from gem_ma.cli.terminal import Progress
+    from gem_ma.cli.terminal import Progress, progress_line
+    from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.evaluation.judge import Judge
     from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of
 
@@ -63,27 +66,53 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
         done = folder.done() - (folder.failed() if retry_failed else set())
         planned = count(config, scenario)
         left = planned - (sum(plan.id in done for plan in evaluation_plans(config, scenario)) if done else 0)
-        stopped = 0
+        stopped, halted = 0, None
         if left:
             plans = (plan for plan in evaluation_plans(config, scenario) if plan.id not in done)
             with Stopping(f"gem-ma resume {path}") as stopping, Progress(planned, planned - left, quiet=quiet) as progress:
-                stopping.run(play_into(folder, stopping.until_stopped(plans), policies, min(config.run.concurrency, left), progress))
+                try:
+                    stopping.run(play_into(folder, stopping.until_stopped(plans), policies, min(config.run.concurrency, left), progress))
+                except (BudgetError, EndpointError) as error:
+                    halted = error
             stopped = stopping.code if stopping.signal else 0
-        summary = {"planned": planned, **Judge.of(scenario).summarise(folder.episodes())}
-        if not stopped:
+        summary = {"planned": planned, **Judge.of(scenario).summarise(folder.episodes()), **costs_of(config, folder.episodes)}
+        if not stopped and not halted:
+            with Stopping(f"gem-ma resume {path}") as stopping:
+                summary["baselines"] = play_baselines(loaded, scenario, path, stopping, quiet)
+            stopped = stopping.code if stopping.signal else 0
+        if not stopped and not halted:
             folder.write_summary(summary)
-    show_summary(summary, path, as_json, None if stopped else report_of(path, scenario))
+    if summary["episodes"] or as_json or not halted:
+        show_summary(summary, path, as_json, None if stopped or halted else report_of(path, scenario))
     if stopped:
         raise Interrupted(stopped, stopping.resume)
+    if halted:
+        progress_line(f"{halted}\nresume with: gem-ma resume {path}")
+        return exit_code(halted)
     return verdict(loaded, summary, path)
 
 
 async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: int, progress: Any) -> None:
-    """Plays the plans and appends every episode as it ends."""
+    """Plays the plans and appends every episode as it ends.
+
+    Raises EndpointError where a model cannot be reached. Once `limits:` are reached no plan is begun, what runs may end, and BudgetError follows;
+    what interrupted plays have got lies in `interrupted.jsonl`, and is not sampled again when they are played anew.
+    """
     import asyncio
     from contextlib import aclosing
+    from dataclasses import replace
+    from itertools import takewhile
 
+    from gem_ma.errors import BudgetError
     from gem_ma.rollout import play_many
+    from gem_ma.store.interrupted import keep_interrupted, read_interrupted
+    from gem_ma.types import End
+
+    refused = ""
+    if begun := read_interrupted(folder.path):
+        from gem_ma.engines.replay import Remembered
+
+        policies = {name: replace(policy, engine=Remembered(policy.engine, begun)) for name, policy in policies.items()}
 
     async def heartbeat() -> None:
         while True:
@@ -92,13 +121,19 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
 
     beating = asyncio.ensure_future(heartbeat())
     try:
-        episodes: Any = play_many(plans, policies, concurrency=concurrency, started=progress.start)
+        episodes: Any = play_many(takewhile(lambda _: not refused, plans), policies, concurrency=concurrency, started=progress.start)
         async with aclosing(episodes):
             async for episode in episodes:
+                if episode.end is End.INTERRUPTED:  # by the budget: it is played again
+                    refused = refused or str(episode.error).removeprefix("BudgetError: ")
+                    keep_interrupted(folder.path, episode)
+                    continue
                 folder.append([episode])
                 progress.end("failed" if episode.end.value == "failed" else "ok" if episode.end.scored else "excluded")
     finally:
         beating.cancel()
+    if refused:
+        raise BudgetError(refused)
 
 
 # -- shared with train, resume and show -------------------------------------------------------------------------------------
@@ -136,10 +171,11 @@ def report_of(path: Path, scenario: Scenario) -> Path | None:
     """Writes the page of a run; a page that cannot be written costs a line on stderr, not the result."""
     from gem_ma.cli.terminal import progress_line
     from gem_ma.errors import StoreError
+    from gem_ma.evaluation.judge import Judge
     from gem_ma.view.report import write_report
 
     try:
-        return write_report(path, success=success_of(scenario))
+        return write_report(path, judge=Judge.of(scenario))
     except StoreError as error:
         progress_line(f"no report: {error}")
         return None
@@ -148,13 +184,14 @@ def report_of(path: Path, scenario: Scenario) -> Path | None:
 def show_summary(summary: dict[str, Any], path: Path, as_json: bool, report: Path | None = None) -> None:
     """Prints a score."""
     from gem_ma.cli.terminal import columns, emit, emit_json
+    from gem_ma.evaluation.costs import cost_rows
     from gem_ma.evaluation.metrics import table
 
     if as_json:
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
     else:
         missing = summary.get("planned", 0) - summary["episodes"]
-        rows = [*table(summary), *([("not played yet", str(missing))] if missing > 0 else [])]
+        rows = [*table(summary), *cost_rows(summary.get("costs", {})), *([("not played yet", str(missing))] if missing > 0 else [])]
         emit(columns([*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])]))
 
 

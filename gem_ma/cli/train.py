@@ -48,6 +48,7 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     from gem_ma.cli.run import open_folder, report_of
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
+    from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.plans import open_policies, scenario_of
     from gem_ma.training.train import checked, train
 
@@ -67,7 +68,10 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
             async def work() -> None:
                 summary.update(await train(config, scenario, policies, folder, on_step=on_step, on_note=progress_line))
 
-            stopping.run(work())
+            try:
+                stopping.run(work())
+            except (BudgetError, EndpointError) as error:
+                raise type(error)(f"{error}\nresume with: gem-ma resume {path}") from None
         failed, ended = len(folder.failed()), len(folder.done())
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)

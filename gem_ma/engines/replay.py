@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gem_ma.codec import load_episode
-from gem_ma.engines.base import stable_seed
+from gem_ma.engines.base import Engine, stable_seed
 from gem_ma.errors import DataError, EngineError, GemMaError
 from gem_ma.types import Episode, Reply, Request
 
@@ -46,6 +46,20 @@ class Replay:
         if request.legal is not None and request.legal != found.legal:
             raise EngineError(f"{where}: legal is {request.legal}, on record {found.legal}; is the scenario the same version?")
         return found.reply
+
+
+class Remembered:
+    """An engine that gives replies which an interrupted play has got already, and asks `engine` for all others: nothing is bought twice."""
+
+    def __init__(self, engine: Engine, episodes: Iterable[Episode]) -> None:
+        self.engine = engine
+        self._answers = answers(episodes)
+
+    async def sample(self, request: Request) -> Reply:
+        found = self._answers.get(request.seed)
+        if found is not None and found.legal == request.legal:
+            return found.reply
+        return await self.engine.sample(request)
 
 
 def answers(episodes: Iterable[Episode]) -> dict[int, _Recorded]:

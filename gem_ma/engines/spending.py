@@ -91,8 +91,8 @@ class Budget:
         claim = Claim(tokens, usd)
         while not self._fits(claim):
             if self.reached or not self._claims:
-                self.reached = self.reached or self._in_words()
-                raise BudgetError(f"{self.reached}; nothing more is sampled")
+                self.reached = self.reached or self._in_words(claim)
+                raise BudgetError(self.reached)
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn
@@ -124,7 +124,11 @@ class Budget:
             return False
         return self.most_usd is None or self.usd + usd + claim.usd <= self.most_usd
 
-    def _in_words(self) -> str:
-        spent = [f"limits.tokens is {self.most_tokens}, {self.tokens} are spent"] * (self.most_tokens is not None)
-        spent += [f"limits.usd is {self.most_usd:g}, {self.usd:.4f} are spent"] * (self.most_usd is not None)
-        return "the budget is reached: " + " and ".join(spent)
+    def _in_words(self, claim: Claim) -> str:
+        spent = []
+        if self.most_tokens is not None:
+            spent.append(f"limits.tokens is {self.most_tokens}, {self.tokens} are spent")
+        if self.most_usd is not None:
+            spent.append(f"limits.usd is {self.most_usd:g}, {self.usd:.4f} are spent")
+        most = f"{claim.tokens} tokens" + (f", ${claim.usd:.4f}" if self.most_usd is not None else "")
+        return f"the budget is reached: {' and '.join(spent)}; the next request may cost up to {most}"

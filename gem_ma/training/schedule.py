@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gem_ma.engines.base import Policy, stable_seed
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.errors import BudgetError, ConfigError, EngineError
 from gem_ma.plans import cast_of
 from gem_ma.rollout import Plan, play_many
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings, WarmStartSettings
 from gem_ma.training.rows import Demonstration
-from gem_ma.types import Episode, Message, Request, Seat, spoken
+from gem_ma.types import End, Episode, Message, Request, Seat, spoken
 
 TRAINING_SEEDS = 1 << 62
 
@@ -48,6 +48,9 @@ async def play_all(config: Config, plans: Sequence[Plan], policies: Mapping[str,
     """The episodes of these plans, in their order. Raises EngineError where every one failed."""
     order = {plan.id: index for index, plan in enumerate(plans)}
     played = [e async for e in play_many(plans, policies, concurrency=config.run.concurrency, deterministic=True)]
+    refused = next((episode.error for episode in played if episode.end is End.INTERRUPTED), None)
+    if refused is not None:  # a step is learned from whole or not at all
+        raise BudgetError(refused.removeprefix("BudgetError: "))
     if not any(episode.end.scored for episode in played):
         raise EngineError(f"all {len(played)} episodes failed; the first: {played[0].error}")
     return sorted(played, key=lambda episode: order[episode.id])

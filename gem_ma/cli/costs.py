@@ -1,0 +1,23 @@
+"""What a run's model calls cost, for the summaries of `run` and `show`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gem_ma.settings import Config
+    from gem_ma.types import Episode
+
+
+def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[str, Any]:
+    """`{"costs": ...}` by agent, with the prices that the config names; {} where no policy is at an endpoint or has a price."""
+    priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
+    if not any(priced.values()) and not any(policy.model.startswith("openai/") for policy in config.policies.values()):
+        return {}
+    from gem_ma.engines.spending import Price
+    from gem_ma.evaluation.costs import costs
+
+    prices = {name: price for name, given in priced.items() if (price := Price.of(given, f"policy {name!r}")) is not None}
+    return {"costs": costs(episodes(), {name: price.of_usage for name, price in prices.items()})}
