@@ -7,7 +7,8 @@ from typing import Any
 
 from gem_ma.scenarios.retail.fixed import FIXED, validate
 from gem_ma.scenarios.retail.source import load_tables
-from gem_ma.scenarios.retail.tau2 import as_tau2, digest
+from gem_ma.scenarios.retail.tau2 import digest, typed_base
+from gem_ma.scenarios.retail.tau2_source import is_tau2, load_typed
 from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.retail.tau2_tools import call as tau2_call
 from gem_ma.scenarios.retail.tools import TAU1, Spec, bind
@@ -40,12 +41,16 @@ class RetailStore:
 
     @classmethod
     def load(cls, folder: str | Path, semantics: str = "tau1") -> RetailStore:
-        """A store over users.json, orders.json and products.json of a folder or of a tau-bench checkout; read once per process.
+        """A store over users.json, orders.json and products.json of a folder or of a tau-bench checkout, or over db.json of tau2-bench's data.
 
-        Raises DataError where a file is missing or damaged.
+        Read once per process. Raises DataError where a file is missing or damaged, ConfigError for tau2-bench's data under other semantics.
         """
+        if is_tau2(folder):
+            if semantics != "tau2":
+                raise ConfigError(f"semantics: tau2-bench's data takes 'tau2'; got {semantics!r}")
+            return cls(load_typed(folder), semantics)
         base = load_tables(folder)
-        return cls(base.derived("tau2", lambda tables: Base(as_tau2(tables))) if semantics == "tau2" else base, semantics)
+        return cls(typed_base(base) if semantics == "tau2" else base, semantics)
 
     def call(self, tool: str, kwargs: Any) -> str:
         """What the tool answers; an error is a text that begins with `Error: `. Never raises."""

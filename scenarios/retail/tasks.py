@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 from gem_ma.scenarios.retail.store import RetailStore
@@ -38,7 +39,8 @@ def replay_gold(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tu
 
 
 def flags_of(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tuple[str, ...]:
-    """What replaying the solution shows: `inaction_passes`, `gold_read_error`, `gold_write_error`, `redundant_write`."""
+    """What replaying the solution shows: `inaction_passes`, `gold_read_error`, `gold_write_error`, `redundant_write`, `order_sensitive` (the end
+    depends on the order in which the items of a call are listed)."""
     end, answers = replay_gold(base, semantics, actions)
     failed = [call.name for call, answer in zip(actions, answers, strict=True) if answer.startswith(("Error: ", "Unknown action "))]
     flags = {"inaction_passes"} if end.overlay.equals(Overlay(base)) else set()
@@ -48,7 +50,40 @@ def flags_of(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tuple
         without, _ = replay_gold(base, semantics, actions[:number] + actions[number + 1 :])
         if not answers[number].startswith("Error: ") and without.overlay.equals(end.overlay):
             flags.add("redundant_write")
+    if _order_sensitive(RetailStore(base, semantics), actions):
+        flags.add("order_sensitive")
     return tuple(sorted(flags))
+
+
+def _order_sensitive(store: RetailStore, actions: tuple[GoldCall, ...]) -> bool:
+    for place, call in enumerate(actions):
+        others = _reordered(call.arguments) if store.mutates(call.name) else ()
+        before = store.copy() if others else store
+        if not store.terminates(call.name):
+            store.call(call.name, dict(call.arguments))
+        for other in others:
+            twin = before.copy()
+            twin.call(call.name, other)
+            if not twin.overlay.equals(store.overlay):  # else all that follows is the same
+                ours = store.copy()
+                for later in actions[place + 1 :]:
+                    for desk in (ours, twin):
+                        desk.call(later.name, dict(later.arguments))
+                if not twin.overlay.equals(ours.overlay):
+                    return True
+    return False
+
+
+def _reordered(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The arguments with their lists in other orders, all lists alike: every order of two or three, else turned and turned around."""
+    lists = {name: value for name, value in arguments.items() if isinstance(value, list) and len(value) > 1}
+    sizes = {len(value) for value in lists.values()}
+    if len(sizes) != 1:
+        return []
+    places = range(sizes.pop())
+    turns = [(*places[turn:], *places[:turn]) for turn in places[1:]]
+    orders = list(permutations(places))[1:] if len(places) <= 3 else [tuple(reversed(places)), *turns[:10]]
+    return [{**arguments, **{name: [value[place] for place in order] for name, value in lists.items()}} for order in orders]
 
 
 def goal_of(actions: tuple[GoldCall, ...]) -> str:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.scenarios.service.overlay import Overlay, Slot, Tables
+from gem_ma.scenarios.service.overlay import Base, Overlay, Slot, Tables
 from gem_ma.scenarios.service.shapes import Optional, Shape, ShapeError, flag, keyed, kind, listed, number, record, text
 
 from gem_ma.errors import DataError
@@ -26,6 +26,12 @@ def as_tau2(tables: Tables) -> dict[str, dict[str, Any]]:
         return {name: typed(name, tables.get(name)) for name in SHAPES}
     except ShapeError as fault:
         raise DataError(f"retail data: {fault}") from None
+
+
+def typed_base(base: Base) -> Base:
+    """The typed tables of a base as a base of their own, made once; `as_tau2` says what it raises."""
+    found: Base = base.derived("tau2", lambda tables: Base(as_tau2(tables)))
+    return found
 
 
 def typed(table: str, rows: Any) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
@@ -18,6 +17,7 @@ from gem_ma.scenarios.retail.source import commit_of, naming, read_bytes, read_j
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
 from gem_ma.scenarios.retail.tau2 import SHAPES, typed
+from gem_ma.scenarios.retail.tau2_source import FILES, load_typed, retail_folder
 from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.service import tau2
 from gem_ma.scenarios.service.overlay import Base
@@ -26,46 +26,7 @@ from gem_ma.scenarios.service.task import GoldCall, Slot, Task
 
 from gem_ma.errors import DataError
 
-FOLDER = Path("tau2/domains/retail")
-_LAYOUTS = (Path(), FOLDER, Path("data") / FOLDER, Path("domains/retail"), Path("retail"))  # the folder itself, data, a checkout, or inside data
-FILES = ("db.json", "tasks.json", "split_tasks.json", "policy.md")
 SEMANTICS = "tau2"
-
-
-def retail_folder(folder: str | Path) -> Path | None:
-    """The folder that holds a tau2 retail database; None where there is none."""
-    root = Path(folder).expanduser()
-    return next((root / inner for inner in _LAYOUTS if os.path.isfile(root / inner / FILES[0])), None)
-
-
-def is_tau2(folder: str | Path) -> bool:
-    """Whether the folder holds retail data of tau2-bench."""
-    return retail_folder(folder) is not None
-
-
-def load_base(folder: str | Path) -> Base:
-    """The typed tables as a shared base, read once per process. Raises DataError."""
-    inner, named = retail_folder(folder), naming(folder)
-    if inner is None:
-        root = Path(folder).expanduser()
-        what = "does not exist" if not os.path.exists(root) else "is not a folder" if not os.path.isdir(root) else f"holds no {FOLDER / FILES[0]}"
-        raise DataError(f"retail data: {root} {what}{named}; expected the data folder of tau2-bench, or its {FOLDER}")
-    status = (inner / FILES[0]).stat()
-    return _load(str(inner / FILES[0]), status.st_mtime_ns, status.st_size, named)
-
-
-@cache
-def _load(name: str, stamp: int, size: int, named: str) -> Base:
-    tables = read_json(Path(name), named)
-    try:
-        if not isinstance(tables, dict):
-            raise ShapeError(f"the file: expected an object with {', '.join(SHAPES)}, got {kind(tables)}")
-        for table in SHAPES:
-            if table not in tables:
-                raise ShapeError(f"the file: the table {table} is missing")
-        return Base({table: typed(table, tables[table]) for table in SHAPES})
-    except ShapeError as fault:
-        raise DataError(f"retail data: {name}{named}: {fault}") from None
 
 
 class Tau2Bench:
@@ -74,7 +35,7 @@ class Tau2Bench:
     semantics = SEMANTICS
 
     def __init__(self, folder: str | Path) -> None:
-        self.base, self.folder, self.named = load_base(folder), str(folder), naming(folder)
+        self.base, self.folder, self.named = load_typed(folder), str(folder), naming(folder)
         self.inner = retail_folder(folder) or Path(folder)
         self._worlds: dict[str, Base] = {}
         self._splits: dict[str, Tau2Tasks] = {}
