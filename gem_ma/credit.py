@@ -165,7 +165,7 @@ def turns(
         for agent in mine:
             rewards, before[index, agent], elsewhere[index, agent] = folded[agent]
             tail = (tails or {}).get((index, agent), 0.0) if episode.end.bootstraps else 0.0
-            gains = returns(rewards, _discount(gamma, agent), tail)
+            gains = returns(rewards, discount_of(gamma, agent), tail)
             total = math.fsum((*rewards, before[index, agent], elsewhere[index, agent]))
             for k, turn in enumerate(own := [turn for turn in episode.turns if turn.agent == agent]):
                 sampled = [reply for reply in turn.replies if reply.policy == policy]
@@ -245,7 +245,8 @@ def _check_sum(episode: Episode, folded: Mapping[str, Credit], mix: float) -> No
             raise ArithmeticError(f"{where}: {name} was paid {math.fsum(paid[name])} and credited {math.fsum(values)}")
 
 
-def _discount(gamma: Gamma, agent: str) -> float:
+def discount_of(gamma: Gamma, agent: str) -> float:
+    """The discount of one agent. Raises ConfigError where there is none or it is no share."""
     if isinstance(gamma, Mapping):
         if agent not in gamma:
             raise ConfigError(f"gamma names no value for agent {agent!r}; it has {', '.join(gamma) or 'none'}")

@@ -154,6 +154,7 @@ class EstimatorSettings(Settings):
 
     name: str = "rebn"
     key: str | list[str] | None = Field(None, description="Columns that form a group, as in [policy, scenario, agent]; or global.")
+    options: dict[str, float | bool] = Field(default_factory=dict, description="Parameters of the estimator, as in {lam: 0.95}.")
 
 
 class LossSettings(Settings):
@@ -189,6 +190,7 @@ class TrainSettings(Settings):
     warm_start: dict[str, WarmStartSettings] = Field(default_factory=dict, description="By policy.")
     steps: int = Field(60, ge=1)
     episodes: int = Field(128, ge=1, description="Per step.")
+    group_size: int = Field(1, ge=1, description="How many of a step's episodes share one start; they form a group for grpo and its kin.")
     split: str = "train"
     lr: float = Field(3e-3, gt=0)
     lr_final: float = Field(1.0, ge=0, le=1, description="Share of lr left at the last step, reached linearly.")

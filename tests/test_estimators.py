@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from gem_ma import estimators
 from gem_ma.credit import TurnTable, turns
 from gem_ma.errors import ConfigError
-from gem_ma.estimators import ESTIMATORS, STATEFUL, dr_grpo, estimate, grpo, rae, rebn, reinforce, rloo
+from gem_ma.estimators import ESTIMATORS, dr_grpo, estimate, grpo, rae, rebn, reinforce, rloo
+from gem_ma.estimators.groups import by_group
 from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
 
 
@@ -176,7 +177,7 @@ def test_wrong_shapes_name_what_they_got():
     with pytest.raises(ValueError, match=r"\(2, 2\)"):
         rebn(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="3 and 2"):
-        estimators._by_group(np.zeros(2), np.zeros(3, np.int64), lambda values: values)
+        by_group(np.zeros(2), np.zeros(3, np.int64), lambda values: values)
 
 
 def test_unknown_names_and_keys_are_refused_with_the_known_ones():
@@ -187,9 +188,9 @@ def test_unknown_names_and_keys_are_refused_with_the_known_ones():
 
 
 def test_the_registry_gives_a_function_and_its_default_key():
-    function, key = ESTIMATORS["rebn"]
-    assert (function, key) == (rebn, ("policy", "scenario", "agent"))
-    assert set(ESTIMATORS) >= STATEFUL
+    found = ESTIMATORS["rebn"]
+    assert (found.function, found.key) == (rebn, ("policy", "scenario", "agent"))
+    assert [name for name, one in ESTIMATORS.items() if one.stateful] == ["rae"]
 
 
 def test_centring_returns_keeps_the_gradient_of_the_termination_example_and_centring_rewards_does_not():

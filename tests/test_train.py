@@ -200,6 +200,26 @@ def test_one_policy_may_own_several_agents_and_learn_in_self_play():
     assert summary["after"]["sampled"]["success"] is None
 
 
+def test_episodes_of_a_group_share_their_start_and_nothing_else_is_repeated(tmp_path):
+    settings = small("train.group_size=4")
+    plans = training_plans(settings, settings.train, scenario_of(settings), 2)
+    assert [plan.repeat for plan in plans] == [0, 1, 2, 3] * 2
+    assert len({(plan.task, plan.seed) for plan in plans}) == 2 and len({plan.id for plan in plans}) == 8
+    assert [plan.group for plan in plans] == [f"{plan.task}/{plan.seed}" for plan in plans]
+    assert {plan.group for plan in training_plans(small(), small().train, scenario_of(settings), 2)} == {None}
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "agent_norm", "gigpo", "mt_grpo", "at_grpo", "magrpo"])
+def test_estimators_that_compare_within_a_group_learn_from_groups(tmp_path, name):
+    summary = trained(tmp_path / "run", small(f"train.estimator.name={name}", "train.group_size=4"))
+    assert summary["changed"] == ["speaker", "listener"]
+    played = list(read_episodes(tmp_path / "run"))
+    starts = {}
+    for episode in played:
+        starts.setdefault((episode.group, episode.task, episode.seed), []).append(episode.turns[0].observed)
+    assert all(len(views) == 4 and len(set(views)) == 1 for views in starts.values())
+
+
 def test_credit_and_estimator_settings_reach_the_loop(tmp_path):
     runs = {}
     for name in ("rebn", "reinforce", "rae"):
@@ -221,6 +241,9 @@ def test_the_learning_rate_warms_up_and_falls_linearly():
     [
         (("train.estimator.name=rebnn",), "did you mean 'rebn'"),
         (("train.estimator.name=grpo",), "share a start"),
+        (("train.estimator.name=grpo", "train.group_size=3"), "8 episodes are no whole number of groups of 3"),
+        (("train.estimator.name=gae",), "gae needs a critic"),
+        (("train.estimator.options.lam=0.5",), "train.estimator.options.lam: rebn has no such option; it has none"),
         (("policies.speaker.temperature=0",), "top_p 1 and top_k 0"),
         (("train.credit.gamma.listener=0.9",), "gamma names no value for agent 'speaker'"),
     ],

@@ -6,6 +6,7 @@ Seeds of exams lie below 2^62, all others above: what is examined was never trai
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.errors import BudgetError, ConfigError, EngineError
@@ -26,11 +27,16 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
 
 
 def training_plans(config: Config, settings: TrainSettings, scenario: Scenario, step: int) -> list[Plan]:
-    """The episodes of a step (from 0): a fixed list, tasks of the split in turn, every start once."""
-    first = step * settings.episodes
-    seeds = [TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index) for index in range(settings.episodes)]
+    """The episodes of a step (from 0): a fixed list, tasks of the split in turn, every start `group_size` times.
+
+    Episodes of one start differ in what is sampled only; `repeat` tells them apart, and they share a `group`.
+    """
+    size = settings.group_size
+    starts = settings.episodes // size
+    seeds = [TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index) for index in range(starts)]
     known = len(scenario.tasks(settings.split))
-    return [_plan(config, scenario, cast_of(config), f"{settings.split}/{(first + n) % known}", seed) for n, seed in enumerate(seeds)]
+    plans = [_plan(config, scenario, cast_of(config), f"{settings.split}/{(step * starts + n) % known}", seed) for n, seed in enumerate(seeds)]
+    return [replace(plan, repeat=repeat, group=f"{plan.task}/{plan.seed}" if size > 1 else None) for plan in plans for repeat in range(size)]
 
 
 def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:

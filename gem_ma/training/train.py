@@ -79,7 +79,9 @@ async def train(
         clock.append(time.perf_counter())
         for name in settings.policies:  # all learn from the same recorded batch, then all publish
             turns = credit.turns(episodes, name, rule=settings.credit.rule, gamma=settings.credit.gamma)  # 2 credit
-            advantages, states[name] = estimate(settings.estimator.name, turns, _key(settings), states[name])
+            advantages, states[name] = estimate(
+                settings.estimator.name, turns, _key(settings), states[name], gamma=settings.credit.gamma, **settings.estimator.options
+            )
             rng = random.Random(stable_seed(config.run.seed, "update", name, step))
             lr = learning_rate(settings, step)
             stats = learners[name].update(turns, advantages, lr=lr, settings=settings.loss, rng=rng)  # 3 update
@@ -162,14 +164,22 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
     unknown = [name for name in key if name not in credit.KEYS]
     if unknown:
         raise ConfigError(f"train.estimator.key: no column is called {unknown[0]!r}; columns are {', '.join(credit.KEYS)}")
-    if settings.policies and "group" in key:
+    if settings.policies and "group" in key and settings.group_size == 1:
         what = f"train.estimator: {settings.estimator.name} centres within groups of episodes that share a start"
-        raise ConfigError(f"{what}, and this loop plays every start once; name another key, such as [task, agent]")
+        raise ConfigError(f"{what}, and this config plays every start once; set train.group_size, or name another key, such as [task, agent]")
+    if settings.episodes % settings.group_size:
+        raise ConfigError(f"train.group_size: {settings.episodes} episodes are no whole number of groups of {settings.group_size}")
+    if estimator(settings.estimator.name).critic:
+        raise ConfigError(f"train.estimator.name: {settings.estimator.name} needs a critic, and no policy here has one")
+    for option in settings.estimator.options:
+        if option not in estimator(settings.estimator.name).options:
+            known = ", ".join(estimator(settings.estimator.name).options) or "none"
+            raise ConfigError(f"train.estimator.options.{option}: {settings.estimator.name} has no such option; it has {known}")
     return settings
 
 
 def _key(settings: TrainSettings) -> Sequence[str] | str:
-    default = estimator(settings.estimator.name)[1]
+    default = estimator(settings.estimator.name).key
     return default if settings.estimator.key is None else settings.estimator.key
 
 

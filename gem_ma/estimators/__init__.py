@@ -1,0 +1,37 @@
+"""Estimators: returns of turns -> advantages. Pure numpy functions; no torch, no I/O, no randomness, no dependence on the order of rows.
+
+Axes: N turns that train one policy in a batch. Every function takes a `TurnTable` (those of `returns` also a bare array [N] that forms one group)
+and gives float64 [N]: one advantage per turn, for all its tokens. `ESTIMATORS` names them with their group key and declared properties.
+"""
+
+from gem_ma.estimators.groups import columns, groups
+from gem_ma.estimators.registry import ESTIMATORS, Estimator, estimate, estimator
+from gem_ma.estimators.returns import agent_norm, dr_grpo, grpo, rae, rebn, reinforce, rloo
+from gem_ma.estimators.shaping import shaped
+from gem_ma.estimators.turnwise import at_grpo, gae, gigpo, magrpo, mt_grpo, raw_gae, spread, turn_credit, turn_gae
+
+__all__ = [
+    "ESTIMATORS",
+    "Estimator",
+    "agent_norm",
+    "at_grpo",
+    "columns",
+    "dr_grpo",
+    "estimate",
+    "estimator",
+    "gae",
+    "gigpo",
+    "groups",
+    "grpo",
+    "magrpo",
+    "mt_grpo",
+    "rae",
+    "raw_gae",
+    "rebn",
+    "reinforce",
+    "rloo",
+    "shaped",
+    "spread",
+    "turn_credit",
+    "turn_gae",
+]
