@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gem_ma.agents.marks import has_marks
 
 RECITED = 8  # words in a row
-_VALUE = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|#?\w*\d[\w-]*(?:[.,]\d+)*")
+_VALUE = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|#?[\w-]*\d[\w-]*(?:[.,]\d+)*")
 _FLIPS = re.compile(
     r"\bhow (?:can|may) i (?:help|assist)\b|\bis there anything else (?:i can|you need|you would like)\b"
     r"|\bi(?: can|['’]ll be happy to| am here to) assist you\b"
@@ -40,7 +40,8 @@ def audit(draft: Draft) -> tuple[str, ...]:
     >>> audit(Draft("My order is #W9999.", situation="You want to cancel order #W1234."))
     ('invented: #w9999',)
     """
-    found = [f"invented: {value}" for value in _values(draft.text) if value not in _known(draft)]
+    known = {_key(value) for value in _values("\n".join((draft.situation, *draft.heard, *draft.said)))}
+    found = [f"invented: {value}" for value in _values(draft.text) if _key(value) not in known]
     recited = _recited(draft.text, draft.situation)
     found += [f"recited: {recited}"] if recited else []
     flip = _FLIPS.search(draft.text)
@@ -52,22 +53,17 @@ def audit(draft: Draft) -> tuple[str, ...]:
 
 def _values(text: str) -> list[str]:
     """Values that can be invented: addresses of mail, and what holds three digits or more; each once, folded."""
-    found = [value.casefold().rstrip(".,-_") for value in _VALUE.findall(text)]
+    found = [value.casefold().strip(".,-_") for value in _VALUE.findall(text)]
     return list(dict.fromkeys(value for value in found if "@" in value or sum(char.isdigit() for char in value) >= 3))
 
 
-def _known(draft: Draft) -> _Known:
-    return _Known("\n".join((draft.situation, *draft.heard, *draft.said)))
-
-
-class _Known:
-    """Values of the talk, with and without the signs that people leave out."""
-
-    def __init__(self, text: str) -> None:
-        self._bare = {re.sub(r"\W", "", value) for value in _values(text)}
-
-    def __contains__(self, value: str) -> bool:
-        return re.sub(r"\W", "", value) in self._bare
+def _key(value: str) -> str:
+    """What of a value must agree: its digits, as people leave out letters and signs; a price by its amount."""
+    if "@" in value:
+        return value
+    if price := re.fullmatch(r"(\d[\d,]*)\.(\d+)", value):
+        return f"{price[1]}.{price[2]}".replace(",", "").rstrip("0").rstrip(".")
+    return re.sub(r"\D", "", value)
 
 
 def _recited(text: str, situation: str) -> str:

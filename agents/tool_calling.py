@@ -12,7 +12,7 @@ from typing import Any
 from gem_ma.agents.labels import visible
 from gem_ma.agents.thread import Thread
 
-from gem_ma import Action, Asked, Reply
+from gem_ma import Action, Asked, Message, Reply
 from gem_ma.parsing import parse_action
 
 
@@ -22,11 +22,14 @@ class ToolCalling:
     needs_policy = True
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, *, instructions: str = "") -> None:
-        self.sample, self.instructions, self.thread = sample, instructions, Thread(agent)
+        self.agent, self.sample, self.instructions, self.thread = agent, sample, instructions, Thread(agent)
 
     async def act(self, asked: Asked) -> Action:
         reply = await self.sample(self.thread.prompt(asked, self.instructions), legal=asked.legal, tools=asked.tools)
-        return one_act(reply, asked)
+        acted = one_act(reply, asked)
+        if acted.text == reply.text.strip():  # as sampled, white space included: the next prompt goes on from the sampled tokens
+            self.thread.keep(asked, Message(reply.text, self.agent, acted.tool_calls))
+        return acted
 
 
 def one_act(reply: Reply, asked: Asked) -> Action:

@@ -137,11 +137,15 @@ class UserLLM:
         stage = (Message(f"[{direction}]"),) if direction else ()
         prompt = (*self.thread.prompt(asked, self._instructions(end)), *stage)
         candidate = await self._choose(asked, prompt)
-        if self.labelled and not candidate.fault:  # its own thoughts stay before its eyes, and the next prompt goes on from here
-            self.thread.keep(asked, *stage, Message(candidate.raw, self.agent, () if self._in_words else candidate.action.tool_calls))
-        elif stage:
-            self.thread.keep(asked, *stage, Message(candidate.action.text, self.agent, candidate.action.tool_calls))
+        self.thread.keep(asked, *stage, self._own(candidate))
         return candidate.action
+
+    def _own(self, candidate: _Candidate) -> Message:
+        """What the model is shown of its own act later: as sampled where nothing but white space was taken away, so that the next prompt goes
+        on from the sampled tokens; a thinking user's thoughts stay before its eyes."""
+        action = candidate.action
+        sampled = not candidate.fault and (self.labelled or action.text == candidate.raw.strip())
+        return Message(candidate.raw if sampled else action.text, self.agent, () if self._in_words and sampled else action.tool_calls)
 
     async def _choose(self, asked: Asked, prompt: tuple[Message, ...]) -> _Candidate:
         """Draws drafts until one is let through; the last one is taken as it is."""

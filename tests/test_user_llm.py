@@ -1,0 +1,390 @@
+"""People played by a model: what is sent, what stays private, what ends a talk, who judges, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from typing import Any
+
+import pytest
+from gem_ma.agents.audit import Draft, audit
+from gem_ma.agents.labels import response, verdict, visible
+from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
+from gem_ma.agents.traits import DIRECTIONS, Traits
+
+from gem_ma import Action, End, Limits, Malformed, Plan, Reply, Seat, play
+from gem_ma.behaviour import as_factory
+from gem_ma.engines.base import Policy
+from gem_ma.engines.scripted import Scripted
+from gem_ma.errors import ConfigError
+from gem_ma.types import Usage
+from tests.small_talk import GREETING, LEAVE, PART, WAYS, Model, SmallTalk, acts, bye, calls, guest, talk, texts, told
+
+USERS = ("user_llm", "user_react", "user_verify", "user_reflection")
+LEFT = ("leave", {"why": "settled"})
+
+
+def word(way: str = "settled") -> Any:
+    """A model's line: the token of this episode's prompt that ends the talk in one way."""
+    return lambda request: re.findall(rf"^end-[0-9a-f]+-{way}$", request.messages[0].text, re.MULTILINE)[0]
+
+
+# -- what is sent -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_user_says_what_its_model_says_and_leaves_by_the_tool() -> None:
+    model = Model("A window seat, please.", "Thanks!", bye())
+    episode = guest("user_llm", model)
+    assert texts(episode, "guest") == ["A window seat, please.", "Thanks!", ""] and calls(episode, "guest") == [LEFT]
+    assert episode.end is End.TERMINATED and episode.returns() == {"clerk": 1.0, "guest": 1.0}
+    first, second = model.requests[0], model.requests[1]
+    assert [message.text for message in first.messages] == [PART, GREETING] and first.tools == (LEAVE,)
+    assert [message.role("guest") for message in second.messages] == ["system", "user", "assistant", "user"]
+    assert second.messages[2].text == "A window seat, please."
+
+
+def test_a_thought_is_kept_in_the_replies_and_never_said() -> None:
+    model = Model("Thought: I know my ticket T-48151.\nResponse: A window seat, please.", "Thought: done\n" + bye())
+    episode = guest("user_react", model)
+    assert texts(episode, "guest") == ["A window seat, please.", ""] and calls(episode, "guest") == [LEFT]
+    seen = "\n".join(message.text for message in episode.transcript("clerk"))
+    assert "Thought" not in seen and "Response" not in seen and "48151" not in seen
+    assert "I know my ticket" in episode.turns[0].replies[0].text
+    assert "I know my ticket" in model.last  # its own thoughts stay before its eyes
+
+
+def test_a_call_never_takes_the_thought_beside_it_along() -> None:
+    episode = guest("user_react", Model("Thought: secret\n" + bye()))
+    assert acts(episode, "guest")[0].text == "" and calls(episode, "guest") == [LEFT]
+    episode = guest("user_react", Model("Thought: secret\nResponse: Bye.\n" + bye()))
+    assert acts(episode, "guest")[0].text == "Bye."
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Thought: a\nResponse: b", "b"),
+        ("Thought:\na\nUser Response:\nb\nc", "b\nc"),
+        ("**Thought:** a\n**Response:** b", "b"),
+        ("Response: a\nThought: no, better\nResponse: b", "b"),  # two labels crashed others
+        ("Response: b\nThought: was that wise?", "b"),
+        ("Thought: a Response: b", "b"),
+        ("response : b", "b"),
+        ("Thought: the Response", None),
+        ("Response:", None),
+        ("b", None),
+        ("My responses: none", None),
+    ],
+)
+def test_what_follows_the_last_response_label_is_said(text: str, said: str | None) -> None:
+    assert response(text) == said
+
+
+def test_an_answer_without_its_label_is_drawn_again_twice_and_then_a_fault() -> None:
+    good = "Thought: ok\nResponse: Hello."
+    model = Model("no label", good, "one", "two", "three", good, "Thought: x\n" + bye())
+    episode = guest("user_react", model)
+    assert [len(turn.replies) for turn in episode.turns if turn.agent == "guest"] == [2, 3, 1, 1]
+    assert texts(episode, "guest") == ["Hello.", "", "Hello.", ""]
+    fault = acts(episode, "guest")[1].tool_calls[0]
+    assert isinstance(fault, Malformed) and fault.reason.startswith("missing_response: ")
+    assert "no label" not in model.last and "missing_response" in model.last  # the scenario's answer to the fault, and no refused draft
+    assert "not sent: missing_response" in told(model.requests[1]) and "not sent" not in model.last
+
+
+def test_thinking_in_tags_is_not_said() -> None:
+    episode = guest("user_llm", Model("<think>what do I want?\n</think>\nA seat.", bye()))
+    assert texts(episode, "guest")[0] == "A seat."
+    assert [visible(text) for text in ("a</think>b", "<think>a", "<thinking>a</thinking> b <think>c</think>")] == ["b", "", "b"]
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behaviour", USERS)
+def test_a_stop_word_in_a_text_ends_nothing_and_reaches_nobody(behaviour: str) -> None:
+    labelled = behaviour == "user_react"
+    model = Model(("Response: " if labelled else "") + "Yes, please. ###STOP###", bye())
+    episode = guest(behaviour, model, judge=Model("Verdict: true"))
+    assert texts(episode, "guest") == ["Yes, please.", ""] and calls(episode, "guest") == [LEFT]
+    assert "###" in episode.turns[0].replies[0].text  # on record, where an audit finds it
+
+
+def test_a_message_that_is_only_a_mark_is_drawn_again_and_then_a_fault() -> None:
+    episode = guest("user_llm", Model("###STOP###", "Hello.", "###STOP###", "###TRANSFER###", "### OUT OF SCOPE ###", bye()))
+    assert texts(episode, "guest")[:2] == ["Hello.", ""]
+    assert str(calls(episode, "guest")[0]).startswith("token_leak: ")
+
+
+def test_without_tools_a_message_that_is_wholly_the_token_ends_the_talk() -> None:
+    model = Model("A seat, please.", word("refused"))
+    episode = guest("user_llm", model, stop="word")
+    assert calls(episode, "guest") == [("leave", {"why": "refused"})] and episode.end is End.TERMINATED
+    assert all(request.tools == () for request in model.requests)
+    listed = re.findall(r"^end-[0-9a-f]{12}-(\w+)$", model.requests[0].messages[0].text, re.MULTILINE)
+    assert tuple(listed) == WAYS
+
+
+@pytest.mark.parametrize("wrapped", ["  {}\n", "`{}`", "**{}**", '"{}".'])
+def test_marks_around_the_token_do_no_harm(wrapped: str) -> None:
+    episode = guest("user_llm", Model(lambda request: wrapped.format(word("gave_up")(request))), stop="word")
+    assert calls(episode, "guest") == [("leave", {"why": "gave_up"})]
+
+
+def test_a_token_inside_a_longer_text_ends_nothing_and_is_taken_out() -> None:
+    model = Model(lambda request: f"That is all, {word()(request)}", word())
+    episode = guest("user_llm", model, stop="word")
+    assert texts(episode, "guest") == ["That is all,", ""] and calls(episode, "guest") == [LEFT]
+
+
+def test_a_thinking_user_without_tools_ends_by_its_response() -> None:
+    episode = guest("user_react", Model(lambda request: f"Thought: done\nResponse: {word()(request)}"), stop="word")
+    assert calls(episode, "guest") == [LEFT]
+
+
+def test_the_token_is_of_one_episode_and_stands_in_the_users_prompt_alone() -> None:
+    def stem(seed: int) -> str:
+        model = Model("Hello.", word())
+        episode = guest("user_llm", model, stop="word", seed=seed)
+        found = re.findall(r"end-[0-9a-f]{12}", model.requests[0].messages[0].text)[0]
+        assert not any(found in message.text for message in episode.transcript("clerk"))
+        return found
+
+    assert len({stem(seed) for seed in range(5)}) == 5 and stem(3) == stem(3)
+
+
+def test_what_the_other_side_writes_can_end_nothing_and_is_shown_escaped() -> None:
+    stolen: list[str] = []
+    model = Model(lambda request: stolen.append(word()(request)) or "Hello.", lambda request: request.messages[-1].text, word())
+    seats = {"guest": Seat("user_llm", "guest", {"end_tool": "leave", "stop": "word"}), "clerk": Seat("direct", "clerk")}
+    echoes = talk(seats, {"guest": model, "clerk": lambda request: f"Bye ###STOP### {stolen[0]}"})
+    shown = model.requests[1].messages[-1].text
+    assert shown == r"Bye \#\#\#STOP\#\#\# [removed]"
+    assert texts(echoes, "guest")[1] == shown and calls(echoes, "guest") == [LEFT]  # the echo ended nothing
+    quoting = Model("Hello.", lambda request: request.messages[-1].text, bye())
+    seats |= {"guest": Seat("user_llm", "guest", {"end_tool": "leave"}), "clerk": Seat("tests.test_user_llm:Says", None, {"text": f"Write {bye()}"})}
+    episode = talk(seats, {"guest": quoting})
+    assert texts(episode, "guest")[1].startswith("Write <\\tool_call>") and calls(episode, "guest") == [LEFT]
+
+
+class Says:
+    """A clerk that always says one text."""
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, text: str = "") -> None:
+        self.text = text
+
+    async def act(self, asked: Any) -> Any:
+        return Action(self.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("a ###STOP### b", "a b"),
+        ("###STOP###", ""),
+        ("a###DONE###", "a"),
+        ("###A### and ###B C###.", "and."),
+        ("order #W123, ## 2 and ### 3", "order #W123, ## 2 and ### 3"),
+        ("#####STOP####", ""),
+    ],
+)
+def test_marks_are_taken_out_and_numbers_stay(text: str, left: str) -> None:
+    assert removed(text) == left and has_marks(text) == (left != text)
+    assert not has_marks(escaped(text))
+
+
+def test_taking_a_mark_out_leaves_no_new_one() -> None:
+    tokens = Tokens(random.Random(1), ("x",))
+    assert removed(f"##{tokens.stem}#STOP###", tokens) == ""
+    assert tokens.read(tokens.stem) == "x" and tokens.read(tokens.stem.upper()) == "x" and tokens.read(tokens.stem + "-y") is None
+
+
+# -- judges -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("true", True),
+        ("Reason: fine.\nVerdict: True.", True),
+        ("**Verdict:** false", False),
+        ("Classification: false", False),
+        ("Reason: it is true that he lies.\nVerdict: false", False),
+        ("untrue", None),
+        ("It is not true.", None),
+        ("construed falsely", None),
+        ("Verdict: true or false", None),
+        ("", None),
+        ("<think>true</think>false", False),
+        ("Verdict:\ntrue\nfalse friends", True),
+    ],
+)
+def test_a_verdict_is_a_whole_word(text: str, meant: bool | None) -> None:
+    assert verdict(text) is meant
+
+
+def test_a_refused_draft_is_drawn_again_and_leaves_no_trace_in_the_history() -> None:
+    model = Model("Draft one.", "Draft two.", "Next.", bye())
+    judge = Model("Reason: too short\nVerdict: false", "Verdict: true")
+    episode = guest("user_verify", model, judge=judge)
+    assert texts(episode, "guest") == ["Draft two.", "Next.", ""]
+    assert "Draft one." not in model.last and "not sent" not in model.last and "Draft two." in model.last
+    assert "too short" in told(model.requests[1]) and "Draft one." not in told(model.requests[1])
+    assert "Draft one." not in "\n".join(message.text for message in episode.transcript("clerk"))
+
+
+def test_what_is_sent_after_three_refusals_stands_in_the_history() -> None:
+    model = Model("One.", "Two.", "Three.", "Four.", bye())
+    judge = Model("false", "false", "false", "true")
+    episode = guest("user_verify", model, judge=judge)
+    assert texts(episode, "guest") == ["Three.", "Four.", ""]
+    history = [(message.sender, message.text) for message in model.requests[3].messages[1:]]
+    assert history == [("clerk", GREETING), ("guest", "Three."), ("clerk", "Certainly.")]
+
+
+def test_the_judge_sees_part_talk_and_draft_under_the_right_names() -> None:
+    judge = Model("Verdict: true")
+    guest("user_verify", Model("A window, please.", "And an aisle T-99999.", bye()), clerk=("Which seat?",), judge=judge)
+    first, second = (request.messages for request in judge.requests[:2])
+    assert PART in first[1].text and "A window, please." in first[1].text
+    talked = second[1].text[second[1].text.index("The conversation so far:") : second[1].text.index("The draft of")]
+    assert talked == f"The conversation so far:\nclerk: {GREETING}\nguest: A window, please.\nclerk: Which seat?\n\n"
+    assert "invented: t-99999" in second[1].text and "automatic check" not in first[1].text
+    assert '"name": "leave"' in judge.requests[-1].messages[1].text
+    assert [request.policy for request in judge.requests] == ["judge"] * 3 and judge.requests[0].tools == ()
+
+
+def test_without_a_policy_of_its_own_the_judge_is_the_users_policy() -> None:
+    model = Model(lambda request: "Verdict: true" if request.conversation.endswith("/judge") else "Hello." if len(model.requests) < 3 else bye())
+    episode = guest("user_verify", model)
+    assert texts(episode, "guest") == ["Hello.", ""] and {reply.policy for turn in episode.turns for reply in turn.replies} == {"guest", "clerk"}
+
+
+def test_a_verdict_that_cannot_be_read_lets_nothing_through() -> None:
+    model = Model("One.", "Two.", bye())
+    episode = guest("user_verify", model, judge=Model("perhaps", "true"))
+    assert texts(episode, "guest")[0] == "Two." and "no verdict" in told(model.requests[1])
+
+
+def test_the_improved_text_is_judged_again_and_only_the_sent_one_is_history() -> None:
+    model = Model("Draft.", "Reflection: rude.\nResponse: Better.", "Reflection: still.\nResponse: Best.", "Next.", bye())
+    judge = Model("Reason: rude\nVerdict: false", "Verdict: false", "Verdict: true")
+    episode = guest("user_reflection", model, judge=judge)
+    assert texts(episode, "guest") == ["Best.", "Next.", ""]
+    assert ["Draft." in told(judge.requests[0]), "Better." in told(judge.requests[1]), "Best." in told(judge.requests[2])] == [True] * 3
+    assert "Draft." in model.requests[1].messages[-1].text and "rude" in model.requests[1].messages[-1].text
+    assert model.requests[2].messages[-1].text.count("Better.") == 1
+    history = [(message.sender, message.text) for message in model.requests[3].messages[1:]]
+    assert history == [("clerk", GREETING), ("guest", "Best."), ("clerk", "Certainly.")]
+    assert len(episode.turns[0].replies) == 6
+
+
+@pytest.mark.parametrize("improved", ["no label", "Response: a\nResponse:", "Reflection: only"])
+def test_an_improvement_without_one_response_label_crashes_nothing(improved: str) -> None:
+    model = Model("Draft.", improved, "Reflection: x\nResponse: Good.", bye())
+    episode = guest("user_reflection", model, judge=Model("false", "true"))
+    assert episode.end is End.TERMINATED and texts(episode, "guest")[0] == "Good."
+
+
+def test_a_reflecting_user_may_leave_by_its_improvement() -> None:
+    episode = guest("user_reflection", Model("Draft.", "Reflection: all is done.\n" + bye()), judge=Model("false", "true"))
+    assert calls(episode, "guest") == [LEFT] and acts(episode, "guest")[0].text == ""
+
+
+@pytest.mark.parametrize("behaviour", USERS)
+def test_a_free_check_may_gate_every_strategy_and_says_why(behaviour: str) -> None:
+    model = Model("Response: My ticket is T-99999.", "Response: My ticket is T-48151.", "Response: " + bye())
+    judge = Model("false")
+    episode = guest(behaviour, model, judge=judge, gate="audit")
+    assert judge.requests == []
+    assert texts(episode, "guest")[0].endswith("My ticket is T-48151.") and "invented: t-99999" in told(model.requests[1])
+
+
+def test_no_model_is_called_before_the_first_turn() -> None:
+    for name in USERS:
+        model = Model("never")
+
+        async def sample(*args: Any, **kwargs: Any) -> Reply:
+            raise AssertionError("a model call in a constructor")
+
+        as_factory(name)("guest", sample, random.Random(0))
+        assert model.requests == []
+
+
+def test_every_model_call_is_a_reply_of_its_turn_so_tokens_add_up() -> None:
+    def counted(texts: list[str]) -> Any:
+        left = iter(texts)
+        return lambda request: Reply(next(left), policy=request.policy, usage=Usage(10, 3))
+
+    policies = {
+        "guest": Policy("guest", Scripted.of(counted(["One.", "Two.", "Three."]))),
+        "judge": Policy("judge", Scripted.of(counted(["false", "false", "true"]))),
+        "clerk": Policy("clerk", Scripted.of(counted(["Yes."]))),
+    }
+    cast = {"guest": Seat("user_verify", "guest", {}, policies={"judge": "judge"}), "clerk": Seat("direct", "clerk")}
+    episode = asyncio.run(play(Plan(SmallTalk(), cast, limits=Limits(max_steps=2)), policies))
+    assert [reply.policy for reply in episode.turns[0].replies] == ["guest", "judge"] * 3
+    assert sum(reply.usage.completion_tokens or 0 for turn in episode.turns for reply in turn.replies) == 7 * 3
+
+
+# -- the free check ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_check_finds_what_nobody_told_the_speaker() -> None:
+    part = "You are Ann, ann@mail.org, order #W1234567, card ending in 4321. You want the lamp that you bought last week to be sent back."
+    assert audit(Draft("I am ann@mail.org, my order is W1234567.", situation=part)) == ()
+    assert audit(Draft("My order is #W7654321.", situation=part)) == ("invented: #w7654321",)
+    assert audit(Draft("Yes, $45.50 for 2 lamps.", situation=part, heard=("That is $45.50.",))) == ()
+    assert audit(Draft("Yes, $46.50.", situation=part, heard=("That is $45.50.",))) == ("invented: 46.50",)
+    assert [finding.split(":")[0] for finding in audit(Draft("I want the lamp that you bought last week to be sent back", situation=part))] == [
+        "recited"
+    ]
+    assert audit(Draft("I want the lamp sent back.", situation=part)) == ()
+    assert audit(Draft("How can I help you?")) == ("role_flip: How can I help",)
+    assert audit(Draft("Bye.", raw="Bye. ###STOP###")) == ("token_leak: a marked-up word",)
+    assert audit(Draft("Hello?", said=("hello",))) == ("loop: said before",) and audit(Draft("", calls=1, said=("",))) == ()
+
+
+# -- traits -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_person_without_patience_leaves_after_so_many_unhelpful_answers() -> None:
+    model = Model("A seat.", "Please.", "Pretty please.", "Still there?")
+    episode = guest("user_llm", model, clerk=("I cannot do that.",), patience=2)
+    assert calls(episode, "guest") == [("leave", {"why": "gave_up"})] and len(model.requests) == 2
+    helped = guest("user_llm", Model("A seat.", "Please.", "Thanks.", bye()), clerk=("I cannot do that.", "Done.", "Enjoy."), patience=2)
+    assert calls(helped, "guest") == [LEFT]
+
+
+def test_traits_are_drawn_per_turn_and_directions_stay_in_the_users_own_prompt() -> None:
+    model = Model("One.", "Two.", "Three.", bye())
+    episode = guest("user_llm", model, scepticism=1.0, persona="You are in a hurry.", verbosity=0)
+    direction = f"[{DIRECTIONS['scepticism']}]"
+    assert [message.text for message in model.requests[0].messages][-1] == direction
+    assert model.requests[2].messages[: len(model.requests[1].messages)] == model.requests[1].messages  # prompts grow by appending
+    assert "You are in a hurry. Be terse" in model.requests[0].messages[0].text
+    assert not any(direction in message.text for message in episode.transcript("clerk"))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_trait_is_a_share_of_turns(share: float) -> None:
+    traits = Traits("a", random.Random(4), cooperation=1 - share)
+    hits = sum(traits.direction() == DIRECTIONS["cooperation"] for _ in range(2000))
+    assert abs(hits / 2000 - share) < 0.04
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"gate": "jugde"}, "gate is one of none, judge, audit; got 'jugde'"),
+        ({"stop": "shout"}, "stop is one of tool, word"),
+        ({"drafts": 0}, "drafts is a whole number of at least 1"),
+        ({"slips": 2}, "slips is a share of turns, from 0 to 1; got 2"),
+        ({"verbosity": 3}, r"verbosity is 0 \(terse\), 1 or 2"),
+        ({"patience": 0}, "patience is a whole number of at least 1"),
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_name(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=f"agent 'guest': {what}"):
+        as_factory("user_llm")("guest", None, random.Random(0), **options)
