@@ -72,8 +72,11 @@ def test_a_cut_play_bootstraps_from_its_tail():
 
 
 def test_a_turn_of_another_policy_is_bridged():
-    table = replace(table_of(played({"a": [("x", 1.0), ("x", 2.0), ("x", 4.0)]}), gamma=0.5), value=np.array([0.0, 0.0, 0.0]))
-    assert raw_gae(table.take([0, 2]), gamma=0.5, lam=1.0) == pytest.approx([1 + 0.5 * 2 + 0.25 * 4, 4])
+    """Rewards 1, 2, 4 at gamma .5; the turn in the middle is not in the table. V = 1 before turn 0 and 3 before turn 2."""
+    table = replace(table_of(played({"a": [("x", 1.0), ("x", 2.0), ("x", 4.0)]}), gamma=0.5), value=np.array([1.0, 9.0, 3.0]))
+    last = 4 - 3
+    first = (1 + 0.5 * 2) + 0.25 * 3 - 1 + (0.5 * 0.8) ** 2 * last
+    assert raw_gae(table.take([0, 2]), gamma=0.5, lam=0.8) == pytest.approx([first, last])
 
 
 @given(PLAYS)
