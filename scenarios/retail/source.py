@@ -6,14 +6,15 @@ What is missing or damaged is a DataError of one line: the path, how the folder 
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gem_ma.scenarios.service.overlay import Base
+from gem_ma.scenarios.service.shapes import shown
 
 from gem_ma.errors import DataError
 
@@ -68,9 +69,9 @@ def read_bytes(path: Path, named: str = "") -> bytes:
 
 
 def read_text(path: Path, named: str = "") -> str:
-    """A text file, its lines ended by newlines. Raises DataError."""
+    """A text file in UTF-8, with or without a mark of its encoding, its lines ended by newlines. Raises DataError."""
     try:
-        return read_bytes(path, named).decode("utf-8").replace("\r\n", "\n")
+        return read_bytes(path, named).decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise DataError(f"retail data: {path}: not UTF-8 at byte {error.start}{named}") from error
 
@@ -111,9 +112,10 @@ def commit_of(*folders: str | Path) -> str | None:
 
 # -- shape ------------------------------------------------------------------------------------------------------------------
 
+LARGEST = sys.float_info.max  # of a number; nan is not within any bounds
 NUMBER, TEXT, BOOL, OBJECT, LIST = "a number", "a text", "true or false", "an object", "a list"
 _KINDS: dict[str, Callable[[Any], bool]] = {
-    NUMBER: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
+    NUMBER: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST,
     TEXT: lambda value: isinstance(value, str),
     BOOL: lambda value: isinstance(value, bool),
     OBJECT: lambda value: isinstance(value, dict),
@@ -140,9 +142,9 @@ def _user(at: str, row: Any) -> None:
     _need(f"{at}.name", row["name"], first_name=TEXT, last_name=TEXT)
     _need(f"{at}.address", row["address"], zip=TEXT)
     for key, method in row["payment_methods"].items():
-        _need(f"{at}.payment_methods.{key}", method, source=TEXT)
+        _need(f"{at}.payment_methods.{shown(key)}", method, source=TEXT)
         if method["source"] == "gift_card":
-            _need(f"{at}.payment_methods.{key}", method, balance=NUMBER)
+            _need(f"{at}.payment_methods.{shown(key)}", method, balance=NUMBER)
 
 
 def _order(at: str, row: Any) -> None:
@@ -156,7 +158,7 @@ def _order(at: str, row: Any) -> None:
 def _product(at: str, row: Any) -> None:
     _need(at, row, name=TEXT, product_id=TEXT, variants=OBJECT)
     for key, variant in row["variants"].items():
-        _need(f"{at}.variants.{key}", variant, item_id=TEXT, options=OBJECT, available=BOOL, price=NUMBER)
+        _need(f"{at}.variants.{shown(key)}", variant, item_id=TEXT, options=OBJECT, available=BOOL, price=NUMBER)
 
 
 _RECORDS: dict[str, Callable[[str, Any], None]] = {"users": _user, "orders": _order, "products": _product}
@@ -173,4 +175,4 @@ def _need(at: str, value: Any, **fields: str) -> None:
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else next((kind for kind, test in _KINDS.items() if test(value)), repr(value))  # such as nan
+    return "null" if value is None else next((kind for kind, test in _KINDS.items() if test(value)), repr(value)[:40])  # such as nan

@@ -21,7 +21,7 @@ from gem_ma.scenarios.retail.tau2_source import FILES, load_typed, retail_folder
 from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.service import tau2
 from gem_ma.scenarios.service.overlay import Base
-from gem_ma.scenarios.service.shapes import ShapeError, kind
+from gem_ma.scenarios.service.shapes import ShapeError, kind, shown
 from gem_ma.scenarios.service.task import GoldCall, Slot, Task
 
 from gem_ma.errors import DataError
@@ -137,10 +137,10 @@ class Tau2Bench:
                 raise ShapeError(f"the file: expected an object of task ids by split, got {kind(splits)}")
             for split, ids in splits.items():
                 if not isinstance(ids, list):
-                    raise ShapeError(f"{split}: expected a list of task ids, got {kind(ids)}")
+                    raise ShapeError(f"{shown(split)}: expected a list of task ids, got {kind(ids)}")
                 for place, task_id in enumerate(ids):
                     if not isinstance(task_id, (str, int)) or isinstance(task_id, bool) or str(task_id) not in self._rows:
-                        raise ShapeError(f"{split}[{place}]: there is no task {json.dumps(task_id)[:40]} in tasks.json")
+                        raise ShapeError(f"{shown(split)}[{place}]: there is no task {json.dumps(task_id)[:40]} in tasks.json")
                 found[split] = [str(task_id) for task_id in ids]
         except ShapeError as fault:
             raise DataError(f"retail data: {path}{self.named}: {fault}") from None
@@ -199,9 +199,9 @@ def _check(at: str, row: Mapping[str, Any]) -> None:
         raise ShapeError(f"{at}.initial_state.initialization_data.user_data: expected null; the customer has no database")
     for table, rows in (data.get("agent_data") or {}).items():
         if table not in SHAPES:
-            raise ShapeError(f"{at}.initial_state.initialization_data.agent_data.{table}: expected one of {', '.join(SHAPES)}")
+            raise ShapeError(f"{at}.initial_state.initialization_data.agent_data.{shown(table)}: expected one of {', '.join(SHAPES)}")
         if not isinstance(rows, Mapping):
-            raise ShapeError(f"{at}.initial_state.initialization_data.agent_data.{table}: expected an object, got {kind(rows)}")
+            raise ShapeError(f"{at}.initial_state.initialization_data.agent_data.{shown(table)}: expected an object, got {kind(rows)}")
     for place, call in enumerate(state.get("initialization_actions") or ()):
         if call["env_type"] == "user":
             raise ShapeError(f"{at}.initial_state.initialization_actions[{place}].env_type: the customer has no tools")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -144,7 +145,9 @@ def _remembered(knowledge: tuple[Slot, ...], instruction: str) -> tuple[Slot, ..
 def _read_python(path: Path, named: str) -> list[dict[str, Any]]:
     """The literals of `TASKS... = [Task(...), ...]`."""
     try:
-        tree = ast.parse(read_text(path, named), str(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as one about a backslash: the file is not ours to mend
+            tree = ast.parse(read_text(path, named), str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         raise DataError(

@@ -26,6 +26,11 @@ def kind(value: Any) -> str:
     return "null" if value is None else next((name for types, name in _NAMES if isinstance(value, types)), type(value).__name__)
 
 
+def shown(key: str) -> str:
+    """A key as a part of a path: on one line, whatever it holds."""
+    return key if key.isprintable() else ascii(key)
+
+
 def wrong(at: str, expected: str, value: Any) -> ShapeError:
     """The fault of a value."""
     return ShapeError(f"{at}: expected {expected}, got {kind(value)}")
@@ -104,7 +109,7 @@ def keyed(shape: Shape) -> Shape:
     def read(at: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise wrong(at, "an object", value)
-        return {key: shape(f"{at}.{key}", item) for key, item in value.items()}
+        return {key: shape(f"{at}.{shown(key)}", item) for key, item in value.items()}
 
     return read
 
