@@ -69,7 +69,7 @@ def refuse(faults: Iterable[Fault], first: str = "") -> None:
     files = list(dict.fromkeys([first, *(fault.place.file for fault in found)]))
     found.sort(key=lambda fault: (files.index(fault.place.file), fault.place.line, fault.place.column))
     if found:
-        raise ConfigError("\n".join(map(str, found)))
+        raise ConfigError("\n".join(dict.fromkeys(map(str, found))))
 
 
 @dataclass(slots=True)

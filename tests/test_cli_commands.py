@@ -39,7 +39,7 @@ def test_help_costs_little_cpu(tmp_path: Path) -> None:
     assert after.children_user + after.children_system - before.children_user - before.children_system < 0.6  # 0.08 where nothing else runs
 
 
-@pytest.mark.parametrize("name", ["run", "train", "check", "list", "show", "resume"])
+@pytest.mark.parametrize("name", ["run", "train", "study", "check", "list", "show", "resume"])
 def test_every_command_has_help_with_an_example_and_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     printed = capsys.readouterr().out
@@ -47,7 +47,7 @@ def test_every_command_has_help_with_an_example_and_json(name: str, capsys: pyte
 
 
 def test_every_command_is_a_click_command_named_as_typed() -> None:
-    for name in ("run", "train", "check", "list", "show", "resume"):
+    for name in ("run", "train", "study", "check", "list", "show", "resume"):
         command = group.get_command(click.Context(group), name)
         assert isinstance(command, click.Command)
 

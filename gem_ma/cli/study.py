@@ -114,7 +114,7 @@ def study(loaded: LoadedStudy, path: Path, again: str, *, measures: Sequence[str
         summary = {"schema": 1, "name": loaded.stem, "command": again, "planned": sum(planned.values()), **summary}
         write_file(path / "study.json", _json(summary))
     show_study(summary, path, as_json, _page(loaded, summary, path), loaded.sections.report.tables)
-    return _verdict(loaded, summary, again)
+    return _verdict(loaded, summary, path)
 
 
 def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path | None:
@@ -207,7 +207,7 @@ def _json(summary: Mapping[str, Any]) -> str:
     return json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], again: str) -> int:
+def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> int:
     """0, or 1 and a line about it where a cell has more failed episodes than its config allows."""
     from gem_ma.cli.terminal import progress_line
 
@@ -215,7 +215,8 @@ def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], again: str) -> int
     for row, cell in zip(summary["cells"], loaded.cells.values(), strict=True):
         if not cell.config.run.tolerates(row["failed"], row["episodes"]):
             name = " x ".join(row["names"].values())
-            progress_line(f"{name}: {row['failed']} of {row['episodes']} episodes failed; redo them with: gem-ma resume {row['run']} --retry-failed")
+            again = f"gem-ma resume {path / row['run']} --retry-failed"
+            progress_line(f"{name}: {row['failed']} of {row['episodes']} episodes failed; redo them with: {again}")
             code = 1
     return code
 

@@ -5,6 +5,7 @@
       manifest.json  versions, seeds, commit, digests of data and models
       episodes.jsonl the truth: one line per ended episode, FAILED ones too      metrics.jsonl  scalars by step
       media/<sha256> images              checkpoints/   summary.json             .lock
+      interrupted.jsonl  plays that a budget stopped, for the replies that they have got already
 
 Rules of durability:
 1. `episodes.jsonl` is only appended to, by one `write` of whole lines on an O_APPEND descriptor; it is synced at least every 32 episodes or,
@@ -19,7 +20,7 @@ Rules of durability:
 """
 
 from gem_ma.store.disk import hold_folder, write_file
-from gem_ma.store.folder import RunFolder
+from gem_ma.store.folder import RunFolder, note_in_manifest
 from gem_ma.store.lines import EpisodeId, list_runs, read_ends, read_episodes, read_manifest, read_media, read_metrics, read_summary
 from gem_ma.store.names import result_digest, run_path
 
@@ -28,6 +29,7 @@ __all__ = [
     "RunFolder",
     "hold_folder",
     "list_runs",
+    "note_in_manifest",
     "read_ends",
     "read_episodes",
     "read_manifest",
