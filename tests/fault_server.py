@@ -148,6 +148,8 @@ class FaultServer:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if not self._thread.is_alive():  # stopped by the test already
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
 

@@ -95,7 +95,8 @@ def of_error_body(error: Any) -> Fault:
     if isinstance(code, str) and code.isdecimal():
         code = int(code)
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
-        return of_status(code, {}, text)
+        inner = of_status(code, {}, text)
+        return Fault(inner.kind, inner.detail, status=200)
     message, codes = _said(text)
     for marks, kind in _BY_CODE:
         if any(mark in codes for mark in marks):
