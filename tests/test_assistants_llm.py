@@ -7,23 +7,28 @@ import io
 import itertools
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gem_ma.agents.labels import action
 
-from gem_ma import End, Episode, Limits, Malformed, Plan, Request, Scenario, Seat, ToolCall, make, play
+from gem_ma import End, Episode, Limits, Malformed, Plan, Request, Scenario, Seat, ToolCall, make, play, read_episodes
 from gem_ma.behaviour import as_factory
 from gem_ma.codec import dump_episode
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.human import Human
+from gem_ma.engines.replay import Replay
 from gem_ma.engines.scripted import Scripted
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.types import Sampling
+from tests.command_line import environment
 from tests.fault_server import FaultServer, says
-from tests.small_talk import LOOK, Model, SmallTalk, acts, bye, calls, clerk, talk, texts
+from tests.small_talk import LOOK, Model, SmallTalk, acts, bye, calls, clerk, guest, talk, texts
 
 LOOKED = '<tool_call>{"name": "look_up", "arguments": {"word": "seat"}}</tool_call>'
 ACTION = 'Action: {"name": "look_up", "arguments": {"word": "seat"}}'
@@ -288,3 +293,79 @@ def typed(lines: str) -> tuple[Policy, io.StringIO]:
 
 def desk(seats: Mapping[str, Seat], policies: Mapping[str, Policy], scenario: Scenario | None = None, index: int = 0) -> Episode:
     return asyncio.run(play(Plan(scenario or make("retail", data="own"), dict(seats), f"test/{index}", 1), policies))
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[Episode]:
+    """Talks of the scripted customer with the scripted assistant."""
+    seats = {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")}
+    episodes = [desk(seats, {}, index=index) for index in range(6)]
+    assert all(turn.replies == () for episode in episodes for turn in episode.turns)
+    return episodes
+
+
+def line(act: Any) -> str:
+    """An action as a person types it."""
+    if not act.tool_calls:
+        return act.text.replace("\n", " ") + "\n"
+    call = act.tool_calls[0]
+    plain = all(isinstance(value, str) and "'" not in value for value in call.arguments.values())
+    if plain:
+        return " ".join([f"/{call.name}", *(f"'{key}={value}'" for key, value in call.arguments.items())]) + "\n"
+    return json.dumps({"name": call.name, "arguments": call.arguments}) + "\n"
+
+
+@pytest.mark.parametrize("side", ["assistant", "user"])
+def test_a_person_may_take_either_side_of_the_service_desk(recorded: list[Episode], side: str) -> None:
+    for index, before in enumerate(recorded[:3]):
+        me, output = typed("".join(line(act) for act in acts(before, side)))
+        seats = {agent: Seat("direct", "me") if agent == side else seat for agent, seat in before.cast.items()}
+        after = desk(seats, {"me": me}, index=index)
+        assert after.error is None and after.returns() == before.returns()
+        assert calls(after, side) == calls(before, side)
+        shown = output.getvalue()
+        assert ("/end_conversation reason=settled|refused" in shown) == (side == "user")
+        assert ("/cancel_pending_order order_id=... reason=" in shown) == (side == "assistant")
+        assert shown.count("  tool end_conversation:") == (side == "user")  # shown once, not before every line
+
+
+def test_a_person_may_run_the_desk_from_the_command_line(recorded: list[Episode], tmp_path: Path) -> None:
+    options = ["scenario.data=own", "scenario.tasks=[0]", "agents.user.behaviour=direct", "agents.user.model=human/me"]
+    options += ["policies.user.force=true", "agents.assistant.behaviour=retail_scripted", "run.baselines=false"]
+    said = "".join(line(act) for act in acts(recorded[0], "user"))
+    done = subprocess.run(
+        [sys.executable, "-m", "gem_ma", "run", "retail", *options, "--out", "run"],
+        cwd=tmp_path,
+        env=environment(),
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "/end_conversation reason=settled|refused" in done.stderr
+    (episode,) = read_episodes(tmp_path / "run")
+    assert texts(episode, "user") == texts(recorded[0], "user")[: len(texts(episode, "user"))] and episode.cast["user"].policy == "user"
+
+
+def test_a_recorded_user_is_replayed_against_another_assistant(recorded: list[Episode]) -> None:
+    engine = Policy("then", Replay.of(recorded, policy="then"))
+    seats = {"assistant": Seat("retail_scripted"), "user": Seat("direct", "then")}
+    for index, before in enumerate(recorded):
+        again = desk(seats, {"then": engine}, index=index)
+        assert [turn.action for turn in again.turns] == [turn.action for turn in before.turns] and again.returns() == before.returns()
+        other = desk({**seats, "assistant": Seat("retail_nothing")}, {"then": engine}, index=index)
+        assert texts(other, "user") == texts(before, "user") and calls(other, "user") == calls(before, "user")
+        shorter = replace(before, turns=before.turns[:-1])
+        longer = desk({**seats, "assistant": Seat("retail_nothing")}, {"then": Policy("then", Replay.of([shorter], policy="then"))}, index=index)
+        assert longer.end is End.FAILED and "the record holds no reply" in (longer.error or "")
+
+
+@pytest.mark.parametrize("behaviour", ["user_verify", "user_react"])
+def test_what_a_played_user_sent_is_replayed_and_not_what_it_thought(behaviour: str) -> None:
+    lines = ("Thought: a\nResponse: A seat.", "no", "Thought: b\nResponse: Thanks.", "Thought: c\n" + bye())
+    before = guest(behaviour, Model(*lines), judge=Model("true"))
+    again = Policy("guest", Replay.of([before], policy="guest", actions=True))
+    models = {"guest": again, "clerk": Policy("clerk", Scripted.of(Model("Certainly.")))}
+    after = asyncio.run(play(Plan(SmallTalk(), {agent: Seat("direct", agent) for agent in models}), models))
+    assert [turn.action for turn in after.turns] == [turn.action for turn in before.turns]

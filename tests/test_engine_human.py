@@ -65,6 +65,58 @@ def test_images_are_named_and_tools_are_listed() -> None:
     assert "<image 2d711642b726>" in output.getvalue() and "tool look: Looks." in output.getvalue()
 
 
+PAY = Tool(
+    "pay",
+    "Pays.",
+    {"type": "object", "properties": {"who": {"type": "string"}, "sum": {"type": "integer"}, "notes": {"type": "array"}}, "required": ["who", "sum"]},
+)
+LEAVE = Tool("leave", "Goes.", {"type": "object", "properties": {"why": {"enum": ["done", "late"], "type": "string"}}, "required": ["why"]})
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ("/pay who=Ann sum=3", {"who": "Ann", "sum": 3}),
+        ("/pay Ann 3", {"who": "Ann", "sum": 3}),
+        ("/pay sum=3 'Ann Lee'", {"who": "Ann Lee", "sum": 3}),
+        ("/pay 12 12", {"who": "12", "sum": 12}),
+        ("/pay Ann 3 a,b", {"who": "Ann", "sum": 3, "notes": ["a", "b"]}),
+        ("""/pay Ann 3 '["a", "b"]'""", {"who": "Ann", "sum": 3, "notes": ["a", "b"]}),
+        ("/pay who=a=b sum=x", {"who": "a=b", "sum": "x"}),
+        ("/pay Ann '3}}'", {"who": "Ann", "sum": "3}}"}),
+        ('{"name": "pay", "arguments": {"who": "Ann", "sum": 3}}', {"who": "Ann", "sum": 3}),
+    ],
+)
+def test_a_tool_call_may_be_typed_by_hand(line: str, arguments: dict[str, Any]) -> None:
+    engine, _ = seat(line + "\n")
+    reply = ask(engine, Message("?"), tools=(PAY, LEAVE))
+    assert reply.text == "" and reply.tool_calls == (ToolCall("call_0", "pay", arguments),)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("/leav done", "no tool is called 'leav'; did you mean /leave?"),
+        ("/pay Ann", "pay also needs sum"),
+        ("/leave done now", "'now' is one value too many; the arguments of leave are why"),
+        ("/pay it's 3", "No closing quotation; put a value with spaces or quotes between quotes"),
+        ("/help", "/leave why=done|late"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_asked_for_again(line: str, told: str) -> None:
+    engine, output = seat(f"{line}\n/leave late\n")
+    assert ask(engine, Message("?"), tools=(PAY, LEAVE)).tool_calls == (ToolCall("call_0", "leave", {"why": "late"}),)
+    assert told in output.getvalue() and output.getvalue().count("a> ") == 2
+
+
+def test_tools_are_shown_once_and_where_none_are_offered_a_slash_is_text() -> None:
+    engine, output = seat("hello\nagain\n/leave x\n")
+    for _ in range(2):
+        ask(engine, Message("?"), tools=(LEAVE,), conversation="x")
+    assert output.getvalue().count("tool leave: Goes.") == 1
+    assert ask(engine, Message("?")).text == "/leave x"
+
+
 def test_the_end_of_the_input_is_one_line_and_no_use_to_ask_again() -> None:
     engine, _ = seat("")
     with pytest.raises(EngineError, match="the input ended before agent 'a' had answered") as caught:

@@ -15,7 +15,7 @@ from gem_ma.engines.replay import Replay
 from gem_ma.engines.scripted import Scripted
 from gem_ma.errors import DataError, EngineError
 from gem_ma.registry import make
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan, play, play_many
 from gem_ma.types import End, Episode, Request, Seat
 
 
@@ -55,6 +55,28 @@ def test_several_model_calls_of_one_act_are_told_apart() -> None:
     behaviours = dict.fromkeys(("player_0", "player_1"), best_of_two)
     recorded = run(Scripted("random_legal"), behaviours=behaviours)
     assert run(Replay.of(recorded), behaviours=behaviours) == recorded
+
+
+def test_a_side_that_was_played_without_a_model_answers_with_its_actions() -> None:
+    scenario = make("dilemma", rounds=4)
+    plan = Plan(scenario, {"player_0": Seat("random_legal"), "player_1": Seat("direct", "main")}, seed=5)
+    before = asyncio.run(play(plan, {"main": Policy("main", Scripted("first_legal"))}))
+    again = replace(plan, cast={"player_0": Seat("direct", "main"), "player_1": Seat("random_legal")})
+    after = asyncio.run(play(again, {"main": Policy("main", Replay.of([before], policy="main"))}))
+    assert said(after, "player_0") == said(before, "player_0") and said(after, "player_1") != said(before, "player_1")
+    assert {reply.policy for turn in after.turns for reply in turn.replies} == {"main"}
+
+
+def test_with_actions_what_was_done_in_the_end_is_answered() -> None:
+    behaviours = dict.fromkeys(("player_0", "player_1"), best_of_two)
+    recorded = run(Scripted("random_legal"), behaviours=behaviours)
+    first, actions = run(Replay.of(recorded)), run(Replay.of(recorded, actions=True))
+    assert [said(episode, "player_0") for episode in actions] == [said(episode, "player_0") for episode in recorded]
+    assert [said(episode, "player_0") for episode in first] != [said(episode, "player_0") for episode in recorded]
+
+
+def said(episode: Episode, agent: str) -> list[str]:
+    return [turn.action.text for turn in episode.turns if turn.agent == agent]
 
 
 def test_what_is_not_on_record_is_an_engine_error_of_that_episode_alone() -> None:

@@ -1,20 +1,25 @@
 """The human engine: a person at the terminal is the policy. Prints what is new for the agent, reads one line, off the event loop.
 
-What other agents said is untrusted: control characters are shown, never sent to the terminal. One question stands at a time.
+A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON. `/help` shows the tools again, and a line that
+opens with `/` and is no call is asked for again. What other agents said is untrusted: control characters are shown, never sent to the terminal.
+One question stands at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 import threading
 import unicodedata
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import TextIO
+from difflib import get_close_matches
+from typing import Any, TextIO
 
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import clean, parse_tool_calls
-from gem_ma.types import Message, Reply, Request
+from gem_ma.parsing import clean, parse_tool_calls, read_call
+from gem_ma.types import Message, Reply, Request, Tool, ToolCall
 
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # would reorder what is read
 
@@ -35,20 +40,30 @@ class Human:
             raise ConfigError(f"policy {policy!r}: the human engine needs a terminal to ask at; with input from a file or a pipe set force: true")
         self._turn = asyncio.Lock()
         self._shown: dict[str, int] = {}  # conversation -> messages already printed
+        self._tools: dict[str, tuple[Tool, ...]] = {}  # conversation -> tools that were shown last
         self._reading: Future[str] | None = None
 
     async def sample(self, request: Request) -> Reply:
         """One typed line. Raises EngineError at the end of the input."""
+        policy = request.policy or self.policy
         async with self._turn:
             self._show(request)
-            line = await self._line()
-        if not line:
-            raise EngineError(f"policy {self.policy!r}: the input ended before agent {request.agent!r} had answered")
-        text = clean(line.rstrip("\r\n"))
-        if request.legal is not None:
-            return Reply(chosen(text, request.legal), policy=request.policy or self.policy)
-        rest, calls = parse_tool_calls(text) if request.tools else (text, ())
-        return Reply(rest, calls, policy=request.policy or self.policy)
+            while True:
+                line = await self._line()
+                if not line:
+                    raise EngineError(f"policy {self.policy!r}: the input ended before agent {request.agent!r} had answered")
+                text = clean(line.rstrip("\r\n"))
+                if request.legal is not None:
+                    return Reply(chosen(text, request.legal), policy=policy)
+                if not request.tools:
+                    return Reply(text, policy=policy)
+                if not text.startswith("/"):
+                    rest, calls = parse_tool_calls(text)
+                    return Reply(rest, calls, policy=policy)
+                call = typed_call(text, request.tools)
+                if isinstance(call, ToolCall):
+                    return Reply("", (call,), policy=policy)
+                self._write([*([] if text.strip() == "/help" else [f"  {call}"]), *map(usage, request.tools)], request.agent)
 
     def _show(self, request: Request) -> None:
         already = self._shown.get(request.conversation, 0)
@@ -57,11 +72,16 @@ class Human:
         self._shown[request.conversation] = len(request.messages)
         lines = [f"--- {request.agent} ({request.conversation}) ---" if request.conversation else f"--- {request.agent} ---"]
         lines += [spoken_line(message) for message in request.messages[already:] if message.sender != request.agent]
-        lines += [f"  tool {tool.name}: {tool.description}" for tool in request.tools]
-        if request.tools:
-            lines.append('  call one by typing {"name": ..., "arguments": {...}}')
+        if request.tools and (not already or self._tools.get(request.conversation) != request.tools):
+            lines += map(usage, request.tools)
+            lines.append('  call one by typing /name key=value ..., or {"name": ..., "arguments": {...}}; /help shows them again')
+        self._tools[request.conversation] = request.tools
         lines += [f"  {number}. {choice}" for number, choice in enumerate(request.legal or (), start=1)]
-        self._output.write(printable("\n".join(lines), self._output.encoding) + f"\n{printable(request.agent, self._output.encoding)}> ")
+        self._write(lines, request.agent)
+
+    def _write(self, lines: Sequence[str], agent: str) -> None:
+        encoding = self._output.encoding
+        self._output.write(printable("".join(f"{line}\n" for line in lines), encoding) + f"{printable(agent, encoding)}> ")
         self._output.flush()
 
     async def _line(self) -> str:
@@ -88,6 +108,58 @@ def chosen(text: str, legal: tuple[str, ...]) -> str:
     if typed in legal:
         return typed
     return legal[int(typed) - 1] if typed.isascii() and typed.isdecimal() and len(typed) < 10 and 1 <= int(typed) <= len(legal) else text
+
+
+def usage(tool: Tool) -> str:
+    """A tool as one line: what it is for, and how a call is typed."""
+    properties = tool.parameters.get("properties", {})
+    keys = [f"{name}={'|'.join(map(str, _schema(schema).get('enum', ()))) or '...'}" for name, schema in properties.items()]
+    return f"  tool {tool.name}: {tool.description}\n    {' '.join([f'/{tool.name}', *keys])}"
+
+
+def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
+    """The call behind a line `/name key=value ...`, or what is wrong with the line.
+
+    A value without a key belongs to the next argument in the order of the schema; what the schema wants as no text is read as JSON, a list
+    also as `a,b`.
+
+    >>> typed_call("/add 2 y=3", (Tool("add", "", {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}}),))
+    ToolCall(id='call_0', name='add', arguments={'x': 2, 'y': '3'})
+    """
+    name, _, rest = text[1:].strip().partition(" ")
+    tool = next((tool for tool in tools if tool.name == name), None)
+    if tool is None:
+        near = get_close_matches(name, [tool.name for tool in tools], n=1, cutoff=0.5)
+        return f"no tool is called {name!r}" + (f"; did you mean /{near[0]}?" if near else "")
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        return f"{error}; put a value with spaces or quotes between quotes, or type the call as JSON"
+    properties = tool.parameters.get("properties", {})
+    arguments: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key not in properties:
+            key, value = next((name for name in properties if name not in arguments), ""), word
+        if not key:
+            return f"{word!r} is one value too many; the arguments of {tool.name} are {', '.join(properties) or 'none'}"
+        arguments[key] = _value(value, _schema(properties[key]))
+    missing = [str(key) for key in tool.parameters.get("required", ()) if key not in arguments]
+    return f"{tool.name} also needs {', '.join(missing)}" if missing else ToolCall("call_0", tool.name, arguments)
+
+
+def _schema(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _value(text: str, schema: Mapping[str, Any]) -> Any:
+    kind = schema.get("type", "string")
+    if kind == "string":
+        return text
+    call = read_call("", "x", f'{{"x": {text}}}')  # the one strict reader of JSON
+    if isinstance(call, ToolCall) and call.arguments.keys() == {"x"}:
+        return call.arguments["x"]
+    return [part.strip() for part in text.split(",") if part.strip()] if kind == "array" else text
 
 
 def spoken_line(message: Message) -> str:

@@ -2,13 +2,17 @@
 
 A request is known by its seed, which is a digest of (task, seed, repeat, agent, turn, call); so a run over the same plans is repeated
 exactly, at any concurrency, with other behaviours as long as they ask no more than the recorded ones did.
+
+One side of a record can be replayed against another player of the other side: what it said then, it says again, in the same order. A side that
+was played without a model, or with `actions: true` any side, answers with its recorded actions; seat it with the behaviour `direct`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gem_ma.codec import load_episode
 from gem_ma.engines.base import Engine, stable_seed
@@ -28,14 +32,15 @@ class Replay:
 
     trainable = False
 
-    def __init__(self, name: str, *, policy: str = "replay", episodes: Iterable[Episode] | None = None) -> None:
+    def __init__(self, name: str, *, policy: str = "replay", actions: bool = False, episodes: Iterable[Episode] | None = None) -> None:
+        """`actions`: the answer is what the agent did in the end, not what its model wrote call by call."""
         self.name, self.policy = name, policy
-        self._answers = answers(read(Path(name).expanduser()) if episodes is None else episodes)
+        self._answers = answers(read(Path(name).expanduser()) if episodes is None else episodes, "always" if actions else "bots")
 
     @classmethod
-    def of(cls, episodes: Iterable[Episode], *, policy: str = "replay") -> Replay:
+    def of(cls, episodes: Iterable[Episode], *, policy: str = "replay", actions: bool = False) -> Replay:
         """An engine out of episodes that are already in memory."""
-        return cls("given", policy=policy, episodes=episodes)
+        return cls("given", policy=policy, actions=actions, episodes=episodes)
 
     async def sample(self, request: Request) -> Reply:
         """The recorded reply. Raises EngineError where the record holds none, or was asked for another choice."""
@@ -45,7 +50,7 @@ class Replay:
             raise EngineError(f"{where}: the record holds no reply to this request; is it the same plan, and the same behaviour?")
         if request.legal is not None and request.legal != found.legal:
             raise EngineError(f"{where}: legal is {request.legal}, on record {found.legal}; is the scenario the same version?")
-        return found.reply
+        return found.reply if found.reply.policy else replace(found.reply, policy=request.policy or self.policy)
 
 
 class Remembered:
@@ -62,13 +67,19 @@ class Remembered:
         return await self.engine.sample(request)
 
 
-def answers(episodes: Iterable[Episode]) -> dict[int, _Recorded]:
-    """Request seed -> recorded reply. Of two episodes with one id (a retried failure) the later one counts."""
+def answers(episodes: Iterable[Episode], actions: Literal["never", "bots", "always"] = "never") -> dict[int, _Recorded]:
+    """Request seed -> recorded reply. Of two episodes with one id (a retried failure) the later one counts.
+
+    `actions`: whose actions stand for replies: nobody's, those of turns without a model call, or all.
+    """
     found: dict[int, _Recorded] = {}
     for episode in episodes:
         turns = dict.fromkeys(episode.cast, 0)
         for turn in episode.turns:
-            for call, reply in enumerate(turn.replies):
+            replies = turn.replies
+            if actions == "always" or (actions == "bots" and not replies):
+                replies = (Reply(turn.action.text, turn.action.tool_calls),)
+            for call, reply in enumerate(replies):
                 found[stable_seed(*episode.id, turn.agent, turns[turn.agent], call)] = _Recorded(reply, turn.legal)
             turns[turn.agent] += 1
     return found
