@@ -80,10 +80,11 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
 
     rows, paths, scenario, code = [], {}, None, 0
     for name, behaviour in ASSISTANTS.items():
-        loaded = load("retail_scripted.yaml", (f"agents.assistant.behaviour={behaviour}", f"run.seed={seed}"))
+        own = (f"agents.assistant.behaviour={behaviour}", f"run.seed={seed}", "run.baselines=false")  # the do-nothing assistant is one of the three
+        loaded = load("retail_scripted.yaml", own)
         scenario = scenario_of(loaded.config, base=loaded.base)
         there = len(scenario.tasks(loaded.config.scenario.split))
-        loaded = load("retail_scripted.yaml", (f"agents.assistant.behaviour={behaviour}", f"run.seed={seed}", f"scenario.tasks={min(tasks, there)}"))
+        loaded = load("retail_scripted.yaml", (*own, f"scenario.tasks={min(tasks, there)}"))
         paths[name] = _run_path(out, f"retail-{name}", loaded, scenario.provenance())
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # the demo prints one table for all
             code = max(code, run.play(loaded, paths[name], quiet=quiet))

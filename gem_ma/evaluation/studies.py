@@ -99,7 +99,7 @@ def difference_text(row: Mapping[str, Any] | None) -> str:
     if row["difference"] is None:
         return "n/a (no shared play)"
     bounds = "n/a" if row["low"] is None or row["high"] is None else f"{row['low']:+.3f}, {row['high']:+.3f}"
-    return f"{row['difference']:+.3f} [{bounds}]" + ("" if row["same_tasks"] else " (other tasks)")
+    return f"{row['difference']:+.3f} [{bounds}]" + ("" if row["same_tasks"] else " (other scenario settings)")
 
 
 def _row(axes: Mapping[str, Names], names: Names, cell: Cell) -> dict[str, Any]:

@@ -71,12 +71,14 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[s
                 continue
             share = min(max((mark.mean - low) / (most - low), 0.0), 1.0)
             parts.append(
-                f'<rect class="heat" fill-opacity="{0.06 + 0.62 * share:.3f}" x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}"/>'
+                f'<rect class="heat" fill-opacity="{0.05 + 0.45 * share:.3f}" x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}"/>'
             )
-            parts.append(f'<text class="value" text-anchor="middle" x="{x + wide / 2:.1f}" y="{y + high / 2 + 1:.1f}">{_value(mark.mean)}</text>')
+            known = mark.low is not None and mark.high is not None
+            middle = y + high / 2 + (1 if known else 5)
+            parts.append(f'<text class="value" text-anchor="middle" x="{x + wide / 2:.1f}" y="{middle:.1f}">{_value(mark.mean)}</text>')
             if mark.low is not None and mark.high is not None:
                 bounds = f"{_value(mark.low)} to {_value(mark.high)}"
-                parts.append(f'<text class="tick" text-anchor="middle" x="{x + wide / 2:.1f}" y="{y + high / 2 + 15:.1f}">{bounds}</text>')
+                parts.append(f'<text class="bounds" text-anchor="middle" x="{x + wide / 2:.1f}" y="{y + high / 2 + 15:.1f}">{bounds}</text>')
     return "".join([*parts, "</svg>"])
 
 
@@ -100,7 +102,7 @@ def whisker_chart(
     every = [mark for marks in drawn.values() for mark in marks if mark is not None]
     bounds = [value for mark in every for value in mark if value is not None]
     low, high = y_range or span(bounds, pad=0.06)
-    left, right, top, bottom, height = 56, _WIDTH - 150, 14, 260, 300
+    left, right, top, bottom, height = 56, _WIDTH - 150, 14, 260, 312
 
     def px(place: int, number: int) -> float:
         step = (right - left) / len(names)
@@ -114,12 +116,11 @@ def whisker_chart(
     for tick in ticks(low, high, 5):
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{py(tick):.1f}" y2="{py(tick):.1f}"/>')
         parts.append(f'<text class="tick" text-anchor="end" x="{left - 8}" y="{py(tick) + 4:.1f}">{short(tick)}</text>')
+    step = (right - left) / len(names)
+    crowded = max(map(len, names)) * 6.5 > step  # then every second name stands a line lower, with room for two
     for place, name in enumerate(names):
-        x = left + (right - left) / len(names) * (place + 0.5)
-        room = max(4, int((right - left) / len(names) / 6.5))
-        parts.append(
-            f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{bottom + 18}">{text(_cut(name, room))}<title>{text(name)}</title></text>'
-        )
+        room = max(4, int(step * (1 + crowded) / 6.5))
+        parts.append(_name("tick", left + step * (place + 0.5), bottom + 18 + 13 * (crowded and place % 2), name, room))
     parts.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
     parts.append(f'<text class="name" text-anchor="middle" x="{(left + right) / 2:.0f}" y="{height - 4}">{text(x_label)}</text>')
     for number, marks in enumerate(drawn.values()):

@@ -44,7 +44,7 @@ def _compared(path: Path, summary: Summary, score: str, tables: Sequence[str], p
     figures += [_cells(path, summary, score)] if "paired_diff" in tables else []
     if "interaction" in plots:
         figures += [_interaction(one, score) for one in summary["interactions"][score]]
-        figures += [_margins(summary, score)]
+        figures += [_margins(summary, score)] if len(summary["axes"]) > 1 else []
     return Section(score, note, figures=[figure for figure in figures if figure], command=summary["command"])
 
 
@@ -84,7 +84,7 @@ def _cells(path: Path, summary: Summary, score: str) -> Html:
         names = tuple(cell["names"].values())
         one, against = cell["scores"].get(score), differences.get(names)
         told: list[object] = [_interval(one, rate=score == SUCCESS), f"{cell['ok']} / {cell['failed']} / {cell['excluded']}"]
-        told += [difference_text(against), "" if against is None or against["p_adjusted"] is None else f"{against['p_adjusted']:.4f}"]
+        told += [_unbroken(difference_text(against)), "" if against is None or against["p_adjusted"] is None else f"{against['p_adjusted']:.4f}"]
         told += ["" if against is None else against["pairs"], _link(path, cell["run"])]
         rows.append([*names, *told])
     p = "p (Holm)" if summary["correct"] == "holm" else "p"
@@ -145,7 +145,11 @@ def _mark(one: Mapping[str, Any] | None) -> Mark | None:
 
 def _link(path: Path, run: str) -> Html:
     there = path / run / "report.html"
-    return Html(f'<a href="{text(quote(run))}/report.html">{text(run)}</a>') if there.exists() else text(run)
+    return Html(f'<a href="{text(quote(run))}/report.html" title="{text(run)}">{text(run[-8:])}</a>') if there.exists() else text(run[-8:])
+
+
+def _unbroken(words: str) -> Html:
+    return Html(f'<span class="interval">{text(words)}</span>')
 
 
 def _interval(estimate: Mapping[str, Any] | None, *, rate: bool) -> Html:
