@@ -115,10 +115,11 @@ class Base:
 class Overlay:
     """One episode's view of a base."""
 
-    __slots__ = ("_literals", "_records", "_texts", "base")
+    __slots__ = ("_literals", "_records", "_texts", "base", "notes")
 
     def __init__(self, base: Base) -> None:
         self.base = base
+        self.notes: dict[Slot, tuple[tuple[Any, ...], ...]] = {}  # what a write meant and its record cannot say; no part of any digest
         self._texts: dict[Slot, str] = {}
         self._records: dict[Slot, dict[str, Any]] = {}
         self._literals: dict[Slot, str] = {}
@@ -158,12 +159,13 @@ class Overlay:
 
     def reset(self) -> None:
         """Back to the base."""
-        self._texts, self._records, self._literals = {}, {}, {}
+        self._texts, self._records, self._literals, self.notes = {}, {}, {}, {}
 
     def copy(self) -> Overlay:
         """A second overlay with the same changes; later ones are not shared."""
         twin = type(self)(self.base)
         twin._texts, twin._records, twin._literals = dict(self._texts), dict(self._records), dict(self._literals)
+        twin.notes = dict(self.notes)
         return twin
 
     def touched(self) -> list[Slot]:

@@ -88,8 +88,8 @@ class Task:
 
     @property
     def scorable(self) -> bool:
-        """False where the canonical grader has nothing to go by: inaction is right, nothing is to be told, or the solution itself fails."""
-        if "gold_write_error" in self.flags:
+        """False where the canonical grader has nothing to go by: inaction is right and nothing to be told, or the solution fails with no stand-in."""
+        if "gold_write_error" in self.flags and not self.ends:  # `ends` repair it
             return False
         return "inaction_passes" not in self.flags or bool(self.outputs) or self.goal != "served"
 

@@ -1,0 +1,208 @@
+"""Typed values in texts: which are told, which are founded in what was shown, and who tells so many that it tells none.
+
+Numbers are tokens with bounds (`$`, thousands commas, decimals) and compared by value; ids exactly; phrases on word boundaries. A value is
+*founded* where something shown holds it, or where one calculator step leads to it: a sum, a difference or a product of two shown numbers, a
+count of entries of a shown record, the total of one field of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from gem_ma.scenarios.service.facts import folded
+
+GUESSES = 3  # numbers that may be told without having been shown, such as one's own sums
+LISTED = 4  # numbers in the message that carries an answer; or twice as many as were asked for
+FRACTION, WHOLE, ID, PHRASE = "fraction", "whole", "id", "phrase"  # what a value is, so that only its like can be guesses at it
+STEPS = 4000  # shown numbers beyond which no pairs are tried
+_NUMBER = re.compile(r"(?<![\w#.,])-?\$?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w%]|[.,]\d)")
+_MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
+_VALUE = re.compile(r"\$?\d{1,9}(\.\d+)?")
+_CENT = Decimal("0.01")
+# fmt: off
+_WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen",
+    "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)
+# fmt: on
+_WORD = {word: Decimal(number) for number, word in enumerate(_WORDS) if number > 1}  # "one" is seldom a number
+_LETTERS = re.compile(r"[a-z]+")
+
+
+# -- told -------------------------------------------------------------------------------------------------------------------
+
+
+def told(output: str, texts: Sequence[str]) -> bool:
+    """Whether some text tells this value: a number by its value, an id exactly, words on their boundaries. Marks of a list are no numbers.
+
+    >>> told("625.60", ["It costs $625.6."]), told("10", ["order #W1002345, 10.99"]), told("10", ["there are ten"])
+    (True, False, True)
+    """
+    wanted = output.strip()
+    if not wanted:
+        return True
+    if _VALUE.fullmatch(wanted):
+        number = Decimal(wanted.lstrip("$"))
+        word = _WORDS[int(number)] if number == number.to_integral_value() and number <= 20 else None
+        return any(number in numbers(text) or (word is not None and _has_phrase(text, word)) for text in map(unmarked, texts))
+    return any(_has_phrase(text, wanted) for text in map(unmarked, texts))
+
+
+def kind_of(output: str) -> str:
+    """FRACTION, WHOLE (a number that may be a count), ID (longer digits, or letters and digits in one word) or PHRASE."""
+    wanted = output.strip().replace(",", "")
+    if _VALUE.fullmatch(wanted):
+        return WHOLE if Decimal(wanted.lstrip("$")) % 1 == 0 else FRACTION
+    return ID if re.fullmatch(r"#?\w*\d{4,}\w*", wanted) else PHRASE
+
+
+def like(kind: str, text: str) -> set[Any]:
+    """The distinct values of a text that could be guesses at one of this kind."""
+    if kind == ID:
+        return set(re.findall(r"#?\w*\d{6,}\w*", text))
+    if kind == PHRASE:
+        return set()
+    text = unmarked(text)
+    if kind == FRACTION:
+        return {number for number in numbers(text) if number % 1}
+    return {number for number in numbers(text) if not number % 1 and number < 10**9} | worded(text)
+
+
+def numbers(text: str) -> frozenset[Decimal]:
+    """The numbers in a text, by value."""
+    return _numbers(text)
+
+
+@lru_cache(maxsize=4096)
+def _numbers(text: str) -> frozenset[Decimal]:
+    return frozenset(Decimal(whole.replace(",", "") + part) for whole, part in _NUMBER.findall(text) if len(whole) < 40)
+
+
+def worded(text: str) -> set[Decimal]:
+    """The numbers from two to twenty that a text has as words."""
+    return {_WORD[word] for word in _LETTERS.findall(text.casefold()) if word in _WORD}
+
+
+def unmarked(text: str) -> str:
+    """The text without the marks `1)` and, before a line, `1.` where there are several."""
+    return _MARK.sub(" ", text) if len(_MARK.findall(text)) > 1 else text
+
+
+def _has_phrase(text: str, phrase: str) -> bool:
+    inner = folded(phrase)
+    lowered = folded(text)
+    return inner in lowered and re.search(rf"(?<!\w){re.escape(inner)}(?!\w)", lowered) is not None
+
+
+# -- too many ---------------------------------------------------------------------------------------------------------------
+
+
+def guessed(outputs: Sequence[str], said: Sequence[str], shown: Iterable[str]) -> set[Decimal]:
+    """The numbers told that nothing shown holds; the wanted ones aside. More than `GUESSES` are a spray."""
+    found = {number for text in said for number in numbers(unmarked(text)) | worded(text)}
+    found -= {number for output in outputs for number in numbers(output)}
+    if len(found) > GUESSES:  # seldom; what was shown is long
+        found -= {number for text in shown for number in numbers(text)}
+    return found
+
+
+def crowded(output: str, text: str, outputs: Sequence[str]) -> bool:
+    """Whether a message that tells `output` lists more values of its kind than max(4, twice those that were asked for)."""
+    kind = kind_of(output)
+    needed = sum(kind_of(other) == kind for other in outputs)
+    return len(like(kind, text)) > max(LISTED, 2 * needed)
+
+
+# -- founded ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Shown:
+    """What somebody was shown so far."""
+
+    texts: list[str] = field(default_factory=list)
+    held: set[Decimal] = field(default_factory=set)  # numbers, also those that a record holds by counting or adding up
+    behind: int = 0  # texts whose numbers are not in `held` yet
+
+    def add(self, text: str) -> None:
+        self.texts.append(text)
+
+    def holds(self, value: str) -> bool:
+        """Whether something shown holds this very value as a token of its own."""
+        return any(value in text and has_token(value, text) for text in self.texts)
+
+    def founds(self, output: str) -> bool:
+        """Whether the value was shown or is one calculator step from what was."""
+        if told(output, self.texts):
+            return True
+        wanted = output.strip().replace(",", "")
+        return bool(_VALUE.fullmatch(wanted)) and self.reaches(Decimal(wanted.lstrip("$")))
+
+    def reaches(self, number: Decimal) -> bool:
+        """Whether a number was shown, is counted or added up in a shown record, or is one sum, difference or product of two such numbers."""
+        for text in self.texts[self.behind :]:
+            self.held |= derived(text)
+        self.behind = len(self.texts)
+        number, held = _cent(number), self.held
+        if number in held:
+            return True
+        if len(held) > STEPS:
+            return False
+        if any(number - one in held or number + one in held for one in held):
+            return True
+        small = [one for one in held if 1 < one <= 20 and not one % 1]
+        return any(_cent(number / one) in held and _cent(number / one) * one == number for one in small)
+
+
+def _cent(number: Decimal) -> Decimal:
+    return number.quantize(_CENT) if abs(number) < 10**15 else number
+
+
+@lru_cache(maxsize=2048)
+def derived(text: str) -> frozenset[Decimal]:
+    """The numbers of a text to the cent and, where it is JSON, the counts of its entries (all, and by each field's value) and totals by field."""
+    found = {_cent(number) for number in numbers(text)}
+    if text[:1] in "{[":
+        try:
+            stack: list[Any] = [json.loads(text)]
+        except (ValueError, RecursionError):
+            return frozenset(found)
+        while stack:
+            value = stack.pop()
+            children = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+            if children:
+                found.add(Decimal(len(children)))
+                found |= _tallied([child for child in children if isinstance(child, dict)])
+                stack += [child for child in children if isinstance(child, (dict, list))]
+    return frozenset(found)
+
+
+def _tallied(entries: Sequence[dict[str, Any]]) -> set[Decimal]:
+    counts: Counter[tuple[str, str]] = Counter()
+    totals: dict[str, Decimal] = {}
+    for entry in entries:
+        flat = [*entry.items(), *(pair for inner in entry.values() if isinstance(inner, dict) for pair in inner.items())]
+        for name, value in flat:
+            if isinstance(value, (str, bool)):
+                counts[(name, str(value))] += 1
+            elif isinstance(value, (int, float)) and abs(value) < 10**12:
+                totals[name] = totals.get(name, Decimal(0)) + _cent(Decimal(repr(value)))
+    return {Decimal(count) for count in counts.values()} | set(totals.values())
+
+
+def has_token(value: str, text: str) -> bool:
+    """Whether a text holds a value that is no part of a longer word or number."""
+    at = text.find(value)
+    while at >= 0:
+        before, after = text[at - 1 : at] if at else "", text[at + len(value) : at + len(value) + 1]
+        if not (before.isalnum() or before == "_") and not (after.isalnum() or after == "_"):
+            return True
+        at = text.find(value, at + 1)
+    return False
