@@ -161,7 +161,14 @@ class LossSettings(Settings):
     """The clipped policy-gradient loss and its optimiser steps."""
 
     clip: float = Field(0.2, gt=0)
-    aggregation: Literal["turn_sum", "token_mean", "turn_mean"] = "turn_sum"
+    ratio: Literal["token", "turn_sum", "turn_mean", "episode"] = Field(
+        "token", description="Over what the importance ratio is taken: each token, all of a turn, their geometric mean, all of an episode."
+    )
+    aggregation: Literal["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"] = Field(
+        "turn_sum", description="Weights of the tokens under the token ratio; the others count each turn once."
+    )
+    tis: float | None = Field(None, gt=0, description="Cap of the truncated importance weight between engine and learner; absent = no weight.")
+    kl: float = Field(0.0, ge=0, description="Weight of the divergence from the weights at the start of training.")
     entropy: float = Field(0.0, ge=0)
     epochs: int = Field(1, ge=1)
     minibatches: int = Field(4, ge=1)

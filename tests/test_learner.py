@@ -403,3 +403,84 @@ def test_demonstrations_that_cannot_be_cloned_are_refused(kuhn_model: Path) -> N
     with pytest.raises(ConfigError, match="4096 positions"):
         learner.clone([Demonstration(Request("a", (Message("bet " * 5000),)), "bet")], settings)
     assert learner.fingerprint() == before
+
+
+# -- ratios, reference, correction ------------------------------------------------------------------------------------------------
+
+
+def _gradient(learner: TorchLearner, table: Any, **settings: Any) -> tuple[dict[str, Any], dict[str, float]]:
+    """What one plain step of rate 1 takes off the weights, and its metrics."""
+    learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)
+    before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
+    metrics = update(learner, table, lr=1.0, minibatches=1, grad_clip=1e9, **settings)
+    return {name: before[name] - weight.detach() for name, weight in learner.parameters.items()}, metrics
+
+
+@pytest.mark.parametrize("ratio", ["turn_sum", "episode"])
+def test_before_the_first_step_every_exact_ratio_gives_the_gradient_of_the_action(ratio: str, byte_model: Path) -> None:
+    """At ratio 1 the derivative of a turn's ratio by one token is that of the token's own; an episode's ratio carries all its advantages."""
+    one, other = learner_of(byte_model), learner_of(byte_model)
+    table = credit.turns(episodes([one], 8), "main")
+    table = table.take([n for n in range(len(table)) if table.k[n] == 0])  # one turn in each part: there all three agree
+    token, _ = _gradient(one, table)
+    unit, metrics = _gradient(other, table, ratio=ratio)
+    for name, change in token.items():
+        assert torch.allclose(change, unit[name], atol=1e-6), name
+    assert metrics["clip_fraction"] == 0
+
+
+def test_the_geometric_mean_ratio_weighs_a_turn_as_its_mean(byte_model: Path) -> None:
+    one, other = learner_of(byte_model), learner_of(byte_model)
+    table = credit.turns(episodes([one], 8), "main")
+    mean, _ = _gradient(one, table, aggregation="turn_mean")
+    unit, _ = _gradient(other, table, ratio="turn_mean")
+    for name, change in mean.items():
+        assert torch.allclose(change, unit[name], atol=1e-6), name
+
+
+@pytest.mark.parametrize("ratio", ["token", "turn_sum"])
+def test_the_divergence_from_the_start_is_zero_at_the_start_and_pulls_back_later(ratio: str, kuhn_model: Path) -> None:
+    learner = learner_of(kuhn_model)
+    table = credit.turns(episodes([learner]), "main")
+    first = update(learner, table, lr=3e-3, kl=1.0, minibatches=1, ratio=ratio)
+    assert first["kl_reference"] == pytest.approx(0.0, abs=1e-9)
+    second = update(learner, table, lr=3e-3, kl=1.0, minibatches=1, ratio=ratio)
+    assert second["kl_reference"] > 1e-6
+    free = learner_of(kuhn_model)
+    held = learner_of(kuhn_model)
+    for _ in range(12):
+        update(free, table, lr=3e-3, minibatches=1, kl=1e-9, ratio=ratio)
+        update(held, table, lr=3e-3, minibatches=1, kl=10.0, ratio=ratio)
+    away = [update(one, table, lr=0.0, minibatches=1, kl=1e-9, ratio=ratio)["kl_reference"] for one in (free, held)]
+    assert away[1] < away[0] / 2
+
+
+def test_the_reference_survives_a_resume(kuhn_model: Path) -> None:
+    learner, other = learner_of(kuhn_model), learner_of(kuhn_model)
+    table = credit.turns(episodes([learner]), "main")
+    update(learner, table, lr=3e-3, kl=0.5)
+    other.load(learner.state())
+    for one in (learner, other):
+        update(one, table, seed=1, lr=3e-3, kl=0.5)
+    assert learner.fingerprint() == other.fingerprint()
+    assert all(torch.equal(weight, other.reference[name]) for name, weight in learner.reference.items())
+
+
+def test_the_weight_between_engine_and_learner_scales_the_gradient_up_to_its_cap(kuhn_model: Path) -> None:
+    one, other, capped = (learner_of(kuhn_model) for _ in range(3))
+    table = credit.turns(episodes([one]), "main")
+    shifted = replace(
+        table,
+        turns=tuple(
+            replace(t, replies=tuple(replace(r, logprobs=tuple(p - math.log(1.5) for p in r.logprobs)) for r in t.replies)) for t in table.turns
+        ),
+    )
+    plain_step, _ = _gradient(one, shifted)
+    weighed, metrics = _gradient(other, shifted, tis=2.0)
+    cut, _ = _gradient(capped, shifted, tis=1.2)
+    for name, change in plain_step.items():
+        assert torch.allclose(1.5 * change, weighed[name], atol=1e-5), name
+        assert torch.allclose(1.2 * change, cut[name], atol=1e-5), name
+    gap = math.log(1.5)
+    assert metrics["mismatch_kl"] == pytest.approx(math.exp(gap) - gap - 1, abs=1e-4)
+    assert metrics["logprob_gap"] == pytest.approx(gap, abs=1e-4)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gem_ma.errors import ConfigError
-from gem_ma.training.losses import AGGREGATIONS, clipped, entropy, k3, token_weights
+from gem_ma.training.losses import AGGREGATIONS, RATIOS, clipped, entropy, k3, token_weights, truncated_weight, unit_pull
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -61,3 +61,66 @@ def test_entropy_of_uniform_is_log_of_its_size_and_banned_ids_count_nothing() ->
     value.sum().backward()
     assert scores.grad is not None
     assert bool(torch.isfinite(scores.grad).all())
+
+
+# -- ratios of whole turns and episodes -----------------------------------------------------------------------------------------
+
+
+def _unit_case(seed: int) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(seed)
+    turn = np.sort(rng.integers(0, 5, 14))
+    part = np.array([0, 0, 1, 1, 2])[turn]
+    old = -rng.random(14) * 3
+    return old + rng.normal(size=14) * 0.3, old, rng.normal(size=5)[turn], turn, part
+
+
+@pytest.mark.parametrize("ratio", RATIOS[1:])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_pull_of_a_unit_is_the_gradient_of_its_slow_loss(ratio: str, seed: int) -> None:
+    new, old, advantage, turn, part = _unit_case(seed)
+    logprobs = torch.tensor(new, requires_grad=True)
+    turns, total = sorted(set(turn.tolist())), torch.zeros((), dtype=torch.float64)
+    for one in turns:
+        mine = [t for t in range(len(turn)) if turn[t] == one]
+        over = mine if ratio != "episode" else [t for t in range(len(turn)) if part[t] == part[mine[0]]]
+        drift = sum(logprobs[t] - old[t] for t in over)
+        rho = (drift / len(over) if ratio == "turn_mean" else drift).exp()
+        worth = float(advantage[mine[0]])
+        total = total - torch.minimum(rho * worth, rho.clamp(0.95, 1.05) * worth) / len(turns)
+    total.backward()
+    pull, loss, cut = unit_pull(new, old, advantage, turn, part, ratio, 0.05)
+    assert loss == pytest.approx(float(total.detach()), abs=1e-12)
+    assert pull == pytest.approx(logprobs.grad.numpy(), abs=1e-12)
+    assert cut.any()
+
+
+def test_a_turn_of_one_token_has_one_loss_under_every_ratio() -> None:
+    rng = np.random.default_rng(0)
+    old, turn = -rng.random(6), np.arange(6)
+    new, advantage = old + rng.normal(size=6) * 0.3, rng.normal(size=6)
+    value, cut = clipped(torch.tensor(new), torch.tensor(old), torch.tensor(advantage), 0.2)
+    for ratio in RATIOS[1:]:
+        _, loss, cut_too = unit_pull(new, old, advantage, turn, turn, ratio, 0.2)
+        assert loss == pytest.approx(-float(value.mean())) and cut_too.tolist() == cut.tolist()
+    with pytest.raises(ConfigError, match="unit ratios are turn_sum, turn_mean, episode"):
+        unit_pull(new, old, advantage, turn, turn, "token", 0.2)
+
+
+def test_aggregations_with_a_fixed_denominator() -> None:
+    turn, part = np.array([7, 7, 7, 2]), np.array([0, 0, 0, 1])
+    assert token_weights(turn, "constant", longest=8).tolist() == [1 / 16] * 4
+    assert token_weights(turn, "episode_sum", part).tolist() == [0.5] * 4
+    assert token_weights(turn, "episode_sum", np.zeros(4, np.int64)).tolist() == [1.0] * 4
+
+
+def test_an_engine_with_the_same_numbers_gives_weights_of_exactly_one_and_the_cap_caps() -> None:
+    turn, part = np.array([0, 0, 1]), np.array([0, 0, 0])
+    for ratio in RATIOS:
+        assert truncated_weight(np.zeros(3), turn, part, ratio, 2.0).tolist() == [1, 1, 1]
+        assert truncated_weight(np.full(3, 5.0), turn, part, ratio, 2.0).tolist() == [2, 2, 2]
+        assert truncated_weight(np.full(3, 5.0), turn, part, ratio, None).tolist() == [1, 1, 1]
+    gap = np.log([1.1, 1.2, 0.5])
+    assert truncated_weight(gap, turn, part, "token", 9.0) == pytest.approx([1.1, 1.2, 0.5])
+    assert truncated_weight(gap, turn, part, "turn_sum", 9.0) == pytest.approx([1.32, 1.32, 0.5])
+    assert truncated_weight(gap, turn, part, "turn_mean", 9.0) == pytest.approx([1.32**0.5, 1.32**0.5, 0.5])
+    assert truncated_weight(gap, turn, part, "episode", 9.0) == pytest.approx([0.66] * 3)

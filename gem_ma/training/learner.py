@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gem_ma.engines.base import stable_seed
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.settings import LossSettings, WarmStartSettings
-from gem_ma.training.losses import clipped, entropy, k3, token_weights
+from gem_ma.training.losses import clipped, entropy, k3, token_weights, truncated_weight, unit_pull
 from gem_ma.training.packing import Pack, packs
 from gem_ma.training.rows import Demonstration, Row, Tokens, Turns, rows
 from gem_ma.types import Message, Sampling
@@ -67,11 +67,12 @@ class TorchLearner:
                 f"policy {self.policy!r}: a learned policy is sampled with temperature above 0, top_p 1 and top_k 0; "
                 f"got temperature {how.temperature}, top_p {how.top_p}, top_k {how.top_k}"
             )
-        self.temperature = how.temperature
+        self.temperature, self.longest = how.temperature, how.max_tokens
         self.model.requires_grad_(True)
         self.parameters: dict[str, Any] = dict(self.model.named_parameters())
         self.optimizer = self._optimizer(0.0)
         self._probes: list[tuple[int, ...]] = []
+        self.reference: dict[str, Any] = {}  # the weights that loss.kl holds to; taken before the first update that needs them
         self._dtype = str(self.model.dtype).removeprefix("torch.")
         self._probe_model()
 
@@ -86,8 +87,9 @@ class TorchLearner:
         """Gradient steps on the turns [N] with these advantages [N]; minibatches are cut by episode, in an order drawn from `rng`.
 
         Metrics: loss, entropy (nats a token), kl (mean k3 of old to new over minibatches before their step), clip_fraction, grad_norm (before
-        clipping), logprob_gap and mismatch_kl (sampler to learner before the update), zero_advantage (share of turns), lag (publishes since the
-        oldest token), forks, rows, turns, tokens, optimizer_steps, stopped (1 where target_kl ended the update).
+        clipping), kl_reference (with loss.kl: mean k3 to the weights at the start), logprob_gap and mismatch_kl (sampler to learner before the
+        update), zero_advantage (share of turns), lag (publishes since the oldest token), forks, rows, turns, tokens, optimizer_steps, stopped
+        (1 where target_kl ended the update).
         Raises EngineError, with the weights of before the failing step, where a number is not finite.
         """
         made = rows(table, advantages, self.policy)
@@ -101,7 +103,9 @@ class TorchLearner:
             self._finite(np.isfinite(old), "a log-probability", made.rows)
             gap = np.abs(old - every.logprob)
             mismatch = k3(self.torch.from_numpy(every.logprob), self.torch.from_numpy(old))
-            steps = self._steps(made.rows, every, old, lr, settings, rng)
+            anchor = self._anchor(made.rows) if settings.kl else None
+            _, parts = np.unique([f"{e.id}/{t.agent}" for e, t in zip(table.episodes, table.turns, strict=True)], return_inverse=True)
+            steps = self._steps(made.rows, every, parts[every.turn], old, anchor, lr, settings, rng)
         _, first = np.unique(every.turn, return_index=True)
         return {
             **steps,
@@ -115,8 +119,29 @@ class TorchLearner:
             "tokens": float(len(every.turn)),
         }
 
+    def _anchor(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
+        """Log-probability [n] of every trained token under the reference weights."""
+        if not self.reference:
+            self.reference = {name: weight.detach().clone() for name, weight in self.parameters.items()}
+        now = {name: weight.data for name, weight in self.parameters.items()}
+        try:
+            for name, weight in self.parameters.items():
+                weight.data = self.reference[name]
+            return self._old(chosen)
+        finally:
+            for name, weight in self.parameters.items():
+                weight.data = now[name]
+
     def _steps(
-        self, all_rows: tuple[Row, ...], every: Tokens, old: NDArray[np.float64], lr: float, settings: LossSettings, rng: random.Random
+        self,
+        all_rows: tuple[Row, ...],
+        every: Tokens,
+        parts: NDArray[np.int64],  # [n] the agent's part in an episode that a token belongs to
+        old: NDArray[np.float64],
+        anchor: NDArray[np.float64] | None,
+        lr: float,
+        settings: LossSettings,
+        rng: random.Random,
     ) -> dict[str, float]:
         starts = np.cumsum([0, *(int(row.mask.sum()) for row in all_rows)])
         by_episode: dict[tuple[str, int, int], list[int]] = {}
@@ -132,7 +157,8 @@ class TorchLearner:
             for part in range(min(settings.minibatches, len(episodes))):
                 chosen = [at for episode in episodes[part :: settings.minibatches] for at in by_episode[episode]]
                 tokens = np.concatenate([np.arange(starts[at], starts[at + 1]) for at in chosen])
-                measured = self._minibatch([all_rows[at] for at in chosen], every.take(tokens), old[tokens], settings)
+                anchored = anchor[tokens] if anchor is not None else None
+                measured = self._minibatch([all_rows[at] for at in chosen], every.take(tokens), parts[tokens], old[tokens], anchored, settings)
                 if measured is None:
                     stopped = True
                     break
@@ -140,30 +166,52 @@ class TorchLearner:
             if stopped:
                 break
         mean = np.mean(seen, axis=0)
-        names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm")
+        names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm", "kl_reference")[: len(mean)]
         return {**dict(zip(names, map(float, mean), strict=True)), "optimizer_steps": float(len(seen)), "stopped": float(stopped)}
 
-    def _minibatch(self, chosen: list[Row], tokens: Tokens, old: NDArray[np.float64], settings: LossSettings) -> tuple[float, ...] | None:
+    def _minibatch(
+        self,
+        chosen: list[Row],
+        tokens: Tokens,
+        part: NDArray[np.int64],
+        old: NDArray[np.float64],
+        anchor: NDArray[np.float64] | None,
+        settings: LossSettings,
+    ) -> tuple[float, ...] | None:
         """One optimiser step; None, without a step, where the policy has moved further than target_kl."""
-        weight = self._tensor(token_weights(tokens.turn, settings.aggregation))
-        advantage, before = self._tensor(tokens.advantage), self._tensor(old)
         count = len(tokens.turn)
-        loss_sum = entropy_sum = kl_sum = clipped_sum = 0.0
+        worth = tokens.advantage * truncated_weight(old - tokens.logprob, tokens.turn, part, settings.ratio, settings.tis)
+        pull: NDArray[np.float64] | None = None
+        loss_sum = entropy_sum = kl_sum = clipped_sum = away_sum = 0.0
+        if settings.ratio != "token":
+            pull, loss_sum, cut = unit_pull(self._old(chosen), old, worth, tokens.turn, part, settings.ratio, settings.clip)
+            clipped_sum = float(cut.sum())
+        weight = token_weights(tokens.turn, settings.aggregation, part, self.longest)
         for pack in self._packs(chosen):
             logprobs, spread = self._forward(pack)
-            at = self._index(pack.order)
-            objective, is_clipped = clipped(logprobs, before[at], advantage[at], settings.clip)
-            loss = -(objective * weight[at]).sum() - settings.entropy * spread.sum() / count
-            kl_sum += float(k3(before[at], logprobs.detach()).sum())
-            loss.backward()
-            loss_sum += float(loss.detach())
+            before = self._tensor(old[pack.order])
+            if pull is None:
+                objective, is_clipped = clipped(logprobs, before, self._tensor(worth[pack.order]), settings.clip)
+                loss = -(objective * self._tensor(weight[pack.order])).sum()
+                loss_sum += float(loss.detach())
+                clipped_sum += float(is_clipped.sum())
+            else:
+                loss = (logprobs * self._tensor(pull[pack.order])).sum()
+            rest = -settings.entropy * spread.sum() / count
+            if anchor is not None:
+                away = k3(logprobs, self._tensor(anchor[pack.order])).sum()
+                rest = rest + settings.kl * away / count
+                away_sum += float(away.detach())
+            kl_sum += float(k3(before, logprobs.detach()).sum())
+            (loss + rest).backward()
+            loss_sum += float(rest.detach())
             entropy_sum += float(spread.detach().sum())
-            clipped_sum += float(is_clipped.sum())
         if settings.target_kl is not None and kl_sum / count > settings.target_kl:
             self.optimizer.zero_grad(set_to_none=True)
             return None
         norm = self._step(settings.grad_clip, loss_sum, chosen)
-        return loss_sum, entropy_sum / count, kl_sum / count, clipped_sum / count, norm
+        found = (loss_sum, entropy_sum / count, kl_sum / count, clipped_sum / count, norm)
+        return (*found, away_sum / count) if anchor is not None else found
 
     def _step(self, grad_clip: float, loss: float, chosen: Sequence[Row]) -> float:
         norm = float(self.torch.nn.utils.clip_grad_norm_(self.parameters.values(), grad_clip))
@@ -330,7 +378,9 @@ class TorchLearner:
                     moments[f"{key}/{name}"] = value.detach().cpu().contiguous()
         note = {"version": self.version, "unpublished": self.engine.unpublished, "optimizer_steps": counts, "probes": [list(p) for p in self._probes]}
         weights = {name: weight.detach().cpu().contiguous() for name, weight in self.parameters.items()}
+        held = {"reference.safetensors": save({name: weight.cpu().contiguous() for name, weight in self.reference.items()})} if self.reference else {}
         return {
+            **held,
             "model.safetensors": save(weights),
             "optimizer.safetensors": save(moments),
             "learner.json": json.dumps(note, sort_keys=True).encode(),
@@ -342,6 +392,7 @@ class TorchLearner:
 
         try:
             weights, moments = load(files["model.safetensors"]), load(files["optimizer.safetensors"])
+            reference = load(files["reference.safetensors"]) if "reference.safetensors" in files else {}
             note = json.loads(files["learner.json"])
             version, unpublished, counts = int(note["version"]), bool(note["unpublished"]), dict(note["optimizer_steps"])
             probes = [tuple(map(int, probe)) for probe in note["probes"]]
@@ -363,6 +414,7 @@ class TorchLearner:
             for name, weight in self.parameters.items():
                 weight.copy_(weights[name])
             self.optimizer, self._probes = optimizer, probes
+            self.reference = {name: weight.to(self.engine.device) for name, weight in reference.items()}
             self.engine.version, self.engine.unpublished = version, unpublished
 
     def _optimizer(self, weight_decay: float) -> Any:

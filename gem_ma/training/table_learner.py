@@ -18,6 +18,7 @@ from gem_ma.engines.table import Array, Table, decode, encode, fingerprint, soft
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import parse_legal
 from gem_ma.settings import LossSettings, WarmStartSettings
+from gem_ma.training.losses import token_weights, truncated_weight, unit_pull
 from gem_ma.training.rows import Demonstration, Turns
 from gem_ma.types import Sampling
 
@@ -37,6 +38,7 @@ class TableLearner:
         self.version = engine.version
         self.weights: dict[int, Array] = {key: row.copy() for key, row in engine.logits.items()}
         self.moments: dict[int, tuple[Array, Array, float]] = {}  # first, second, number of steps: of adam
+        self.reference: dict[int, Array] | None = None  # what loss.kl holds to
         self.paths: dict[int, Path] = {}
         self.sums: dict[int, Array] = {}  # version times reach times probabilities, over all published versions
 
@@ -56,6 +58,7 @@ class TableLearner:
             return {"turns": 0.0, "tokens": 0.0, "optimizer_steps": 0.0}
         rows = _Rows.gather(self.weights, self.moments, batch)
         old = rows.logprobs(batch, self.sampling.temperature)
+        anchor = self._anchor(batch) if settings.kl else None
         gap = old - batch.sampled
         stats = {
             "turns": float(len(table.turns)),
@@ -71,7 +74,7 @@ class TableLearner:
             rng.shuffle(shuffled)
             for part in np.array_split(np.array(shuffled), min(settings.minibatches, len(shuffled))):
                 chosen = np.isin(batch.episode, part)
-                gradient, found = rows.gradient(batch, chosen, old, self.sampling.temperature, settings)
+                gradient, found = rows.gradient(batch, chosen, old, anchor, self.sampling.temperature, settings)
                 if settings.target_kl is not None and found["kl"] > settings.target_kl:
                     stats |= {**found, "optimizer_steps": float(steps), "stopped": 1.0}
                     rows.scatter(self.weights, self.moments, batch)
@@ -142,12 +145,15 @@ class TableLearner:
             "paths": {str(key): path for key, path in sorted(self.paths.items())},
             "sums": {str(key): row.tolist() for key, row in sorted(self.sums.items())},
         }
-        return {"table.json": encode(self.weights), "learner.json": json.dumps(rest).encode()}
+        held = {"reference.json": encode(self.reference)} if self.reference is not None else {}
+        return {**held, "table.json": encode(self.weights), "learner.json": json.dumps(rest).encode()}
 
     def load(self, files: Mapping[str, bytes]) -> None:
         """The inverse of `state`; the engine gets the weights too."""
         self.weights = decode(files["table.json"], f"policy {self.policy!r}: table.json")
         rest = json.loads(files["learner.json"])
+        held = files.get("reference.json")
+        self.reference = decode(held, f"policy {self.policy!r}: reference.json") if held is not None else None
         self.version = rest["version"]
         self.moments = {int(key): (np.array(m), np.array(v), n) for key, (m, v, n) in rest["moments"].items()}
         self.paths = {int(key): tuple((view, choice) for view, choice in path) for key, path in rest["paths"].items()}
@@ -161,6 +167,7 @@ class TableLearner:
     def _batch(self, table: Turns, advantages: Array) -> _Batch | None:
         found: list[tuple[Any, ...]] = []
         histories: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        parts: dict[tuple[int, str], int] = {}
         numbers = {id(episode): number for number, episode in enumerate({id(e): e for e in table.episodes}.values())}
         for n in sorted(range(len(table.turns)), key=lambda n: table.turns[n].step):  # own turns in order, so that a history is complete
             turn, number = table.turns[n], numbers[id(table.episodes[n])]
@@ -173,13 +180,20 @@ class TableLearner:
                     self.weights[key] = np.zeros(len(turn.legal or ()) or choice + 1)
                 self.paths.setdefault(key, tuple(history))
                 history.append((key, choice))
-                found.append((key, choice, reply.logprobs[0], advantages[n], number, n))
+                found.append((key, choice, reply.logprobs[0], advantages[n], number, parts.setdefault((number, turn.agent), len(parts)), n))
         if not found:
             return None
         keys, *columns = zip(*found, strict=True)
         names = sorted(set(keys))
         rows = {key: row for row, key in enumerate(names)}
         return _Batch(names, np.array([rows[key] for key in keys]), *map(np.array, columns))
+
+    def _anchor(self, batch: _Batch) -> Array:
+        """Log-probability [N] of the choices under the weights of before the first update that needs them; a view not met then is uniform."""
+        if self.reference is None:
+            self.reference = {key: row.copy() for key, row in self.weights.items()}
+        held = {key: self.reference.get(key, np.zeros(len(self.weights[key]))) for key in batch.keys}
+        return _Rows.gather(held, {}, batch).logprobs(batch, self.sampling.temperature)
 
     def _accumulate(self) -> None:
         chances = {key: softmax(row, self.sampling) for key, row in self.weights.items()}
@@ -199,6 +213,7 @@ class _Batch(NamedTuple):
     sampled: Array
     advantage: Array
     episode: NDArray[np.int64]
+    part: NDArray[np.int64]  # one agent's part in one episode
     turn: NDArray[np.int64]
 
 
@@ -234,18 +249,31 @@ class _Rows:
         return np.asarray(np.log(self.chances(temperature)[batch.view, batch.choice]))
 
     def gradient(
-        self, batch: _Batch, chosen: NDArray[np.bool_], old: Array, temperature: float, settings: LossSettings
+        self, batch: _Batch, chosen: NDArray[np.bool_], old: Array, anchor: Array | None, temperature: float, settings: LossSettings
     ) -> tuple[Array, dict[str, float]]:
         """Ascent direction [V, C] of the clipped objective plus entropy on the chosen choices, its norm limited to `grad_clip`."""
-        view, choice, advantage = batch.view[chosen], batch.choice[chosen], batch.advantage[chosen]
+        view, choice, turn, part = batch.view[chosen], batch.choice[chosen], batch.turn[chosen], batch.part[chosen]
+        worth = batch.advantage[chosen] * truncated_weight(old[chosen] - batch.sampled[chosen], turn, part, settings.ratio, settings.tis)
         chances = self.chances(temperature)
         logs = np.log(np.where(chances > 0, chances, 1.0))
         entropy = -(chances * logs).sum(axis=1)
-        change = logs[view, choice] - old[chosen]
-        ratio = np.exp(change)
-        clipped = np.where(advantage >= 0, ratio > 1 + settings.clip, ratio < 1 - settings.clip)
-        share = _shares(batch.turn[chosen], settings.aggregation)
-        pull = np.where(clipped, 0.0, ratio * advantage) * share
+        new = logs[view, choice]
+        change = new - old[chosen]
+        share = token_weights(turn, settings.aggregation, part, 1)
+        if settings.ratio == "token":
+            ratio = np.exp(change)
+            clipped = np.where(worth >= 0, ratio > 1 + settings.clip, ratio < 1 - settings.clip)
+            pull = np.where(clipped, 0.0, ratio * worth) * share
+            loss = -float((np.minimum(ratio * worth, np.clip(ratio, 1 - settings.clip, 1 + settings.clip) * worth) * share).sum())
+        else:
+            push, loss, clipped = unit_pull(new, old[chosen], worth, turn, part, settings.ratio, settings.clip)
+            pull = -push
+        found = {"entropy": float(entropy[view].mean()), "kl": float(np.mean(np.exp(change) - change - 1)), "clip_fraction": float(clipped.mean())}
+        if anchor is not None:
+            away = anchor[chosen] - new
+            pull = pull - settings.kl * (1 - np.exp(away)) / len(new)
+            found["kl_reference"] = float(np.mean(np.exp(away) - away - 1))
+            loss += settings.kl * found["kl_reference"]
         gradient = np.zeros_like(chances)
         np.add.at(gradient, (view, choice), pull)
         gradient -= chances * np.bincount(view, pull, len(chances))[:, None]
@@ -255,9 +283,7 @@ class _Rows:
         norm = float(np.sqrt((gradient**2).sum()))
         if norm > settings.grad_clip:
             gradient *= settings.grad_clip / norm
-        surrogate = np.minimum(ratio * advantage, np.clip(ratio, 1 - settings.clip, 1 + settings.clip) * advantage)
-        found = {"loss": -float((surrogate * share).sum()), "entropy": float(entropy[view].mean()), "grad_norm": norm}
-        return gradient, found | {"kl": float(np.mean(np.exp(change) - change - 1)), "clip_fraction": float(clipped.mean())}
+        return gradient, {"loss": loss, "grad_norm": norm, **found}
 
     def step(self, gradient: Array, lr: float, optimizer: str) -> None:
         if optimizer == "sgd":
@@ -270,13 +296,3 @@ class _Rows:
         count = np.maximum(self.steps, 1)
         mean, square = self.first / (1 - BETAS[0] ** count), self.second / (1 - BETAS[1] ** count)
         self.logits += np.where(seen, lr * mean / (np.sqrt(square) + EPSILON), 0.0)
-
-
-def _shares(turn: NDArray[np.int64], aggregation: str) -> Array:
-    """Weight of each choice [N] in the loss; they sum to 1 except under turn_sum, where a turn with several model calls weighs more."""
-    _, member, count = np.unique(turn, return_inverse=True, return_counts=True)
-    if aggregation == "token_mean":
-        return np.full(len(turn), 1 / len(turn))
-    if aggregation == "turn_mean":
-        return np.asarray(1 / (count[member] * len(count)))
-    return np.full(len(turn), 1 / len(count))
