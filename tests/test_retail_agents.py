@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from gem_ma.agents.retail_reading import requests
 from gem_ma.agents.retail_talk import change, proposal
-from gem_ma.agents.retail_user import RetailUser, names_all, request
+from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail import Item, Retail, Task, Wish
 from gem_ma.scenarios.retail.grading import told
+from gem_ma.scenarios.retail.language import RETAIL
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
 from gem_ma.behaviour import is_privileged
@@ -113,7 +114,8 @@ def test_the_user_rejects_a_value_that_holds_the_right_one(part: str) -> None:
 def test_a_proposal_in_words_names_every_value_as_a_word(text: str, named: bool) -> None:
     arguments = {"order_id": "#W12", "item_ids": ["0000000001"], "new_item_ids": ["0000000002"], "payment_method_id": "credit_card_7"}
     item = Item("Kite", {"line": "30 m"}, {"line": "60 m"})
-    assert names_all(Wish("exchange_delivered_order_items", arguments, {"items": (item,), "method": "my credit card ending in 4321"}), text) is named
+    wish = Wish("exchange_delivered_order_items", arguments, {"items": (item,), "method": "my credit card ending in 4321"})
+    assert (set(RETAIL.judge(wish, text).values()) == {"right"}) is named
 
 
 def test_the_user_never_says_yes_to_a_bare_question() -> None:
@@ -130,14 +132,16 @@ def test_the_user_gives_its_identity_as_its_instruction_has_it() -> None:
     for task in TESTS[:40]:
         customer = Customer(task)
         again = customer.hear("Could you tell me your e-mail address or your name and zip code?").text
-        for text in (customer.opening, again):
-            assert f"{slots(task).first_name} {slots(task).last_name}" in text
-            assert (slots(task).email in text) == (slots(task).email in task.instruction)
+        assert f"{slots(task).first_name} {slots(task).last_name}" in again
+        for slot in task.knowledge:
+            if slot.name in ("email", "zip"):
+                assert (slot.value in again) == slot.known == (slot.value in task.instruction)
+                assert slot.value not in customer.opening or slot.reveal == "opening"
 
 
 def test_the_user_says_no_hidden_id() -> None:
     for task in TESTS:
-        said = " ".join(request(wish) for wish in task.wishes)
+        said = " ".join(RETAIL.request(wish, RETAIL.details(wish), lambda *ways: ways[0]) for wish in task.wishes)
         hidden = {value for wish in task.wishes for name in ("item_ids", "new_item_ids") for value in wish.arguments.get(name, ())}
         hidden |= {wish.arguments["payment_method_id"] for wish in task.wishes if "payment_method_id" in wish.arguments} | {task.user_id}
         assert not [value for value in hidden if value in said]
@@ -150,9 +154,16 @@ def test_the_user_gives_up_on_an_assistant_that_does_not_help() -> None:
 
 
 def test_the_user_accepts_a_refusal_only_of_what_is_impossible() -> None:
-    sorry = "I am sorry, this order cannot be cancelled."
-    assert ended(Customer(first_with("impossible")).hear(sorry)) == "refused"
+    sorry = "I am sorry, this is not possible: the status of the order does not allow it."
+    impossible = next(task for task in TESTS if [(wish.kind, wish.reason) for wish in task.wishes] == [("impossible", "order_status")])
+    assert ended(Customer(impossible).hear(sorry)) == "refused"
     assert ended(Customer(first_with("cancel_pending_order")).hear(sorry)) == ""
+
+
+def test_the_user_asks_why_before_it_accepts_a_refusal_without_the_reason() -> None:
+    customer = Customer(next(task for task in TESTS if [(wish.kind, wish.reason) for wish in task.wishes] == [("impossible", "order_status")]))
+    assert "?" in customer.hear("I am sorry, this is not possible.").text
+    assert ended(customer.hear("I am sorry, it is simply not possible.")) == "refused"
 
 
 def test_the_user_wants_the_right_answer_before_it_leaves() -> None:
@@ -190,7 +201,8 @@ def test_the_user_wants_the_right_answer_before_it_leaves() -> None:
 def test_the_user_and_the_grader_agree_on_what_was_told(output: str, said: str) -> None:
     question = next(task for task in TESTS if [wish.kind for wish in task.wishes] == ["question"])
     text = f"As far as I see: {said}, that is all."
-    heard = ended(Customer(replace(question, outputs=(output,))).hear(text))
+    wish = replace(question.wishes[0], outputs=(output,))
+    heard = ended(Customer(replace(question, outputs=(output,), wishes=(wish,))).hear(text))
     assert heard == ("settled" if told(output, [text]) else "")
 
 
@@ -236,7 +248,7 @@ def test_the_careful_assistant_solves_at_least_97_percent_and_writes_only_after_
 def test_assistants_that_serve_nobody_earn_nothing_but_the_due_refusals(assistant: str) -> None:
     for index in range(0, 200, 4):
         success = SHOP.success(run(assistant, index))
-        assert success == (assistant == "retail_refuse" and TESTS[index].goal == "refused"), TESTS[index].id
+        assert not success or (assistant == "retail_refuse" and TESTS[index].goal == "refused"), TESTS[index].id
 
 
 def test_published_baselines_are_what_the_baselines_earn() -> None:

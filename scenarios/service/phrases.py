@@ -1,0 +1,143 @@
+"""What a domain must say about its language, so that the parser, the ledger and the scripted customer can be used in it.
+
+A phrasebook knows words and nothing of a talk: it never sees whose turn it is or what was said before. It looks at texts, and at wishes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Hashable, Mapping
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from gem_ma.scenarios.service.task import Wish
+
+RIGHT, WRONG, MISSING = "right", "wrong", "missing"
+Pick = Callable[..., str]  # chooses one of several ways to say a thing
+
+
+class Mention(NamedTuple):
+    """A value that stands in a text, in its canonical form; `start` and `end` are the place of its words."""
+
+    slot: str
+    value: str
+    start: int
+    end: int
+
+
+class Phrasebook(Hashable, Protocol):
+    """The language of one domain, as one object for a whole run, so that readings can be kept by it.
+
+    Texts come as they were written; patterns are searched in case-folded text.
+    """
+
+    name: str
+    asked: Mapping[str, re.Pattern[str]]  # slot -> the words by which it is asked for
+    reasons: Mapping[str, re.Pattern[str]]  # `Wish.reason` -> the words by which that reason is given
+    single: frozenset[str]  # slots of which a customer has one value in a talk
+    anchors: frozenset[str]  # slots, of the same name as an argument, that say which record a write is about
+
+    def writes(self, sentence: str) -> frozenset[str]:
+        """The kinds of writes that a sentence may speak of; several where the words leave it open, none for everything else."""
+
+    def kinds(self, wish: Wish) -> frozenset[str]:
+        """The kinds of writes that would serve a wish; of an impossible one, those that were meant."""
+
+    def mentions(self, text: str) -> tuple[Mention, ...]:
+        """The values in a text that can be told without knowing the task: ids, addresses of mail, and the like. In the order of the text."""
+
+    def judge(self, wish: Wish, text: str) -> Mapping[str, str]:
+        """How a text names the arguments of a write: each RIGHT, WRONG or MISSING; what no customer can check is left out."""
+
+    def details(self, wish: Wish) -> tuple[str, ...]:
+        """The parts that a request for the wish has, by the names of slots; the first cannot be left out."""
+
+    def request(self, wish: Wish, details: Collection[str], pick: Pick) -> str:
+        """The wish in a customer's words, with these details only."""
+
+    def detail(self, wish: Wish, slot: str, pick: Pick) -> str:
+        """One detail of a wish as a sentence; "" where the wish has none of that name."""
+
+    def give(self, slots: Mapping[str, str], pick: Pick) -> str:
+        """Values that a customer knows, as sentences."""
+
+    def label(self, slot: str) -> str:
+        """What a slot or an argument is called among people."""
+
+    def mistaken(self, slot: str, value: str) -> str:
+        """A value of this slot as somebody mistypes it; "" where it cannot be mistyped."""
+
+
+# -- finding values ---------------------------------------------------------------------------------------------------------
+
+
+def fold(text: str) -> str:
+    """A text for comparing: case-folded, single-spaced, with plain quotes and dashes.
+
+    >>> fold("The  “Kite” – RED")
+    'the "kite" - red'
+    """
+    return " ".join(text.translate(_PLAIN).casefold().split())
+
+
+_PLAIN = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "\u00a0": " ", "‑": "-"})
+
+
+def plain(text: str) -> str:
+    """A text of the same length, case-folded, with plain quotes and dashes and without the marks of Markdown: places in it are places in the text."""
+    folded = "".join(char if len(char) == 1 else char[0] for char in map(str.casefold, text)) if not text.isascii() else text.lower()
+    return folded.translate(_PLAIN).replace("*", " ").replace("`", " ").replace("|", " ")
+
+
+@lru_cache(maxsize=4096)
+def _word(value: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w@])(?<!\w[.-]){re.escape(value)}(?![\w@]|\.\d|-\w)")
+
+
+def names(value: str, folded: str) -> bool:
+    """Whether a folded text holds a value as words of its own, as no part of a longer word, number or address of mail.
+
+    >>> names("30 m", "line: 30 m"), names("30 m", "line: 30 mm"), names("ann", "ann.lee@example.com")
+    (True, False, False)
+    """
+    value = fold(value)
+    if not value or value not in folded:
+        return False
+    found = _word(value).search(folded)
+    return found is not None and not (folded[found.end() : found.end() + 1] == "." and "@" in folded[found.end() :].split(" ", 1)[0])
+
+
+def labelled(label: str, folded: str) -> list[str]:
+    """The values that a folded text gives after `label:` or `label =`, up to the end of that part.
+
+    >>> labelled("line", "kite (shape: box, line: 60 m)")
+    ['60 m']
+    """
+    return [found.strip() for found in _label(label).findall(folded) if found.strip()] if label in folded else []
+
+
+@lru_cache(maxsize=1024)
+def _label(label: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(label)}\s*[:=]\s*([^,;)(\n/]+?)(?=\s*(?:[,;)(\n/]|->|→|$|\.(?:\s|$)))")
+
+
+def pairs(marks: list[tuple[str, bool]]) -> list[tuple[str, str]] | None:
+    """Old and new values joined as their order in a text says; None where it does not say. A mark is (value, whether it is a new one).
+
+    >>> pairs([("a", False), ("b", True), ("c", False), ("d", True)]), pairs([("a", False), ("c", False), ("b", True), ("d", True)])
+    ([('a', 'b'), ('c', 'd')], [('a', 'b'), ('c', 'd')])
+    """
+    order = "".join("n" if new else "o" for _, new in marks)
+    values = [value for value, _ in marks]
+    half = len(values) // 2
+    if len(values) % 2 or not values:
+        return None
+    if order == "on" * half:
+        return list(zip(values[::2], values[1::2], strict=True))
+    if order == "no" * half:
+        return list(zip(values[1::2], values[::2], strict=True))
+    if order == "o" * half + "n" * half:
+        return list(zip(values[:half], values[half:], strict=True))
+    if order == "n" * half + "o" * half:
+        return list(zip(values[half:], values[:half], strict=True))
+    return None
