@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,15 @@ from gem_ma.agents.labels import response, verdict, visible
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
 from gem_ma.agents.traits import DIRECTIONS, Traits
 
-from gem_ma import Action, End, Limits, Malformed, Plan, Reply, Seat, play
+from gem_ma import Action, End, Limits, Malformed, Plan, Reply, Request, Seat, make, play, read_episodes
 from gem_ma.behaviour import as_factory
+from gem_ma.config import load
 from gem_ma.engines.base import Policy
 from gem_ma.engines.scripted import Scripted
 from gem_ma.errors import ConfigError
 from gem_ma.types import Usage
+from tests.command_line import ROOT, gem_ma
+from tests.fault_server import Answer, Asked, FaultServer, says
 from tests.small_talk import GREETING, LEAVE, PART, WAYS, Model, SmallTalk, acts, bye, calls, guest, talk, texts, told
 
 USERS = ("user_llm", "user_react", "user_verify", "user_reflection")
@@ -388,3 +392,56 @@ def test_a_trait_is_a_share_of_turns(share: float) -> None:
 def test_an_option_out_of_range_is_refused_by_name(options: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=f"agent 'guest': {what}"):
         as_factory("user_llm")("guest", None, random.Random(0), **options)
+
+
+# -- on the service desk ----------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_config_plays_a_customer_behind_an_endpoint(tmp_path: Path) -> None:
+    pytest.importorskip("openai", reason="needs the api extra")
+
+    def answer(asked: Asked) -> Answer:
+        told = asked.body["messages"]
+        assert {tool["function"]["name"] for tool in asked.body["tools"]} == {"end_conversation"}
+        if sum(message["role"] == "assistant" for message in told) >= 2:
+            return says(None, calls=[("c1", "end_conversation", '{"reason": "gave_up"}')], finish="tool_calls")
+        return says("Good day. Please help me with my order. ###STOP###" if len(told) == 2 else "As I said before.")
+
+    config = ROOT / "configs" / "retail_user_llm.yaml"
+    with FaultServer(answer) as server:
+        local = [f"policies.customer.base_url={server.url}", "policies.customer.api_key_env=null", "policies.customer.model=openai/local"]
+        done = gem_ma("run", config, *local, "scenario.tasks=2", "run.baselines=false", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    episodes = list(read_episodes(tmp_path / "run"))
+    assert [episode.error for episode in episodes] == [None, None]
+    for episode in episodes:
+        assert texts(episode, "user")[:2] == ["Good day. Please help me with my order.", "As I said before."]
+        assert calls(episode, "user") == [("end_conversation", {"reason": "gave_up"})] and "###" not in "".join(texts(episode, "user"))
+        mine = [reply for turn in episode.turns if turn.agent == "user" for reply in turn.replies]
+        assert sum(reply.usage.completion_tokens or 0 for reply in mine) == 3 * len(mine) == 3 * 5  # the free check refused the first draft, twice
+
+
+def test_the_shipped_config_is_valid_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    loaded = load(ROOT / "configs" / "retail_user_llm.yaml", ["agents.user.options.stop=word"])
+    assert loaded.config.agents["user"].behaviour == "user_llm"
+    with pytest.raises(ConfigError, match=r"agents\.user\.options\.gatee: unknown key \(did you mean 'gate'\?\)"):
+        load(ROOT / "configs" / "retail_user_llm.yaml", ["agents.user.options.gatee=audit"])
+
+
+@pytest.mark.parametrize("behaviour", USERS)
+def test_every_played_user_serves_the_retail_desk(behaviour: str) -> None:
+    shop = make("retail", data="own")
+    before = asyncio.run(play(Plan(shop, {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")}, "test/0", 3)))
+    said = iter([turn.action for turn in before.turns if turn.agent == "user"])
+
+    def customer(request: Request) -> Reply:
+        if request.conversation.endswith("/judge"):
+            return Reply("Verdict: true", policy=request.policy)
+        act = next(said)
+        text = act.text if behaviour != "user_react" or not act.text else f"Thought: as planned\nResponse: {act.text}"
+        return Reply(text, act.tool_calls, policy=request.policy)
+
+    seats = {"assistant": Seat("retail_scripted"), "user": Seat(behaviour, "m")}
+    after = asyncio.run(play(Plan(shop, seats, "test/0", 3), {"m": Policy("m", Scripted.of(customer))}))
+    assert [turn.action for turn in after.turns] == [turn.action for turn in before.turns] and after.returns() == before.returns()
