@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gem_ma.cli.main import main
+from gem_ma.cli.study import Policies
 from gem_ma.config import load, load_study
 from gem_ma.errors import ConfigError, StoreError
 from gem_ma.evaluation.judge import Judge
@@ -368,6 +369,28 @@ grid: {agents.player_1: [first_legal, random_legal]}
     done = gem_ma("study", "who.yaml", "--out", "out", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert len(episodes_below(folder / "out")) == 2
+
+
+def test_the_folder_of_a_study_is_no_run_and_says_so(folder: Path) -> None:
+    gem_ma("study", "who.yaml", "--out", "out", "-n", "2", cwd=folder)
+    done = gem_ma("resume", "out", cwd=folder)
+    assert done.returncode == 2 and "type its `gem-ma study` command again" in done.stderr
+
+
+def test_a_model_is_opened_once_and_kept_while_a_later_cell_needs_it(tmp_path: Path) -> None:
+    text = """\
+scenario: {id: kuhn_poker, tasks: 2}
+agents: {player_0: {policy: a}, player_1: {policy: b}}
+policies: {}
+grid:
+  policies.a: {one: {model: table/softmax}, two: {model: table/softmax, temperature: 0.5}}
+  policies.b: {x: {model: table/softmax}, y: {model: table/softmax, temperature: 0.1}}
+"""
+    study = load_study(written(tmp_path, text))
+    policies = Policies(list(study.cells.values()))
+    seen = [policies.of(cell) for cell in study.cells.values()]
+    assert seen[0]["a"] is seen[1]["a"] and seen[0]["b"] is seen[2]["b"] and seen[1]["b"] is seen[3]["b"]
+    assert seen[0]["a"] is not seen[2]["a"] and len(policies.open) == 2  # what no later cell needs is gone
 
 
 def test_check_looks_at_every_cell_and_plays_none(folder: Path) -> None:

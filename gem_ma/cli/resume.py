@@ -48,6 +48,8 @@ def run_folder(run: str) -> Path:
     for path in (Path(run), Path("runs", run)):
         if (path / "manifest.json").is_file():
             return path
+    if (Path(run) / "config.yaml").is_file() and any(Path(run).glob("*/manifest.json")):
+        raise ConfigError(f"{run}: the folder of a study; type its `gem-ma study` command again, or resume one of its cells")
     known = [str(path.parent) for path in sorted(Path("runs").glob("*/manifest.json"))]
     what = "is no run folder: it has no manifest.json" if Path(run).exists() else "no such run folder"
     raise ConfigError(f"{run}: {what}{nearest(run, known, listed=False) or '; `gem-ma list runs` shows them'}")

@@ -81,7 +81,7 @@ def study(loaded: LoadedStudy, path: Path, again: str, *, measures: Sequence[str
 
     scenarios = _scenarios(loaded)
     planned = {names: count(cell.config, scenarios[names]) for names, cell in loaded.cells.items()}
-    policies = _Policies()
+    policies = Policies(list(loaded.cells.values()))
     chosen = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))
     found = {}
     with hold_folder(path):
@@ -130,29 +130,40 @@ def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path |
         return None
 
 
-class _Policies:
-    """Open policies of all cells: the same model with the same options is opened once."""
+class Policies:
+    """Open policies of the cells: the same model with the same options is opened once, and kept while a later cell needs it."""
 
-    def __init__(self) -> None:
+    def __init__(self, cells: Sequence[Loaded], *, offline: bool = False) -> None:
+        """`offline`: nothing will be sampled, so no key is read."""
+        from gem_ma.plans import budget_of
+
         self.open: dict[str, Policy] = {}
-        self.budget: Any = None  # one for all cells
+        self.options: dict[str, Any] = {"offline": True} if offline else {}
+        self.left = [set(self._keys(cell).values()) for cell in cells]  # what each cell that is still to come needs
+        self.budget = budget_of(cells[0].config) if cells else None  # one for all cells
 
     def of(self, loaded: Loaded) -> dict[str, Policy]:
-        """The policies that this cell's agents sample from."""
-        from gem_ma.plans import budget_of, open_policies
+        """The policies that this cell samples from, the next of the cells."""
+        from gem_ma.plans import open_policies
 
-        self.budget = self.budget or budget_of(loaded.config)
-        wanted = {seat.policy for seat in loaded.config.agents.values()}
-        found = {}
-        for name, settings in loaded.config.policies.items():
-            if name not in wanted:
-                continue
-            key = f"{name} {settings.model_dump_json()}"
+        keys = self._keys(loaded)
+        needed = set().union(*self.left)
+        for gone in [key for key in self.open if key not in needed]:
+            del self.open[gone]
+        self.left = self.left[1:]
+        for name, key in keys.items():
             if key not in self.open:
-                alone = loaded.config.model_copy(update={"agents": {}, "policies": {name: settings}})
-                self.open[key] = open_policies(alone, base=loaded.base, names=[name], budget=self.budget)[name]
-            found[name] = self.open[key]
-        return found
+                alone = loaded.config.model_copy(update={"agents": {}, "policies": {name: loaded.config.policies[name]}})
+                self.open[key] = open_policies(alone, base=loaded.base, names=[name], budget=self.budget, **self.options)[name]
+        return {name: self.open[key] for name, key in keys.items()}
+
+    @staticmethod
+    def _keys(loaded: Loaded) -> dict[str, str]:
+        """Policy -> everything that decides how it samples."""
+        config = loaded.config
+        wanted = {name for seat in config.agents.values() for name in (seat.policy, *seat.policies.values())}
+        retry = config.retry.model_dump_json()
+        return {name: f"{name} {settings.model_dump_json()} {retry}" for name, settings in config.policies.items() if name in wanted}
 
 
 def _scenarios(loaded: LoadedStudy) -> dict[tuple[str, ...], Scenario]:
@@ -169,7 +180,7 @@ def _scenarios(loaded: LoadedStudy) -> dict[tuple[str, ...], Scenario]:
     return found
 
 
-async def _play_cell(loaded: Loaded, path: Path, scenario: Scenario, policies: _Policies, stopping: Any, progress: Any) -> Any:
+async def _play_cell(loaded: Loaded, path: Path, scenario: Scenario, policies: Policies, stopping: Any, progress: Any) -> Any:
     """Plays what this cell's run folder lacks and gives what came of it."""
     import json
 
