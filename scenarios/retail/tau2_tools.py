@@ -109,7 +109,10 @@ def exchange_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, 
     order["exchange_new_items"] = sorted(new_item_ids)
     order["exchange_payment_method_id"] = payment_method_id
     order["exchange_price_difference"] = price
-    return data.commit({("orders", order_id): order})
+    text = data.commit({("orders", order_id): order})
+    pairs = sorted(f"{old} for {new}" for old, new in zip(item_ids, new_item_ids, strict=True))
+    data.notes[("orders", order_id)] = tuple(("exchanged", pair) for pair in pairs)  # the record loses which goes for which
+    return text
 
 
 def modify_pending_order_address(data: Overlay, order_id: Any, address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any) -> str:
