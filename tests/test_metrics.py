@@ -199,8 +199,8 @@ def test_a_label_that_only_lost_episodes_carry_is_told_as_a_cause_whatever_its_n
 
 
 def test_labels_without_a_notion_of_success_are_counted():
-    summary = summarise([episode(0), episode(1)], labels=lambda one: {"kind": "long"})
-    assert dict(table(summary))["kind"] == "long 2"
+    summary = summarise([episode(0), episode(1), episode(2)], labels=lambda one: {"kind": "short" if one.task == "test/2" else "long"})
+    assert dict(table(summary))["kind"] == "long 2, short 1"
 
 
 @pytest.mark.parametrize("given", [1, {"a": 1}, [1], None])
@@ -229,3 +229,21 @@ def test_pass_k_agrees_with_all_subsets_of_the_tries():
 
 def test_the_groups_are_strict_json():
     json.dumps(summarise([episode(0)], won, lambda one: {"x": 1.0}, lambda one: {"blame": "user"}), allow_nan=False)
+
+
+def test_measures_that_are_nothing_everywhere_share_one_row():
+    played = [episode(task) for task in range(4)]
+    rows = dict(table(summarise(played, won, measures=lambda one: {"turns": 2.0, "faults": 0.0, "leaks": 0, "stops": 0.0})))
+    assert rows["0 in every episode"] == "faults, leaks, stops" and "faults" not in rows and rows["turns"].startswith("2.000")
+
+
+def test_a_label_that_tells_nothing_apart_is_not_printed():
+    summary = summarise([episode(0), episode(1, -1.0)], won, labels=lambda one: {"split": "test", "size": "big" if won(one) else "small"})
+    rows = dict(table(summary))
+    assert "success, split test" not in rows and "success, size big" in rows and summary["labels"]["split"]["values"]["test"]["episodes"] == 2
+
+
+def test_a_record_that_broke_off_may_lack_what_labels_read():
+    played = [episode(0), episode(1, end=End.FAILED, error="E", turns=())]
+    summary = summarise(played, won, labels=lambda one: {"said": one.turns[0].action.text})
+    assert summary["labels"]["said"]["lost"] == 1 and summary["labels"]["said"]["unlabelled"] == 1

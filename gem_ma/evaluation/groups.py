@@ -98,10 +98,19 @@ def labels_of(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def _labels_if_any(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
+    """The labels of an episode that FAILED: a record that broke off may lack what the scenario reads."""
+    try:
+        return labels_of(episode, labels)
+    except ScenarioError:
+        return {}
+
+
 def labelled(ok: Sequence[Episode], failed: Sequence[Episode], judged: Sequence[tuple[Episode, bool]], labels: Labels) -> dict[str, Any]:
     """Every label with its values, the most frequent first."""
     won = {id(episode): one for episode, one in judged}
-    carried = [(episode, labels_of(episode, labels)) for episode in (*ok, *failed)]
+    carried = [(episode, labels_of(episode, labels)) for episode in ok]
+    carried += [(episode, _labels_if_any(episode, labels)) for episode in failed]
     gone = {id(episode) for episode in failed}
     lost = [(episode, found) for episode, found in carried if id(episode) in gone or won.get(id(episode)) is False]
     result: dict[str, Any] = {}
@@ -127,6 +136,16 @@ def labelled(ok: Sequence[Episode], failed: Sequence[Episode], judged: Sequence[
     return result
 
 
+def is_zero(one: Mapping[str, Any]) -> bool:
+    """Whether a measure is 0 in every episode, or as good as that: its mean is 0 and so is one end of its interval."""
+    return one["mean"] == 0 and (one["low"] == 0 or one["low"] == one["high"])
+
+
+def is_constant(one: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
+    """Whether a label tells nothing apart: all ok episodes carry the one value that it has."""
+    return len(one["values"]) == 1 and all(value["episodes"] >= summary["ok"] for value in one["values"].values())
+
+
 def is_cause(label: str, one: Mapping[str, Any]) -> bool:
     """Whether a label says why an episode was lost, and not what kind it is of: no episode that succeeded carries it."""
     won = any(value["success"]["mean"] for value in one["values"].values())
@@ -135,11 +154,18 @@ def is_cause(label: str, one: Mapping[str, Any]) -> bool:
 
 def group_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(what, value) rows of a summary's measures and labels for printing."""
-    rows = []
-    for name, one in summary.get("measures", {}).items():
+    rows, measures = [], summary.get("measures", {})
+    zero = [name for name, one in measures.items() if is_zero(one)]
+    for name in measures if len(zero) < 3 else [name for name in measures if name not in zero]:
+        one = measures[name]
         rows.append((name, interval_text(one) + (f" of {one['n']}" if one["n"] < summary["ok"] else "")))
+    if len(zero) >= 3:
+        rows.append(("0 in every episode", ", ".join(zero)))
     for label, one in summary.get("labels", {}).items():
-        if is_cause(label, one):
+        cause = is_cause(label, one)
+        if is_constant(one, summary) and not cause:
+            continue
+        if cause:
             told = [f"{value} {interval_text(found['share'])}" for value, found in _by_loss(one)]
             told += [f"none named {one['unlabelled'] / one['lost']:.3f}"] if one["unlabelled"] else []
             rows.append((f"{label} of {one['lost']} lost", ", ".join(told) or "none"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.evaluation.groups import interval_text, is_cause
+from gem_ma.evaluation.groups import interval_text, is_cause, is_constant, is_zero
 from gem_ma.view.page import Html, table, text
 from gem_ma.view.plots import Mark, share_bar, whisker_chart
 from gem_ma.view.svg import interval_mark
@@ -21,6 +21,8 @@ def details(label: str, summary: Summary) -> list[Html]:
     before = f"{label}: " if label else ""
     parts = [_baselines(before, summary), _pass_k(before, summary), _measures(before, summary)]
     for name, one in summary.get("labels", {}).items():
+        if is_constant(one, summary) and not is_cause(name, one):
+            continue
         parts.append(_causes(before, name, one) if is_cause(name, one) else _groups(before, name, one, summary["success"] is not None))
     return [part for part in parts if part]
 
@@ -63,8 +65,9 @@ def _measures(before: str, summary: Summary) -> Html:
     found = summary.get("measures") or {}
     if not found:
         return Html("")
-    rows = [[name, _interval(one), one["n"], one["method"]] for name, one in found.items()]
-    caption = "Mean with 95 % interval over the ok episodes to which it applies."
+    zero = [name for name, one in found.items() if is_zero(one)]
+    rows = [[name, _interval(one), one["n"], one["method"]] for name, one in found.items() if name not in zero]
+    caption = "Mean with 95 % interval over the ok episodes to which it applies." + (f" 0 in every episode: {', '.join(zero)}." if zero else "")
     return _figure(f"{before}measures", "", table(["measure", "mean", "episodes", "interval"], rows, caption=caption))
 
 
