@@ -38,11 +38,14 @@ def budget_of(config: Config) -> Budget | None:
     return None if limits.usd is None and limits.tokens is None else Budget(tokens=limits.tokens, usd=limits.usd)
 
 
-def open_policies(config: Config, *, base: Path | None = None, names: Iterable[str] | None = None, budget: Budget | None = None) -> dict[str, Policy]:
+def open_policies(
+    config: Config, *, base: Path | None = None, names: Iterable[str] | None = None, budget: Budget | None = None, offline: bool = False
+) -> dict[str, Policy]:
     """Every policy that has a seat, learns or is named in `names`, with its engine open.
 
     A relative model path is looked up in `base` (the config's folder), then in the working folder; `${env:NAME}` is read here. What engines
     with a budget spend is taken from `budget`, by default a new one out of `limits:`; `retry:` holds where a policy says nothing of its own.
+    `offline`: nothing will be sampled, so no key is read.
     Raises ConfigError or DataError for a model that cannot be opened.
     """
     seats = [*config.agents.values()]
@@ -58,11 +61,10 @@ def open_policies(config: Config, *, base: Path | None = None, names: Iterable[s
     budget = budget_of(config) if budget is None else budget
     for name, settings in located(config, base).policies.items():
         if name in wanted:
-            options = {key: reveal(value, f"policies.{name}.{key}") for key, value in settings.options.items()}
+            options = {key: value if offline else reveal(value, f"policies.{name}.{key}") for key, value in settings.options.items()}
             takes = signature(load("engines", settings.model.partition("/")[0])) or {}
             options = {key: value for key, value in config.retry.options.items() if key in takes} | options
-            if "budget" in takes:
-                options["budget"] = budget
+            options |= {key: value for key, value in (("budget", budget), ("offline", offline)) if key in takes}
             opened[name] = Policy(name, open_engine(name, settings.model, **options), settings.sampling)
     return opened
 

@@ -20,6 +20,7 @@ Examples:
 @click.option("-n", "--tasks", type=click.IntRange(min=1), help="Tasks of an examination.  [default: 20]")
 @click.option("--at-least", type=float, help="Exit with 1 where the ceiling is below.")
 @click.option("--record", metavar="RUN", help="Keep the examination in this run's manifest.")
+@click.option("--offline", is_flag=True, help="Send nothing to models behind an endpoint, and read no key.")
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
 @click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
 def command(
@@ -29,13 +30,15 @@ def command(
     tasks: int | None,
     at_least: float | None,
     record: str | None,
+    offline: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
     """Check a config (schema, agents, models, number of episodes) and the rules of its scenario, or a scenario alone.
 
     The rules are played by scripted bots: same seed, same play; what is declared holds; nobody sees another's secrets. Of a study every cell is
-    checked. An examination plays episodes, with whatever model the examined seat has.
+    checked. A model behind an endpoint gets one tiny request, and its tokens and cost are guessed by plays with filling instead of answers.
+    An examination plays episodes, with whatever model the examined seat has.
     """
     if examine is not None:
         from gem_ma.cli.examine import examine as play_examination
@@ -47,19 +50,25 @@ def command(
         return play_examination(loaded, examine, tasks or 20, at_least=at_least, record=into, as_json=as_json, quiet=quiet)
     if tasks is not None or at_least is not None or record is not None:
         raise click.UsageError("-n, --at-least and --record belong to --examine AGENT")
-    from gem_ma.cli.terminal import columns, emit, emit_json
+    from gem_ma.cli.endpoints import estimate, estimate_rows, ping, remote
+    from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
     from gem_ma.config import load
     from gem_ma.errors import ConformanceError
-    from gem_ma.plans import count, open_policies, scenario_of
+    from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of
 
     loaded = load(source, overrides)
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
     facts: dict[str, Any] = {"scenario": scenario.id, "episodes": count(config, scenario), "findings": []}
     if loaded.study:
-        facts |= _cells(source, overrides)
+        facts |= _cells(source, overrides, offline)
+    said: dict[str, Any] = {}
     if loaded.path is not None:
-        policies = open_policies(config, base=loaded.base)
+        policies = open_policies(config, base=loaded.base, offline=offline)
+        if engines := remote(policies):
+            said = {} if offline else ping(engines)
+            facts["endpoints"] = {name: str(answer) for name, answer in said.items()}
+            facts["estimate"] = estimate(evaluation_plans(config, scenario), policies, facts["episodes"])
         facts |= {"config": source, "policies": sorted(policies), "agents": {a: seat.policy or seat.behaviour for a, seat in config.agents.items()}}
     from gem_ma.testing import check_scenario  # after the cheap faults: it imports the views
 
@@ -72,12 +81,14 @@ def command(
         return 1
     if as_json:
         rules = {"passed": list(report.passed), "untested": {str(rule): list(why) for rule, why in report.untested.items()}}
-        emit_json(facts | {"ok": True, "rules": rules, "speed": dict(report.speed)})
-        return 0
+        emit_json(facts | {"ok": not _refused(said), "rules": rules, "speed": dict(report.speed)})
+        return _refused(said)
     rows = [("scenario", f"{scenario.id}: its rules hold")]
     if loaded.path is not None:
         rows = [("config", f"{source}: no fault"), *rows, ("plays", f"{facts['episodes']} episodes")]
         rows += [(agent, f"{seat.behaviour} with policy {seat.policy}" if seat.policy else seat.behaviour) for agent, seat in config.agents.items()]
+        rows += [(f"endpoint {name}", answer) for name, answer in said.items() if isinstance(answer, str)]
+        rows += estimate_rows(facts.get("estimate", {}))
         learned = config.train.policies if config.train is not None else []
         rows += [("learns", ", ".join(learned))] * bool(learned)
         if loaded.study:
@@ -85,18 +96,28 @@ def command(
             rows += [(f"axis {axis}", ", ".join(names)) for axis, names in facts["axes"].items()]
     emit(columns(rows))
     emit(str(report))
-    return 0
+    for refusal in dict.fromkeys(str(answer) for answer in said.values() if isinstance(answer, Exception)):
+        progress_line(refusal)
+    return _refused(said)
 
 
-def _cells(source: str, overrides: tuple[str, ...]) -> dict[str, Any]:
+def _refused(said: dict[str, Any]) -> int:
+    """The exit code of the first endpoint that does not answer, 0 where all do."""
+    from gem_ma.cli.main import exit_code
+
+    return next((exit_code(answer) for answer in said.values() if isinstance(answer, Exception)), 0)
+
+
+def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, Any]:
     """What a study would play. Raises ConfigError with the faults of all cells."""
+    from gem_ma.cli.study import Policies
     from gem_ma.config import load_study
-    from gem_ma.plans import count, open_policies, scenario_of
+    from gem_ma.plans import count, scenario_of
 
     study = load_study(source, overrides)
-    episodes = 0
+    policies, episodes = Policies(list(study.cells.values()), offline=offline), 0
     for cell in study.cells.values():
         episodes += count(cell.config, scenario_of(cell.config, base=cell.base))
-        open_policies(cell.config, base=cell.base)
+        policies.of(cell)
     axes = {axis: list(names) for axis, names in study.axes.items()}
     return {"cells": len(study.cells), "study_episodes": episodes, "axes": axes, "reference": " x ".join(study.reference)}

@@ -102,6 +102,7 @@ def _option(parameter: inspect.Parameter) -> str:
 
 def show_run(run: str, as_json: bool) -> None:
     """Prints the score of a run, read from its episodes; for a training run, what learning changed."""
+    from gem_ma.cli.costs import costs_of
     from gem_ma.cli.resume import run_folder
     from gem_ma.cli.run import show_summary
     from gem_ma.cli.terminal import progress_line
@@ -119,9 +120,11 @@ def show_run(run: str, as_json: bool) -> None:
         ends = read_ends(path)
         show_training(trained, len(ends), sum(end is End.FAILED for end in ends.values()), path, as_json)
         return
+    costs = {}
     try:
-        judge = Judge.of(scenario_of(load(path / "resolved.yaml").config))
+        config = load(path / "resolved.yaml").config
+        judge, costs = Judge.of(scenario_of(config)), costs_of(config, lambda: read_episodes(path))
     except (ConfigError, DataError) as error:  # the record stands without its scenario
         judge = Judge()
         progress_line(f"success is not judged: {error}")
-    show_summary(judge.summarise(read_episodes(path)), path, as_json)
+    show_summary({**judge.summarise(read_episodes(path)), **costs}, path, as_json)

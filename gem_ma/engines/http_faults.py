@@ -141,9 +141,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, then - now)
 
 
-def back_off(tries: int, fault: Fault, rng: random.Random) -> float:
-    """Seconds before try `tries` + 1: full jitter under a doubling ceiling, never less than what the server asked for."""
-    wait = rng.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(tries - 1, 10)))
+def back_off(seen: int, fault: Fault, rng: random.Random) -> float:
+    """Seconds before the next try: full jitter under a ceiling that doubles, never less than what the server asked for.
+
+    `seen`: faults of this kind in this request. An outage repeats one kind and is given time; single faults of several kinds are chance, and
+    an episode that meets many of them is not held up.
+    """
+    wait = rng.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(seen - 1, 10)))
     if fault.retry_after is None:
         return wait
     return max(wait, fault.retry_after * rng.uniform(1.0, 1.1))  # the jitter keeps those who were told the same from coming together

@@ -47,6 +47,8 @@ class OpenAI:
     them. `token_ids` asks for ids and log-probabilities (vLLM). `extra_body` goes into the request as it is. `price: {input, output}` is USD
     per million tokens. `cache`: a folder of replies by (request, seed).
 
+    `budget` and `offline` (no key is read, nothing is sent) come from the caller, not from a config.
+
     Raises ConfigError for options that do not fit, a key that is not set, and where the api extra is missing.
     """
 
@@ -72,6 +74,7 @@ class OpenAI:
         price: dict[str, Any] | None = None,
         cache: str | None = None,
         budget: Budget | None = None,
+        offline: bool = False,
     ) -> None:
         self.name, self.policy, self.where = name, policy, f"policy {policy!r}"
         if not name:
@@ -101,7 +104,7 @@ class OpenAI:
             )
         self.cache = ReplyCache(cache) if cache else None
         self.key_name = api_key_env or ("OPENAI_API_KEY" if self.base_url == OPENAI_URL and api_key is None else "")
-        self._key = Secret(self._find_key(api_key))
+        self._key = Secret(NO_KEY if offline else self._find_key(api_key))
         import_client()
         self._renamed: dict[str, str] = {"max_tokens": "max_completion_tokens"} if _is_openai(self.host) else {}
         self._left_out: set[str] = {"top_k"} if _is_openai(self.host) else set()
@@ -195,7 +198,7 @@ class OpenAI:
                 continue
             if fault.kind not in RETRIED:
                 raise self._refused(fault)
-            wait = back_off(tries, fault, self._rng)
+            wait = back_off(1 + sum(one.kind == fault.kind for one in failed), fault, self._rng)
             unreachable = fault.kind == "transport" and at.answered == answered
             given_up = tries >= attempts or spent_s + wait >= self.wall_s or (unreachable and not at.answered and tries >= FIRST_CONTACT_TRIES)
             failed.append(fault.attempt(0.0 if given_up else wait))
