@@ -422,7 +422,9 @@ WORDED = "There are two, three, four, five, six, seven or ten."
         ((COUNTED,), (), False),
         ((WORDED,), (), False),
         (COUNTED.split(","), (), False),
-        ((COUNTED,), ('{"count": "1 2 3 4 5 6 7"}',), True),  # what a tool has shown is no guess
+        ((COUNTED,), ('{"count": "1 2 3 4 5 6 7"}',), False),  # ten numbers where one was asked for
+        (("One of 3, 4, 5.", "Or 6, 7, 8.", "It is 10."), (), False),
+        (("One of 3, 4, 5.", "Or 6, 7, 8.", "It is 10."), ('{"count": "3 4 5 6 7 8"}',), True),  # what a tool has shown is no guess
         (("I found 7, then 8, then 9: it is 10.",), (), True),
         (("Ten. 1) a 2) b 3) c 4) d 5) e",), (), True),  # marks of a list say nothing
         (("I would\n1. do\n2. this\n3. and\n4. that\nfor 10.",), (), True),
@@ -439,7 +441,9 @@ def test_what_the_assistant_was_shown_or_told_is_no_guess() -> None:
     game = Game(SHOP, task)
     game.send({"user": "Is it 101, 102, 103, 104 or 105?"})
     solve(game, task)
-    game.send({"assistant": f"Not 101, 102, 103, 104 or 105, but {' '.join(task.outputs)}."})
+    game.send({"assistant": "Not 101, 102, 103, 104 or 105."})
+    game.send({"user": "But?"})
+    game.send({"assistant": f"It is {' '.join(task.outputs)}."})
     game.send({"user": end()})
     assert paid(game)["assistant"] == 1.0
     game = Game(SHOP, task)

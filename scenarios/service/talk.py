@@ -29,6 +29,7 @@ ONE_CALL = "Error: one_call: a turn is one tool call and no text, or a text and 
 NOT_FIRST = "Error: one_call: only the first tool call of a turn is run"
 EMPTY = "Error: empty: write a message to the customer or call one tool"
 USER_EMPTY = "Error: empty: write a message, or call end_conversation"
+FAULTS = (ONE_CALL, EMPTY, USER_EMPTY)
 ASSISTANT, USER = "assistant", "user"
 
 
@@ -49,7 +50,8 @@ class Store(Protocol):
 class Event:
     """One thing that happened. `kind`:
 
-    `said` - `text` reached the other side; `called` - `call` was run and gave `result`; `bounced` - an action that was none, `text` says why;
+    `said` - `text` reached the other side; `called` - `call` was run and gave `result`, `text` says if something beside it was not; `bounced` -
+    an action that was none, `text` says why;
     `ended` - the talk is over, by `agent` ("" = a bound), for `reason`. `step` counts the actions of both agents before it.
     """
 
@@ -90,8 +92,10 @@ class Rules:
     lone_calls: bool = True  # a call must stand alone; else the first of a turn is run, and text beside it reaches nobody
     failed_end_counts: bool = False  # a tool that ends the talk ends it even where it answered an error
     grace: int = 3  # assistant actions between a text that comes with end_conversation and the end
-    max_errors: int | None = None  # failed calls of both agents, after which the talk is cut
-    faults_end: bool = False  # an action that is none ends the talk as that agent's fault
+    all_calls: bool = False  # several calls of one turn are all run, one after the other; text beside them is a fault all the same
+    max_steps: int | None = None  # after which the talk is cut; an action is a step, and so is the answer to its calls
+    max_errors: int | None = None  # failed and unreadable calls of both agents, after which the talk is cut
+    faults_end: bool = False  # an empty action, or text beside a call, ends the talk as that agent's fault
 
 
 def _as_is(action: Action) -> Action:
@@ -144,17 +148,35 @@ class Desk:
     events: list[Event] = field(default_factory=list)
     acted: dict[str, int] = field(default_factory=lambda: {ASSISTANT: 0, USER: 0})
     errors: int = 0
+    answered: int = 0  # actions whose calls were run
     outcome: Outcome | None = None
     due: list[Pay] = field(default_factory=list)
 
     def see(self, kind: str, agent: str, **facts: Any) -> Event:
         """Logs an event and shows it to the watchers."""
+        event = self._log(kind, agent, **facts)
+        self._show(event)
+        return event
+
+    def _log(self, kind: str, agent: str, **facts: Any) -> Event:
         event = Event(sum(self.acted.values()) - 1, kind, agent, **facts)
         self.events.append(event)
-        self.errors += event.failed
+        self.errors += event.failed or (kind == "bounced" and event.text not in FAULTS)
+        return event
+
+    def _show(self, event: Event) -> None:
         for watcher in self.watchers:
             self.due += watcher.see(event, self)
-        return event
+
+    @property
+    def cut(self) -> str:
+        """How the rules end the talk after the last action: by its `fault`, by a `limit`, "" where they do not."""
+        if self.rules.faults_end and self.events and self.events[-1].kind == "bounced" and self.events[-1].text in FAULTS:
+            return "fault"
+        if self.rules.max_errors is not None and self.errors >= self.rules.max_errors:
+            return "fault"
+        steps = sum(self.acted.values()) + self.answered
+        return "limit" if self.rules.max_steps is not None and steps >= self.rules.max_steps else ""
 
     def pay(self) -> Generator[Effect, Any, None]:
         """What is due, as entries of the ledger."""
@@ -163,8 +185,8 @@ class Desk:
             yield Reward({agent: value}, why=why)
 
     def end(self, by: str, agent: str = "", reason: str = "") -> Outcome:
-        """Closes the talk."""
-        self.see("ended", agent, reason=reason or by)
+        """Closes the talk. Watchers see the end once `outcome` stands."""
+        event = self._log("ended", agent, reason=reason or by)
         said = tuple(event.text for event in self.events if event.kind == "said" and event.agent == ASSISTANT)
         shown = [message.text for message in self.style.brief_assistant]
         for event in self.events:
@@ -173,6 +195,7 @@ class Desk:
             elif event.kind == "called" and event.agent == ASSISTANT:
                 shown.append(event.result)
         self.outcome = Outcome(by, reason, said, tuple(shown), tuple(self.events))
+        self._show(event)
         return self.outcome
 
 
@@ -188,10 +211,10 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
         desk.acted[USER] += 1
         leaving, to_user = _user_acts(desk, said)
         yield from desk.pay()
+        if desk.cut:
+            return (yield from _close(desk, desk.cut, USER, to_user))
         if leaving and not said.text.strip():
             return (yield from _close(desk, "user", USER, (), leaving))
-        if _out_of_hand(desk):
-            return (yield from _close(desk, "fault", USER, to_user))
         if to_user:
             continue
         to_assistant = (*to_assistant, Message(style.show_assistant(said.text), USER))
@@ -203,8 +226,8 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
             desk.acted[ASSISTANT] += 1
             to_assistant, over = _assistant_acts(desk, did)
             yield from desk.pay()
-            if over or _out_of_hand(desk):
-                return (yield from _close(desk, "transfer" if over else "fault", ASSISTANT, to_assistant))
+            if over or desk.cut:
+                return (yield from _close(desk, "transfer" if over else desk.cut, ASSISTANT, to_assistant))
             answer = "" if to_assistant else did.text
         to_user = (Message(style.show_user(answer), ASSISTANT),)
         if leaving:
@@ -217,12 +240,6 @@ def _close(desk: Desk, by: str, told: str, last: tuple[Message, ...], reason: st
     outcome = desk.end(by, {"user": USER, "transfer": ASSISTANT, "fault": told}.get(by, ""), reason)
     yield from desk.pay()
     return outcome
-
-
-def _out_of_hand(desk: Desk) -> bool:
-    """Whether the rules end the talk for what the last action was."""
-    faulty = desk.rules.faults_end and bool(desk.events) and desk.events[-1].kind == "bounced"
-    return faulty or (desk.rules.max_errors is not None and desk.errors >= desk.rules.max_errors)
 
 
 def _user_acts(desk: Desk, did: Action) -> tuple[str, tuple[Message, ...]]:
@@ -247,6 +264,7 @@ def _user_acts(desk: Desk, did: Action) -> tuple[str, tuple[Message, ...]]:
             return str(reason), ()
         fault = f"Error: reason must be one of {', '.join(REASONS)}"
     elif desk.user_store is not None and not did.text.strip():
+        desk.answered += 1
         event = desk.see("called", USER, call=call, result=desk.user_store.call(call.name, call.arguments))
         return "", (show(call, event.result),)
     else:
@@ -264,17 +282,25 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
             return (), False
         desk.see("bounced", ASSISTANT, text=EMPTY)
         return (Message(EMPTY),), False
-    if desk.rules.lone_calls and (len(calls) > 1 or did.text.strip()):
+    rules = desk.rules
+    if rules.lone_calls and ((len(calls) > 1 and not rules.all_calls) or did.text.strip()):
         desk.see("bounced", ASSISTANT, text=ONE_CALL)
         return tuple(show(call, ONE_CALL) for call in calls), False
-    call, rest = calls[0], tuple(show(other, NOT_FIRST) for other in calls[1:])
-    if isinstance(call, Malformed):
-        fault = f"Error: malformed: {call.reason}"
-        desk.see("bounced", ASSISTANT, text=fault)
-        return (show(call, fault), *rest), False
-    event = desk.see("called", ASSISTANT, call=call, result=desk.store.call(call.name, call.arguments))
-    over = desk.store.terminates(call.name) and (desk.rules.failed_end_counts or not event.failed)
-    return (show(call, event.result), *rest), over
+    shown, over = list[Message](), False
+    beside = "" if rules.all_calls else NOT_FIRST if len(calls) > 1 else ONE_CALL if did.text.strip() else ""
+    desk.answered += 1
+    for place, call in enumerate(calls):
+        if place and not rules.all_calls:
+            shown.append(show(call, NOT_FIRST))
+        elif isinstance(call, Malformed):
+            fault = f"Error: malformed: {call.reason}"
+            desk.see("bounced", ASSISTANT, text=fault)
+            shown.append(show(call, fault))
+        else:
+            event = desk.see("called", ASSISTANT, text=beside, call=call, result=desk.store.call(call.name, call.arguments))
+            over = over or (desk.store.terminates(call.name) and (rules.failed_end_counts or not event.failed))
+            shown.append(show(call, event.result))
+    return tuple(shown), over
 
 
 def retell(desk: Desk, acts: Iterable[Mapping[str, Action]]) -> Desk:

@@ -1,0 +1,133 @@
+"""The retail desk as its judges see it (`service.domain`): what each tool is for, whose a record is, and a record as facts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gem_ma.scenarios.retail.language import RETAIL as BOOK
+from gem_ma.scenarios.retail.language import RetailPhrasebook
+from gem_ma.scenarios.retail.tasks import wish_of
+from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, UTILITY, WRITE, Domain
+from gem_ma.scenarios.service.facts import Fact, cents, folded
+from gem_ma.scenarios.service.overlay import Base, Overlay, Tables
+from gem_ma.scenarios.service.task import GoldCall, Wish
+
+from gem_ma import ToolCall
+
+ROLES = {
+    "find_user_id_by_email": FIND,
+    "find_user_id_by_name_zip": FIND,
+    "get_user_details": PERSONAL,
+    "get_order_details": PERSONAL,
+    "get_product_details": CATALOGUE,
+    "get_item_details": CATALOGUE,
+    "list_all_product_types": CATALOGUE,
+    "cancel_pending_order": WRITE,
+    "modify_pending_order_address": WRITE,
+    "modify_pending_order_items": WRITE,
+    "modify_pending_order_payment": WRITE,
+    "modify_user_address": WRITE,
+    "exchange_delivered_order_items": WRITE,
+    "return_delivered_order_items": WRITE,
+    "calculate": UTILITY,
+    "think": UTILITY,
+    "transfer_to_human_agents": TRANSFER,
+}
+SWAPS = frozenset({"modify_pending_order_items", "exchange_delivered_order_items"})
+IDS = re.compile(r"#W\d+|\b(?:credit_card|gift_card|paypal)_\d+\b|(?<![\w#])\d{10}(?!\d)")
+OPEN_STATUSES = ("pending", "delivered")
+
+
+def facts(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
+    """A record as a multiset of normalised facts: money in cents, addresses folded, payments net by method, lists without their order."""
+    found: list[Fact] = []
+    paired = record.get("exchange_pairs") is not None
+    for name, value in record.items():
+        at = (table, key, name)
+        if value is None:
+            continue
+        if name == "payment_history":
+            found += [(*at, method, amount) for method, amount in _net(value).items() if amount]
+        elif name == "items":
+            found += [(*at, item["product_id"], item["item_id"], cents(item["price"])) for item in value]
+        elif name == "payment_methods":
+            found += [(*at, method, cents(entry["balance"])) for method, entry in value.items() if entry.get("balance") is not None]
+        elif name == "address":
+            found += [(*at, part, folded(text)) for part, text in value.items() if text is not None]
+        elif name == "exchange_price_difference":
+            found.append((*at, cents(value)))
+        elif name == "exchange_pairs":
+            found += [(*at, old, new) for old, new in value]
+        elif name in ("exchange_items", "exchange_new_items") and paired:
+            continue  # the pairs say it, and more
+        elif name in ("exchange_items", "exchange_new_items", "return_items"):
+            found += [(*at, item_id) for item_id in value]
+        elif isinstance(value, str):
+            found.append((*at, value))
+    return Counter(found)
+
+
+def _net(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    net: dict[str, int] = {}
+    for row in history:
+        sign = -1 if row["transaction_type"] == "refund" else 1
+        net[row["payment_method_id"]] = net.get(row["payment_method_id"], 0) + sign * cents(row["amount"])
+    return net
+
+
+def put(call: ToolCall, data: Overlay) -> Wish | None:
+    """A write as a customer would put it; None where it names what is not there."""
+    try:
+        return wish_of(data, GoldCall(call.name, call.arguments))
+    except (KeyError, StopIteration, TypeError, IndexError, AttributeError):
+        return None
+
+
+def same(call: ToolCall) -> list[str]:
+    """Items that are changed to themselves."""
+    old, new = call.arguments.get("item_ids"), call.arguments.get("new_item_ids")
+    if not isinstance(old, list) or not isinstance(new, list):
+        return []
+    return [str(item) for item, other in zip(old, new, strict=False) if item == other]
+
+
+def locked(table: str, key: str, record: Mapping[str, Any]) -> bool:
+    """Whether an order has gone where no tool can change it any more."""
+    return table == "orders" and record.get("status") not in OPEN_STATUSES
+
+
+RETAIL = Domain(
+    roles=ROLES,
+    keys={"order_id": "orders", "user_id": "users", "product_id": "products"},
+    owners={"orders": "user_id", "users": ""},
+    ids=IDS,
+    id_arguments=frozenset({"order_id", "user_id", "product_id", "item_id", "item_ids", "new_item_ids", "payment_method_id"}),
+    once=dict.fromkeys((*SWAPS, "return_delivered_order_items"), "items"),
+    gathers=SWAPS,
+    facts=facts,
+    book=BOOK,
+    put=put,
+    same=same,
+    locked=locked,
+)
+
+
+def domain_of(base: Base) -> Domain:
+    """The desk of a world, with a phrasebook that knows its products."""
+    return base.derived("judges", _judges)
+
+
+def _judges(tables: Tables) -> Domain:
+    products: dict[str, dict[str, set[str]]] = {}
+    for product in tables["products"].values():
+        axes = products.setdefault(product["name"], {})
+        for variant in product["variants"].values():
+            for axis, value in variant["options"].items():
+                axes.setdefault(axis, set()).add(value)
+    if all(folded(name) in BOOK.products for name in products):
+        return RETAIL
+    return replace(RETAIL, book=RetailPhrasebook({name: {axis: sorted(values) for axis, values in axes.items()} for name, axes in products.items()}))

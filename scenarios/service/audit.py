@@ -1,0 +1,82 @@
+"""One play as numbers and groups for the tables: everything that monitor, ledger, grader and blame found, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gem_ma.scenarios.service.blame import Blame
+from gem_ma.scenarios.service.grading import Verdict, wishes_in
+from gem_ma.scenarios.service.ledger import FAULTS, Fault
+from gem_ma.scenarios.service.monitor import Monitor
+from gem_ma.scenarios.service.talk import ASSISTANT, USER, Desk
+from gem_ma.scenarios.service.task import Task
+
+from gem_ma import Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """A retold talk with all verdicts on it; `others` are those of the graders that do not pay."""
+
+    desk: Desk
+    verdict: Verdict
+    others: Mapping[str, Verdict]
+    monitor: Monitor
+    faults: tuple[Fault, ...]
+    blame: Blame | None
+
+
+def measures(episode: Episode, audit: Audit, success: bool | None) -> dict[str, float | None]:
+    """The numbers of a play. Shares and scores are None where the task has no such thing."""
+    findings, desk = audit.monitor.findings, audit.desk
+    hard = sum(finding.hard and finding.sure for finding in findings)
+    called = [event for event in desk.events if event.kind == "called" and event.agent == ASSISTANT]
+    found: dict[str, float | None] = {
+        "success without hard violations": None if success is None else float(success and not hard),
+        "hard violations": hard,
+        "soft violations": sum(not finding.hard and finding.sure for finding in findings),
+        "uncertain violations": sum(not finding.sure for finding in findings),
+        **{f"violations {code}": count for code, count in audit.monitor.counts().items()},
+        "user faults": len(audit.faults),
+        "plays with a user fault": float(bool(audit.faults)),
+        **{f"user faults {kind}": sum(fault.kind == kind for fault in audit.faults) for kind in FAULTS},
+        "assistant turns": desk.acted[ASSISTANT],
+        "user turns": desk.acted[USER],
+        "tool calls": len(called),
+        "tool errors": sum(event.failed for event in called),
+        "distance": audit.verdict.distance,
+        "facts told": _told(audit, desk.task),
+        **{f"part {name}": float(held) for name, held in audit.verdict.parts.items()},
+        **{f"score {name}": verdict.reward if verdict.scored else None for name, verdict in audit.others.items()},
+    }
+    return {**found, **dict(_terms(episode))}
+
+
+def _told(audit: Audit, task: Task) -> float | None:
+    """The share of the required facts that was told, by the grader that says which."""
+    if not task.outputs or audit.verdict.distance is None:
+        return None
+    return 1 - len({*audit.verdict.missing, *audit.verdict.unfounded}) / len(set(task.outputs))
+
+
+def _terms(episode: Episode) -> Iterator[tuple[str, float]]:
+    """What each reward term paid each agent."""
+    sums: dict[str, float] = {}
+    for entry in episode.ledger:
+        name = f"reward {entry.agent} {entry.why.partition(':')[0]}"
+        sums[name] = sums.get(name, 0.0) + entry.value
+    yield from sorted(sums.items())
+
+
+def labels(task: Task, split: str) -> dict[str, str | Sequence[str]]:
+    """The groups of a task."""
+    intents = tuple(dict.fromkeys(wish.intent or wish.kind for wish in wishes_in(task)))
+    return {
+        "split": split,
+        "intent": intents or ("none",),
+        "source": task.source,
+        "goal": task.goal,
+        "requests": str(len(task.wishes)),
+        **({"flags": task.flags} if task.flags else {}),
+    }

@@ -1,0 +1,94 @@
+"""What the judges of a service talk must know of a domain: data and a few small functions, no rule. Each domain fills one in.
+
+A *record* is `(table, key)` in the store. Whose it is decides who may be served on it; which argument names it decides what a call touches.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gem_ma.scenarios.service.facts import Facts, plain
+from gem_ma.scenarios.service.overlay import Overlay, Slot
+from gem_ma.scenarios.service.phrases import Phrasebook
+from gem_ma.scenarios.service.task import Wish
+
+from gem_ma import ToolCall
+
+FIND, PERSONAL, CATALOGUE, WRITE, UTILITY, TRANSFER = "find", "personal", "catalogue", "write", "utility", "transfer"
+ROLES = (FIND, PERSONAL, CATALOGUE, WRITE, UTILITY, TRANSFER)
+NEVER = re.compile(r"(?!)")
+Put = Callable[[ToolCall, Overlay], "Wish | None"]
+
+
+def in_no_words(call: ToolCall, data: Overlay) -> Wish | None:
+    """A write as a wish whose only words are its arguments."""
+    return Wish(call.name, call.arguments) if isinstance(call.arguments, dict) else None
+
+
+def result_itself(call: ToolCall, result: str) -> str:
+    """The id that a find tool answered, where the answer is nothing but the id."""
+    return result.strip()
+
+
+def never_locked(table: str, key: str, record: Mapping[str, Any]) -> bool:
+    return False
+
+
+def nothing_same(call: ToolCall) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A domain as its judges see it.
+
+    `roles`: tool -> `find` (who is it), `personal` (reads of a customer's data), `catalogue` (reads that anybody may see), `write`, `utility`,
+    `transfer`; the user's own tools stand here too. `keys`: argument -> table whose record it names. `owners`: table -> field that holds the
+    customer's id, "" where the key is the id; tables without an entry are nobody's. `ids` finds ids in a text; `id_arguments` hold nothing
+    but ids. `once`: write tool -> the kind of change that a record bears once. `gathers`: write tools before which the customer is asked
+    whether that is all. `book` reads texts; without one, what hangs on the meaning of a text is not looked at.
+
+    `facts`: a record as facts. `identified`: the id that a find call found. `put`: a write as a customer would put it, before it is made.
+    `same`: what a write changes into itself. `locked`: whether a record can be changed no more.
+    """
+
+    roles: Mapping[str, str]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)
+    ids: re.Pattern[str] = NEVER
+    id_arguments: frozenset[str] = frozenset()
+    once: Mapping[str, str] = field(default_factory=dict)
+    gathers: frozenset[str] = frozenset()
+    book: Phrasebook | None = None
+    facts: Facts = plain
+    identified: Callable[[ToolCall, str], str] = result_itself
+    put: Put = in_no_words
+    same: Callable[[ToolCall], Sequence[str]] = nothing_same
+    locked: Callable[[str, str, Mapping[str, Any]], bool] = never_locked
+
+    def role(self, tool: Any) -> str:
+        """The role of a tool, "" for one that is not known."""
+        return self.roles.get(tool, "") if isinstance(tool, str) else ""
+
+    def records(self, call: ToolCall) -> list[Slot]:
+        """The records that the arguments of a call name; an id that is no text names none."""
+        arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+        named = ((table, arguments.get(name)) for name, table in self.keys.items())
+        return [(table, key) for table, key in named if isinstance(key, str)]
+
+    def owner(self, data: Overlay, slot: Slot) -> str:
+        """Whose record it is, "" where it is nobody's or there is none."""
+        table, key = slot
+        if table not in self.owners or not data.has(table, key):
+            return ""
+        name = self.owners[table]
+        return str(data.record(table, key).get(name, "")) if name else key
+
+
+def spoken(call: ToolCall) -> str:
+    """A call on one line, for evidence."""
+    return f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})"

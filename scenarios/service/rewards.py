@@ -1,0 +1,551 @@
+"""Per-turn rewards of a service talk as watchers: named terms, each switchable, with a weight and a guard. Without any term only the outcome pays.
+
+  outcome        both         the grader's verdict at the end
+  progress       assistant    potential P = -d/d0 over canonical facts (d to the nearest goal, d0 = its size), paid as gamma*P' - P
+  information    assistant    finding the customer, the first read of each record that the solution needs, by shown ids; sums to `weight`
+  validity       assistant    minus `weight` for an error, an action that is none, an identical call; not for the first try to find the customer
+  policy         assistant    minus `hard` or `soft` for each sure finding of the monitor, down to minus `cap`
+  communication  assistant    each required fact told after what founds it; sums to `weight`, taken back from who tells too many numbers
+  effort         assistant    minus `weight` a turn, `repeat` for a text said before, `question` for what was told already, down to minus `cap`
+  abstention     assistant    the due refusal or transfer, with nothing changed
+  role           user         minus `weight` for each fault of the ledger, down to minus `cap`; plus `stop` for an end with all settled
+  game           user         the user's own stake: its share of the outcome, or, as an adversary, what each hard finding earns while it is faultless
+
+Guards. `progress` in mode `invariant` sets P = 0 at the end, so no weight changes which policies are best at the run's own `gamma`; mode `dense`
+keeps the last P and may change it. A record that can no longer be changed counts double where it is wrong. `effort` is paid to the full at an
+end without success, so that giving up early saves nothing. `game` is lost, and what it paid taken back, at the user's first fault.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any
+
+from gem_ma.scenarios.service.acts import SURE, read
+from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, WRITE, Domain
+from gem_ma.scenarios.service.facts import Fact, folded, state
+from gem_ma.scenarios.service.grading import Goals, Verdict, nearness
+from gem_ma.scenarios.service.ledger import Fault, Ledger
+from gem_ma.scenarios.service.monitor import Monitor
+from gem_ma.scenarios.service.overlay import Slot
+from gem_ma.scenarios.service.talk import ASSISTANT, USER, Desk, Event, Outcome, Pay, Watcher
+from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.values import GUESSES, Shown, crowded, guessed, told
+
+from gem_ma.errors import ConfigError, ScenarioError
+
+USER_REWARDS = ("cooperative", "neutral", "adversarial")
+MODES = ("invariant", "dense")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    weight: float = 0.3
+    mode: str = "invariant"
+
+
+@dataclass(frozen=True, slots=True)
+class Information:
+    weight: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    weight: float = 0.02
+    cap: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    hard: float = 0.1
+    soft: float = 0.02
+    cap: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    weight: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    weight: float = 0.002
+    repeat: float = 0.01
+    question: float = 0.01
+    cap: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Abstention:
+    weight: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    weight: float = 0.1
+    stop: float = 0.1
+    cap: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    weight: float = 0.25
+    cap: float = 1.0
+
+
+Term = Outcomes | Progress | Information | Validity | Policy | Communication | Effort | Abstention | Role | Game
+TERMS: dict[str, type[Any]] = {
+    "outcome": Outcomes,
+    "progress": Progress,
+    "information": Information,
+    "validity": Validity,
+    "policy": Policy,
+    "communication": Communication,
+    "effort": Effort,
+    "abstention": Abstention,
+    "role": Role,
+    "game": Game,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Which terms pay, and what the user plays for. `terms` always holds `outcome`."""
+
+    terms: Mapping[str, Any] = field(default_factory=lambda: {"outcome": Outcomes()})
+    user_reward: str = "cooperative"
+    gamma: float = 1.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing but the outcome pays."""
+        return set(self.terms) == {"outcome"} and self.user_reward != "adversarial"
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """What each agent is paid for a success."""
+        assistant = self.terms["outcome"].weight
+        if self.user_reward != "cooperative":
+            return {ASSISTANT: assistant}
+        return {ASSISTANT: assistant, USER: self.terms["game"].weight if "game" in self.terms else assistant}
+
+    @property
+    def alike(self) -> bool:
+        """Whether both agents are always paid the same."""
+        shares = self.shares
+        return not set(self.terms) - {"outcome", "game"} and shares.get(USER) == shares[ASSISTANT]
+
+
+# -- options ----------------------------------------------------------------------------------------------------------------
+
+
+def read_settings(rewards: Mapping[str, Any] | None = None, user_reward: str = "cooperative", gamma: float = 1.0) -> Settings:
+    """Settings out of a scenario's options. Raises ConfigError for an unknown term, field or value, with the nearest name.
+
+    A term is a number (its weight; of `policy`, that of a hard finding, a soft one counting a quarter), a mapping of its fields, True for its
+    defaults, or False or None for off.
+    """
+    if user_reward not in USER_REWARDS:
+        raise ConfigError(f"scenario.user_reward: there is {', '.join(USER_REWARDS)}; got {user_reward!r}{_near(user_reward, USER_REWARDS)}")
+    if not _is_number(gamma) or not 0 <= gamma <= 1:
+        raise ConfigError(f"scenario.gamma: a discount from 0 to 1; got {gamma!r}")
+    if rewards is not None and not isinstance(rewards, Mapping):
+        raise ConfigError(f"scenario.rewards: a mapping of terms, as in {{progress: 0.3, policy: {{hard: 0.1}}}}; got {rewards!r}")
+    terms: dict[str, Any] = {"outcome": Outcomes()}
+    for name, given in (rewards or {}).items():
+        if name not in TERMS:
+            raise ConfigError(f"scenario.rewards: no term is called {name!r}{_near(name, TERMS)}")
+        term = _term(str(name), given)
+        if name == "game" and given is True and user_reward == "cooperative":
+            term = None  # the shared outcome is what a cooperative user plays for anyhow
+        if term is not None:
+            terms[name] = term
+        elif name == "outcome":
+            terms[name] = Outcomes(0.0)
+    if "game" in terms and user_reward == "neutral":
+        raise ConfigError("scenario.rewards.game: a neutral user plays for nothing; set user_reward to cooperative or adversarial")
+    if user_reward == "adversarial":
+        terms.setdefault("game", Game())
+    return Settings(terms, user_reward, float(gamma))
+
+
+def _term(name: str, given: Any) -> Any:
+    where, kind = f"scenario.rewards.{name}", TERMS[name]
+    known = {entry.name for entry in fields(kind)}
+    if given is None or given is False:
+        return None
+    if given is True:
+        return kind()
+    if _is_number(given):
+        given = {"hard": given, "soft": given / 4} if name == "policy" else {"weight": given}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where}: a number, or a mapping of {', '.join(sorted(known))}; got {given!r}")
+    for key, value in given.items():
+        if key not in known:
+            raise ConfigError(f"{where}: has no {key!r}{_near(key, known)}")
+        if key == "mode":
+            if value not in MODES:
+                raise ConfigError(f"{where}.mode: there is {' and '.join(MODES)}; got {value!r}{_near(value, MODES)}")
+        elif not _is_number(value) or value < 0:
+            raise ConfigError(f"{where}.{key}: a finite number of at least 0; got {value!r}")
+    made = kind(**{key: value if key == "mode" else float(value) for key, value in given.items()})
+    sizes = [getattr(made, entry.name) for entry in fields(kind) if entry.name not in ("mode", "cap")]
+    return made if any(sizes) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _near(name: Any, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else f" (known: {', '.join(names)})"
+
+
+# -- watchers ---------------------------------------------------------------------------------------------------------------
+
+
+class Shadow:
+    """The ledger of the user's faults as a watcher that pays nothing; without a phrasebook it finds none."""
+
+    def __init__(self, task: Task, domain: Domain) -> None:
+        self.ledger = Ledger(task, domain.book) if domain.book is not None else None
+
+    def see(self, event: Event, desk: Desk) -> tuple[Pay, ...]:
+        if self.ledger is not None:
+            self.ledger.see(event)
+        return ()
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What was found so far."""
+        return self.ledger.faults if self.ledger is not None else []
+
+
+@dataclass(slots=True)
+class Judge:
+    """The verdict on a talk that is over, worked out once."""
+
+    verdict: Callable[[Desk, Outcome], Verdict]
+    known: Verdict | None = None
+
+    def __call__(self, desk: Desk) -> Verdict:
+        if self.known is None:
+            if desk.outcome is None:
+                raise ScenarioError("a talk is judged when it is over")
+            self.known = self.verdict(desk, desk.outcome)
+        return self.known
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What the terms of one talk are worked out from. `verdict` judges a talk that is over, `founded` as in the canonical grader."""
+
+    task: Task
+    domain: Domain
+    goals: Goals
+    founded: frozenset[str]
+    verdict: Callable[[Desk], Verdict]
+    monitor: Monitor
+    ledger: Shadow
+
+
+def watchers(settings: Settings, scene: Scene) -> list[Watcher]:
+    """The watchers that pay, in the order of `TERMS`; the outcome is the scenario's own to pay."""
+    return [made for name, term in settings.terms.items() if name in PAYERS for made in PAYERS[name](term, scene, settings)]
+
+
+def acted(event: Event) -> bool:
+    """Whether the event is what a turn of the assistant came to."""
+    return event.agent == ASSISTANT and event.kind in ("said", "called", "bounced")
+
+
+@dataclass(slots=True)
+class _Progress:
+    term: Progress
+    scene: Scene
+    gamma: float
+    potential: float | None = None
+    began: bool = False
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        if self.potential is None:
+            self.potential = self._of(Counter())
+        if event.kind == "ended":
+            if self.term.mode == "invariant" and self.began and self.potential:
+                yield self._pay(-self.gamma * self.potential, "the end")
+            return
+        now = self._now(desk) if event.kind == "called" and not event.failed else self.potential
+        if acted(event):
+            self.began = True
+            moved = self.gamma * now - self.potential
+        else:
+            moved = self.gamma * (now - self.potential) if self.began else 0.0  # the user moved the world on, within the assistant's last turn
+        if moved:
+            yield self._pay(moved, "nearer to the goal" if now > self.potential else "further from the goal" if now < self.potential else "time")
+        self.potential = now
+
+    def _pay(self, moved: float, why: str) -> Pay:
+        return Pay(ASSISTANT, self.term.weight * moved, f"progress: {why}")
+
+    def _now(self, desk: Desk) -> float:
+        return self._of(state((desk.store, desk.user_store), self.scene.domain.facts), desk)
+
+    def _of(self, done: Counter[Fact], desk: Desk | None = None) -> float:
+        """-d/d0: facts to the nearest goal, twice where their record can be changed no more, by the size of the smallest goal."""
+        size = max(1, min(sum(map(abs, goal.values())) for goal in self.scene.goals))
+
+        def weigh(table: str, key: str) -> int:
+            if desk is None or table not in desk.store.overlay.base.tables or not desk.store.overlay.has(table, key):
+                return 1
+            data = desk.store.overlay
+            was = self.scene.domain.locked(table, key, data.base.tables[table][key])
+            return 2 if self.scene.domain.locked(table, key, data.record(table, key)) and not was else 1
+
+        return -nearness(done, self.scene.goals, weigh) / size
+
+
+@dataclass(slots=True)
+class _Information:
+    weight: float
+    scene: Scene
+    needed: set[Slot] = field(default_factory=set)
+    got: set[Slot] = field(default_factory=set)
+    shown: Shown = field(default_factory=Shown)
+
+    def __post_init__(self) -> None:
+        for call in self.scene.task.actions:
+            if call.agent == ASSISTANT:
+                self.needed.update(self._slots(call.name, call))
+
+    def _slots(self, name: str, call: Any) -> list[Slot]:
+        role = self.scene.domain.role(name)
+        if role == FIND:
+            return [("", self.scene.task.user_id)]
+        return self.scene.domain.records(call) if role in (PERSONAL, CATALOGUE, WRITE) else []
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        if event.kind == "called" and event.call is not None and event.agent == ASSISTANT and not event.failed:
+            role = self.scene.domain.role(event.call.name)
+            if role == FIND:
+                found = [("", self.scene.domain.identified(event.call, event.result))]
+                if not self.scene.monitor.vouched:
+                    found = []
+            else:
+                found = [slot for slot in self._slots(event.call.name, event.call) if role != WRITE and self.shown.holds(slot[1])]
+            for slot in found:
+                if slot in self.needed and slot not in self.got:
+                    self.got.add(slot)
+                    yield Pay(
+                        ASSISTANT, self.weight / len(self.needed), f"information: {'the customer' if role == FIND else 'a needed record'} was found"
+                    )
+            self.shown.add(event.result)
+        elif event.kind == "said" and event.agent == USER:
+            self.shown.add(event.text)
+
+
+@dataclass(slots=True)
+class _Validity:
+    term: Validity
+    domain: Domain
+    made: set[str] = field(default_factory=set)
+    left: float = 0.0
+    probed: bool = False
+
+    def __post_init__(self) -> None:
+        self.left = self.term.cap
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        if not acted(event) or event.kind == "said":
+            return
+        why = ""
+        if event.kind == "bounced":
+            why = "an action that is none"
+        elif event.call is not None:
+            arguments = event.call.arguments
+            made = f"{event.call.name}{sorted(arguments.items(), key=repr) if isinstance(arguments, Mapping) else arguments}"
+            if made in self.made:
+                why = "the same call again"
+            elif event.failed and self._excused(event):
+                self.probed = True
+            elif event.failed:
+                why = "an error"
+            if not event.failed and desk.store.mutates(event.call.name):
+                self.made.clear()  # after a change the same question is a new one
+            self.made.add(made)
+        if why and self.left > 0:
+            paid = min(self.term.weight, self.left)
+            self.left -= paid
+            yield Pay(ASSISTANT, -paid, f"validity: {why}")
+
+    def _excused(self, event: Event) -> bool:
+        """The first try to find the customer with what the customer said may fail."""
+        return not self.probed and event.call is not None and self.domain.role(event.call.name) == FIND
+
+
+@dataclass(slots=True)
+class _Policy:
+    term: Policy
+    monitor: Monitor
+    seen: int = 0
+    paid: float = 0.0
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        for finding in self.monitor.findings[self.seen :]:
+            cost = min(self.term.hard if finding.hard else self.term.soft, self.term.cap - self.paid) if finding.sure else 0.0
+            if cost > 0:
+                self.paid += cost
+                yield Pay(ASSISTANT, -cost, f"policy: {finding.code}")
+        self.seen = len(self.monitor.findings)
+
+
+@dataclass(slots=True)
+class _Communication:
+    weight: float
+    scene: Scene
+    shown: Shown = field(default_factory=Shown)
+    told: set[str] = field(default_factory=set)
+    paid: float = 0.0
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        outputs = tuple(dict.fromkeys(self.scene.task.outputs))
+        if event.kind == "called" and event.agent == ASSISTANT and not event.failed:
+            self.shown.add(event.result)
+        elif event.kind == "said" and event.agent == ASSISTANT:
+            for output in outputs:
+                if output not in self.told and self._counts(output, event.text):
+                    self.told.add(output)
+                    self.paid += self.weight / len(outputs)
+                    yield Pay(ASSISTANT, self.weight / len(outputs), "communication: a required fact was told")
+        elif event.kind == "ended" and self.paid:
+            said = [one.text for one in desk.events if one.kind == "said" and one.agent == ASSISTANT]
+            shown = [one.result for one in desk.events if one.kind == "called" and one.agent == ASSISTANT]
+            shown += [one.text for one in desk.events if one.kind == "said" and one.agent == USER]
+            if len(guessed(outputs, said, [*shown, *(message.text for message in desk.style.brief_assistant)])) > GUESSES:
+                yield Pay(ASSISTANT, -self.paid, "communication: taken back, too many numbers that nothing showed")
+
+    def _counts(self, output: str, text: str) -> bool:
+        if not told(output, (text,)) or crowded(output, text, self.scene.task.outputs):
+            return False
+        return output not in self.scene.founded or self.shown.founds(output)
+
+
+@dataclass(slots=True)
+class _Effort:
+    term: Effort
+    scene: Scene
+    left: float = 0.0
+    said: set[str] = field(default_factory=set)
+    given: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.left = self.term.cap
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        if event.kind == "ended":
+            if self.left > 0 and self.scene.verdict(desk).reward < 1:
+                yield Pay(ASSISTANT, -self.left, "effort: nothing is saved by an end without success")
+            return
+        if event.kind == "said" and event.agent == USER:
+            self.given.append(folded(event.text))
+        if not acted(event):
+            return
+        for cost, why in self._costs(event):
+            paid = min(cost, self.left)
+            if paid > 0:
+                self.left -= paid
+                yield Pay(ASSISTANT, -paid, f"effort: {why}")
+
+    def _costs(self, event: Event) -> Iterator[tuple[float, str]]:
+        yield self.term.weight, "a turn"
+        if event.kind != "said":
+            return
+        text = folded(event.text)
+        if text in self.said:
+            yield self.term.repeat, "a text said before"
+        self.said.add(text)
+        book = self.scene.domain.book
+        if book is not None and self.term.question:
+            slots = {act.slot for act in read(event.text, book) if act.kind == "ask" and act.confidence >= SURE}
+            if any(slot.name in slots and slot.value and folded(slot.value) in given for slot in self.scene.task.knowledge for given in self.given):
+                yield self.term.question, "asked for what was told"
+
+
+@dataclass(slots=True)
+class _Abstention:
+    weight: float
+    scene: Scene
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        if event.kind == "ended" and self.scene.task.goal != "served":
+            parts = self.scene.verdict(desk).parts
+            if parts.get("outcome") and parts.get("database"):
+                yield Pay(ASSISTANT, self.weight, f"abstention: the due {'transfer' if self.scene.task.goal == 'transferred' else 'refusal'}")
+
+
+@dataclass(slots=True)
+class _Role:
+    term: Role
+    scene: Scene
+    seen: int = 0
+    paid: float = 0.0
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        faults = self.scene.ledger.faults
+        for fault in faults[self.seen :]:
+            cost = min(self.term.weight, self.term.cap - self.paid)
+            if cost > 0:
+                self.paid += cost
+                yield Pay(USER, -cost, f"role: {fault.kind}")
+        self.seen = len(faults)
+        if event.kind == "ended" and self.term.stop and event.agent == USER and not faults:
+            parts = self.scene.verdict(desk).parts
+            if parts.get("database") and parts.get("outcome") and parts.get("facts", True):
+                yield Pay(USER, self.term.stop, "role: stopped with all settled")
+
+
+@dataclass(slots=True)
+class _Game:
+    term: Game
+    scene: Scene
+    seen: int = 0
+    paid: float = 0.0
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        findings = self.scene.monitor.findings
+        fresh, self.seen = findings[self.seen :], len(findings)
+        if self.scene.ledger.faults:
+            if self.paid:
+                yield Pay(USER, -self.paid, "game: taken back, the user broke its role")
+                self.paid = 0.0
+            return
+        for finding in fresh:
+            won = min(self.term.weight, self.term.cap - self.paid) if finding.hard and finding.sure else 0.0
+            if won > 0:
+                self.paid += won
+                yield Pay(USER, won, f"game: {finding.code}")
+
+
+Make = Callable[[Any, Scene, Settings], list[Watcher]]
+PAYERS: dict[str, Make] = {
+    "progress": lambda term, scene, settings: [_Progress(term, scene, settings.gamma)],
+    "information": lambda term, scene, settings: [_Information(term.weight, scene)],
+    "validity": lambda term, scene, settings: [_Validity(term, scene.domain)],
+    "policy": lambda term, scene, settings: [_Policy(term, scene.monitor)],
+    "communication": lambda term, scene, settings: [_Communication(term.weight, scene)],
+    "effort": lambda term, scene, settings: [_Effort(term, scene)],
+    "abstention": lambda term, scene, settings: [_Abstention(term.weight, scene)],
+    "role": lambda term, scene, settings: [_Role(term, scene)],
+    "game": lambda term, scene, settings: [_Game(term, scene)] if settings.user_reward == "adversarial" else [],
+}
+NEEDS_LEDGER, NEEDS_MONITOR = frozenset({"role", "game"}), frozenset({"policy", "information", "game"})
