@@ -156,16 +156,22 @@ def test_a_huge_or_deep_action_is_data() -> None:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder with two paid episodes, an unpaid one, and one of the test split."""
+    """A run folder with an unpaid episode, two paid ones, another one of the same task, and one of the test split."""
     folder = tmp_path_factory.mktemp("shown")
     seats = {"guest": Seat("direct", "guest"), "clerk": Seat("direct", "clerk")}
 
-    def one(word: str, leaves: bool, split: str = "train", index: int = 0) -> Episode:
+    def one(word: str, task: str, leaves: bool = True, seed: int = 0) -> Episode:
         looked = f'<tool_call>{{"name": "look_up", "arguments": {{"word": "{word}"}}}}</tool_call>'
         models = {"guest": Model(f"A {word}, please.", bye() if leaves else "More."), "clerk": Model(looked, f"Here is a {word}.")}
-        return talk(seats, models, scenario=Tasks(), task=f"{split}/{index}")
+        return talk(seats, models, scenario=Tasks(), task=task, seed=seed)
 
-    episodes = [one("lamp", False), one("chair", True), one("vase", True, "test"), one("table", True, index=1), one("spoon", True, index=1)]
+    episodes = [
+        one("lamp", "train/2", leaves=False),
+        one("chair", "train/0"),
+        one("vase", "test/0"),
+        one("stool", "train/0", seed=1),
+        one("spoon", "train/1"),
+    ]
     (folder / "episodes.jsonl").write_text("".join(dump_episode(episode) + "\n" for episode in episodes), encoding="utf-8")
     return folder
 
@@ -194,14 +200,13 @@ def test_demonstrations_are_shown_as_conversations(shown: Path) -> None:
 
 
 def test_only_paid_episodes_of_the_split_are_shown_one_per_task(shown: Path) -> None:
-    (shown / "copy.jsonl").write_text((shown / "episodes.jsonl").read_text(encoding="utf-8").split("\n", 1)[1], encoding="utf-8")
     model = Model("Hello.")
-    clerk("few_shot", model, demonstrations=str(shown / "copy.jsonl"), shots=2)
+    clerk("few_shot", model, demonstrations=str(shown), shots=2)
     briefing = model.requests[0].messages[0].text
-    assert [word in briefing for word in ("chair", "spoon", "lamp", "vase")] == [True, True, False, False]
+    assert [word in briefing for word in ("chair", "spoon", "lamp", "vase", "stool")] == [True, True, False, False, False]
     for options, what in (({"shots": 3}, r"2 of 3 demonstrations of split 'train'.*it holds episodes of test, train"), ({"split": "dev"}, "0 of 2")):
         with pytest.raises(ConfigError, match=what):
-            clerk("few_shot", model, **({"demonstrations": str(shown / "copy.jsonl")} | options))
+            clerk("few_shot", model, **({"demonstrations": str(shown)} | options))
 
 
 @pytest.mark.parametrize(("protocol", "says"), [("tools", "Hi."), ("act", SAY), ("react", SAY)])
