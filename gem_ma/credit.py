@@ -256,6 +256,19 @@ def discount_of(gamma: Gamma, agent: str) -> float:
     return float(gamma)
 
 
+def view_digest(episode: Episode, agent: str) -> str:
+    """Digest of all that an agent had seen and said at the end, as `state_key` would be if it were asked once more."""
+    digest = hashlib.blake2b(digest_size=8)
+    for turn in episode.turns:
+        if turn.agent == agent:
+            for message in turn.observed:
+                digest.update(f"{message.sender}\0{message.text}\1".encode())
+            digest.update(f"{agent}\0{spoken(agent, turn.action).text}\1".encode())
+    for message in episode.final.get(agent, ()):
+        digest.update(f"{message.sender}\0{message.text}\1".encode())
+    return digest.hexdigest()
+
+
 def _state_key(episode: Episode, at: Turn) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for turn in episode.turns:

@@ -176,6 +176,16 @@ class LossSettings(Settings):
     grad_clip: float = Field(1.0, gt=0)
 
 
+class CriticSettings(Settings):
+    """A critic for each learned policy: one value per turn, from what the agent had seen."""
+
+    lr: float = Field(1e-3, gt=0)
+    epochs: int = Field(2, ge=1)
+    minibatches: int = Field(4, ge=1)
+    grad_clip: float = Field(1.0, gt=0)
+    step: float = Field(0.2, gt=0, le=1, description="Of a table: how far a view's value moves to the mean of its targets.")
+
+
 class WarmStartSettings(Settings):
     """Behaviour cloning of one policy on episodes of scripted behaviours, before step 0."""
 
@@ -194,6 +204,7 @@ class TrainSettings(Settings):
     credit: CreditSettings = CreditSettings()
     estimator: EstimatorSettings = EstimatorSettings()
     loss: LossSettings = LossSettings()
+    critic: CriticSettings = CriticSettings()
     warm_start: dict[str, WarmStartSettings] = Field(default_factory=dict, description="By policy.")
     steps: int = Field(60, ge=1)
     episodes: int = Field(128, ge=1, description="Per step.")

@@ -242,7 +242,6 @@ def test_the_learning_rate_warms_up_and_falls_linearly():
         (("train.estimator.name=rebnn",), "did you mean 'rebn'"),
         (("train.estimator.name=grpo",), "share a start"),
         (("train.estimator.name=grpo", "train.group_size=3"), "8 episodes are no whole number of groups of 3"),
-        (("train.estimator.name=gae",), "gae needs a critic"),
         (("train.estimator.options.lam=0.5",), "train.estimator.options.lam: rebn has no such option; it has none"),
         (("policies.speaker.temperature=0",), "top_p 1 and top_k 0"),
         (("train.credit.gamma.listener=0.9",), "gamma names no value for agent 'speaker'"),

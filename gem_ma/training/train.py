@@ -18,12 +18,13 @@ from gem_ma import credit
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.table import Table
 from gem_ma.errors import ConfigError, EngineError, StoreError
-from gem_ma.estimators import columns, estimate, estimator
+from gem_ma.estimators import columns, estimate, estimator, raw_gae
 from gem_ma.plans import open_policies, scenario_of
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_summary
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
+from gem_ma.training.critic import Critic, TableCritic, TorchCritic, valued
 from gem_ma.training.exams import exam, measures
 from gem_ma.training.learner import Learner, TorchLearner
 from gem_ma.training.schedule import demonstrations, learning_rate, play_all, training_plans
@@ -57,6 +58,7 @@ async def train(
     settings = checked(config, policies)
     learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
+    critics = {name: open_critic(policies[name]) for name in settings.policies} if estimator(settings.estimator.name).critic else {}
     total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
     found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
     if on_note is not None and found is not None:
@@ -64,27 +66,33 @@ async def train(
             on_note(note)
     if folder is not None and found is not None and found.step == total and (ended := _summary(folder)) is not None:
         return ended
-    step, first = _resume(folder, found, learners, states)
+    step, first = _resume(folder, found, learners, critics, states)
     if first is None:
         for name, warm in settings.warm_start.items():
             learners[name].clone(await demonstrations(config, scenario, policies, name, warm), warm)
             learners[name].publish()
         first = {"scores": await exam(config, scenario, policies, learners), "weights": fingerprints(policies)}
         _log(folder, {"kind": "evaluation", "step": 0, **first["scores"]})
-        _save(folder, 0, learners, states, first)
+        _save(folder, 0, learners, critics, states, first)
     while step < total:
         clock = [time.perf_counter()]
         episodes = await play_all(config, training_plans(config, settings, scenario, step), policies)  # 1 play
         metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(episodes, scenario), "policies": {}}
         clock.append(time.perf_counter())
         for name in settings.policies:  # all learn from the same recorded batch, then all publish
-            turns = credit.turns(episodes, name, rule=settings.credit.rule, gamma=settings.credit.gamma)  # 2 credit
+            tails = critics[name].tails(episodes, name) if name in critics else None
+            turns = credit.turns(episodes, name, rule=settings.credit.rule, gamma=settings.credit.gamma, tails=tails)  # 2 credit
+            if name in critics:
+                turns = valued(turns, critics[name])
             advantages, states[name] = estimate(
                 settings.estimator.name, turns, _key(settings), states[name], gamma=settings.credit.gamma, **settings.estimator.options
             )
             rng = random.Random(stable_seed(config.run.seed, "update", name, step))
             lr = learning_rate(settings, step)
             stats = learners[name].update(turns, advantages, lr=lr, settings=settings.loss, rng=rng)  # 3 update
+            if name in critics:
+                targets = raw_gae(turns, gamma=settings.credit.gamma, **settings.estimator.options) + turns.value
+                stats = {**stats, **critics[name].fit(turns, targets, settings.critic, rng)}
             metrics["policies"][name] = {"lr": lr, **stats}
         for name in settings.policies:
             metrics["policies"][name] |= {**learners[name].publish(), "version": learners[name].version}  # 4 weights
@@ -96,7 +104,7 @@ async def train(
         if config.evaluate.every and step % config.evaluate.every == 0 and step < total:
             _log(folder, {"kind": "evaluation", "step": step, **await exam(config, scenario, policies, learners)})
         if step % settings.save_every == 0 or step == total:
-            _save(folder, step, learners, states, first)
+            _save(folder, step, learners, critics, states, first)
         clock.append(time.perf_counter())
         _time(folder, step, clock)
         if on_step is not None:
@@ -124,6 +132,12 @@ def open_learner(policy: Policy) -> Learner:
     if isinstance(engine, Table):
         return TableLearner(engine, policy.sampling)
     return TorchLearner(engine, policy.sampling)
+
+
+def open_critic(policy: Policy) -> Critic:
+    """The critic that fits the policy's engine."""
+    engine: Any = getattr(policy.engine, "engine", policy.engine)
+    return TableCritic() if isinstance(engine, Table) else TorchCritic(engine)
 
 
 def _export(folder: RunFolder, policy: Policy) -> dict[str, str]:
@@ -169,8 +183,6 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
         raise ConfigError(f"{what}, and this config plays every start once; set train.group_size, or name another key, such as [task, agent]")
     if settings.episodes % settings.group_size:
         raise ConfigError(f"train.group_size: {settings.episodes} episodes are no whole number of groups of {settings.group_size}")
-    if estimator(settings.estimator.name).critic:
-        raise ConfigError(f"train.estimator.name: {settings.estimator.name} needs a critic, and no policy here has one")
     for option in settings.estimator.options:
         if option not in estimator(settings.estimator.name).options:
             known = ", ".join(estimator(settings.estimator.name).options) or "none"
@@ -184,7 +196,11 @@ def _key(settings: TrainSettings) -> Sequence[str] | str:
 
 
 def _resume(
-    folder: RunFolder | None, found: Checkpoint | None, learners: Mapping[str, Learner], states: dict[str, dict[str, float]]
+    folder: RunFolder | None,
+    found: Checkpoint | None,
+    learners: Mapping[str, Learner],
+    critics: Mapping[str, Critic],
+    states: dict[str, dict[str, float]],
 ) -> tuple[int, dict[str, Any] | None]:
     """Takes folder and learners back to the last checkpoint; (steps done, what was true before step 1), or (0, None) for a new run."""
     if folder is None:
@@ -195,18 +211,24 @@ def _resume(
     trainer = json.loads(found.read("trainer.json"))
     folder.rewind(trainer["mark"])
     states.update(trainer["estimators"])
-    for name, learner in learners.items():
+    for name, learner in (*learners.items(), *((f"{name}@critic", critic) for name, critic in critics.items())):
         prefix = f"{name}."
         learner.load({file.removeprefix(prefix): found.read(file) for file in found.files if file.startswith(prefix)})
     return found.step, trainer["first"]
 
 
 def _save(
-    folder: RunFolder | None, step: int, learners: Mapping[str, Learner], states: Mapping[str, Mapping[str, float]], first: Mapping[str, Any]
+    folder: RunFolder | None,
+    step: int,
+    learners: Mapping[str, Learner],
+    critics: Mapping[str, Critic],
+    states: Mapping[str, Mapping[str, float]],
+    first: Mapping[str, Any],
 ) -> None:
     if folder is not None:
         trainer = {"mark": folder.mark(), "estimators": states, "first": first}
         weights = {f"{name}.{file}": data for name, learner in learners.items() for file, data in learner.state().items()}
+        weights |= {f"{name}@critic.{file}": data for name, critic in critics.items() for file, data in critic.state().items()}
         write_checkpoint(folder.path / "checkpoints", step, {"trainer.json": json.dumps(trainer).encode(), **weights})
 
 

@@ -1,0 +1,157 @@
+"""Critics: what they read, what they learn, and that a resumed one goes on exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gem_ma import config, credit, make
+from gem_ma.engines.base import Policy, open_engine
+from gem_ma.engines.batching import Batched
+from gem_ma.errors import DataError
+from gem_ma.rollout import Plan, play_many
+from gem_ma.settings import CriticSettings
+from gem_ma.store import RunFolder, read_metrics
+from gem_ma.training.critic import TableCritic
+from gem_ma.training.train import run_training
+from gem_ma.types import End, Episode, Limits, Sampling, Seat
+
+SETTINGS = CriticSettings()
+
+
+def hands(engine: Any, count: int = 32, limits: Limits | None = None) -> list[Episode]:
+    """Hands of Kuhn that one policy plays with itself."""
+    policies = {"main": Policy("main", engine if hasattr(engine, "sample") else Batched(engine), Sampling(max_tokens=4))}
+    cast = {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}
+    plans = [Plan(make("kuhn_poker"), cast, seed=seed, limits=limits or Limits()) for seed in range(count)]
+
+    async def play() -> list[Episode]:
+        played = sorted([e async for e in play_many(plans, policies, concurrency=count, deterministic=True)], key=lambda e: e.seed)
+        assert all(episode.end.scored for episode in played)
+        return played
+
+    return asyncio.run(play())
+
+
+def table_engine() -> Any:
+    return open_engine("main", "table/softmax")
+
+
+def test_a_table_critic_learns_the_mean_return_of_a_view() -> None:
+    table = credit.turns(hands(table_engine(), 200), "main")
+    critic = TableCritic()
+    assert critic.values(table).tolist() == [0.0] * len(table)
+    for _ in range(40):
+        critic.fit(table, table.ret, SETTINGS, random.Random(0))
+    keys, values = table.column("state_key"), critic.values(table)
+    for key in set(keys.tolist()):
+        assert values[keys == key] == pytest.approx(table.ret[keys == key].mean(), abs=1e-3)
+
+
+def test_a_view_that_was_never_met_is_worth_the_mean() -> None:
+    table = credit.turns(hands(table_engine(), 60), "main")
+    first = table.k == 0
+    critic = TableCritic()
+    critic.fit(table.take(first), table.ret[first], SETTINGS, random.Random(0))
+    assert set(critic.values(table)[~first].tolist()) == {critic.mean}
+
+
+def test_a_cut_play_goes_on_with_the_critics_value_of_the_last_view() -> None:
+    whole, cut = hands(table_engine(), 60), hands(table_engine(), 60, Limits(max_steps=1))
+    assert {episode.end for episode in cut} == {End.MAX_STEPS}
+    critic = TableCritic()
+    table = credit.turns(whole, "main")
+    critic.fit(table, table.ret + 3.0, SETTINGS, random.Random(0))
+    tails = critic.tails(cut, "main")
+    assert tails.keys() == {(index, agent) for index in range(60) for agent in ("player_0", "player_1")}
+    seen = dict(zip(table.column("state_key").tolist(), critic.values(table).tolist(), strict=True))
+    assert any(value in seen.values() and value != critic.mean for value in tails.values())
+    returns = credit.turns(cut, "main", tails=tails).ret
+    assert returns.tolist() == [tails[index, "player_0"] for index in range(60)]
+
+
+@pytest.fixture
+def torch_critic(kuhn_model: Path) -> Any:
+    pytest.importorskip("torch", reason="needs the train extra")
+    from gem_ma.training.critic import TorchCritic
+
+    engine: Any = open_engine("main", f"transformers/{kuhn_model}")
+    return TorchCritic(engine.engine)
+
+
+def test_a_model_critic_reads_the_prompt_and_not_the_answer(torch_critic: Any) -> None:
+    table = credit.turns(hands(torch_critic.engine), "main")
+    torch_critic.fit(table, table.ret, SETTINGS, random.Random(0))
+    keys, values = table.column("state_key"), torch_critic.values(table)
+    for key in set(keys.tolist()):  # the same view, whatever was answered
+        assert np.ptp(values[keys == key]) < 1e-5
+    assert len({round(float(values[keys == key][0]), 4) for key in set(keys.tolist())}) > 3
+
+
+def test_a_model_critic_fits_what_depends_on_the_view_and_leaves_the_policy_alone(torch_critic: Any) -> None:
+    table = credit.turns(hands(torch_critic.engine, 64), "main")
+    before = torch_critic.engine.fingerprint()
+    views = [str(e.transcript(str(a))) for e, a in zip(table.episodes, table.agent, strict=True)]
+    targets = np.array([next(float("JQK".index(card)) - 1 for card in "JQK" if f"card is {card}" in view) for view in views])
+    assert torch_critic.values(table).tolist() == [0.0] * len(table)
+    quality = [torch_critic.fit(table, targets, replace_settings(lr=3e-3, epochs=4), random.Random(step)) for step in range(25)]
+    assert quality[-1]["explained"] > 0.9 > quality[0]["explained"]
+    assert torch_critic.engine.fingerprint() == before
+
+
+def replace_settings(**changed: Any) -> CriticSettings:
+    return SETTINGS.model_copy(update=changed)
+
+
+def test_a_resumed_critic_is_the_same_bit_for_bit(torch_critic: Any, kuhn_model: Path) -> None:
+    table = credit.turns(hands(torch_critic.engine), "main")
+    torch_critic.fit(table, table.ret, SETTINGS, random.Random(0))
+    twin = type(torch_critic)(torch_critic.engine)
+    twin.load(torch_critic.state())
+    for critic in (torch_critic, twin):
+        critic.fit(table, table.ret, SETTINGS, random.Random(1))
+    assert torch_critic.values(table).tolist() == twin.values(table).tolist()
+    for critic in (TableCritic(), twin):
+        with pytest.raises(DataError, match="critic cannot be read"):
+            critic.load({"critic.json": b"{"})
+
+
+def small(*overrides: str) -> Any:
+    base = ("train.steps=6", "train.episodes=16", "train.save_every=2", "evaluate.episodes=8", "train.estimator.name=gae")
+    return config.load("kuhn_table", [*base, *overrides]).config
+
+
+def test_training_with_a_critic_learns_logs_and_resumes_as_one(tmp_path: Path) -> None:
+    def run(path: Path, stop: int | None = None) -> dict[str, Any]:
+        def on_step(step: int, metrics: dict[str, Any]) -> None:
+            if step == stop:
+                raise KeyboardInterrupt
+
+        settings = small("train.estimator.options={lam: 0.9}")
+        with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+            return run_training(settings, folder, on_step=on_step)
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", stop=5)
+    again = run(tmp_path / "cut")
+    assert whole["weights"] == again["weights"] and whole["changed"]
+    lines = [line for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"]
+    assert all({"value_loss", "explained"} <= set(policy) for line in lines for policy in line["policies"].values())
+    assert list(read_metrics(tmp_path / "whole")) == list(read_metrics(tmp_path / "cut"))
+
+
+def test_values_take_the_place_of_the_column(tmp_path: Path) -> None:
+    from gem_ma.training.critic import valued
+
+    table = credit.turns(hands(table_engine(), 10), "main")
+    critic = TableCritic()
+    critic.fit(table, table.ret, SETTINGS, random.Random(0))
+    assert valued(table, critic).value.tolist() == critic.values(table).tolist()
+    assert replace(valued(table, critic), value=table.value).value.tolist() == [0.0] * len(table)
