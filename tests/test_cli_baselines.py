@@ -95,6 +95,7 @@ def test_baselines_play_the_runs_tasks_and_seeds_once_and_lie_apart(folder: Path
     assert {one.cast["guesser"].behaviour for one in read_episodes(folder / "out")} == {"random_legal"}
     assert json.loads((folder / "out" / "summary.json").read_text())["baselines"] == found["baselines"]
     assert "trivial players beside it" in (folder / "out" / "report.html").read_text()
+    assert "baseline first" in gem_ma("show", "out", cwd=folder).stdout
 
 
 def test_the_same_command_again_plays_no_baseline_twice(folder: Path) -> None:

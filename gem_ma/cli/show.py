@@ -127,4 +127,5 @@ def show_run(run: str, as_json: bool) -> None:
     except (ConfigError, DataError) as error:  # the record stands without its scenario
         judge = Judge()
         progress_line(f"success is not judged: {error}")
-    show_summary({**judge.summarise(read_episodes(path)), **costs}, path, as_json)
+    beside = {"baselines": (read_summary(path) or {}).get("baselines", {})}
+    show_summary({**judge.summarise(read_episodes(path)), **costs, **beside}, path, as_json)

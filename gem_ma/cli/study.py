@@ -235,6 +235,7 @@ def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> int
 # -- what is printed ------------------------------------------------------------------------------------------------------------
 
 
+SHOWN = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")
 
 
@@ -253,7 +254,8 @@ def show_study(summary: Mapping[str, Any], path: Path, as_json: bool, report: Pa
         emit(f"{score}, against {' x '.join(summary['reference'].values())}")
         emit(columns(cell_rows(summary, score), cell_head(summary)) + "\n")
     rest = [score for score in summary["scores"] if score not in summary["compared"]]
-    rows = [("other scores", f"{', '.join(rest)} (in study.json; compare one with --measure NAME)")] * bool(rest)
+    told = ", ".join(rest[:SHOWN]) + (f" and {len(rest) - SHOWN} more" if len(rest) > SHOWN else "")
+    rows = [("other scores", f"{told} (in study.json; compare one with --measure NAME)")] * bool(rest)
     emit(columns([*rows, ("study", str(path)), *([("report", str(report))] if report else [])]))
 
 

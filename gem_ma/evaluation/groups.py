@@ -18,6 +18,7 @@ from gem_ma.types import Episode
 Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 
+SHOWN = 6  # names of measures that are 0 everywhere, in a printed table
 BLAME = "blame"  # a label of this name is always read as a cause
 
 
@@ -160,7 +161,7 @@ def group_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         one = measures[name]
         rows.append((name, interval_text(one) + (f" of {one['n']}" if one["n"] < summary["ok"] else "")))
     if len(zero) >= 3:
-        rows.append(("0 in every episode", ", ".join(zero)))
+        rows.append(("0 in every episode", ", ".join(zero[:SHOWN]) + (f" and {len(zero) - SHOWN} more" if len(zero) > SHOWN else "")))
     for label, one in summary.get("labels", {}).items():
         cause = is_cause(label, one)
         if is_constant(one, summary) and not cause:
