@@ -95,30 +95,32 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
 async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: int, progress: Any) -> None:
     """Plays the plans and appends every episode as it ends.
 
-    Raises EndpointError where a model cannot be reached. Once `limits:` are reached no plan is begun, what runs may end, and BudgetError follows;
-    what interrupted plays have got lies in `interrupted.jsonl`, and is not sampled again when they are played anew.
+    Raises EndpointError where a model cannot be reached. Once `limits:` are reached no plan is begun, what runs may end, and BudgetError follows.
+    Whatever stops it, replies that an endpoint has given to plays in the middle are kept (`interrupted.jsonl`): playing on buys none twice.
     """
     import asyncio
     from contextlib import aclosing
     from dataclasses import replace
     from itertools import takewhile
 
+    from gem_ma.engines.replay import Remembered
     from gem_ma.errors import BudgetError
     from gem_ma.rollout import play_many
-    from gem_ma.store.interrupted import keep_interrupted, read_interrupted
+    from gem_ma.store.interrupted import keep_replies, read_replies
     from gem_ma.types import End
-
-    refused = ""
-    if begun := read_interrupted(folder.path):
-        from gem_ma.engines.replay import Remembered
-
-        policies = {name: replace(policy, engine=Remembered(policy.engine, begun)) for name, policy in policies.items()}
 
     async def heartbeat() -> None:
         while True:
             await asyncio.sleep(1.0)
             progress.tick()
 
+    refused = ""
+    bought = {name: Remembered(policy.engine, {}) for name, policy in policies.items() if hasattr(policy.engine, "budget")}
+    if bought:
+        known = read_replies(folder.path)
+        for engine in bought.values():
+            engine.known = known
+        policies = policies | {name: replace(policies[name], engine=engine) for name, engine in bought.items()}
     beating = asyncio.ensure_future(heartbeat())
     try:
         episodes: Any = play_many(takewhile(lambda _: not refused, plans), policies, concurrency=concurrency, started=progress.start)
@@ -126,12 +128,15 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
             async for episode in episodes:
                 if episode.end is End.INTERRUPTED:  # by the budget: it is played again
                     refused = refused or str(episode.error).removeprefix("BudgetError: ")
-                    keep_interrupted(folder.path, episode)
                     continue
                 folder.append([episode])
+                for engine in bought.values():
+                    engine.taken(episode.id)
                 progress.end("failed" if episode.end.value == "failed" else "ok" if episode.end.scored else "excluded")
     finally:
         beating.cancel()
+        for engine in bought.values():
+            keep_replies(folder.path, engine.taken())
     if refused:
         raise BudgetError(refused)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import re
@@ -108,6 +109,7 @@ class OpenAI:
         import_client()
         self._renamed: dict[str, str] = {"max_tokens": "max_completion_tokens"} if _is_openai(self.host) else {}
         self._left_out: set[str] = {"top_k"} if _is_openai(self.host) else set()
+        self._guess = 1.0  # tokens that a prompt has per token that was guessed, at most so far
         self._rng = random.Random()  # spreads retries; decides nothing that is recorded but how long they waited
 
     def _find_key(self, given: str | None) -> str:
@@ -158,11 +160,13 @@ class OpenAI:
     async def _paid(self, request: Request, body: dict[str, Any]) -> Reply:
         if self.budget is None:
             return (await self._tried(body, self.attempts))[0]
-        prompt = guess_tokens(json.dumps([body["messages"], body.get("tools")], ensure_ascii=False))
+        guessed = guess_tokens(json.dumps([body["messages"], body.get("tools")], ensure_ascii=False))
+        prompt = math.ceil(guessed * self._guess)
         claim = await self.budget.claim(prompt + request.sampling.max_tokens, self.price, prompt)
         reply, wasted = None, Usage(0, 0)
         try:
             reply, wasted = await self._tried(body, self.attempts)
+            self._guess = max(self._guess, (reply.usage.prompt_tokens or 0) / guessed)
             return reply
         finally:
             self.budget.settle(claim, reply, wasted, self.price)

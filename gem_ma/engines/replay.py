@@ -9,7 +9,7 @@ was played without a model, or with `actions: true` any side, answers with its r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,9 +20,12 @@ from gem_ma.errors import DataError, EngineError, GemMaError
 from gem_ma.types import Episode, Reply, Request
 
 EPISODES = "episodes.jsonl"
+EpisodeId = tuple[str, int, int]
 
 
-class _Recorded(NamedTuple):
+class Recorded(NamedTuple):
+    """A reply, and the choice that it answered."""
+
     reply: Reply
     legal: tuple[str, ...] | None
 
@@ -54,25 +57,35 @@ class Replay:
 
 
 class Remembered:
-    """An engine that gives replies which an interrupted play has got already, and asks `engine` for all others: nothing is bought twice."""
+    """An engine that gives the replies which interrupted plays have got already, and asks `engine` for all others: nothing is bought twice.
 
-    def __init__(self, engine: Engine, episodes: Iterable[Episode]) -> None:
-        self.engine = engine
-        self._answers = answers(episodes)
+    `known`: the kept ones. `running`: what was sampled for plays that have not ended, by conversation; who sees them end takes it out.
+    """
+
+    def __init__(self, engine: Engine, known: Mapping[int, Recorded]) -> None:
+        self.engine, self.known = engine, known
+        self.running: dict[str, dict[int, Recorded]] = {}
 
     async def sample(self, request: Request) -> Reply:
-        found = self._answers.get(request.seed)
-        if found is not None and found.legal == request.legal:
-            return found.reply
-        return await self.engine.sample(request)
+        found = self.known.get(request.seed)
+        if found is None or found.legal != request.legal:
+            found = Recorded(await self.engine.sample(request), request.legal)
+            self.running.setdefault(request.conversation, {})[request.seed] = found
+        return found.reply
+
+    def taken(self, episode: EpisodeId | None = None) -> dict[int, Recorded]:
+        """Takes out what was sampled for this play, or for all."""
+        start = "" if episode is None else "/".join(map(str, episode)) + "/"
+        conversations = [name for name in self.running if name.startswith(start)]
+        return {seed: one for name in conversations for seed, one in self.running.pop(name).items()}
 
 
-def answers(episodes: Iterable[Episode], actions: Literal["never", "bots", "always"] = "never") -> dict[int, _Recorded]:
+def answers(episodes: Iterable[Episode], actions: Literal["never", "bots", "always"] = "never") -> dict[int, Recorded]:
     """Request seed -> recorded reply. Of two episodes with one id (a retried failure) the later one counts.
 
     `actions`: whose actions stand for replies: nobody's, those of turns without a model call, or all.
     """
-    found: dict[int, _Recorded] = {}
+    found: dict[int, Recorded] = {}
     for episode in episodes:
         turns = dict.fromkeys(episode.cast, 0)
         for turn in episode.turns:
@@ -80,7 +93,7 @@ def answers(episodes: Iterable[Episode], actions: Literal["never", "bots", "alwa
             if actions == "always" or (actions == "bots" and not replies):
                 replies = (Reply(turn.action.text, turn.action.tool_calls),)
             for call, reply in enumerate(replies):
-                found[stable_seed(*episode.id, turn.agent, turns[turn.agent], call)] = _Recorded(reply, turn.legal)
+                found[stable_seed(*episode.id, turn.agent, turns[turn.agent], call)] = Recorded(reply, turn.legal)
             turns[turn.agent] += 1
     return found
 

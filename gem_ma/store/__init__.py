@@ -5,7 +5,7 @@
       manifest.json  versions, seeds, commit, digests of data and models
       episodes.jsonl the truth: one line per ended episode, FAILED ones too      metrics.jsonl  scalars by step
       media/<sha256> images              checkpoints/   summary.json             .lock
-      interrupted.jsonl  plays that a budget stopped, for the replies that they have got already
+      interrupted.jsonl  replies of an endpoint to plays that were stopped in the middle, so that a resumed run buys none twice
 
 Rules of durability:
 1. `episodes.jsonl` is only appended to, by one `write` of whole lines on an O_APPEND descriptor; it is synced at least every 32 episodes or,

@@ -1,45 +1,41 @@
-"""`interrupted.jsonl` of a run folder: plays that a budget stopped in the middle, for the replies that they have got already.
+"""`interrupted.jsonl` of a run folder: replies that plays had got when the run stopped, by the seed of their request.
 
-They are no episodes of the run. A line that cannot be read costs its replies, nothing else.
+They are no part of the record; a resumed run takes them instead of sampling anew. A line that cannot be read costs its reply, nothing else.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from gem_ma.codec import dump_episode, load_episode
-from gem_ma.errors import StoreError
+from gem_ma.codec import REPLY, dump_json, load_json
+from gem_ma.engines.replay import Recorded
 from gem_ma.store.disk import oserror
-from gem_ma.types import Episode
 
 NAME = "interrupted.jsonl"
 
 
-def keep_interrupted(path: Path, episode: Episode) -> None:
-    """Appends a play that was stopped. Raises StoreError where the disk refuses."""
-    file = path / NAME
-    with oserror(file), open(file, "ab") as lines:
-        lines.write(b"\n" * (lines.tell() > 0 and not _ends_whole(file)) + dump_episode(episode).encode() + b"\n")
+def keep_replies(path: Path, replies: Mapping[int, Recorded]) -> None:
+    """Appends replies. Raises StoreError where the disk refuses."""
+    if not replies:
+        return
+    lines = [dump_json({"seed": seed, "legal": one.legal, "reply": REPLY.write(one.reply)}) + "\n" for seed, one in replies.items()]
+    with oserror(path / NAME), open(path / NAME, "ab") as file:
+        file.write(("\n" + "".join(lines)).encode())  # a torn line before stays alone
 
 
-def read_interrupted(path: Path) -> list[Episode]:
-    """The plays that were stopped, in the order in which they were; [] where there are none."""
+def read_replies(path: Path) -> dict[int, Recorded]:
+    """Request seed -> reply; {} where none were kept."""
     file = path / NAME
     if not file.exists():
-        return []
-    found = []
+        return {}
     with oserror(file):
         lines = file.read_bytes().split(b"\n")
+    found: dict[int, Recorded] = {}
     for line in lines:
         try:
-            found += [load_episode(line)] if line.strip() else []
-        except StoreError:
+            one = load_json(line)
+            found[int(one["seed"])] = Recorded(REPLY.read(one["reply"]), None if one["legal"] is None else tuple(map(str, one["legal"])))
+        except Exception:  # empty, torn, or whatever else makes a reader raise
             continue
     return found
-
-
-def _ends_whole(file: Path) -> bool:
-    with open(file, "rb") as lines:
-        lines.seek(-1, os.SEEK_END)
-        return lines.read(1) == b"\n"

@@ -1,0 +1,322 @@
+"""Runs whose models are behind an endpoint, through the real command line: exit codes, budgets that stop and go on, costs, cache, check."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openai", reason="needs the api extra")
+
+from gem_ma.cli.main import main
+from gem_ma.engines import http_faults
+from gem_ma.engines.openai import OpenAI
+from gem_ma.engines.spending import Budget, Price
+from gem_ma.errors import BudgetError, ConfigError, DataError
+from gem_ma.evaluation.costs import cost_rows, costs
+from gem_ma.store import read_episodes
+from gem_ma.types import Attempt, End, Message, Reply, Request, Usage
+from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
+
+KEY = "sk-canary-55d1e0"
+
+
+def config(folder: Path, url: str, *, policy: str = "", more: str = "", episodes: int = 6) -> Path:
+    path = folder / "talk.yaml"
+    path.write_text(
+        f"""
+scenario: {{id: dilemma, rounds: 2, tasks: {episodes}}}
+agents:
+  player_0: {{policy: main}}
+  player_1: {{policy: main}}
+policies:
+  main: {{model: openai/m, base_url: "{url}", api_key_env: MY_KEY, max_tokens: 20{policy}}}
+{more}
+""",
+        encoding="utf-8",
+    )
+    return path
+
+
+@dataclass
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`gem-ma ARGUMENTS` in `tmp_path`, in this process: its imports are paid once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.05)
+
+    def run(*arguments: object) -> Done:
+        code = main([str(one) for one in arguments])
+        told = capsys.readouterr()
+        assert "Traceback" not in told.err
+        return Done(code, told.out, told.err)
+
+    return run
+
+
+def holds_the_key(folder: Path) -> list[str]:
+    return [str(file) for file in folder.rglob("*") if file.is_file() and KEY in file.read_text(errors="replace")]
+
+
+PRICE = ", price: {input: 2.0, output: 10, as_of: 2026-11-20}"
+
+
+def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, command: Command) -> None:
+    with FaultServer([status(429, f"{KEY} is too fast", retry_after=0.01), says("cooperate", usage=(100, 10))]) as server:
+        config(tmp_path, server.url, policy=PRICE)
+        done = command("run", "talk.yaml", "--out", "out", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    # 6 episodes x 2 rounds: 12 requests each, 100 tokens read at $2 and 10 sampled at $10 a million
+    for agent in ("player_0", "player_1"):
+        one = summary["costs"][agent]
+        assert (one["requests"], one["prompt"], one["completion"]) == (12, 1200, 120) and one["usd"] == pytest.approx(0.0036)
+    assert sum(one["retries"] for one in summary["costs"].values()) == 1
+    assert holds_the_key(tmp_path) == [] and KEY not in done.stdout + done.stderr
+    shown = command("show", "out").stdout
+    assert "cost player_0" in shown and "$0.0036 for 12 requests" in shown and "$0.0072" in shown
+
+
+def test_a_cost_without_a_price_is_not_available_and_never_0(tmp_path: Path, command: Command) -> None:
+    with FaultServer([says("cooperate")]) as server:
+        config(tmp_path, server.url)
+        done = command("run", "talk.yaml", "--out", "out")
+    assert done.returncode == 0 and "n/a (no price)" in done.stdout and "$" not in done.stdout
+
+
+ENDS: dict[str, tuple[Script, int, str]] = {
+    "wrong key": ([status(401, f"Incorrect API key: {KEY}")], 3, "export a valid key"),
+    "wrong model": ([status(404, "The model `m` does not exist")], 2, "no model 'm'"),
+    "wrong address": ([status(404, "Not Found")], 3, "usually ends in /v1"),
+    "no quota": ([status(429, "x", code_word="insufficient_quota")], 3, "no quota"),
+    "dead server": ([drop()], 3, "cannot be reached"),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_what_no_request_survives_ends_the_run_in_one_line_with_its_exit_code(tmp_path: Path, command: Command, case: str) -> None:
+    script, code, what = ENDS[case]
+    with FaultServer(script) as server:
+        config(tmp_path, server.url, more="retry: {attempts: 3, wall_s: 20}")
+        done = command("run", "talk.yaml", "--out", "out")
+    line, resume = done.stderr.strip().splitlines()
+    assert done.returncode == code and what in line and resume == "resume with: gem-ma resume out"
+    assert KEY not in done.stderr and holds_the_key(tmp_path) == []
+    with FaultServer([says("cooperate")], port=server.port):
+        again = command("resume", "out")
+    assert again.returncode == 0 and "6 ok / 0 failed" in again.stdout
+
+
+def test_a_server_that_dies_in_the_middle_leaves_a_run_that_goes_on(tmp_path: Path, command: Command) -> None:
+    with FaultServer(lambda asked: says("cooperate") if asked.number < 10 else drop()) as server:
+        config(tmp_path, server.url, more="run: {concurrency: 1}\nretry: {attempts: 2}")
+        done = command("run", "talk.yaml", "--out", "out")
+    assert done.returncode == 3 and "resume with: gem-ma resume out" in done.stderr and "2 ok / 0 failed" in done.stdout
+    with FaultServer([says("cooperate")], port=server.port) as server:
+        assert command("resume", "out").returncode == 0
+        assert len(server.asked) == 14  # four episodes of four requests, of which two were answered before
+    assert len(list(read_episodes(tmp_path / "out"))) == 6
+
+
+def test_a_request_that_fails_for_good_costs_its_episode_only(tmp_path: Path, command: Command) -> None:
+    with FaultServer(lambda asked: status(422, "strange") if asked.number == 3 else says("cooperate")) as server:
+        config(tmp_path, server.url)
+        done = command("run", "talk.yaml", "--out", "out")
+        assert done.returncode == 1 and "5 ok / 1 failed" in done.stdout and "strange" in done.stdout
+        assert command("resume", "out", "--retry-failed").returncode == 0
+
+
+def prompt_tokens(asked: Asked) -> int:
+    return len(json.dumps(asked.body["messages"])) // 4
+
+
+def billed(asked: Asked) -> Answer:
+    """Counts a token for every four characters of the prompt, and four of the answer."""
+    return says("cooperate", usage=(prompt_tokens(asked), 4))
+
+
+def test_a_budget_stops_the_run_with_exit_code_1_and_a_resumed_run_buys_nothing_twice(tmp_path: Path, command: Command) -> None:
+    with FaultServer(billed) as server:
+        config(tmp_path, server.url, more="limits: {tokens: 300}\nrun: {concurrency: 3}")
+        codes, spent = [], []
+        while codes[-1:] != [0] and len(codes) < 20:
+            before = len(server.asked)
+            done = command("resume", "out") if codes else command("run", "talk.yaml", "--out", "out")
+            codes.append(done.returncode)
+            spent.append(sum(prompt_tokens(one) + 4 for one in server.asked[before:]))
+            if done.returncode:
+                assert "limits.tokens is 300" in done.stderr and "resume with: gem-ma resume out" in done.stderr
+    assert len(codes) > 2 and codes == [1] * (len(codes) - 1) + [0]
+    assert max(spent) <= 300 and min(spent[:-1]) > 150
+    assert Counter(episode.end for episode in read_episodes(tmp_path / "out")) == {End.TERMINATED: 6}
+    asked = Counter(json.dumps(one.body, sort_keys=True) for one in server.asked)
+    assert len(asked) == 24 and set(asked.values()) == {1}  # 6 episodes x 2 rounds x 2 agents, each request sent once
+
+
+def test_a_budget_in_usd_is_kept_too_and_wants_a_price(tmp_path: Path, command: Command) -> None:
+    with FaultServer(billed) as server:
+        config(tmp_path, server.url, policy=", price: {input: 1000, output: 1000}", more="limits: {usd: 0.3}\nrun: {concurrency: 1}")
+        done = command("run", "talk.yaml", "--out", "out")
+        assert done.returncode == 1 and "limits.usd is 0.3" in done.stderr
+        assert 0.15 < sum(prompt_tokens(one) + 4 for one in server.asked) / 1000 <= 0.3
+        config(tmp_path, server.url, more="limits: {usd: 0.01}")
+        done = command("run", "talk.yaml", "--out", "other")
+    assert done.returncode == 2 and "add price" in done.stderr and not (tmp_path / "other").exists()
+
+
+def test_limits_and_retry_change_no_result_so_a_run_may_go_on_with_others(tmp_path: Path, command: Command) -> None:
+    with FaultServer([says("cooperate")]) as server:
+        config(tmp_path, server.url, more="limits: {tokens: 300}")
+        assert command("run", "talk.yaml").returncode == 1
+        done = command("run", "talk.yaml", "limits.tokens=100000", "retry.attempts=3", "policies.main.timeout_s=9")
+    assert done.returncode == 0 and len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_unknown_keys_of_limits_retry_and_policy_are_named(tmp_path: Path, command: Command) -> None:
+    config(tmp_path, "http://127.0.0.1:1/v1", policy=", timeout: 3", more="limits: {dollars: 3}\nretry: {tries: 0}")
+    done = command("check", "talk.yaml")
+    assert done.returncode == 2 and "limits.dollars" in done.stderr and "retry.tries" in done.stderr and "did you mean 'timeout_s'" in done.stderr
+    config(tmp_path, "http://127.0.0.1:1/v1", policy=", budget: 3")
+    assert "unknown key" in command("check", "talk.yaml").stderr
+
+
+# -- check ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(tmp_path: Path, command: Command) -> None:
+    with FaultServer([says("ok")]) as server:
+        config(tmp_path, server.url, policy=PRICE)
+        done = command("check", "talk.yaml", "--json")
+        assert len(server.asked) == 1
+        assert done.returncode == 0, done.stderr
+        facts = json.loads(done.stdout)
+        guess = facts["estimate"]["main"]
+        assert guess["requests"] == 24 and guess["prompt"] > 24 * 20 and guess["usd"] > 0 and "answers in" in facts["endpoints"]["main"]
+        offline = command("check", "talk.yaml", "--offline")
+        assert offline.returncode == 0 and "estimate main" in offline.stdout and len(server.asked) == 1
+
+
+def test_check_tells_an_endpoint_that_is_not_there_and_all_the_rest(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    config(tmp_path, "http://127.0.0.1:9/v1")
+    done = command("check", "talk.yaml")
+    assert done.returncode == 3 and "its rules hold" in done.stdout and "cannot be reached" in done.stderr
+    monkeypatch.delenv("MY_KEY")
+    assert command("check", "talk.yaml").returncode == 2
+    assert command("check", "talk.yaml", "--offline").returncode == 0
+
+
+# -- the parts ------------------------------------------------------------------------------------------------------------------
+
+
+def test_prices_by_hand() -> None:
+    price = Price.of({"input": 2, "output": 10, "cached_input": 0.5, "as_of": "2026-11-20"}, "here")
+    assert price is not None and price.of_usage(Usage(1000, 100, 400)) == pytest.approx((600 * 2 + 400 * 0.5 + 100 * 10) / 1e6)
+    assert price.of_usage(Usage(None, 100)) is None and price.of_usage(Usage(1000, None)) is None
+    assert Price(1, 1).of_usage(Usage(10, 10, 99)) == pytest.approx(20e-6) and Price(0, 0).of_usage(Usage(10, 10)) == 0.0
+    assert Price.of(None, "here") is None
+
+
+def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
+    from gem_ma.types import Action, Episode, Turn
+
+    def turn(agent: str, policy: str, usage: Usage) -> Turn:
+        reply = Reply("x", policy=policy, usage=usage, attempts=(Attempt("server"),))
+        return Turn(0, agent, (), None, (), Action("x"), (reply,))
+
+    turns = (turn("a", "p", Usage(10, 1)), turn("a", "p", Usage(20, 2)), turn("b", "p", Usage(5, 5)), turn("b", "q", Usage(5, 5)))
+    episode = Episode("s", 1, 0, "t/0", 0, None, {}, turns, (), (), {}, (), End.FAILED, "x")
+    found = costs([episode], {"p": lambda usage: float(usage.prompt_tokens or 0)})
+    assert found["a"] == {"requests": 2, "retries": 2, "prompt": 30, "cached": 0, "completion": 3, "usd": 30.0}
+    assert found["b"]["usd"] is None and dict(cost_rows(found))["cost"] == "n/a (no price)"
+
+
+def test_a_budget_lets_claims_wait_for_others_before_it_refuses() -> None:
+    async def work() -> list[str]:
+        budget, order = Budget(tokens=100), []
+
+        async def one(name: str, claim: int, used: int) -> None:
+            try:
+                held = await budget.claim(claim, None, 0)
+            except BudgetError:
+                order.append(f"{name} refused")
+                return
+            await asyncio.sleep(0.01)
+            budget.settle(held, Reply(usage=Usage(0, used)), Usage(0, 0), None)
+            order.append(f"{name} {budget.tokens}")
+
+        await asyncio.gather(one("a", 60, 10), one("b", 60, 10), one("c", 60, 50), one("d", 60, 1))
+        await one("e", 1, 1)
+        return order
+
+    # b waits for a, c for b (10 + 60 <= 100), then 70 are spent: d and all after it are refused
+    assert asyncio.run(work()) == ["a 10", "b 20", "c 70", "d refused", "e refused"]
+
+
+def test_a_failed_request_frees_its_claim_and_an_uncounted_one_keeps_it() -> None:
+    async def work() -> Budget:
+        budget = Budget(tokens=100)
+        budget.settle(await budget.claim(90, None, 0), None, Usage(0, 0), None)
+        budget.settle(await budget.claim(90, None, 0), Reply("?"), Usage(3, 4), None)
+        return budget
+
+    assert asyncio.run(work()).tokens == 97  # 90 for want of a count, and 7 that an empty reply took
+
+
+def test_usd_without_a_price_is_refused_by_the_budget() -> None:
+    with pytest.raises(ConfigError, match="price"):
+        asyncio.run(Budget(usd=1.0).claim(5, None, 5))
+
+
+def test_the_same_request_with_the_same_seed_is_bought_once(tmp_path: Path) -> None:
+    def asks(engine: OpenAI, *requests: Request) -> list[Reply]:
+        async def work() -> list[Reply]:
+            return [await engine.sample(one) for one in requests]
+
+        return asyncio.run(work())
+
+    def script(asked: Asked) -> Any:
+        return status(500) if asked.number == 0 else says(f"reply {asked.number}", calls=[("c", "add", '{"x": 1}')])
+
+    one, other = Request("a", (Message("hi"),), seed=1, policy="p"), Request("a", (Message("hi"),), seed=2)
+    with FaultServer(script) as server:
+        options: dict[str, Any] = {"base_url": server.url, "cache": str(tmp_path / "kept")}
+        first = asks(OpenAI("m", **options), one, one, other)
+        again = asks(OpenAI("m", **options), one, other)
+        assert len(server.asked) == 3
+        asks(OpenAI("n", **options), one)
+        asks(OpenAI("m", extra_body={"x": 1}, **options), one)
+        assert len(server.asked) == 5
+        assert [reply.text for reply in first] == ["reply 1", "reply 1", "reply 2"] == [first[0].text, *[reply.text for reply in again]]
+        assert len(first[0].attempts) == 1 and first[1].attempts == () and again[0].tool_calls == first[0].tool_calls and again[0].policy == "p"
+        for file in (tmp_path / "kept").rglob("*.json"):
+            file.write_text('{"text": 3}')
+        asks(OpenAI("m", **options), one)  # a damaged file is bought again
+        assert len(server.asked) == 6
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="no reply cache"):
+        OpenAI("m", base_url="http://127.0.0.1:1/v1", cache=str(tmp_path / "file"))
+
+
+def test_hanging_requests_do_not_outlive_a_run(tmp_path: Path, command: Command) -> None:
+    with FaultServer([hang()]) as server:
+        config(tmp_path, server.url, policy=", timeout_s: 0.3", more="retry: {attempts: 2}")
+        done = command("run", "talk.yaml", "--out", "out")
+    assert done.returncode == 3 and "no whole reply within 0.3 s" in done.stderr
