@@ -20,6 +20,10 @@ CATALOG = {
     "user_verify": "gem_ma.agents.user_llm:UserVerify",
     "user_reflection": "gem_ma.agents.user_llm:UserReflection",
     "retail_user": "gem_ma.agents.retail_user:RetailUser",
+    "retail_user_llm": "gem_ma.agents.retail_user_llm:RetailUserLLM",
+    "retail_user_react": "gem_ma.agents.retail_user_llm:RetailUserReact",
+    "retail_user_verify": "gem_ma.agents.retail_user_llm:RetailUserVerify",
+    "retail_user_reflection": "gem_ma.agents.retail_user_llm:RetailUserReflection",
     "retail_oracle": "gem_ma.agents.retail_oracle:RetailOracle",
     "retail_scripted": "gem_ma.agents.retail_scripted:RetailScripted",
     "retail_forgets_to_confirm": "gem_ma.agents.retail_weaker:RetailForgetsToConfirm",
@@ -33,4 +37,7 @@ CATALOG = {
     "retail_transfer": "gem_ma.agents.retail_baselines:RetailTransfer",
     "retail_refuse": "gem_ma.agents.retail_baselines:RetailRefuse",
     "retail_echo": "gem_ma.agents.retail_baselines:RetailEcho",
+    "retail_random_call": "gem_ma.agents.retail_baselines:RetailRandomCall",
+    "retail_gold_writes": "gem_ma.agents.retail_baselines:RetailGoldWrites",
+    "retail_spray": "gem_ma.agents.retail_baselines:RetailSpray",
 }

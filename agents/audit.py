@@ -7,13 +7,16 @@ part), `role_flip` (offers help, or writes like a program), `token_leak` (a mark
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gem_ma.agents.marks import has_marks
 
-RECITED = 8  # words in a row
+from gem_ma import Malformed, Message, ToolCall
+
+RECITED, SHORT = 8, 12  # words in a row; words of an answer that may be given twice
 _VALUE = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|#?[\w-]*\d[\w-]*(?:[.,]\d+)*")
+_AGAIN = re.compile(r"(?:yes|no|ok|okay|sure|right|correct|thanks|thank you|please go ahead)\b")
 _FLIPS = re.compile(
     r"\bhow (?:can|may) i (?:help|assist)\b|\bis there anything else (?:i can|you need|you would like)\b"
     r"|\bi(?: can|['’]ll be happy to| am here to) assist you\b"
@@ -24,14 +27,16 @@ _FLIPS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is about to be said. `raw` is what the model wrote, `text` and `calls` what would be sent; `situation` is the speaker's briefing."""
+    """What is about to be said. `raw` is what the model wrote, `text` and `calls` what would be sent; `situation` is the speaker's briefing,
+    `heard` and `said` are the talk so far by side, `talk` is all of it."""
 
     text: str
     raw: str = ""
-    calls: int = 0
+    calls: tuple[ToolCall | Malformed, ...] = ()
     situation: str = ""
     heard: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
+    talk: tuple[Message, ...] = ()
 
 
 def audit(draft: Draft) -> tuple[str, ...]:
@@ -47,8 +52,16 @@ def audit(draft: Draft) -> tuple[str, ...]:
     flip = _FLIPS.search(draft.text)
     found += [f"role_flip: {flip[0].strip()}"] if flip else []
     found += ["token_leak: a marked-up word"] if has_marks(draft.raw) else []
-    found += ["loop: said before"] if draft.text.strip() and not draft.calls and _folded(draft.text) in map(_folded, draft.said) else []
+    found += ["loop: said before"] if _repeats(draft) else []
     return tuple(found)
+
+
+def _repeats(draft: Draft) -> bool:
+    """Whether the draft was said before; a short yes, no or thanks may be said again."""
+    words = _folded(draft.text)
+    if not words or draft.calls or (_AGAIN.match(words) and words.count(" ") < SHORT):
+        return False
+    return words in map(_folded, draft.said)
 
 
 def _values(text: str) -> list[str]:
@@ -67,15 +80,15 @@ def _key(value: str) -> str:
 
 
 def _recited(text: str, situation: str) -> str:
-    """Eight words in a row of the part; addresses and lists of values may be told as they stand, so words with digits break a row."""
+    """Eight words in a row of the part, as prose: what is listed may be told as it stands, so signs and words with digits break a row."""
     rows = set(_rows(situation))
     return next((" ".join(row) for row in _rows(text) if row in rows), "")
 
 
-def _rows(text: str) -> Sequence[tuple[str, ...]]:
-    words = re.findall(r"[\w'’@#.-]*\w", text.casefold())
-    rows = [tuple(words[at : at + RECITED]) for at in range(len(words) - RECITED + 1)]
-    return [row for row in rows if not any(char.isdigit() for word in row for char in word)]
+def _rows(text: str) -> Iterator[tuple[str, ...]]:
+    for part in re.split(r"[.,:;()+?!\n]|\S*\d\S*", text.casefold()):
+        words = re.findall(r"[\w'’-]*\w", part)
+        yield from (tuple(words[at : at + RECITED]) for at in range(len(words) - RECITED + 1))
 
 
 def _folded(text: str) -> str:

@@ -16,7 +16,7 @@ give the judge a policy of its own.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -62,7 +62,6 @@ NO_LABEL, EMPTY, ONLY_MARKS = (
 UNREADABLE = "the check gave no verdict"
 
 Gate = Literal["none", "judge", "audit"]
-Auditor = Callable[[Draft], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,6 @@ class UserLLM:
     needs_policy = True
     gate: Gate = "none"
     labelled = False  # the model answers in labelled parts
-    auditor: Auditor = staticmethod(audit)  # the free check; a domain may put a stricter one here
 
     def __init__(
         self,
@@ -114,7 +112,7 @@ class UserLLM:
         if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
             raise ConfigError(f"agent {agent!r}: drafts is a whole number of at least 1; got {drafts!r}")
         traits = {"verbosity": verbosity, "cooperation": cooperation, "scepticism": scepticism, "slips": slips, "patience": patience}
-        self.agent, self.sample, self.drafts, self.end_tool = agent, sample, drafts, end_tool
+        self.agent, self.sample, self.task, self.drafts, self.end_tool = agent, sample, task, drafts, end_tool
         self.gate = gate or type(self).gate
         self.traits = Traits(agent, rng, persona=persona, **traits)  # type: ignore[arg-type]
         self._stem = random.Random(rng.getrandbits(64))
@@ -201,17 +199,21 @@ class UserLLM:
         if self.gate == "none":
             return ""
         draft = self._draft(asked, candidate)
-        findings = tuple(self.auditor(draft))
+        findings = self.check(draft)
         if self.gate == "audit":
             return "; ".join(findings)
         reply: Reply = await self.sample(self._brief(asked, candidate, findings), thread="judge", policy="judge")
         good = verdict(reply.text)
         return "" if good else UNREADABLE if good is None else reason(reply.text) or "a check refused it"
 
+    def check(self, draft: Draft) -> Sequence[str]:
+        """What the free check has against a draft. A behaviour that is given the task may know better, see `user_ledger`."""
+        return audit(draft)
+
     def _draft(self, asked: Asked, candidate: _Candidate) -> Draft:
         said = tuple(message.text for message in asked.transcript if message.sender == self.agent)
         action = candidate.action
-        return Draft(action.text, candidate.text, len(action.tool_calls), self._situation(asked), self._others(asked), said)
+        return Draft(action.text, candidate.text, action.tool_calls, self._situation(asked), self._others(asked), said, tuple(asked.transcript))
 
     def _brief(self, asked: Asked, candidate: _Candidate, findings: Sequence[str]) -> tuple[Message, ...]:
         """What the judge is shown: the part, the talk under the names of who said what, the draft, and what the free check found."""

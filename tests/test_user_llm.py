@@ -14,7 +14,7 @@ from gem_ma.agents.labels import response, verdict, visible
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
 from gem_ma.agents.traits import DIRECTIONS, Traits
 
-from gem_ma import Action, End, Limits, Malformed, Plan, Reply, Request, Seat, make, play, read_episodes
+from gem_ma import Action, End, Limits, Malformed, Plan, Reply, Request, Seat, ToolCall, make, play, read_episodes
 from gem_ma.behaviour import as_factory
 from gem_ma.config import load
 from gem_ma.engines.base import Policy
@@ -27,6 +27,7 @@ from tests.small_talk import GREETING, LEAVE, PART, WAYS, Model, SmallTalk, acts
 
 USERS = ("user_llm", "user_react", "user_verify", "user_reflection")
 LEFT = ("leave", {"why": "settled"})
+SHOP = make("retail", data="own")
 
 
 def word(way: str = "settled") -> Any:
@@ -347,7 +348,9 @@ def test_the_check_finds_what_nobody_told_the_speaker() -> None:
     assert audit(Draft("I want the lamp sent back.", situation=part)) == ()
     assert audit(Draft("How can I help you?")) == ("role_flip: How can I help",)
     assert audit(Draft("Bye.", raw="Bye. ###STOP###")) == ("token_leak: a marked-up word",)
-    assert audit(Draft("Hello?", said=("hello",))) == ("loop: said before",) and audit(Draft("", calls=1, said=("",))) == ()
+    assert (
+        audit(Draft("Hello?", said=("hello",))) == ("loop: said before",) and audit(Draft("", calls=(ToolCall("c", "leave", {}),), said=("",))) == ()
+    )
 
 
 # -- traits -----------------------------------------------------------------------------------------------------------------
@@ -445,3 +448,77 @@ def test_every_played_user_serves_the_retail_desk(behaviour: str) -> None:
     seats = {"assistant": Seat("retail_scripted"), "user": Seat(behaviour, "m")}
     after = asyncio.run(play(Plan(shop, seats, "test/0", 3), {"m": Policy("m", Scripted.of(customer))}))
     assert [turn.action for turn in after.turns] == [turn.action for turn in before.turns] and after.returns() == before.returns()
+
+
+# -- the ledger as a gate ---------------------------------------------------------------------------------------------------
+
+
+def customer(index: int, *lines: str, assistant: str = "tests.test_user_llm:Says", text: str = "", behaviour: str = "retail_user_llm") -> Any:
+    """(play, model) of a checked customer against an assistant that always says one text."""
+    model = Model(*lines)
+    seats = {"assistant": Seat(assistant, None, {"text": text} if text else {}), "user": Seat(behaviour, "m")}
+    policies = {"m": Policy("m", Scripted.of(model))}
+    return asyncio.run(play(Plan(SHOP, seats, f"test/{index}", 3, limits=Limits(max_steps=6)), policies)), model
+
+
+END = '{"name": "end_conversation", "arguments": {"reason": "settled"}}'
+
+
+def test_the_ledger_refuses_a_yes_to_a_wrong_proposal_and_says_why() -> None:
+    index, task = next((at, task) for at, task in enumerate(SHOP.tasks("test")) if [wish.kind for wish in task.wishes] == ["cancel_pending_order"])
+    order = task.wishes[0].arguments["order_id"]
+    asks = "This is what I would do: cancel order {} for the reason 'no longer needed'. Do you confirm this (yes or no)?"
+    opening = f"Hello, please cancel order {order}."
+    episode, model = customer(index, opening, "Yes, please go ahead.", "No, that is another order.", text=asks.format("#W0000001"))
+    assert texts(episode, "user")[:2] == [opening, "No, that is another order."] and "confirm_wrong: " in told(model.requests[2])
+    right = asks.format(order).replace("no longer needed", task.wishes[0].arguments["reason"])
+    episode, model = customer(index, opening, "Yes, please go ahead.", END, text=right)
+    assert texts(episode, "user")[1] == "Yes, please go ahead." and len(episode.turns[2].replies) == 1
+    episode, model = customer(index, opening, "No, not like that.", "Yes, do it.", text=right)
+    assert texts(episode, "user")[1] == "Yes, do it." and "refuse_right: " in told(model.requests[2])
+
+
+def test_the_ledger_refuses_an_end_before_all_is_settled() -> None:
+    episode, model = customer(0, "Hello, I need help with my order.", END, "I am still waiting.", text="One moment, please.")
+    assert texts(episode, "user")[1] == "I am still waiting." and calls(episode, "user") == []
+    assert "early_stop: settled" in told(model.requests[2]) or "missed_goal: " in told(model.requests[2])
+
+
+def test_the_judge_of_a_checked_customer_is_told_what_the_ledger_found() -> None:
+    said = iter(["Hello, I need help with my order.", END])
+
+    def model(request: Request) -> str:
+        if not request.conversation.endswith("/judge"):
+            return next(said)
+        seen.append(request.messages[1].text)
+        return "Verdict: true"
+
+    seen: list[str] = []
+    seats = {"assistant": Seat("tests.test_user_llm:Says", None, {"text": "One moment."}), "user": Seat("retail_user_verify", "m")}
+    episode = asyncio.run(play(Plan(SHOP, seats, "test/0", 3), {"m": Policy("m", Scripted.of(model))}))
+    assert calls(episode, "user") == [("end_conversation", {"reason": "settled"})] and episode.cast["user"].privileged
+    assert "automatic check" not in seen[0] and "What an automatic check found" in seen[1]
+
+
+def test_drafts_of_a_faithful_customer_pass_the_ledger() -> None:
+    refused = drafts = 0
+    for index in range(25):
+        before = asyncio.run(play(Plan(SHOP, {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")}, f"test/{index}", 3)))
+        said = [turn.action for turn in before.turns if turn.agent == "user"]
+
+        def faithful(request: Request, said: Any = said) -> Reply:
+            act = said[min(request.turn, len(said) - 1)]
+            return Reply(act.text, act.tool_calls, policy=request.policy)
+
+        seats = {"assistant": Seat("retail_scripted"), "user": Seat("retail_user_llm", "m")}
+        after = asyncio.run(play(Plan(SHOP, seats, f"test/{index}", 3), {"m": Policy("m", Scripted.of(faithful))}))
+        assert [turn.action for turn in after.turns] == [turn.action for turn in before.turns]
+        counts = [len(turn.replies) for turn in after.turns if turn.agent == "user"]
+        refused, drafts = refused + sum(count > 1 for count in counts), drafts + len(counts)
+    assert drafts > 50 and refused <= 0.05 * drafts
+
+
+def test_a_checked_customer_of_another_desk_is_refused_by_name() -> None:
+    seats = {"guest": Seat("retail_user_llm", "guest", {"end_tool": "leave"}), "clerk": Seat("direct", "clerk")}
+    with pytest.raises(ConfigError, match="agent 'guest': this behaviour checks drafts against a task with wishes"):
+        talk(seats, {"guest": Model("Hello."), "clerk": Model("Yes?")})
