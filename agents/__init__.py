@@ -37,7 +37,4 @@ CATALOG = {
     "retail_transfer": "gem_ma.agents.retail_baselines:RetailTransfer",
     "retail_refuse": "gem_ma.agents.retail_baselines:RetailRefuse",
     "retail_echo": "gem_ma.agents.retail_baselines:RetailEcho",
-    "retail_random_call": "gem_ma.agents.retail_baselines:RetailRandomCall",
-    "retail_gold_writes": "gem_ma.agents.retail_baselines:RetailGoldWrites",
-    "retail_spray": "gem_ma.agents.retail_baselines:RetailSpray",
 }
