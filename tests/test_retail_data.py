@@ -259,9 +259,12 @@ def test_damage_is_seen_at_the_next_load_even_in_the_same_process(tmp_path: Path
 @pytest.mark.parametrize(
     "options",
     [
-        {"scoring": "tau2"},
+        {"scoring": "tau3"},
+        {"scoring": "tau2", "semantics": "tau1"},
         {"scoring": None},
-        {"semantics": "tau2"},
+        {"semantics": "tau3"},
+        {"semantics": ["tau2"]},
+        {"scoring": {}},
         {"max_actions": 0},
         {"max_actions": True},
         {"max_user_actions": "40"},

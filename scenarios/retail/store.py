@@ -16,8 +16,7 @@ from gem_ma.scenarios.service.overlay import Base, Overlay
 
 from gem_ma.errors import ConfigError
 
-SEMANTICS: dict[str, dict[str, Spec]] = {"tau1": TAU1, "fixed": FIXED}
-TOOLS: dict[str, dict[str, Spec]] = {**SEMANTICS, "tau2": TAU2}
+SEMANTICS: dict[str, dict[str, Spec]] = {"tau1": TAU1, "fixed": FIXED, "tau2": TAU2}
 
 
 class RetailStore:
@@ -35,9 +34,9 @@ class RetailStore:
 
         Under `tau2` the tables are typed ones (`as_tau2`).
         """
-        if not isinstance(semantics, str) or semantics not in TOOLS:
-            raise ConfigError(f"semantics: there is {', '.join(TOOLS)}; got {semantics!r}")
-        self.overlay, self.semantics, self._tools = Overlay(base), semantics, TOOLS[semantics]
+        if not isinstance(semantics, str) or semantics not in SEMANTICS:
+            raise ConfigError(f"semantics: there is {', '.join(SEMANTICS)}; got {semantics!r}")
+        self.overlay, self.semantics, self._tools = Overlay(base), semantics, SEMANTICS[semantics]
 
     @classmethod
     def load(cls, folder: str | Path, semantics: str = "tau1") -> RetailStore:

@@ -1,0 +1,39 @@
+"""The reward of tau2-bench for a retail talk: `service.tau2` over the end state that the log's own writes give on a fresh database."""
+
+from __future__ import annotations
+
+from gem_ma.scenarios.retail.grading import Verdict
+from gem_ma.scenarios.retail.store import RetailStore
+from gem_ma.scenarios.retail.texts import GREETING
+from gem_ma.scenarios.service import tau2 as rules
+from gem_ma.scenarios.service.overlay import Overlay
+from gem_ma.scenarios.service.talk import Outcome
+from gem_ma.scenarios.service.task import Task
+
+SEMANTICS = "tau2"
+
+
+def tau2(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
+    """The product over the task's reward basis; a task that needs a judge is not scored, its other parts are told.
+
+    An outcome without a log is judged by its end state.
+    """
+    calls = [(event.call.name, event.call.arguments) for event in outcome.events if event.kind == "called" and event.call is not None]
+    if outcome.events:
+        end = rules.replayed(RetailStore(end.base, SEMANTICS), outcome.events).overlay
+    stopped = outcome.by in ("user", "transfer")
+    score = rules.grade(rules.criteria_of(task), stopped, end.equals(gold), (GREETING, *outcome.said), calls)
+    return Verdict(score.reward, score.parts, not score.unscored)
+
+
+def unscored(verdict: Verdict) -> str:
+    """Why a verdict of these rules is none, with what the database alone says, for the ledger."""
+    alone = f"; {rules.DB} {int(verdict.parts[rules.DB])}" if rules.DB in verdict.parts else ""
+    return f"unscored: {rules.NEEDS_JUDGE}{alone}"
+
+
+def database_only(verdict: Verdict) -> float | None:
+    """Whether the talk was ended with the right database, whatever else counts; None where the database does not count."""
+    if not verdict.parts.get("stopped"):
+        return 0.0
+    return float(verdict.parts[rules.DB]) if rules.DB in verdict.parts else None

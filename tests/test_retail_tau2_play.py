@@ -1,0 +1,327 @@
+"""Talks under tau2-bench's rules: what ends them, what they pay, and that every source can be played by them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_ma.scenarios.retail import Retail
+from gem_ma.scenarios.retail.tau2 import tau2_hash
+from gem_ma.scenarios.service.task import Task
+
+from gem_ma import Action, Game, Malformed, Plan, ToolCall, play
+from gem_ma.errors import ConfigError, DataError
+from gem_ma.testing import check_scenario
+from gem_ma.types import Episode, Seat
+from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables
+from tests.tau2_folder import tau2_row, write_tau2
+
+FIND = ("find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"})
+CANCEL = ("cancel_pending_order", {"order_id": "#W1", "reason": "no longer needed"})
+SWAP = {"order_id": "#W1", "item_ids": ["I1", "I2"], "new_item_ids": ["I3", "I1"], "payment_method_id": "paypal_1"}
+
+
+def desk(path: Path, *rows: dict[str, Any], **options: Any) -> Retail:
+    write_tau2(path, tiny_tables(), list(rows) or [tau2_row("0", [FIND, CANCEL])], {"train": ["0"]})
+    return Retail(data=str(path), **{"scoring": "tau2", **options})
+
+
+def use(*calls: tuple[str, dict[str, Any]], text: str = "") -> Action:
+    return Action(text, tuple(ToolCall(f"c{place}", name, arguments) for place, (name, arguments) in enumerate(calls)))
+
+
+def end(text: str = "", reason: Any = "settled") -> Action:
+    return Action(text, (ToolCall("u1", "end_conversation", {"reason": reason}),))
+
+
+def begun(scenario: Retail, index: int = 0) -> Game:
+    game = Game(scenario, scenario.tasks("base")[index])
+    game.send({"user": "Hello"})
+    return game
+
+
+def outcome(game: Game) -> tuple[float, str]:
+    """What was paid and why, once the talk is over."""
+    assert game.over
+    (paid,) = {entry.value for entry in game.ledger}
+    (why,) = {entry.why for entry in game.ledger}
+    return paid, why
+
+
+def last(game: Game, agent: str) -> str:
+    return game.view(agent)[-1].text
+
+
+# -- sources ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_known_by_its_content_and_the_variable_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TAU_BENCH_PATH", raising=False)
+    scenario = desk(tmp_path / "tau2", scoring="canonical")
+    assert (scenario.semantics, scenario.policy) == ("tau2", "# The desk\n")
+    assert scenario.provenance()["name"] == "tau2-bench retail"
+    assert [task.id for task in scenario.tasks("train")] == ["tau2/0"]
+    monkeypatch.setenv("TAU2_DATA_DIR", str(tmp_path / "tau2"))
+    assert Retail().provenance() == scenario.provenance()
+    assert Retail(data="own").provenance()["name"] == "generated shop"
+    flat = write_tables(tmp_path / "flat")
+    monkeypatch.setenv("TAU_BENCH_PATH", str(flat))
+    assert Retail().semantics == "tau1"
+    assert Retail(scoring="tau2").provenance()["name"] == "tau2-bench retail"
+    assert Retail(semantics="tau1").provenance()["name"] == "tau-bench retail"
+    monkeypatch.setenv("TAU2_DATA_DIR", str(tmp_path / "gone"))
+    with pytest.raises(DataError, match=r"gone does not exist \(TAU2_DATA_DIR="):
+        Retail(scoring="tau2")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"semantics": "tau1"}, "scenario.semantics: the data of tau2-bench take 'tau2'"),
+        ({"semantics": "fixed"}, "scenario.semantics: 'fixed' is for the generated shop"),
+        ({"scoring": "tau2", "semantics": "tau1"}, "scenario.scoring: 'tau2' goes with the semantics 'tau2'; got semantics 'tau1'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        desk(tmp_path, **{"scoring": "canonical", **options})
+    assert str(error.value).startswith(said)
+
+
+@needs_tau
+def test_tau_benchs_data_are_typed_for_the_tau2_rules() -> None:
+    scenario = Retail(data=str(TAU), semantics="tau2")
+    task = scenario.tasks("test")[0]
+    assert tau2_hash(scenario.source.world(task).tables) == "b25c9cb211f5efcaee5dd646054a73c4a9f43f4f5acc32c10713cd9f9ac20e9c"
+    assert scenario.provenance() == {**Retail(data=str(TAU)).provenance(), "form": "tau2"}
+    assert Counter(flag for task in scenario.tasks("test") for flag in task.flags)["order_sensitive"] == 5
+    assert scenario.tasks("test")[-1:] == [scenario.tasks("test")[114]]
+    with pytest.raises(DataError):
+        scenario.tasks("val")
+
+
+# -- the talk ---------------------------------------------------------------------------------------------------------------
+
+
+def test_both_sides_see_the_greeting_and_the_tools_are_tau2s(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path))
+    assert [message.text for message in game.view("assistant")] == ["# The desk\n", "Hi! How can I help you today?", "Hello"]
+    assert game.view("assistant")[1].sender == "assistant"
+    names = [tool.name for tool in game.pending["assistant"].tools]
+    assert "get_item_details" in names
+    assert "think" not in names
+
+
+def test_a_solved_task_is_paid_when_the_user_ends_the_talk_even_together_with_a_text(tmp_path: Path) -> None:
+    for closing in (end(), end("Yes, thank you, goodbye")):
+        game = begun(desk(tmp_path))
+        game.send({"assistant": use(CANCEL)})
+        game.send({"assistant": "Done."})
+        game.send({"user": closing})
+        assert outcome(game) == (1.0, "outcome")
+
+
+def test_a_text_with_the_end_leaves_the_assistant_no_turn_as_in_the_benchmark(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path))
+    game.send({"assistant": "Shall I cancel #W1?"})
+    game.send({"user": end("Yes, please. Bye.")})
+    assert outcome(game) == (0.0, "outcome")
+
+
+def test_a_transfer_goes_on_until_the_user_ends_it(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path, tau2_row("0", [("transfer_to_human_agents", {"summary": "x"})])))
+    game.send({"assistant": use(("transfer_to_human_agents", {"summary": "all of it"}))})
+    assert not game.over
+    assert last(game, "assistant") == "Transfer successful"
+    game.send({"assistant": "YOU ARE BEING TRANSFERRED TO A HUMAN AGENT. PLEASE HOLD ON."})
+    game.send({"user": end(reason="transferred")})
+    assert outcome(game)[0] == 1.0
+
+
+def test_all_calls_of_a_turn_are_run_in_their_order(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path))
+    game.send({"assistant": use(FIND, CANCEL, ("get_order_details", {"order_id": "#W1"}), ("think", {"thought": "x"}))})
+    shown = [message.text for message in game.view("assistant")[-4:]]
+    assert shown[0] == "ann_lee_1"
+    assert '"status": "cancelled"' in shown[1]
+    assert shown[2] == shown[1]
+    assert shown[3] == "Error: Tool 'think' not found."
+    game.send({"assistant": "Done."})
+    game.send({"user": end()})
+    assert outcome(game)[0] == 1.0
+
+
+@pytest.mark.parametrize("action", [Action(""), Action("  \n"), use(CANCEL, text="I cancel it now.")])
+def test_an_empty_or_mixed_action_of_the_assistant_ends_the_talk_unpaid(tmp_path: Path, action: Action) -> None:
+    game = begun(desk(tmp_path, tau2_row("0", [])))
+    game.send({"assistant": action})
+    assert outcome(game) == (0.0, "outcome")
+
+
+def test_an_empty_action_of_the_user_ends_the_talk_unpaid(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path, tau2_row("0", [])))
+    game.send({"assistant": "Hello"})
+    game.send({"user": ""})
+    assert outcome(game) == (0.0, "outcome")
+
+
+def test_ten_errors_end_the_talk_unpaid_and_nine_do_not(tmp_path: Path) -> None:
+    wrong = ("get_order_details", {"order_id": "#W0"})
+    for errors in (9, 10):
+        game = begun(desk(tmp_path, tau2_row("0", [])))
+        for _ in range(errors):
+            assert not game.over
+            game.send({"assistant": use(wrong)})
+        assert game.over is (errors == 10)
+        if errors == 9:
+            game.send({"assistant": "Hm."})
+            game.send({"user": end()})
+        assert outcome(game)[0] == float(errors == 9)
+
+
+def test_unreadable_calls_and_ends_without_a_reason_count_as_errors(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path, tau2_row("0", [])))
+    for _ in range(5):
+        game.send({"assistant": Action("", (Malformed("{", "no JSON"),))})
+    game.send({"assistant": "Hello"})
+    for _ in range(5):
+        assert not game.over
+        game.send({"user": end(reason="done")})
+    assert outcome(game)[0] == 0.0
+
+
+def test_errors_of_one_turn_are_all_counted(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path, tau2_row("0", [])))
+    game.send({"assistant": use(*[("get_order_details", {"order_id": "#W0"})] * 10)})
+    assert outcome(game)[0] == 0.0
+
+
+def test_two_hundred_steps_end_the_talk_and_a_call_takes_two(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path, tau2_row("0", [])))
+    for _ in range(99):
+        game.send({"assistant": use(FIND)})
+    assert not game.over  # 1 + 2 * 99 = 199 steps
+    game.send({"assistant": use(FIND)})
+    assert outcome(game)[0] == 0.0
+    game = begun(desk(tmp_path, tau2_row("0", [])))
+    for _ in range(99):
+        game.send({"assistant": "Yes?"})
+        game.send({"user": "No."})
+    game.send({"assistant": "Yes?"})
+    assert outcome(game)[0] == 0.0
+    assert sum(turn.agent == "user" for turn in game.turns) == 100
+
+
+def test_an_end_at_the_last_step_comes_too_late_as_in_the_benchmark(tmp_path: Path) -> None:
+    for calls, paid in ((98, 1.0), (99, 0.0)):
+        game = begun(desk(tmp_path, tau2_row("0", [])))
+        for _ in range(calls):
+            game.send({"assistant": use(FIND)})
+        game.send({"assistant": "Done."})  # step 198, or 200
+        if not game.over:
+            game.send({"user": end()})
+        assert outcome(game)[0] == paid
+    for calls, paid in ((96, 1.0), (97, 0.0)):
+        game = begun(desk(tmp_path, tau2_row("0", [])))
+        for _ in range(calls):
+            game.send({"assistant": use(FIND)})
+        game.send({"assistant": "Done."})
+        game.send({"user": end(reason="done")})  # an error is a step
+        game.send({"user": "Sure?"})
+        game.send({"assistant": "Yes."})
+        assert not game.over
+        game.send({"user": end()})  # step 198, or 200
+        assert outcome(game)[0] == paid
+
+
+# -- what is paid -----------------------------------------------------------------------------------------------------------
+
+
+def talked(scenario: Retail, *calls: tuple[str, dict[str, Any]], said: str = "Done.", index: int = 0) -> Game:
+    game = begun(scenario, index)
+    for call in calls:
+        game.send({"assistant": use(call)})
+    game.send({"assistant": said})
+    game.send({"user": end()})
+    return game
+
+
+def test_each_basis_pays_for_what_it_names(tmp_path: Path) -> None:
+    rows = [
+        tau2_row("0", [CANCEL], communicate_info=["30.3"]),
+        tau2_row("1", [CANCEL], communicate_info=["30.3"], reward_basis=["DB"]),
+        tau2_row("2", [CANCEL], communicate_info=["30.3"], reward_basis=["COMMUNICATE"]),
+        tau2_row("3", [FIND], reward_basis=["ACTION"]),
+        tau2_row("4", [], reward_basis=["ENV_ASSERTION"], env_assertions=[{"env_type": "assistant", "func_name": "is_well", "arguments": {}}]),
+        {**tau2_row("5", []), "evaluation_criteria": None},
+    ]
+    scenario = desk(tmp_path, *rows)
+    assert outcome(talked(scenario, CANCEL))[0] == 0.0
+    assert outcome(talked(scenario, CANCEL, said="You get 30.30 back"))[0] == 1.0
+    assert outcome(talked(scenario, CANCEL, index=1))[0] == 1.0
+    assert outcome(talked(scenario, said="30.3", index=2))[0] == 1.0
+    assert outcome(talked(scenario, index=3))[0] == 0.0
+    assert outcome(talked(scenario, FIND, index=3))[0] == 1.0
+    assert outcome(talked(scenario, ("find_user_id_by_name_zip", {}), index=3))[0] == 1.0  # a call without arguments matches anything
+    assert outcome(talked(scenario, index=4))[0] == 0.0
+    assert outcome(talked(scenario, CANCEL, index=5))[0] == 1.0
+
+
+def test_a_task_that_needs_a_judge_is_unscored_and_its_database_is_told(tmp_path: Path) -> None:
+    scenario = desk(tmp_path, tau2_row("0", [CANCEL], nl_assertions=["It was kind."], reward_basis=["DB", "NL_ASSERTION"]))
+    assert scenario.tasks("base")[0].flags == ("needs_judge",)
+    assert outcome(talked(scenario, CANCEL)) == (0.0, "unscored: needs judge; DB 1")
+    assert outcome(talked(scenario)) == (0.0, "unscored: needs judge; DB 0")
+    episode = asyncio.run(played(scenario, "retail_oracle", "base/0"))
+    assert scenario.success(episode) is None
+    assert scenario.measures(episode)["DB alone"] == 1.0
+    nothing = asyncio.run(played(scenario, "retail_nothing", "base/0"))
+    assert scenario.measures(nothing)["DB alone"] == 0.0
+
+
+def test_the_multi_item_fault_makes_the_same_wish_in_another_order_fail(tmp_path: Path) -> None:
+    scenario = desk(tmp_path, tau2_row("0", [("modify_pending_order_items", SWAP)]))
+    turned = {**SWAP, "item_ids": ["I2", "I1"], "new_item_ids": ["I1", "I3"]}
+    assert outcome(talked(scenario, ("modify_pending_order_items", SWAP)))[0] == 1.0
+    assert outcome(talked(scenario, ("modify_pending_order_items", turned)))[0] == 0.0
+    assert "order_sensitive" in scenario.tasks("base")[0].flags
+
+
+def test_doing_nothing_is_paid_where_the_solution_changes_nothing_and_never_canonically(tmp_path: Path) -> None:
+    row = tau2_row("0", [("get_order_details", {"order_id": "#W1"})])
+    assert outcome(talked(desk(tmp_path, row)))[0] == 1.0
+    assert outcome(talked(desk(tmp_path, row, scoring="canonical")))[1].startswith("unscored")
+
+
+# -- whole plays ------------------------------------------------------------------------------------------------------------
+
+
+async def played(scenario: Retail, assistant: str, task: str, user: str = "retail_user") -> Episode:
+    return await play(Plan(scenario, {"assistant": Seat(assistant), "user": Seat(user)}, task))
+
+
+def tally(scenario: Retail, assistant: str, split: str, count: int) -> Counter[bool | None]:
+    return Counter(scenario.success(asyncio.run(played(scenario, assistant, f"{split}/{index}"))) for index in range(count))
+
+
+@pytest.mark.parametrize("scoring", ["tau2", "canonical"])
+def test_the_generated_shop_can_be_played_by_the_tau2_rules(scoring: str) -> None:
+    scenario = Retail(data="own", scoring=scoring, semantics="tau2")
+    assert tally(scenario, "retail_oracle", "test", 40)[True] >= 38
+
+
+@needs_tau
+def test_the_oracle_solves_tau_benchs_tasks_by_the_tau2_rules_and_doing_nothing_earns_their_fault() -> None:
+    scenario = Retail(data=str(TAU), scoring="tau2")
+    tasks: list[Task] = list(scenario.tasks("test"))
+    idle = sum("inaction_passes" in task.flags and not task.outputs for task in tasks)
+    assert tally(scenario, "retail_nothing", "test", len(tasks))[True] == idle == 7
+    assert tally(scenario, "retail_oracle", "test", len(tasks))[True] >= 110
+
+
+def test_the_conformance_kit_finds_nothing(tmp_path: Path) -> None:
+    row = tau2_row("0", [FIND, CANCEL], communicate_info=["30.3"])
+    check_scenario(desk(tmp_path, row, max_actions=6, max_user_actions=6))
