@@ -267,6 +267,8 @@ def test_scores_of_a_cell_are_success_returns_and_measures_of_the_scored_episode
     assert found.values["return a"] == {("test/0", 5, 0): 0.0, ("test/1", 5, 0): 1.0}
     assert found.values["odd"] == {("test/1", 5, 0): 1.0}
     assert found.summary["failed"] == 1
+    lean = cell_of([episode(0), episode(1)], judge, measures=())
+    assert lean.values["odd"] == {} and lean.values["success"] == found.values["success"] and lean.summary["measures"]["odd"]["n"] == 1
 
 
 def test_a_measure_that_no_cell_has_is_refused() -> None:
@@ -325,19 +327,24 @@ def test_a_grid_that_grows_plays_the_new_cells_only(folder: Path) -> None:
     assert len(after) == 6 and {name: after[name] for name in before} == before
 
 
-def test_a_stopped_study_resumes_to_the_same_result(folder: Path) -> None:
-    slow = STUDY.replace("kind: first_legal", "kind: {behaviour: slowly:Slow, options: {seconds: 0.02}}")
-    written(folder, slow)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_stopped_or_killed_study_resumes_to_the_same_result(folder: Path, number: int, code: int) -> None:
+    written(folder, STUDY.replace("kind: first_legal", "kind: {behaviour: slowly:Slow, options: {seconds: 0.02}}"))
     started = ("study", "who.yaml", "--out", "out", "-j", "1")
-    cell_ = folder / "out" / "first_legal-x-random-none"
-    code, _, _, err = signalled(*started, cwd=folder, number=signal.SIGTERM, ready=cell_.with_name("config.yaml"))
-    assert code == 143 and err.endswith("resume with: gem-ma study who.yaml --out out\n"), err
+    got, _, _, err = signalled(*started, cwd=folder, number=number, ready=folder / "out" / "config.yaml")
+    assert got == code and (code < 0 or err.endswith("resume with: gem-ma study who.yaml --out out\n")), err
     assert not (folder / "out" / "study.json").exists()
     assert gem_ma(*started, cwd=folder).returncode == 0
-    whole = gem_ma("study", "who.yaml", "--out", "whole", cwd=folder)
-    assert whole.returncode == 0
+    assert gem_ma("study", "who.yaml", "--out", "whole", cwd=folder).returncode == 0
     first, second = (json.loads((folder / name / "study.json").read_text()) for name in ("out", "whole"))
     assert first["comparisons"] == second["comparisons"] and first["cells"] == second["cells"]
+
+
+def test_a_fresh_study_puts_the_old_cells_aside(folder: Path) -> None:
+    gem_ma("study", "who.yaml", "--out", "out", "-n", "2", cwd=folder)
+    assert gem_ma("study", "who.yaml", "--out", "out", "-n", "2", "--fresh", cwd=folder).returncode == 0
+    names = [path.name for path in (folder / "out").iterdir() if path.is_dir()]
+    assert len(names) == 8 and sum(name.endswith(".old-1") for name in names) == 4
 
 
 def test_failed_episodes_of_a_cell_are_counted_and_cost_the_exit_code(folder: Path) -> None:

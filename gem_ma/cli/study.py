@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from gem_ma.config import Loaded, LoadedStudy
     from gem_ma.engines.base import Policy
+    from gem_ma.evaluation.studies import Cell
     from gem_ma.scenario import Scenario
 
 EXAMPLE = """\b
@@ -26,6 +27,7 @@ Example:
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
 @click.option("--measure", "measures", multiple=True, metavar="NAME", help="Compare this score too; may be given several times.")
 @click.option("--out", type=click.Path(), help="The study's folder.  [default: runs/<config>-<digest>]")
+@click.option("--fresh", is_flag=True, help="Put the old run folders of the cells aside and start anew.")
 @click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
 def command(
@@ -35,6 +37,7 @@ def command(
     concurrency: int | None,
     measures: tuple[str, ...],
     out: str | None,
+    fresh: bool,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -52,7 +55,7 @@ def command(
     loaded = load_study(source, (*overrides, *extra))
     path = Path(out) if out else study_path(loaded)
     again = shlex.join(["gem-ma", "study", source, *overrides, *(["-n", str(tasks)] if tasks else []), *(["--out", out] if out else [])])
-    return study(loaded, path, again, measures=measures, as_json=as_json, quiet=quiet)
+    return study(loaded, path, again, measures=measures, fresh=fresh, as_json=as_json, quiet=quiet)
 
 
 def study_path(loaded: LoadedStudy) -> Path:
@@ -69,7 +72,16 @@ def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
     return run_path("-x-".join(names)[:120], loaded.identity(), root=path)
 
 
-def study(loaded: LoadedStudy, path: Path, again: str, *, measures: Sequence[str] = (), as_json: bool = False, quiet: bool = False) -> int:
+def study(
+    loaded: LoadedStudy,
+    path: Path,
+    again: str,
+    *,
+    measures: Sequence[str] = (),
+    fresh: bool = False,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> int:
     """Plays what is not done yet, compares all; gives the exit code. Raises Interrupted after a signal."""
     from gem_ma.cli.main import Interrupted
     from gem_ma.cli.stopping import Stopping
@@ -83,14 +95,15 @@ def study(loaded: LoadedStudy, path: Path, again: str, *, measures: Sequence[str
     planned = {names: count(cell.config, scenarios[names]) for names, cell in loaded.cells.items()}
     policies = Policies(list(loaded.cells.values()))
     chosen = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))
-    found = {}
+    found: dict[tuple[str, ...], Cell] = {}
     with hold_folder(path):
         write_file(path / "config.yaml", _written(loaded))
         with Stopping(again) as stopping, Progress(sum(planned.values()), quiet=quiet) as progress:
 
             async def work() -> None:  # all cells on one loop: they share engines
                 for names, cell in loaded.cells.items():
-                    found[names] = await _play_cell(cell, cell_path(path, names, cell), scenarios[names], policies, stopping, progress)
+                    playing: dict[str, Any] = {"stopping": stopping, "progress": progress, "measures": chosen, "fresh": fresh}
+                    found[names] = await _play_cell(cell, cell_path(path, names, cell), scenarios[names], policies.of(cell), **playing)
                     if stopping.signal:
                         return
 
@@ -180,28 +193,37 @@ def _scenarios(loaded: LoadedStudy) -> dict[tuple[str, ...], Scenario]:
     return found
 
 
-async def _play_cell(loaded: Loaded, path: Path, scenario: Scenario, policies: Policies, stopping: Any, progress: Any) -> Any:
+async def _play_cell(
+    loaded: Loaded,
+    path: Path,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    *,
+    stopping: Any,
+    progress: Any,
+    measures: Sequence[str],
+    fresh: bool,
+) -> Cell:
     """Plays what this cell's run folder lacks and gives what came of it."""
     import json
 
+    from gem_ma.cli.costs import costs_of
     from gem_ma.cli.run import open_folder, play_into, report_of
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.studies import cell_of
     from gem_ma.plans import evaluation_plans
 
     config = loaded.config
-    opened = policies.of(loaded)
-    with open_folder("run", loaded, scenario, opened, path, False) as folder:
-        plans = list(evaluation_plans(config, scenario))
-        done = folder.done()
+    with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
+        plans, done = list(evaluation_plans(config, scenario)), folder.done()
         left = [plan for plan in plans if plan.id not in done]
         progress.skip(len(plans) - len(left))
         if left:
-            await play_into(folder, stopping.until_stopped(left), opened, min(config.run.concurrency, len(left)), progress)
+            await play_into(folder, stopping.until_stopped(left), policies, min(config.run.concurrency, len(left)), progress)
         world = json.dumps([config.scenario.id, config.scenario.split, config.scenario.options, scenario.provenance()], sort_keys=True, default=str)
-        cell = cell_of(folder.episodes(), Judge.of(scenario), world=world, run=path.name)
+        cell = cell_of(folder.episodes(), Judge.of(scenario), world=world, run=path.name, measures=measures)
         if not stopping.signal and (left or not (path / "report.html").exists()):
-            folder.write_summary({"planned": len(plans), **cell.summary})
+            folder.write_summary({"planned": len(plans), **cell.summary, **costs_of(config, folder.episodes)})
             report_of(path, scenario)
     return cell
 

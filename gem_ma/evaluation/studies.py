@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,11 @@ class Cell:
     run: str = ""
 
 
-def cell_of(episodes: Iterable[Episode], judge: Judge, *, world: str = "", run: str = "") -> Cell:
-    """Summary and scores of the episodes of one cell; those that FAILED or were interrupted have no score."""
+def cell_of(episodes: Iterable[Episode], judge: Judge, *, world: str = "", run: str = "", measures: Container[str] | None = None) -> Cell:
+    """Summary and scores of the episodes of one cell; those that FAILED or were interrupted have no score.
+
+    `measures`: which of the scenario's to keep for each episode (all where absent); of the others the summary has the mean.
+    """
     listed = list(episodes)
     values: dict[str, dict[Id, float]] = {}
     for episode in listed:
@@ -42,9 +45,12 @@ def cell_of(episodes: Iterable[Episode], judge: Judge, *, world: str = "", run: 
         won = judge.success(episode) if judge.success is not None else None
         found = {SUCCESS: float(won)} if won is not None else {}
         found |= {f"return {agent}": value for agent, value in episode.returns().items()}
-        found |= values_of(episode, judge.measures) if judge.measures is not None else {}
         for score, value in found.items():
             values.setdefault(score, {})[episode.id] = value
+        for score, value in values_of(episode, judge.measures).items() if judge.measures is not None else ():
+            kept = values.setdefault(score, {})
+            if measures is None or score in measures:
+                kept[episode.id] = value
     return Cell(judge.summarise(listed), values, world, run)
 
 
