@@ -303,23 +303,41 @@ async def played(scenario: Retail, assistant: str, task: str, user: str = "retai
     return await play(Plan(scenario, {"assistant": Seat(assistant), "user": Seat(user)}, task))
 
 
-def tally(scenario: Retail, assistant: str, split: str, count: int) -> Counter[bool | None]:
-    return Counter(scenario.success(asyncio.run(played(scenario, assistant, f"{split}/{index}"))) for index in range(count))
+def solved(scenario: Retail, split: str, count: int) -> Counter[float]:
+    """Plays the solutions of the first tasks, all outputs said at the end; how often each reward was paid."""
+    found: Counter[float] = Counter()
+    for task in scenario.tasks(split)[:count]:
+        game = Game(scenario, task)
+        game.send({"user": "Hello"})
+        for call in task.actions:
+            game.send({"assistant": use((call.name, dict(call.arguments)))})
+        handed_over = "transfer_to_human_agents" in [call.name for call in task.actions]
+        refusal = "I am sorry, this cannot be done: the order is not pending. " if task.goal == "refused" else ""
+        game.send({"assistant": f"{refusal}Done. {'; '.join(task.outputs)}"})
+        game.send({"user": end(reason="transferred" if handed_over else "refused" if task.goal == "refused" else "settled")})
+        found[outcome(game)[0]] += 1
+    return found
 
 
-@pytest.mark.parametrize("scoring", ["tau2", "canonical"])
-def test_the_generated_shop_can_be_played_by_the_tau2_rules(scoring: str) -> None:
-    scenario = Retail(data="own", scoring=scoring, semantics="tau2")
-    assert tally(scenario, "retail_oracle", "test", 40)[True] >= 38
+def test_the_generated_shop_can_be_played_by_the_tau2_rules() -> None:
+    assert solved(Retail(data="own", scoring="tau2"), "test", 60) == {1.0: 60}
+    assert solved(Retail(data="own", semantics="tau2"), "test", 60)[1.0] >= 45  # canonically a fact needs its source, a refusal its reason
 
 
 @needs_tau
-def test_the_oracle_solves_tau_benchs_tasks_by_the_tau2_rules_and_doing_nothing_earns_their_fault() -> None:
+def test_the_solutions_solve_tau_benchs_tasks_by_the_tau2_rules_and_doing_nothing_earns_their_fault() -> None:
     scenario = Retail(data=str(TAU), scoring="tau2")
     tasks: list[Task] = list(scenario.tasks("test"))
-    idle = sum("inaction_passes" in task.flags and not task.outputs for task in tasks)
-    assert tally(scenario, "retail_nothing", "test", len(tasks))[True] == idle == 7
-    assert tally(scenario, "retail_oracle", "test", len(tasks))[True] >= 110
+    assert solved(scenario, "test", 115) == {1.0: 115}
+    idle = [task for task in tasks if outcome(talked_nothing(scenario, task))[0]]
+    assert idle == [task for task in tasks if "inaction_passes" in task.flags and not task.outputs]
+    assert len(idle) == 7
+
+
+def talked_nothing(scenario: Retail, task: Task) -> Game:
+    game = Game(scenario, task)
+    game.send({"user": end()})
+    return game
 
 
 def test_the_conformance_kit_finds_nothing(tmp_path: Path) -> None:
