@@ -177,9 +177,23 @@ def test_a_budget_in_usd_is_kept_too_and_wants_a_price(tmp_path: Path, command: 
         done = command("run", "talk.yaml", "--out", "out")
         assert done.returncode == 1 and "limits.usd is 0.3" in done.stderr
         assert 0.15 < sum(prompt_tokens(one) + 4 for one in server.asked) / 1000 <= 0.3
-        config(tmp_path, server.url, more="limits: {usd: 0.01}")
-        done = command("run", "talk.yaml", "--out", "other")
+        config(tmp_path, server.url)
+        done = command("run", "talk.yaml", "--out", "other", "--budget-usd", 0.01)
     assert done.returncode == 2 and "add price" in done.stderr and not (tmp_path / "other").exists()
+
+
+def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(tmp_path: Path, command: Command) -> None:
+    poisoned = []
+
+    def script(asked: Asked) -> Answer:  # the third request hangs whenever it comes
+        if asked.number == 2:
+            poisoned.append(asked.body["seed"])
+        return hang() if asked.body.get("seed") in poisoned else says("cooperate")
+
+    with FaultServer(script) as server:
+        config(tmp_path, server.url, policy=", timeout_s: 0.5", more="run: {concurrency: 1}\nretry: {attempts: 2}")
+        done = command("run", "talk.yaml", "--out", "out")
+    assert done.returncode == 1 and "5 ok / 1 failed" in done.stdout and "resume out --retry-failed" in done.stderr
 
 
 def test_limits_and_retry_change_no_result_so_a_run_may_go_on_with_others(tmp_path: Path, command: Command) -> None:

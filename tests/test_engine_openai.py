@@ -32,6 +32,7 @@ from gem_ma.engines.openai import OpenAI
 from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.rollout import Plan, play, play_many
 from gem_ma.types import Attempt, End, Image, Malformed, Message, Reply, Request, Sampling, Seat, Tool, ToolCall, Usage
+from tests.benchmarks import faults
 from tests.fault_server import EVENTS, HTML, Answer, Asked, FaultServer, drop, events, hang, raw, reply, says, status, truncated
 
 ADD = Tool("add", "Adds.", {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
@@ -161,6 +162,35 @@ def test_servers_get_a_result_for_every_call_and_no_result_without_its_call() ->
         "role": "user",
         "content": "tool result: unreadable",
     }
+
+
+CALL_IDS = st.sampled_from(["", "c", "d"])
+CALLS = st.lists(st.builds(ToolCall, CALL_IDS, st.just("add"), st.just({"x": 1})) | st.just(Malformed("{", "bad_json: x")), max_size=3).map(tuple)
+SENT = st.one_of(
+    st.builds(Message, st.text(max_size=3), st.sampled_from(["scenario", "system", "b"])),
+    st.builds(Message, st.text(max_size=3), st.just("a"), CALLS),
+    st.builds(Message.tool, CALL_IDS, st.text(max_size=3)),
+)
+
+
+@given(st.lists(SENT, max_size=8))
+def test_any_conversation_is_rendered_as_servers_demand_it(messages: list[Message]) -> None:
+    rendered, open_calls = chat("a", messages), list[str]()
+    before = ""
+    for one in rendered:
+        role = one["role"]
+        if role == "tool":
+            assert one["tool_call_id"] == open_calls.pop(0) and isinstance(one["content"], str)
+            continue
+        assert not open_calls and not (role == before and role in ("user", "system")) and (role != "system" or before == "")
+        open_calls, before = [call["id"] for call in one.get("tool_calls", ())], role
+        assert len(set(open_calls)) == len(open_calls) and all(open_calls)
+        assert isinstance(one["content"], str) or (open_calls and one["content"] is None)
+    assert not open_calls
+    shown = json.dumps(rendered, ensure_ascii=False)
+    assert all(message.text in shown for message in messages if message.text.isalnum())
+    for one in chat("a", messages, (ADD,), native=False):
+        assert one["role"] != "tool" and "tool_calls" not in one
 
 
 def test_tools_as_text_stand_in_the_system_message_and_calls_are_read_from_text() -> None:
@@ -317,7 +347,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "fault"), [(kind, fault) for kind, faults in FAULTS.items() for fault in faults])
+@pytest.mark.parametrize(("kind", "fault"), [(kind, fault) for kind, several in FAULTS.items() for fault in several])
 def test_a_fault_is_tried_again_and_stands_in_the_record(kind: str, fault: Answer) -> None:
     got = answered(fault, says("whole"))
     assert got.text == "whole" and kinds(got) == [kind]
@@ -648,14 +678,14 @@ def test_no_episode_is_lost_or_doubled_by_a_server_full_of_faults(stream: bool) 
 
     def script(asked: Asked) -> Answer:
         draw = rng.random()
-        faults = [
+        mixed = [
             (0.1, status(429, retry_after=0.01)),
             (0.1, status(500)),
             (0.05, truncated()),
             (0.05, drop(after=20)),
             (0.03, raw(b'{"choices": []}')),
         ]
-        for share, fault in [*faults, (0.02, hang())]:
+        for share, fault in [*mixed, (0.02, hang())]:
             if draw < share:
                 sent.append(fault)
                 return fault
@@ -670,6 +700,12 @@ def test_no_episode_is_lost_or_doubled_by_a_server_full_of_faults(stream: bool) 
     assert len(replies) == len({one.text for one in replies}) == 200
     attempts = [attempt for one in replies for attempt in one.attempts]
     assert len(attempts) == len(sent) and len(server.asked) == 200 + len(sent)
+
+
+def test_the_benchmark_of_faults_holds_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "TIMEOUT_S", 0.5)
+    got = faults.play({**faults.SHARES, "hang": 0.02}, 30, 0.02)
+    assert got["lost"] == got["doubled"] == 0 and got["attempts"] == got["faults"] > 0 and got["requests"] == 120 + got["faults"]
 
 
 def test_what_ends_a_run_is_raised_through_a_behaviour_that_catches_everything() -> None:

@@ -25,11 +25,14 @@ Example:
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-n", "--tasks", type=click.IntRange(min=1), help="How many tasks (or seeds, where the scenario has one task).")
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
+@click.option("--budget-usd", type=click.FloatRange(min=0, min_open=True), help="Stop when models behind endpoints have cost so much.")
 @click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
 @click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
 @click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
-def command(source: str, overrides: tuple[str, ...], tasks: int | None, concurrency: int | None, out: str | None, **flags: bool) -> int:
+def command(
+    source: str, overrides: tuple[str, ...], tasks: int | None, concurrency: int | None, budget_usd: float | None, out: str | None, **flags: bool
+) -> int:
     """Play a config, a shipped config or a scenario, and score it.
 
     The same command again continues where it stopped. A KEY=VALUE replaces one value of the config, as in run.seed=3.
@@ -40,7 +43,8 @@ def command(source: str, overrides: tuple[str, ...], tasks: int | None, concurre
     from gem_ma.errors import ConfigError
     from gem_ma.store import run_path
 
-    extra = [f"scenario.tasks={tasks}"] * (tasks is not None) + [f"run.concurrency={concurrency}"] * (concurrency is not None)
+    options = {"scenario.tasks": tasks, "run.concurrency": concurrency, "limits.usd": budget_usd}
+    extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     loaded = load(source, (*overrides, *extra)).without_training()
     if loaded.study:
         raise ConfigError(f"{source}: this is a study of several cells; play and compare them with: gem-ma study {source}")

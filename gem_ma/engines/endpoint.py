@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
+import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -102,9 +104,11 @@ class Endpoint:
         self.answered = 0  # responses of any status, ever
         self._errors = (openai, httpx2)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_ALIVE)  # the limiter counts
+        own_roots = "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ
         http = httpx2.AsyncClient(
             limits=limits,
-            trust_env=False,
+            verify=ssl.create_default_context() if own_roots else True,
+            trust_env=False,  # no proxy and no .netrc, which would send keys elsewhere
             follow_redirects=False,
             timeout=None,
             headers={"accept-encoding": "identity"},

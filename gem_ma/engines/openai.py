@@ -36,6 +36,8 @@ PATH = "/chat/completions"
 MOST_BYTES = 32 * 1024 * 1024  # of a reply's body
 EMPTY_TRIES = 3  # after so many the empty text is the answer
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
+PROBE_S = 10.0  # to find out whether a server is there
+TINY = Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16))
 SEED_BITS = 0x7FFFFFFF  # servers differ in the width of a seed; 31 bits fit all
 
 
@@ -207,7 +209,8 @@ class OpenAI:
             given_up = tries >= attempts or spent_s + wait >= self.wall_s or (unreachable and not at.answered and tries >= FIRST_CONTACT_TRIES)
             failed.append(fault.attempt(0.0 if given_up else wait))
             if given_up:
-                raise self._given_up(failed, fault, spent_s, unreachable)
+                gone = unreachable and not await self._is_there(at)  # a request that makes a server hang must not end the run of all others
+                raise self._given_up(failed, fault, spent_s, gone)
             await asyncio.sleep(wait)
             spent_s += wait
 
@@ -261,8 +264,15 @@ class OpenAI:
 
     async def ping(self) -> Reply:
         """One tiny request, tried few times: shows that address, key and model are right. Raises EngineError."""
-        body = self.body(Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16)))
-        return (await self._tried(body, min(self.attempts, 3)))[0]
+        return (await self._tried(self.body(TINY), min(self.attempts, 3)))[0]
+
+    async def _is_there(self, at: Endpoint) -> bool:
+        """Whether the server answers a tiny request, be it with an error."""
+        try:
+            await at.post(PATH, self._adapted(self.body(TINY)), timeout_s=min(self.timeout_s, PROBE_S), most_bytes=self.most_bytes)
+        except Fault as fault:
+            return fault.kind != "transport"
+        return True
 
 
 def _sum(one: Usage, other: Usage) -> Usage:
