@@ -1,286 +1,243 @@
-"""Tasks for the generated shop: drawn from a seed, solved with the real tools, kept only where the solution proves right.
+"""Tasks for the generated shop: composed of requests by a seed, solved with the real tools, kept only where all proofs hold.
 
-Kept means: every call of the solution succeeds, the canonical grader says yes to it, each write is needed, and doing nothing is wrong.
 The instruction names nothing that the customer could not know: no item id, no payment id, no user id.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
-from gem_ma.scenarios.retail.grading import canonical, gold_state
-from gem_ma.scenarios.retail.tasks import Item, flags_of, identity_of, method_words, wish_of
-from gem_ma.scenarios.retail.tools import REASONS
-from gem_ma.scenarios.retail.world import GENERATOR, address
+from gem_ma.scenarios.retail.describe import situation
+from gem_ma.scenarios.retail.intents import MAKERS
+from gem_ma.scenarios.retail.knobs import QUESTIONS, REFUSALS, WRITES, Knobs
+from gem_ma.scenarios.retail.prove import prove
+from gem_ma.scenarios.retail.questions import ask
+from gem_ma.scenarios.retail.refusals import REFUSED
+from gem_ma.scenarios.retail.scene import TOOL_OF, Part, Scene
+from gem_ma.scenarios.retail.tasks import identity_of
+from gem_ma.scenarios.retail.world import GENERATOR
 from gem_ma.scenarios.service.overlay import Base, Overlay
-from gem_ma.scenarios.service.talk import Outcome
+from gem_ma.scenarios.service.proofs import Unproved
 from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
 
-from gem_ma.errors import ConfigError
-
-TRIES = 400
-Record = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One intent: the wish, the calls that serve it after the customer is known, and what must be told."""
-
-    wish: Wish
-    calls: tuple[GoldCall, ...]
-    outputs: tuple[str, ...] = ()
-    goal: str = "served"
-
-
-@dataclass(frozen=True, slots=True)
-class _Scene:
-    """Where an intent is drawn: the customer and one of the customer's orders."""
-
-    rng: random.Random
-    data: Overlay
-    user_id: str
-    user: Record
-    order: Record
-
-    @property
-    def look(self) -> GoldCall:
-        return GoldCall("get_order_details", {"order_id": self.order["order_id"]})
-
-    def write(self, name: str, **arguments: Any) -> _Part:
-        call = GoldCall(name, arguments)
-        return _Part(wish_of(self.data, call), (self.look, call))
-
-    def methods(self, needed: float = 0.0) -> list[str]:
-        """Payment methods that can be named in words and, being a gift card, hold enough."""
-        methods = self.user["payment_methods"]
-        named = [key for key in methods if method_words(methods, key) != key]
-        return [key for key in named if methods[key].get("balance", needed) >= needed]
-
-
-def forge(base: Base, semantics: str, name: str, seed: int, world: int) -> Task:
-    """The task of a seed. Raises ConfigError where the world is too small to hold one."""
-    rng = random.Random(f"retail-task/{GENERATOR}/{seed}")
-    for _ in range(TRIES):
-        task = _draw(rng, base, semantics, name, world)
-        if task is not None and _proven(base, semantics, task):
-            return task
-    raise ConfigError("scenario.users, scenario.orders: the shop is too small to hold a task; give it more users and orders")
-
-
-def _draw(rng: random.Random, base: Base, semantics: str, name: str, world: int) -> Task | None:
-    data = Overlay(base)
-    user_id = rng.choice([key for key, user in base.tables["users"].items() if user["orders"]] or [""])
-    if not user_id:
-        return None
-    user = data.record("users", user_id)
-    parts: list[_Part] = []
-    for order_id in rng.sample(user["orders"], min(len(user["orders"]), rng.choice((1, 1, 2)))):
-        part = rng.choice(KINDS)(_Scene(rng, data, user_id, user, data.record("orders", order_id)))
-        if part is not None and (not parts or "served" == part.goal == parts[0].goal):
-            parts.append(part)
-    if not parts:
-        return None
-    hidden = rng.choice(("zip", "email"))
-    knowledge = tuple(replace(slot, known=slot.name != hidden) for slot in identity_of(base, user_id))
-    who = {slot.name: slot.value for slot in knowledge}
-    named = dict.fromkeys(part.wish.arguments["order_id"] for part in parts if "order_id" in part.wish.arguments)
-    find = (
-        GoldCall("find_user_id_by_email", {"email": who["email"]})
-        if hidden == "zip"
-        else GoldCall("find_user_id_by_name_zip", {name: who[name] for name in ("first_name", "last_name", "zip")})
-    )
-    actions = (find, GoldCall("get_user_details", {"user_id": user_id}), *(call for part in parts for call in part.calls))
-    return Task(
-        id=f"own/{GENERATOR}/{name}",
-        source="generated shop",
-        user_id=user_id,
-        instruction=_instruction(who, hidden, [part.wish for part in parts]),
-        actions=actions,
-        outputs=tuple(output for part in parts for output in part.outputs),
-        goal=parts[0].goal,
-        knowledge=(*knowledge, *(Slot("order_id", order_id, "opening") for order_id in named)),
-        wishes=tuple(part.wish for part in parts),
-        flags=flags_of(base, semantics, actions),
-        world=world,
-    )
-
-
-def _proven(base: Base, semantics: str, task: Task) -> bool:
-    gold, start = gold_state(base, semantics, task), Overlay(base)
-    if not task.scorable or set(task.flags) - {"inaction_passes"}:
-        return False
-    reason = "refused" if task.goal == "refused" else "settled"
-    solved = canonical(task, gold, gold, Outcome("user", reason, (" ".join(task.outputs) or "done",)))
-    silent = [canonical(task, start, gold, outcome) for outcome in (Outcome("user", "settled"), Outcome("user", "refused"), Outcome("transfer"))]
-    return solved.reward == 1 and not any(verdict.reward for verdict in silent)
-
-
-# -- intents ----------------------------------------------------------------------------------------------------------------
-
-
-def _cancel(scene: _Scene) -> _Part | None:
-    if scene.order["status"] != "pending":
-        return None
-    return scene.write("cancel_pending_order", order_id=scene.order["order_id"], reason=scene.rng.choice(REASONS))
-
-
-def _return(scene: _Scene) -> _Part | None:
-    paid_with = scene.order["payment_history"][0]["payment_method_id"]
-    methods = [key for key in scene.methods() if key == paid_with or key.startswith("gift_card")]
-    if scene.order["status"] != "delivered" or not methods:
-        return None
-    item_ids = [item["item_id"] for item in _some(scene, 3)]
-    method = scene.rng.choice(methods)
-    return scene.write("return_delivered_order_items", order_id=scene.order["order_id"], item_ids=item_ids, payment_method_id=method)
-
-
-def _swap(scene: _Scene) -> _Part | None:
-    """An exchange of a delivered order or a change of a pending one."""
-    tools = {"delivered": "exchange_delivered_order_items", "pending": "modify_pending_order_items"}
-    if scene.order["status"] not in tools:
-        return None
-    old, new, price = [], [], 0.0
-    for item in _some(scene, 2):
-        variants = scene.data.record("products", item["product_id"])["variants"].values()
-        others = [variant for variant in variants if variant["available"] and variant["item_id"] != item["item_id"]]
-        variant = scene.rng.choice(others)
-        old.append(item["item_id"])
-        new.append(variant["item_id"])
-        price += variant["price"] - item["price"]
-    methods = scene.methods(max(price, 0.0) + 0.01)
-    if not methods:
-        return None
-    arguments = {"order_id": scene.order["order_id"], "item_ids": old, "new_item_ids": new, "payment_method_id": scene.rng.choice(methods)}
-    return scene.write(tools[scene.order["status"]], **arguments)
-
-
-def _order_address(scene: _Scene) -> _Part | None:
-    if scene.order["status"] != "pending":
-        return None
-    return scene.write("modify_pending_order_address", order_id=scene.order["order_id"], **address(scene.rng))
-
-
-def _user_address(scene: _Scene) -> _Part | None:
-    call = GoldCall("modify_user_address", {"user_id": scene.user_id, **address(scene.rng)})
-    return _Part(wish_of(scene.data, call), (call,))
-
-
-def _payment(scene: _Scene) -> _Part | None:
-    first = scene.order["payment_history"][0]
-    methods = [key for key in scene.methods(first["amount"]) if key != first["payment_method_id"]]
-    if scene.order["status"] != "pending" or not methods:
-        return None
-    return scene.write("modify_pending_order_payment", order_id=scene.order["order_id"], payment_method_id=scene.rng.choice(methods))
-
-
-def _ask_total(scene: _Scene) -> _Part | None:
-    order = scene.order
-    about = {"order_id": order["order_id"]}
-    wish = Wish("question", about, _words(order), intent="amount paid", text=f"How much did I pay for order {order['order_id']} in total?")
-    return _part(wish, (scene.look,), f"{order['payment_history'][0]['amount']:.2f}")
-
-
-def _ask_tracking(scene: _Scene) -> _Part | None:
-    order = scene.order
-    if not order["fulfillments"]:
-        return None
-    about = {"order_id": order["order_id"]}
-    wish = Wish("question", about, _words(order), intent="tracking number", text=f"What is the tracking number of order {order['order_id']}?")
-    return _part(wish, (scene.look,), order["fulfillments"][0]["tracking_id"][0])
-
-
-def _ask_variants(scene: _Scene) -> _Part | None:
-    product = scene.data.record("products", scene.rng.choice(list(scene.data.base.tables["products"])))
-    count = sum(variant["available"] for variant in product["variants"].values())
-    wish = Wish(
-        "question",
-        words={"product": product["name"]},
-        intent="variants available",
-        text=f"How many variants of the {product['name']} are available right now?",
-    )
-    return _part(wish, (GoldCall("list_all_product_types", {}), GoldCall("get_product_details", {"product_id": product["product_id"]})), str(count))
-
-
-def _impossible(scene: _Scene) -> _Part | None:
-    order_id = scene.order["order_id"]
-    if scene.order["status"] == "pending":
-        return None
-    asked = {"order_id": order_id, "reason": "no longer needed"}
-    text = f"Please cancel order {order_id}, it is no longer needed."
-    wish = Wish("impossible", asked, _words(scene.order), intent="cancel", reason="order_status", text=text)
-    return _Part(wish, (scene.look,), goal="refused")
-
-
-def _part(wish: Wish, calls: tuple[GoldCall, ...], output: str) -> _Part:
-    return _Part(replace(wish, outputs=(output,)), calls, (output,))
-
-
-def _words(order: Record) -> dict[str, Any]:
-    return {"order": f"order {order['order_id']}"}
-
-
-def _some(scene: _Scene, most: int) -> list[Record]:
-    items = scene.order["items"]
-    return scene.rng.sample(items, scene.rng.randint(1, min(most, len(items))))
-
-
-KINDS: tuple[Callable[[_Scene], _Part | None], ...] = (
-    _cancel,
-    _return,
-    _return,
-    _swap,
-    _swap,
-    _swap,
-    _order_address,
-    _user_address,
-    _payment,
-    _ask_total,
-    _ask_tracking,
-    _ask_variants,
-    _impossible,
+TRIES = 60
+DRAWS = 6  # of one request
+WEIGHTS = {"return": 3, "exchange": 3, "modify": 3, "cancel": 2, "address": 2, "payment": 2}
+HELD_OUT = tuple(  # pairs of writes in one talk that only the split `shift` has; there, who wants several writes wants such a pair
+    frozenset(pair) for pair in (("return", "address"), ("exchange", "payment"), ("cancel", "default_address"), ("modify", "return"))
 )
 
 
-# -- words ------------------------------------------------------------------------------------------------------------------
+def forge(
+    base: Base,
+    semantics: str,
+    name: str,
+    seed: int,
+    knobs: Knobs | None = None,
+    user_id: str = "",
+    shift: bool = False,
+    taken: Collection[str] = (),
+    rejected: Counter[str] | None = None,
+    **fields: Any,
+) -> Task | None:
+    """The task of a seed, None where the world holds none; `fields` are further ones of Task.
+
+    `user_id`: whose it is ("" = any). `shift`: with held-out combinations and sentences. `taken`: contents that the task may not repeat (see
+    `content`). `rejected` counts what was thrown away by the name of the proof.
+    """
+    knobs, rejected = knobs or Knobs(), Counter() if rejected is None else rejected
+    rng = random.Random(f"retail-task/{GENERATOR}/{seed}/{knobs.digest}")
+    for _ in range(TRIES):
+        task = _draw(rng, base, name, knobs, user_id, shift)
+        if task is None:
+            rejected["drawn"] += 1
+            continue
+        task = replace(task, **fields)
+        if content(task) in taken:
+            rejected["new"] += 1
+            continue
+        try:
+            proof = prove(task, base, semantics)
+        except Unproved as fault:
+            rejected[fault.proof] += 1
+            continue
+        rejected["kept"] += 1
+        return replace(task, proof=proof)
+    return None
 
 
-def _instruction(who: Mapping[str, str], hidden: str, wishes: list[Wish]) -> str:
-    known = f"your e-mail address is {who['email']}" if hidden == "zip" else f"your postal code is {who['zip']}"
-    said = [f"Your name is {who['first_name']} {who['last_name']} and {known}.", *(_second_person(wish) for wish in wishes)]
-    return " ".join(said)
+def content(task: Task) -> str:
+    """What makes a task another one, whatever its words."""
+    writes = [(call.name, sorted(call.arguments.items())) for call in task.actions if not call.name.startswith(("get_", "find_", "list_"))]
+    wishes = [(wish.intent, wish.reason, sorted(wish.arguments.items()), wish.words.get("product")) for wish in task.wishes]
+    return repr((task.user_id, writes, wishes))
 
 
-def _second_person(wish: Wish) -> str:
-    arguments, method = wish.arguments, wish.words.get("method", "").replace("my ", "your ")
-    order_id = arguments.get("order_id", "")
-    if wish.kind == "cancel_pending_order":
-        return f"You want to cancel order {order_id}; if asked why: {arguments['reason']}."
-    if wish.kind == "return_delivered_order_items":
-        return f"You want to return these items of order {order_id}: {_listed(wish)}. The refund should go to {method}."
-    if wish.kind in ("exchange_delivered_order_items", "modify_pending_order_items"):
-        verb = "exchange items of the delivered" if wish.kind.startswith("exchange") else "change items of the pending"
-        return f"You want to {verb} order {order_id}: {_listed(wish)}. Any difference in price goes over {method}."
-    if wish.kind == "modify_pending_order_payment":
-        return f"You want order {order_id} to be paid with {method} instead."
-    if wish.kind == "question":
-        return f"You want to know this: {wish.text.replace('did I pay', 'did you pay')}"
-    if wish.kind == "impossible":
-        return f"You want to cancel order {order_id}, because it is no longer needed. If that cannot be done, you accept it and want nothing else."
-    where = f"order {order_id} to go" if order_id else "the default address of your account changed"
-    parts = ", ".join(arguments[part] for part in ("address1", "address2", "city", "state", "zip", "country") if arguments[part])
-    return f"You want {where} to {parts}."
+def _draw(rng: random.Random, base: Base, name: str, knobs: Knobs, user_id: str, shift: bool) -> Task | None:
+    data = Overlay(base)
+    user_id = user_id or rng.choice([key for key, user in base.tables["users"].items() if user["orders"]] or [""])
+    if not user_id:
+        return None
+    scene = Scene(rng, data, user_id, data.record("users", user_id), knobs, forgetful=rng.random() < knobs.unknown)
+    parts = _parts(scene, knobs, shift)
+    if not parts or not _combined(parts, shift):
+        return None
+    wishes = tuple(part.wish for part in parts)
+    knowledge = _knowledge(scene, wishes)
+    actions = (*_found(scene, knowledge), *_once(call for part in parts for call in part.calls))
+    refused = all(wish.kind == "impossible" and wish.instead is None for wish in wishes)
+    outputs = tuple(output for wish in wishes for output in (wish.outputs or (wish.instead.outputs if wish.instead else ())))
+    return Task(
+        id=name,
+        source="generated shop",
+        user_id=user_id,
+        instruction=situation(knowledge, wishes, rng, shift),
+        actions=actions,
+        outputs=outputs,
+        goal="refused" if refused else "served",
+        knowledge=knowledge,
+        wishes=wishes,
+        flags=() if any(call.name in _WRITE_TOOLS for call in actions) else ("inaction_passes",),
+        difficulty=difficulty(actions, wishes, outputs),
+    )
 
 
-def _listed(wish: Wish) -> str:
-    return "; ".join(_item(item) for item in wish.words["items"])
+_WRITE_TOOLS = frozenset(TOOL_OF.values())
 
 
-def _item(item: Item) -> str:
-    options = ", ".join(f"{name}: {value}" for name, value in item.options.items())
-    if item.wanted is None:
-        return f"{item.name} ({options})"
-    wanted = ", ".join(f"{name}: {value}" for name, value in item.wanted.items())
-    return f"{item.name} ({options}) for one with {wanted}"
+def difficulty(actions: Sequence[GoldCall], wishes: Sequence[Wish], outputs: Sequence[str]) -> dict[str, int]:
+    """Reads, writes and facts that the solution needs, and how often its customer has to speak: the opening, one turn for each request that
+    follows another, a yes before each write, and one more for each change of mind and each second choice."""
+    writes = sum(call.name in _WRITE_TOOLS for call in actions)
+    turns = len(wishes) + writes
+    for wish in wishes:
+        turns += wish.before_change is not None
+        if wish.instead is not None:
+            turns += 1 + (wish.instead.before_change is not None)
+    return {"reads": len(actions) - writes, "writes": writes, "facts": len(outputs), "turns": turns}
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------------
+
+
+def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
+    """The requests of one customer, in an order that their dependencies allow, each with `after` filled in."""
+    rng = scene.rng
+    count = rng.choice((1, *range(1, knobs.requests + 1)))
+    forced = _held_out_pair(rng, knobs) if shift and count > 1 else []
+    parts: list[Part] = []
+    for attempt in range(2 * count):
+        if len(parts) >= count:
+            break
+        part = _try(scene, MAKERS[forced[attempt]]) if attempt < len(forced) else _any_part(scene, knobs)
+        if part is None:
+            continue
+        if part.wish.kind == "impossible" and part.before is None and rng.random() < knobs.conditional:
+            writes = [_pick(rng, WRITES, knobs) for _ in range(DRAWS)]
+            other = next((made for name in writes if name and (made := _try(scene, MAKERS[name]))), None)
+            if other is not None:
+                part = Part(replace(part.wish, instead=other.wish), (*part.calls, *other.calls))
+        if part.before is not None:
+            parts.append(part.before)
+        parts.append(replace(part, before=None))
+    parts.sort(key=lambda part: _last(part.wish).intent == "modify")  # an order's items last: nothing can be changed after them
+    return [replace(part, wish=replace(part.wish, after=_after(parts, place))) for place, part in enumerate(parts)]
+
+
+def _after(parts: Sequence[Part], place: int) -> tuple[int, ...]:
+    """The requests that must be settled before this one: all earlier ones of an order whose items are changed or exchanged."""
+    wish = _last(parts[place].wish)
+    order_id = wish.arguments.get("order_id")
+    if wish.intent not in ("modify", "exchange") or order_id is None:
+        return ()
+    return tuple(number for number, part in enumerate(parts[:place]) if _last(part.wish).arguments.get("order_id") == order_id)
+
+
+def _any_part(scene: Scene, knobs: Knobs) -> Part | None:
+    rng = scene.rng
+    kinds: list[tuple[float, Callable[[], Part | None]]] = []
+    asked, refused, writes = (_pick(rng, names, knobs) for names in (QUESTIONS, REFUSALS, WRITES))
+    if refused:
+        kinds.append((knobs.infeasible or (0.0 if writes or asked else 1.0), lambda: _try(scene, REFUSED[refused])))
+    if asked:
+        kinds.append((knobs.questions or (0.0 if writes or refused else 1.0), lambda: _try(scene, lambda scene: ask(scene, asked))))
+    share = sum(weight for weight, _ in kinds)
+    if writes:
+        kinds.append((max(0.0, 1 - share) if share < 1 else 0.0, lambda: _try(scene, MAKERS[writes])))
+    weights = [weight for weight, _ in kinds]
+    return rng.choices([make for _, make in kinds], weights if sum(weights) > 0 else None)[0]()
+
+
+def _pick(rng: random.Random, names: Sequence[str], knobs: Knobs) -> str:
+    allowed = [name for name in names if knobs.allows(name) for _ in range(WEIGHTS.get(name, 1))]
+    return rng.choice(allowed) if allowed else ""
+
+
+def _try(scene: Scene, make: Callable[[Scene], Part | None]) -> Part | None:
+    """What a maker makes in a few draws; orders that it took for nothing are free again."""
+    for _ in range(DRAWS):
+        before = {key: set(intents) for key, intents in scene.taken.items()}
+        part = make(scene)
+        if part is not None:
+            return part
+        scene.taken = before
+    return None
+
+
+def _held_out_pair(rng: random.Random, knobs: Knobs) -> list[str]:
+    """A pair of writes that only the split `shift` has, if the knobs allow one."""
+    pairs = [sorted(pair) for pair in HELD_OUT if all(knobs.allows(intent) for intent in pair)]
+    return rng.choice(pairs) if pairs else []
+
+
+def _combined(parts: Sequence[Part], shift: bool) -> bool:
+    """Whether the split may have this combination of requests."""
+    intents = {wish.intent for wish in map(_last, (part.wish for part in parts)) if wish.writes}
+    held_out = any(pair <= intents for pair in HELD_OUT)
+    return held_out or len(intents) < 2 if shift else not held_out
+
+
+def _last(wish: Wish) -> Wish:
+    """The last resort of a wish: itself, or what is asked for in its place."""
+    return wish if wish.instead is None else _last(wish.instead)
+
+
+# -- who --------------------------------------------------------------------------------------------------------------------
+
+
+def _knowledge(scene: Scene, wishes: Sequence[Wish]) -> tuple[Slot, ...]:
+    """What the customer knows: name, e-mail address or postal code or both, and the numbers of its orders unless they are forgotten."""
+    hidden = scene.rng.choice(("zip", "email", ""))
+    slots = [replace(slot, reveal="opening", known=slot.name != hidden) for slot in identity_of(scene.data.base, scene.user_id)]
+    said: dict[str, bool] = {}
+    for wish in wishes:
+        for one in (wish, wish.instead):
+            if one is not None and "order_id" in one.arguments:
+                order_id = one.arguments["order_id"]
+                said[order_id] = said.get(order_id, False) or one.words["order"] == f"order {order_id}"
+    return (*slots, *(Slot("order_id", order_id, "opening" if known else "on_ask", known) for order_id, known in said.items()))
+
+
+def _found(scene: Scene, knowledge: Sequence[Slot]) -> tuple[GoldCall, ...]:
+    """The calls by which the customer is found, and its orders where it has forgotten a number."""
+    known = {slot.name: slot.value for slot in knowledge if slot.known}
+    if "email" in known:
+        find = GoldCall("find_user_id_by_email", {"email": known["email"]})
+    else:
+        find = GoldCall("find_user_id_by_name_zip", {name: known[name] for name in ("first_name", "last_name", "zip")})
+    searched = scene.user["orders"] if any(not slot.known for slot in knowledge if slot.name == "order_id") else []
+    looks = (GoldCall("get_order_details", {"order_id": order_id}) for order_id in searched)
+    return (find, GoldCall("get_user_details", {"user_id": scene.user_id}), *looks)
+
+
+def _once(calls: Any) -> list[GoldCall]:
+    """The calls without repeated reads."""
+    found: list[GoldCall] = []
+    for call in calls:
+        if call not in found:
+            found.append(call)
+    return found

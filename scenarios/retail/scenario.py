@@ -28,7 +28,7 @@ from gem_ma.errors import ConfigError
 from gem_ma.scenario import Play
 
 SCORINGS = {**GRADERS, "tau2": tau2}
-BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.085}  # on the generated shop's test split
+BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.0}  # on the generated shop's test split
 SOLUTION = ("actions", "outputs", "goal", "ends", "wishes", "knowledge", "flags", "proof", "raw")
 
 

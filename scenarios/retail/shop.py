@@ -6,12 +6,16 @@ Twenty tasks share a world; the splits share neither a seed nor a world.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import random
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, overload
 
-from gem_ma.scenarios.retail.forge import forge
+from gem_ma.scenarios.retail.forge import content, forge
+from gem_ma.scenarios.retail.knobs import Knobs, read_knobs
 from gem_ma.scenarios.retail.words import PRODUCTS
-from gem_ma.scenarios.retail.world import GENERATOR, build_tables
+from gem_ma.scenarios.retail.world import GENERATOR, Sizes, tables_of
 from gem_ma.scenarios.service.overlay import Base
 from gem_ma.scenarios.service.task import Task
 
@@ -19,30 +23,41 @@ from gem_ma.errors import ConfigError
 
 PER_WORLD = 20
 KEPT = 128  # worlds in memory
-SPLITS = {"train": (0, 1000), "val": (10_000_000, 200), "test": (20_000_000, 200)}  # first seed, number of tasks
+SPLITS = {"train": (0, 1000), "val": (10_000_000, 200), "test": (20_000_000, 200), "shift": (30_000_000, 200)}  # first seed, number of tasks
+NONE = "scenario.knobs, scenario.users, scenario.orders: the shop holds no task of this kind; give it more users and orders, or wider knobs"
 
 
 class OwnWorld:
-    """The generated shop as a source of tasks. Raises ConfigError for sizes that no world has."""
+    """The generated shop as a source of tasks. `rejected` counts the tasks thrown away, by the name of the proof that they failed, and those
+    `kept`. Raises ConfigError for sizes that no world has, and for knobs that there are not."""
 
-    def __init__(self, semantics: str = "fixed", users: int = 40, orders: int = 80, products: int = 20) -> None:
+    def __init__(
+        self, semantics: str = "fixed", users: int = 40, orders: int = 80, products: int = 20, knobs: Knobs | Mapping[str, Any] | None = None
+    ) -> None:
         limits = {"users": (users, 1, 500), "orders": (orders, 1, 5000), "products": (products, 1, len(PRODUCTS))}
         for name, (value, least, most) in limits.items():
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise ConfigError(f"scenario.{name}: a whole number from {least} to {most}; got {value!r}")
-        self.semantics, self.sizes = semantics, (users, orders, products)
+        self.semantics, self.knobs = semantics, read_knobs(knobs)
+        self.sizes = Sizes(users, orders, products, self.knobs.orders_per_user, self.knobs.distractors, self.knobs.repeats)
+        self.rejected: Counter[str] = Counter()
+        self.digest = hashlib.sha256(f"{GENERATOR} {self.semantics} {self.sizes} {self.knobs}".encode()).hexdigest()
         self._bases: dict[int, Base] = {}
         self._splits = {split: OwnTasks(self, split) for split in SPLITS}
 
     def __repr__(self) -> str:
-        return f"OwnWorld({self.semantics!r}, *{self.sizes})"
+        return f"OwnWorld({self.semantics!r}, {self.sizes}, {self.knobs})"
+
+    def sizes_of(self, world: int) -> Sizes:
+        """What the world of a seed is made with: those of the split `shift` sell other products."""
+        return replace(self.sizes, held_out=world >= SPLITS["shift"][0] // PER_WORLD)
 
     def base(self, seed: int) -> Base:
         """The world of a seed; the last ones are kept."""
         if seed not in self._bases:
             if len(self._bases) == KEPT:
                 del self._bases[next(iter(self._bases))]
-            self._bases[seed] = Base(build_tables(seed, *self.sizes))
+            self._bases[seed] = Base(tables_of(seed, self.sizes_of(seed)))
         return self._bases[seed]
 
     def world(self, task: Task) -> Base:
@@ -62,17 +77,19 @@ class OwnWorld:
 
     def provenance(self) -> dict[str, Any]:
         """For the manifest of a run."""
-        knobs = f"generator {GENERATOR}, sizes {self.sizes}, semantics {self.semantics}"
-        return {"name": "generated shop", "folder": None, "digest": hashlib.sha256(knobs.encode()).hexdigest(), "knobs": knobs}
+        knobs = f"generator {GENERATOR}, sizes {self.sizes}, knobs {self.knobs}, semantics {self.semantics}"
+        return {"name": "generated shop", "folder": None, "digest": self.digest, "knobs": knobs}
 
 
 class OwnTasks(Sequence[Task]):
-    """The tasks of one split, each made when first asked for."""
+    """The tasks of one split, each made when first asked for. No two have the same content: the customers of a world are dealt out to its
+    tasks, and a task whose own customers want nothing of the kind, or that has none, may not repeat another one."""
 
     def __init__(self, shop: OwnWorld, split: str) -> None:
         self.shop, self.split = shop, split
         self.first, self.size = SPLITS[split]
         self._made: dict[int, Task] = {}
+        self._dealt: dict[int, Task | None] = {}
 
     def __len__(self) -> int:
         return self.size
@@ -84,8 +101,53 @@ class OwnTasks(Sequence[Task]):
     def __getitem__(self, index: int | slice) -> Task | list[Task]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        seed = self.first + range(len(self))[index]
+        return self._task(self.first + range(len(self))[index])
+
+    def _task(self, seed: int) -> Task:
         if seed not in self._made:
-            world = seed // PER_WORLD
-            self._made[seed] = forge(self.shop.base(world), self.shop.semantics, f"{self.split}/{seed}", seed, world)
+            self._made[seed] = self._dealt_to(seed) or self._left_to(seed)
         return self._made[seed]
+
+    def _dealt_to(self, seed: int) -> Task | None:
+        """The task of the first of its own customers who has one."""
+        if seed not in self._dealt:
+            customers = self._customers(seed)[seed % PER_WORLD :: PER_WORLD]
+            self._dealt[seed] = next((task for user_id in customers if (task := self._forge(seed, user_id))), None)
+        return self._dealt[seed]
+
+    def _left_to(self, seed: int) -> Task:
+        """The task of any customer who has one that no other task of the world is like. Raises ConfigError where there is none."""
+        start = seed - seed % PER_WORLD
+        others = [task for other in range(start, start + PER_WORLD) if (task := self._dealt_to(other))]
+        others += [self._task(other) for other in range(start, seed)]
+        taken = {content(task) for task in others}
+        for user_id in self._customers(seed):
+            if task := self._forge(seed, user_id, taken):
+                return task
+        raise ConfigError(NONE)
+
+    def _customers(self, seed: int) -> list[str]:
+        users = [key for key, user in self.shop.base(seed // PER_WORLD).tables["users"].items() if user["orders"]]
+        return random.Random(f"retail-customers/{seed // PER_WORLD}").sample(users, len(users))
+
+    def _forge(self, seed: int, user_id: str, taken: Collection[str] = ()) -> Task | None:
+        shop, world = self.shop, seed // PER_WORLD
+        name = f"own/{GENERATOR}/{self.split}/{seed}/{shop.digest[:8]}"
+        return forge(
+            shop.base(world),
+            shop.semantics,
+            name,
+            seed,
+            shop.knobs,
+            user_id,
+            shift=self.split == "shift",
+            taken=taken,
+            rejected=shop.rejected,
+            world=world,
+            raw={
+                "generator": GENERATOR,
+                "seed": seed,
+                "sizes": asdict(shop.sizes_of(world)),
+                "knobs": asdict(shop.knobs) | {"intents": list(shop.knobs.intents)},
+            },
+        )

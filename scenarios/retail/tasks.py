@@ -9,6 +9,7 @@ from typing import Any
 
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.service.overlay import Base, Overlay
+from gem_ma.scenarios.service.preferences import Program
 from gem_ma.scenarios.service.task import GoldCall, Slot, Wish
 
 INTENTS = {
@@ -18,18 +19,28 @@ INTENTS = {
     "modify_pending_order_items": "modify",
     "modify_pending_order_payment": "payment",
     "modify_pending_order_address": "address",
-    "modify_user_address": "default address",
+    "modify_user_address": "default_address",
 }
 IDENTITY = ("first_name", "last_name", "zip", "email")
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item as a customer describes it: the product's name, its options, and the options wanted instead, if any."""
+    """An item as a customer describes it: the product's name, its options, and what is wanted instead, if anything.
+
+    `wanted`: the options that must hold, not always all; `prefers` and `tie` as in `service.preferences.Program`.
+    """
 
     name: str
     options: Mapping[str, str]
     wanted: Mapping[str, str] | None = None
+    prefers: tuple[tuple[str, str], ...] = ()
+    tie: str = "keep"
+
+    @property
+    def program(self) -> Program:
+        """What is wanted instead, as a program over the variants of the product."""
+        return Program(self.wanted or {}, self.prefers, self.tie)
 
 
 def replay_gold(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tuple[RetailStore, tuple[str, ...]]:

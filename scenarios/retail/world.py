@@ -6,26 +6,52 @@ A world has the invariants of the real data: no dangling id, an item costs what 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import product as combinations
 from typing import Any
 
-from gem_ma.scenarios.retail.words import BRANDS, CITIES, COUNTRY, EXTRAS, FIRST_NAMES, LAST_NAMES, PRODUCTS, STREETS
+from gem_ma.scenarios.retail.words import BRANDS, CITIES, COUNTRY, EXTRAS, FIRST_NAMES, HELD_OUT, LAST_NAMES, PRODUCTS, STREETS
 
-GENERATOR = 2  # a change of what a seed gives is a new number
+GENERATOR = 3  # a change of what a seed gives is a new number
 STATUSES = ("pending",) * 8 + ("delivered",) * 8 + ("processed",) * 2 + ("cancelled",) * 2
+MOST = 5  # items of an order
 
 
-def build_tables(seed: int, users: int = 40, orders: int = 80, products: int = 20) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a world is made with. `orders_per_user` above 0 decides the number of orders, and `orders` nothing. `distractors` and `repeats` as
+    in `knobs.Knobs`. `held_out`: the products are those that no other world sells, filled up with others if there are too few."""
+
+    users: int = 40
+    orders: int = 80
+    products: int = 20
+    orders_per_user: int = 0
+    distractors: int = 0
+    repeats: float = 0.0
+    held_out: bool = False
+
+
+def build_tables(
+    seed: int, users: int = 40, orders: int = 80, products: int = 20, orders_per_user: int = 0, distractors: int = 0, repeats: float = 0.0
+) -> dict[str, dict[str, Any]]:
+    """The three tables of a world of the ordinary products."""
+    return tables_of(seed, Sizes(users, orders, products, orders_per_user, distractors, repeats))
+
+
+def tables_of(seed: int, sizes: Sizes) -> dict[str, dict[str, Any]]:
     """The three tables of a world."""
-    rng = random.Random(f"retail-world/{GENERATOR}/{seed}/{users}/{orders}/{products}")
+    named = "/".join(str(getattr(sizes, field.name)) for field in fields(sizes))
+    rng = random.Random(f"retail-world/{GENERATOR}/{seed}/{named}")
     ids = _Ids(rng)
-    catalogue = _catalogue(rng, ids, products)
-    people = _people(rng, ids, users)
-    found = {}
-    for _ in range(orders):
-        user_id = rng.choice(list(people))
-        order = _order(rng, ids, user_id, people[user_id], catalogue)
+    goods = (rng.sample(HELD_OUT, len(HELD_OUT)) if sizes.held_out else []) + rng.sample(PRODUCTS, len(PRODUCTS))
+    catalogue = _catalogue(rng, ids, goods[: sizes.products])
+    people = _people(rng, ids, sizes.users)
+    buyers = [user_id for user_id in people for _ in range(sizes.orders_per_user)]
+    found: dict[str, Any] = {}
+    for user_id in buyers or [rng.choice(list(people)) for _ in range(sizes.orders)]:
+        own = [found[order_id] for order_id in people[user_id]["orders"]]
+        order = _order(rng, ids, user_id, people[user_id], _basket(rng, catalogue, own, sizes))
         people[user_id]["orders"].append(order["order_id"])
         found[order["order_id"]] = order
     return {"users": people, "orders": found, "products": catalogue}
@@ -45,9 +71,9 @@ class _Ids:
                 return number
 
 
-def _catalogue(rng: random.Random, ids: _Ids, count: int) -> dict[str, Any]:
+def _catalogue(rng: random.Random, ids: _Ids, goods: Sequence[tuple[str, Mapping[str, Sequence[str]]]]) -> dict[str, Any]:
     catalogue = {}
-    for name, axes in rng.sample(PRODUCTS, count):
+    for name, axes in goods:
         product_id, base_price = ids(10), rng.randrange(1500, 60000)
         choices = [dict(zip(axes, values, strict=True)) for values in combinations(*axes.values())]
         variants = {}
@@ -89,12 +115,27 @@ def _people(rng: random.Random, ids: _Ids, count: int) -> dict[str, Any]:
     return people
 
 
-def _order(rng: random.Random, ids: _Ids, user_id: str, user: Mapping[str, Any], catalogue: Mapping[str, Any]) -> dict[str, Any]:
-    items = []
-    for product_id in rng.sample(list(catalogue), min(len(catalogue), rng.choice((1, 1, 2, 2, 3, 4, 5)))):
-        variant = rng.choice(list(catalogue[product_id]["variants"].values()))
-        item = {"name": catalogue[product_id]["name"], "product_id": product_id, "item_id": variant["item_id"], "price": variant["price"]}
-        items.append(item | {"options": dict(variant["options"])})
+def _basket(rng: random.Random, catalogue: Mapping[str, Any], own: Sequence[Mapping[str, Any]], sizes: Sizes) -> list[dict[str, Any]]:
+    """The items of a new order of a customer who has these orders."""
+    count = min(len(catalogue), rng.choice((1, 1, 2, 2, 3, 4, 5)))
+    bought = list(dict.fromkeys(item["product_id"] for order in own for item in order["items"]))
+    again = rng.sample(bought, min(sizes.distractors, count, len(bought)))
+    chosen = again + [product_id for product_id in rng.sample(list(catalogue), count) if product_id not in again]
+    items = [_item(catalogue[product_id], rng.choice(list(catalogue[product_id]["variants"]))) for product_id in chosen[:count]]
+    if rng.random() < sizes.repeats and len(items) < MOST:
+        first = items[0]
+        others = [key for key in catalogue[first["product_id"]]["variants"] if key != first["item_id"]]
+        items.append(_item(catalogue[first["product_id"]], rng.choice([first["item_id"], rng.choice(others)])))  # the same twice, or another variant
+    return items
+
+
+def _item(product: Mapping[str, Any], item_id: str) -> dict[str, Any]:
+    variant = product["variants"][item_id]
+    item = {"name": product["name"], "product_id": product["product_id"], "item_id": item_id, "price": variant["price"]}
+    return item | {"options": dict(variant["options"])}
+
+
+def _order(rng: random.Random, ids: _Ids, user_id: str, user: Mapping[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
     status, method_id = rng.choice(STATUSES), rng.choice(list(user["payment_methods"]))
     paid = {"transaction_type": "payment", "amount": round(sum(item["price"] for item in items), 2), "payment_method_id": method_id}
     sent = [{"tracking_id": [ids(12)], "item_ids": [item["item_id"] for item in items]}] if status in ("processed", "delivered") else []
