@@ -91,6 +91,17 @@ def test_options_that_do_not_go_together_are_told(tmp_path: Path, options: dict[
     assert str(error.value).startswith(said)
 
 
+def test_tables_that_cannot_be_typed_are_told_before_anything_is_played(tmp_path: Path) -> None:
+    tables = tiny_tables()
+    del tables["users"]["ann_lee_1"]["payment_methods"]["credit_card_1"]["brand"]
+    write_tables(tmp_path, tables)
+    assert Retail(data=str(tmp_path)).semantics == "tau1"
+    with pytest.raises(DataError) as error:
+        Retail(data=str(tmp_path), scoring="tau2")
+    assert str(error.value).startswith(f"retail data: {tmp_path} (scenario.data={tmp_path}): users")
+    assert "credit_card_1: the field brand is missing" in str(error.value)
+
+
 @needs_tau
 def test_tau_benchs_data_are_typed_for_the_tau2_rules() -> None:
     scenario = Retail(data=str(TAU), semantics="tau2")

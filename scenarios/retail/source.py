@@ -29,11 +29,15 @@ def tables_folder(folder: str | Path) -> Path:
     root = Path(folder).expanduser()
     if not os.path.isdir(root):  # unlike Path.is_dir, it does not raise for a name that is too long
         what = "is not a folder" if os.path.exists(root) else "does not exist"
-        raise DataError(f"retail data: {root} {what}{naming(folder)}; expected users.json, orders.json and products.json, or a tau-bench checkout")
+        raise DataError(
+            f"retail data: {root} {what}{naming(folder)}; expected users.json, orders.json and products.json, or data of tau-bench or tau2-bench"
+        )
     for inner in _LAYOUTS:
         if any(os.path.isfile(root / inner / f"{table}.json") for table in TABLES):
             return root / inner
-    raise DataError(f"retail data: {root} holds no users.json that can be read{naming(folder)}, and no {CHECKOUT / 'data'}/users.json either")
+    raise DataError(
+        f"retail data: {root} holds no users.json that can be read{naming(folder)}, nor {CHECKOUT / 'data'}/users.json, nor tau2's db.json"
+    )
 
 
 def load_tables(folder: str | Path) -> Base:

@@ -9,6 +9,7 @@ from typing import Any
 from gem_ma.scenarios.retail.shop import OwnWorld
 from gem_ma.scenarios.retail.source import TAU2_VARIABLE, VARIABLE
 from gem_ma.scenarios.retail.store import SEMANTICS
+from gem_ma.scenarios.retail.tau2 import typed_base
 from gem_ma.scenarios.retail.tau2_data import Tau2Bench
 from gem_ma.scenarios.retail.tau2_source import is_tau2
 from gem_ma.scenarios.retail.tau2_view import AsTau2
@@ -43,7 +44,11 @@ def open_source(data: Any, scoring: str, semantics: Any, own: Callable[[str], Ow
         if wanted not in (None, TAU2):
             raise ConfigError(f"scenario.semantics: the data of tau2-bench take 'tau2'; got {semantics!r}")
         return Tau2Bench(folder)
-    return AsTau2(TauBench(folder)) if wanted == TAU2 else TauBench(folder)
+    bench = TauBench(folder)
+    if wanted != TAU2:
+        return bench
+    typed_base(bench.base, f"{bench.tables_at}{bench.named}")  # what cannot be typed is told at once
+    return AsTau2(bench)
 
 
 def _named(wanted: str | None) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.scenarios.retail.fixed import FIXED, validate
-from gem_ma.scenarios.retail.source import load_tables
+from gem_ma.scenarios.retail.source import load_tables, naming
 from gem_ma.scenarios.retail.tau2 import digest, typed_base
 from gem_ma.scenarios.retail.tau2_source import is_tau2, load_typed
 from gem_ma.scenarios.retail.tau2_tools import TAU2
@@ -49,7 +49,7 @@ class RetailStore:
                 raise ConfigError(f"semantics: tau2-bench's data takes 'tau2'; got {semantics!r}")
             return cls(load_typed(folder), semantics)
         base = load_tables(folder)
-        return cls(typed_base(base) if semantics == "tau2" else base, semantics)
+        return cls(typed_base(base, f"{folder}{naming(folder)}") if semantics == "tau2" else base, semantics)
 
     def call(self, tool: str, kwargs: Any) -> str:
         """What the tool answers; an error is a text that begins with `Error: `. Never raises."""

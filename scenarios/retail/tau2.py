@@ -17,20 +17,20 @@ from gem_ma.scenarios.service.shapes import Optional, Shape, ShapeError, flag, k
 from gem_ma.errors import DataError
 
 
-def as_tau2(tables: Tables) -> dict[str, dict[str, Any]]:
+def as_tau2(tables: Tables, where: str = "") -> dict[str, dict[str, Any]]:
     """The typed tables; nothing is shared with what was given, and fields that the type does not know are left out.
 
-    Raises DataError naming table, record and field where a value has another type.
+    Raises DataError naming table, record and field where a value has another type, and `where` the tables come from.
     """
     try:
         return {name: typed(name, tables.get(name)) for name in SHAPES}
     except ShapeError as fault:
-        raise DataError(f"retail data: {fault}") from None
+        raise DataError(f"retail data: {f'{where}: ' if where else ''}{fault}") from None
 
 
-def typed_base(base: Base) -> Base:
+def typed_base(base: Base, where: str = "") -> Base:
     """The typed tables of a base as a base of their own, made once; `as_tau2` says what it raises."""
-    found: Base = base.derived("tau2", lambda tables: Base(as_tau2(tables)))
+    found: Base = base.derived("tau2", lambda tables: Base(as_tau2(tables, where)))
     return found
 
 
