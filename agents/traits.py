@@ -1,59 +1,66 @@
-"""Traits of a played person. They decide per turn, drawn from the episode's own generator; a trait that stands in a prompt alone fades.
+"""Traits of a person who is played by a model: the same names, ranges and presets as those of the scripted `customer`.
 
-`patience` ends the talk. `cooperation`, `scepticism` and `slips` are chances per turn of a stage direction that the model gets for this one
-message. `verbosity` and `persona` stand in the briefing.
+They decide per turn, drawn from the episode's own generator, since a trait that stands in a prompt alone fades: `patience` ends the talk, and
+`front_load`, `cooperation`, `mistakes`, `scepticism` and `mind_change` give the model a stage direction for one message. `verbosity`,
+`register`, `order` and `persona` stand in the briefing.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.agents.customer import traits_of
 
 VERBOSITY = ("Be terse: a few words, no greeting, no thanks.", "", "Be talkative: three or four sentences, with small talk around what matters.")
+REGISTER = {"casual": "Write casually, as in a chat with a friend.", "formal": "Write formally and politely."}
+ORDER = {
+    "reversed": "If you want several things, bring the last one up first.",
+    "shuffled": "If you want several things, bring them up in any order.",
+}
 DIRECTIONS = {  # trait -> what is to be done in this turn
+    "front_load": "For now say only what it is about; keep every detail until you are asked for it.",
+    "mind_change": "This time waver: say that you may want something else after all. Next time come back to what you want.",
     "cooperation": "This time do not answer what you were asked; say something else that is on your mind.",
-    "scepticism": "This time doubt what you were told: before you agree to anything, ask for every detail of it once more.",
-    "slips": "This time get one detail slightly wrong by mistake. If you are asked about it later, correct yourself.",
+    "mistakes": "This time get one detail slightly wrong by mistake. In your next message correct it.",
+    "scepticism": "If you are asked to agree to something, first ask for every detail that is missing, the price included.",
 }
 _REFUSED = re.compile(
     r"\b(?:cannot|can['’]?t|unable|not able|not possible|impossible|not allowed|won['’]?t|sorry|unfortunately|try again)\b", re.IGNORECASE
 )
 
 
-class Traits:
-    """The traits of one person in one episode. Raises ConfigError for a value out of range."""
+class PlayedTraits:
+    """The traits of one person in one episode. Raises ConfigError for a value out of range, or an unknown preset.
+
+    `given`: options that are None are those of the preset. Patience has no limit where neither it nor a preset is given.
+    """
 
     def __init__(
-        self,
-        agent: str,
-        rng: random.Random,
-        *,
-        persona: str = "",
-        verbosity: int = 1,
-        cooperation: float = 1.0,
-        scepticism: float = 0.0,
-        slips: float = 0.0,
-        patience: int | None = None,
+        self, agent: str, rng: random.Random, persona: str, preset: str | None, given: Mapping[str, Any], task_traits: Mapping[str, Any] | None = None
     ) -> None:
-        shares = {"cooperation": cooperation, "scepticism": scepticism, "slips": slips}
-        for name, share in shares.items():
-            if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-                raise ConfigError(f"agent {agent!r}: {name} is a share of turns, from 0 to 1; got {share!r}")
-        if isinstance(verbosity, bool) or verbosity not in (0, 1, 2):
-            raise ConfigError(f"agent {agent!r}: verbosity is 0 (terse), 1 or 2 (talkative); got {verbosity!r}")
-        if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 1):
-            raise ConfigError(f"agent {agent!r}: patience is a whole number of at least 1; got {patience!r}")
-        self.rng, self.patience = rng, patience
-        self.persona = " ".join(part for part in (persona.strip(), VERBOSITY[verbosity]) if part)
-        self._chances = {name: (1 - share if name == "cooperation" else share) for name, share in shares.items()}
+        named = {name: value for name, value in given.items() if value is not None}
+        own = task_traits or {}
+        self.traits = traits_of(agent, rng, preset, named, own)
+        self.patience = self.traits.patience if preset is not None or "patience" in named or own else None
+        self.rng = rng
+        parts = (persona.strip(), VERBOSITY[self.traits.verbosity], REGISTER.get(self.traits.register, ""), ORDER.get(self.traits.order, ""))
+        self.persona = " ".join(part for part in parts if part)
+        self._wavers_at = rng.randint(1, 3) if rng.random() < self.traits.mind_change else 0
 
-    def direction(self) -> str:
-        """What this turn is to be played like; "" for as it comes. Draws the same number of times in every turn."""
-        drawn = {name: self.rng.random() < chance for name, chance in self._chances.items()}
-        return next((DIRECTIONS[name] for name, hit in drawn.items() if hit), "")
+    def direction(self, turn: int) -> str:
+        """How the person's own message number `turn`, from 0, is to be played; "" for as it comes. Draws as often whatever the traits are."""
+        traits, draws = self.traits, (self.rng.random(), self.rng.random(), self.rng.random())
+        hits = {
+            "front_load": turn == 0 and draws[0] >= traits.front_load,
+            "mind_change": turn > 0 and turn == self._wavers_at,
+            "cooperation": turn > 0 and draws[1] >= traits.cooperation,
+            "mistakes": draws[2] < traits.mistakes,
+            "scepticism": turn > 0 and traits.scepticism == 2,
+        }
+        return next((DIRECTIONS[name] for name, hit in hits.items() if hit), "")
 
     def is_out_of_patience(self, heard: Sequence[str]) -> bool:
         """Whether the last `patience` messages were all unhelpful: refusals, or said before word by word."""

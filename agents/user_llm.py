@@ -24,7 +24,7 @@ from gem_ma.agents.audit import Draft, audit
 from gem_ma.agents.labels import reason, response, verdict, visible
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
 from gem_ma.agents.thread import Thread, dialogue, written
-from gem_ma.agents.traits import Traits
+from gem_ma.agents.traits import PlayedTraits
 
 from gem_ma import Action, Asked, Malformed, Message, Reply, Tool, ToolCall
 from gem_ma.errors import ConfigError
@@ -99,22 +99,31 @@ class UserLLM:
         stop: Literal["tool", "word"] = "tool",
         end_tool: str = "end_conversation",
         persona: str = "",
-        verbosity: int = 1,
-        cooperation: float = 1.0,
-        scepticism: float = 0.0,
-        slips: float = 0.0,
-        patience: int | None = None,
+        preset: str | None = None,
+        patience: Any = None,
+        verbosity: Any = None,
+        front_load: Any = None,
+        cooperation: Any = None,
+        mistakes: Any = None,
+        scepticism: Any = None,
+        order: str | None = None,
+        mind_change: Any = None,
+        register: str | None = None,
     ) -> None:
-        """`gate`: none, judge or audit; `drafts`: how many at most per message; `stop`: how the model ends the talk; the rest: see `traits`."""
+        """`gate`: none, judge or audit; `drafts`: how many at most per message; `stop`: how the model ends the talk; `persona`: who it is, in words; the
+        rest: see `traits`."""
         for name, value, allowed in (("gate", gate or "none", ("none", "judge", "audit")), ("stop", stop, ("tool", "word"))):
             if value not in allowed:
                 raise ConfigError(f"agent {agent!r}: {name} is one of {', '.join(allowed)}; got {value!r}")
         if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
             raise ConfigError(f"agent {agent!r}: drafts is a whole number of at least 1; got {drafts!r}")
-        traits = {"verbosity": verbosity, "cooperation": cooperation, "scepticism": scepticism, "slips": slips, "patience": patience}
+        given = {
+            "patience": patience, "verbosity": verbosity, "front_load": front_load, "cooperation": cooperation, "mistakes": mistakes,
+            "scepticism": scepticism, "order": order, "mind_change": mind_change, "register": register,
+        }  # fmt: skip
         self.agent, self.sample, self.task, self.drafts, self.end_tool = agent, sample, task, drafts, end_tool
         self.gate = gate or type(self).gate
-        self.traits = Traits(agent, rng, persona=persona, **traits)  # type: ignore[arg-type]
+        self.traits = PlayedTraits(agent, rng, persona, preset, given, getattr(task, "traits", None))
         self._stem = random.Random(rng.getrandbits(64))
         self._in_words = stop == "word"
         self.tokens: Tokens | None = None
@@ -131,7 +140,7 @@ class UserLLM:
             self.tokens = Tokens(self._stem, ways(end))
         if end is not None and self.traits.is_out_of_patience(self._others(asked)):
             return self._end(end, "gave_up")
-        direction = self.traits.direction()
+        direction = self.traits.direction(sum(message.sender == self.agent for message in asked.transcript))
         stage = (Message(f"[{direction}]"),) if direction else ()
         prompt = (*self.thread.prompt(asked, self._instructions(end)), *stage)
         candidate = await self._choose(asked, prompt)

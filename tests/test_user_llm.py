@@ -12,7 +12,7 @@ import pytest
 from gem_ma.agents.audit import Draft, audit
 from gem_ma.agents.labels import response, verdict, visible
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
-from gem_ma.agents.traits import DIRECTIONS, Traits
+from gem_ma.agents.traits import DIRECTIONS, PlayedTraits
 
 from gem_ma import Action, End, Limits, Malformed, Plan, Reply, Request, Seat, ToolCall, make, play, read_episodes
 from gem_ma.behaviour import as_factory
@@ -364,21 +364,46 @@ def test_a_person_without_patience_leaves_after_so_many_unhelpful_answers() -> N
     assert calls(helped, "guest") == [LEFT]
 
 
-def test_traits_are_drawn_per_turn_and_directions_stay_in_the_users_own_prompt() -> None:
+def test_directions_stay_in_the_users_own_prompt() -> None:
     model = Model("One.", "Two.", "Three.", bye())
-    episode = guest("user_llm", model, scepticism=1.0, persona="You are in a hurry.", verbosity=0)
+    episode = guest("user_llm", model, scepticism=2, persona="You are in a hurry.", verbosity=0, register="casual")
     direction = f"[{DIRECTIONS['scepticism']}]"
-    assert [message.text for message in model.requests[0].messages][-1] == direction
+    assert [direction in told(request) for request in model.requests[:2]] == [False, True]
+    assert model.requests[1].messages[-1].text == direction
     assert model.requests[2].messages[: len(model.requests[1].messages)] == model.requests[1].messages  # prompts grow by appending
-    assert "You are in a hurry. Be terse" in model.requests[0].messages[0].text
+    assert "You are in a hurry. Be terse" in model.requests[0].messages[0].text and "casually" in model.requests[0].messages[0].text
     assert not any(direction in message.text for message in episode.transcript("clerk"))
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_a_trait_is_a_share_of_turns(share: float) -> None:
-    traits = Traits("a", random.Random(4), cooperation=1 - share)
-    hits = sum(traits.direction() == DIRECTIONS["cooperation"] for _ in range(2000))
-    assert abs(hits / 2000 - share) < 0.04
+def drawn(turn: int, **given: Any) -> list[str]:
+    """Directions of one turn of 1,500 people with these traits."""
+    return [PlayedTraits("a", random.Random(seed), "", None, given).direction(turn) for seed in range(1500)]
+
+
+@pytest.mark.parametrize(
+    ("trait", "value", "turn", "share"),
+    [
+        ("cooperation", 0.7, 1, 0.3),
+        ("cooperation", 0.0, 0, 0.0),  # nothing was asked yet
+        ("mistakes", 0.25, 2, 0.25),
+        ("front_load", 0.6, 0, 0.4),
+        ("front_load", 0.0, 1, 0.0),
+        ("mind_change", 0.6, 2, 0.2),  # in one turn of the three
+        ("scepticism", 2, 1, 1.0),
+        ("scepticism", 1, 1, 0.0),
+    ],
+)
+def test_a_trait_is_a_share_of_turns(trait: str, value: float, turn: int, share: float) -> None:
+    said = drawn(turn, **{trait: value})
+    assert abs(said.count(DIRECTIONS[trait]) / len(said) - share) < 0.04 and set(said) <= {"", DIRECTIONS[trait]}
+
+
+def test_a_preset_is_that_of_the_scripted_customer() -> None:
+    impatient = PlayedTraits("a", random.Random(0), "", "impatient", {})
+    assert impatient.patience == 3 and impatient.persona.startswith("Be terse")
+    assert PlayedTraits("a", random.Random(0), "", None, {}).patience is None
+    assert PlayedTraits("a", random.Random(0), "", "impatient", {"patience": 5}).patience == 5
+    assert PlayedTraits("a", random.Random(0), "", None, {}, {"preset": "chatty"}).persona.startswith("Be talkative")
 
 
 @pytest.mark.parametrize(
@@ -387,8 +412,9 @@ def test_a_trait_is_a_share_of_turns(share: float) -> None:
         ({"gate": "jugde"}, "gate is one of none, judge, audit; got 'jugde'"),
         ({"stop": "shout"}, "stop is one of tool, word"),
         ({"drafts": 0}, "drafts is a whole number of at least 1"),
-        ({"slips": 2}, "slips is a share of turns, from 0 to 1; got 2"),
-        ({"verbosity": 3}, r"verbosity is 0 \(terse\), 1 or 2"),
+        ({"mistakes": 2}, "mistakes is a number from 0 to 1, or a range of two; got 2"),
+        ({"verbosity": 3}, "verbosity is a whole number from 0 to 2"),
+        ({"preset": "impatiend"}, r"no preset of a customer is called 'impatiend' \(did you mean 'impatient'"),
         ({"patience": 0}, "patience is a whole number of at least 1"),
     ],
 )
