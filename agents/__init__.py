@@ -37,4 +37,9 @@ CATALOG = {
     "retail_transfer": "gem_ma.agents.retail_baselines:RetailTransfer",
     "retail_refuse": "gem_ma.agents.retail_baselines:RetailRefuse",
     "retail_echo": "gem_ma.agents.retail_baselines:RetailEcho",
+    "one_order_clerk": "gem_ma.agents.retail_counter:Clerk",
+    "one_order_asks": "gem_ma.agents.retail_counter:ClerkWhoAsks",
+    "one_order_guesses": "gem_ma.agents.retail_counter:ClerkWhoGuesses",
+    "one_order_transfers": "gem_ma.agents.retail_counter:ClerkWhoTransfers",
+    "one_order_customer": "gem_ma.agents.retail_counter:Customer",
 }

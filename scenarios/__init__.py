@@ -8,4 +8,5 @@ CATALOG = {
     "kuhn_poker": "gem_ma.scenarios.kuhn:Kuhn",
     "referential": "gem_ma.scenarios.referential:Referential",
     "retail": "gem_ma.scenarios.retail.scenario:Retail",
+    "retail_one_order": "gem_ma.scenarios.retail.counter:RetailOneOrder",
 }

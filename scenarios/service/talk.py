@@ -119,6 +119,8 @@ class Style:
     show_assistant: Callable[[str], str] = str  # a text of the user
     show_user: Callable[[str], str] = str  # a text of the assistant
     show_result: Callable[[ToolCall | Malformed, str], Message] = _result
+    legal: tuple[str, ...] | None = None  # all that the assistant can say, where its choice is closed
+    user_legal: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
     while True:
         if desk.acted[USER] == rules.max_user_actions:
             return (yield from _close(desk, "limit", USER, to_user))
-        said = style.read_user((yield Ask({USER: to_user}, tools=style.user_tools))[USER])
+        said = style.read_user((yield Ask({USER: to_user}, style.user_legal, style.user_tools))[USER])
         desk.acted[USER] += 1
         leaving, to_user = _user_acts(desk, said)
         yield from desk.pay()
@@ -222,7 +224,7 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
         while not answer:
             if desk.acted[ASSISTANT] == rules.max_actions or (leaving and desk.acted[ASSISTANT] == until):
                 return (yield from _close(desk, "user" if leaving else "limit", ASSISTANT, to_assistant, leaving))
-            did = style.read_assistant((yield Ask({ASSISTANT: to_assistant}, tools=style.tools))[ASSISTANT])
+            did = style.read_assistant((yield Ask({ASSISTANT: to_assistant}, style.legal, style.tools))[ASSISTANT])
             desk.acted[ASSISTANT] += 1
             to_assistant, over = _assistant_acts(desk, did)
             yield from desk.pay()

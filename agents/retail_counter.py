@@ -1,0 +1,116 @@
+"""Who serves and who buys at the one-order desk of `retail_one_order`: an expert, weaker ones that never look, and the customer.
+
+All work from what they were shown and from nothing else, so their talks can be cloned. `noise` makes demonstrators: of a clerk that hands the
+customer over where it should go on, of a customer that says anything.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from gem_ma.scenarios.retail.compact import LOOK, NO, OK, OPENINGS, TRANSFER, USER_WORDS, WHY
+from gem_ma.scenarios.retail.one_order import COLOURS, SIZES
+
+from gem_ma import Action, Asked
+from gem_ma.errors import ConfigError
+
+STATUSES = ("pending", "delivered", "processed", "cancelled", "changed")
+
+
+class _Counter:
+    """Says what `right` says, or with probability `noise` what `wrong` says."""
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0) -> None:
+        if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
+            raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")
+        self.rng, self.noise = rng, noise
+
+    async def act(self, asked: Asked) -> Action:
+        seen = [message.text for message in asked.transcript]
+        text = self.wrong() if self.rng.random() < self.noise else self.right(seen)
+        return Action(text, (), text)
+
+    def right(self, seen: list[str]) -> str:
+        raise NotImplementedError
+
+    def wrong(self) -> str:
+        raise NotImplementedError
+
+
+class Clerk(_Counter):
+    """Looks at the order, asks what it must know, and does what the order's status allows; refuses what it does not."""
+
+    looks = asks = True
+
+    def right(self, seen: list[str]) -> str:
+        wish = next((words for words in seen if words in OPENINGS), "")
+        if not wish:
+            return "ask colour"
+        if seen[-1] == OK:
+            return "done"
+        shown = next((words.split() for words in reversed(seen) if words.split()[0] in STATUSES), None)
+        if shown is None and self.looks:
+            return LOOK
+        status, size = shown or ("", self.rng.choice(SIZES))
+        tried = seen.count(NO)
+        if wish == "which size":
+            return f"tell {size}"
+        if wish == "cancel":
+            why = self._answer(seen, tuple(WHY))
+            if status not in ("", "pending") or tried:
+                return "sorry"
+            return f"cancel {why}" if why else "ask reason"
+        if status not in ("", "pending", "delivered") or tried > 1:
+            return "sorry"
+        colour = self._answer(seen, COLOURS)
+        verb = "exchange" if status == "delivered" or (not status and tried) else "modify"
+        return f"{verb} {colour} {size}" if colour else "ask colour"
+
+    def wrong(self) -> str:
+        return TRANSFER
+
+    def _answer(self, seen: list[str], among: tuple[str, ...]) -> str:
+        said = [words for words in seen if words in among]
+        return said[-1] if said else "" if self.asks else self.rng.choice(among)
+
+
+class ClerkWhoAsks(Clerk):
+    """Asks all there is to ask and never looks: guesses the size, tries one write after the other, refuses where none goes through."""
+
+    looks = False
+
+
+class ClerkWhoGuesses(ClerkWhoAsks):
+    """Neither looks nor asks."""
+
+    asks = False
+
+
+class ClerkWhoTransfers(_Counter):
+    """Hands everybody over at once."""
+
+    def right(self, seen: list[str]) -> str:
+        return TRANSFER
+
+    def wrong(self) -> str:
+        return TRANSFER
+
+
+class Customer(_Counter):
+    """Says what it wants, answers what it is asked, and ends the talk where it is told that it is over."""
+
+    def right(self, seen: list[str]) -> str:
+        _, _, *wish = seen[0].split()  # "want to ..."
+        heard = seen[-1]
+        if heard == "done" or heard.startswith("tell "):
+            return "bye"
+        if heard == "sorry":
+            return "accept"
+        if heard.startswith("ask "):
+            known = {"change": "ask colour", "cancel": "ask reason"}.get(wish[0])
+            return wish[-1] if heard == known else "none"
+        return {"change": "change colour", "cancel": "cancel"}.get(wish[0], "which size")
+
+    def wrong(self) -> str:
+        return self.rng.choice(USER_WORDS)
