@@ -18,6 +18,7 @@ from gem_ma.scenarios.retail.describe import every
 from gem_ma.scenarios.retail.forge import HELD_OUT, content
 from gem_ma.scenarios.retail.grading import gold_state
 from gem_ma.scenarios.retail.knobs import INTENTS, QUESTIONS, REFUSALS, WRITES, Knobs, read_knobs
+from gem_ma.scenarios.retail.render import write_world
 from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
 from gem_ma.scenarios.retail.situations import BANK, LINKS
 from gem_ma.scenarios.retail.tasks import replay_gold
@@ -360,3 +361,12 @@ def test_knobs_name_a_task_and_the_order_of_intents_does_not() -> None:
 def test_a_shop_without_a_task_of_the_kind_says_so() -> None:
     with pytest.raises(ConfigError, match=r"the shop holds no task of this kind"):
         OwnWorld(users=1, orders=1, products=1, knobs={"intents": ["not_yours"]}).tasks("val")[0]
+
+
+def test_the_scenario_takes_knobs_for_its_own_shop_only(tmp_path: Path) -> None:
+    scenario = Retail(data="own", knobs=EVERYTHING)
+    assert scenario.tasks("val")[0] == RICH[0]
+    assert "unknown=0.3" in scenario.provenance()["knobs"]
+    write_world(tmp_path, "tau1", RICH[:1])
+    with pytest.raises(ConfigError, match=r"scenario.knobs: they turn the generated shop"):
+        Retail(data=str(tmp_path), knobs={"requests": 2})

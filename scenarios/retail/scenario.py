@@ -52,14 +52,16 @@ class Retail(Scenario):
         users: int = 40,
         orders: int = 80,
         products: int = 20,
+        knobs: Mapping[str, Any] | None = None,
     ) -> None:
         """`data`: a folder or checkout of tau-bench or of tau2-bench (its content says which), `own` for the generated shop, None for the folder
         that TAU_BENCH_PATH or TAU2_DATA_DIR names, or else the generated shop.
 
         `scoring`: `canonical`, `tau1` or `tau2`. `semantics`: how the tools behave, `fixed` (default of the generated shop, whose size `users`,
-        `orders` and `products` set), `tau1` (default of tau-bench's data) or `tau2` (always on tau2-bench's data and for its scoring; tables of
-        the other form are typed for it). The talk ends when the assistant has acted `max_actions` times (30; 200 steps of both sides under the
-        scoring `tau2`) or the user `max_user_actions` times (40). Raises ConfigError for an option, DataError for a missing or damaged folder.
+        `orders` and `products` set and whose tasks `knobs`, see `knobs.Knobs`), `tau1` (default of tau-bench's data) or `tau2` (always on
+        tau2-bench's data and for its scoring; tables of the other form are typed for it). The talk ends when the assistant has acted `max_actions`
+        times (30; 200 steps of both sides under the scoring `tau2`) or the user `max_user_actions` times (40). Raises ConfigError for an option,
+        DataError for a missing or damaged folder.
         """
         if not isinstance(scoring, str) or scoring not in SCORINGS:
             raise ConfigError(f"scenario.scoring: there is {', '.join(SCORINGS)}; got {scoring!r}")
@@ -68,7 +70,15 @@ class Retail(Scenario):
         for name, value, least in (("max_actions", max_actions, 1), ("max_user_actions", max_user_actions, 1)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"scenario.{name}: a whole number of at least {least}; got {value!r}")
-        self.source: Source = open_source(data, scoring, semantics, lambda rules: OwnWorld(rules, users, orders, products))
+        shops: list[OwnWorld] = []  # one or none
+
+        def own(rules: str) -> OwnWorld:
+            shops.append(OwnWorld(rules, users, orders, products, knobs))
+            return shops[0]
+
+        self.source: Source = open_source(data, scoring, semantics, own)
+        if knobs is not None and not shops:
+            raise ConfigError(f"scenario.knobs: they turn the generated shop (data: own), not the folder {self.source.folder}")
         self.scoring, self.semantics = scoring, self.source.semantics
         self.max_actions, self.max_user_actions = max_actions, max_user_actions
         self.ends_within = min(max_actions + max_user_actions, MAX_STEPS) if scoring == "tau2" else max_actions + max_user_actions
