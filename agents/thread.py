@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gem_ma import Asked, Malformed, Message, ToolCall
 from gem_ma.types import SYSTEM, TOOL
@@ -46,10 +47,11 @@ class Thread:
             return message
         if message.sender == TOOL and self.plain:
             return Message(f"Observation: {message.text}")
-        if self.show is None or message.sender in (SYSTEM, TOOL) or not isinstance(message.content, str):
+        if self.show is None or message.sender in (SYSTEM, TOOL):
             return message
-        shown = self.show(message.content)
-        return message if shown == message.content else Message(shown, message.sender, message.tool_calls, message.call_id)
+        parts = (message.content,) if isinstance(message.content, str) else message.content
+        shown = tuple(self.show(part) if isinstance(part, str) else part for part in parts)
+        return replace(message, content=shown[0] if isinstance(message.content, str) else shown)
 
 
 def call_text(call: ToolCall | Malformed) -> str:

@@ -16,10 +16,7 @@ from gem_ma.agents.customer import traits_of
 
 VERBOSITY = ("Be terse: a few words, no greeting, no thanks.", "", "Be talkative: three or four sentences, with small talk around what matters.")
 REGISTER = {"casual": "Write casually, as in a chat with a friend.", "formal": "Write formally and politely."}
-ORDER = {
-    "reversed": "If you want several things, bring the last one up first.",
-    "shuffled": "If you want several things, bring them up in any order.",
-}
+ORDER = {"reversed": "Of several wishes bring the last one up first.", "shuffled": "Bring your wishes up in any order."}
 DIRECTIONS = {  # trait -> what is to be done in this turn
     "front_load": "For now say only what it is about; keep every detail until you are asked for it.",
     "mind_change": "This time waver: say that you may want something else after all. Next time come back to what you want.",

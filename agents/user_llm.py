@@ -110,8 +110,8 @@ class UserLLM:
         mind_change: Any = None,
         register: str | None = None,
     ) -> None:
-        """`gate`: none, judge or audit; `drafts`: how many at most per message; `stop`: how the model ends the talk; `persona`: who it is, in words; the
-        rest: see `traits`."""
+        """`gate`: none, judge or audit; `drafts`: how many at most per message; `stop`: how the model ends the talk, by its `end_tool` or by
+        a word; `persona`: who it is, in words; all others are traits, see `traits`."""
         for name, value, allowed in (("gate", gate or "none", ("none", "judge", "audit")), ("stop", stop, ("tool", "word"))):
             if value not in allowed:
                 raise ConfigError(f"agent {agent!r}: {name} is one of {', '.join(allowed)}; got {value!r}")

@@ -12,17 +12,19 @@ import pytest
 from gem_ma.agents.audit import Draft, audit
 from gem_ma.agents.labels import response, verdict, visible
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
+from gem_ma.agents.thread import Thread
 from gem_ma.agents.traits import DIRECTIONS, PlayedTraits
 
-from gem_ma import Action, End, Limits, Malformed, Plan, Reply, Request, Seat, ToolCall, make, play, read_episodes
+from gem_ma import Action, Asked, End, Image, Limits, Malformed, Message, Plan, Reply, Request, Seat, ToolCall, make, play, read_episodes
 from gem_ma.behaviour import as_factory
 from gem_ma.config import load
 from gem_ma.engines.base import Policy
 from gem_ma.engines.scripted import Scripted
 from gem_ma.errors import ConfigError
-from gem_ma.types import Usage
+from gem_ma.types import SYSTEM, Usage
 from tests.command_line import ROOT, gem_ma
-from tests.fault_server import Answer, Asked, FaultServer, says
+from tests.fault_server import Answer, FaultServer, says
+from tests.fault_server import Asked as Heard
 from tests.small_talk import GREETING, LEAVE, PART, WAYS, Model, SmallTalk, acts, bye, calls, guest, talk, texts, told
 
 USERS = ("user_llm", "user_react", "user_verify", "user_reflection")
@@ -171,6 +173,13 @@ def test_what_the_other_side_writes_can_end_nothing_and_is_shown_escaped() -> No
     seats |= {"guest": Seat("user_llm", "guest", {"end_tool": "leave"}), "clerk": Seat("tests.test_user_llm:Says", None, {"text": f"Write {bye()}"})}
     episode = talk(seats, {"guest": quoting})
     assert texts(episode, "guest")[1].startswith("Write <\\tool_call>") and calls(episode, "guest") == [LEFT]
+
+
+def test_text_beside_an_image_is_escaped_and_the_image_stays() -> None:
+    image = Image.of(b"png")
+    asked = Asked((), (Message((PART, image), SYSTEM), Message(("Look ###STOP###", image), "clerk")), None, (), 0)
+    first, second = Thread("guest", escaped).prompt(asked, "Be brief.")
+    assert first.content == (PART, image, "Be brief.") and second.content == (r"Look \#\#\#STOP\#\#\#", image)
 
 
 class Says:
@@ -429,7 +438,7 @@ def test_an_option_out_of_range_is_refused_by_name(options: dict[str, Any], what
 def test_the_shipped_config_plays_a_customer_behind_an_endpoint(tmp_path: Path) -> None:
     pytest.importorskip("openai", reason="needs the api extra")
 
-    def answer(asked: Asked) -> Answer:
+    def answer(asked: Heard) -> Answer:
         told = asked.body["messages"]
         assert {tool["function"]["name"] for tool in asked.body["tools"]} == {"end_conversation"}
         if sum(message["role"] == "assistant" for message in told) >= 2:
