@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.agents.retail_talk import say, use
+from gem_ma.agents.retail_talk import need_task, say, use
 
-from gem_ma import Action, Asked
+from gem_ma import Action, Asked, Tool
+
+_SEEN = re.compile(r"#?\w[\w@.-]*\w")
+_WRITES = re.compile(r"(cancel|modify|return|exchange)_")
+_PER_MESSAGE = 40  # numbers that the spray tells at once
 
 
 class _Baseline:
@@ -41,3 +47,49 @@ class RetailEcho(_Baseline):
 
     async def act(self, asked: Asked) -> Action:
         return say(asked.new[-1].text if asked.new and asked.new[-1].text.strip() else "Yes?")
+
+
+class RetailRandomCall(_Baseline):
+    """Makes calls that fit their schemas, at random, out of the words that it has seen; every fourth turn it says that it is at work."""
+
+    async def act(self, asked: Asked) -> Action:
+        if not asked.tools or self.rng.randrange(4) == 0:
+            return say("One moment, please.")
+        words = list(dict.fromkeys(word for message in asked.transcript[-6:] for word in _SEEN.findall(message.text)[:400])) or ["none"]
+        tool: Tool = self.rng.choice(asked.tools)
+        properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+        return use(tool.name, **{name: self._value(schema, words) for name, schema in properties.items()})
+
+    def _value(self, schema: Mapping[str, Any], words: list[str]) -> Any:
+        if "enum" in schema:
+            return self.rng.choice(schema["enum"])
+        return [self.rng.choice(words)] if schema.get("type") == "array" else self.rng.choice(words)
+
+
+class RetailGoldWrites(_Baseline):
+    """Makes the solution's changes without a word to the customer: its database is right and its policy is not. Privileged."""
+
+    privileged = True
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
+        super().__init__(agent, sample, rng)
+        self.left = [call for call in need_task(agent, task).actions if _WRITES.match(call.name) and call.agent == agent]
+
+    async def act(self, asked: Asked) -> Action:
+        if self.left:
+            call = self.left.pop(0)
+            return use(call.name, **call.arguments)
+        return say("All of this has been done.")
+
+
+class RetailSpray(_Baseline):
+    """Tells numbers, one after the other, in the hope that a wanted one is among them."""
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
+        super().__init__(agent, sample, rng)
+        self.next = 0
+
+    async def act(self, asked: Asked) -> Action:
+        told = range(self.next, self.next + _PER_MESSAGE)
+        self.next += _PER_MESSAGE
+        return say(f"It is {', '.join(map(str, told))}.")

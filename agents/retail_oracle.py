@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.agents.retail_talk import Script, Scripted, change, is_yes, need_task, proposal, say, use
-from gem_ma.scenarios.service.task import Task, Wish
+from gem_ma.agents.retail_scripted import ONCE
+from gem_ma.agents.retail_talk import ADDRESS, EXCHANGE, MODIFY, Script, Scripted, change, is_yes, need_task, proposal, say, use
+from gem_ma.scenarios.service.task import GoldCall, Task, Wish
+
+from gem_ma import Action, Asked
 
 WRITES = re.compile(r"(cancel|modify|return|exchange)_")
 FINDS = re.compile(r"find_user_id_by_")
 WHO = "Could you please give me your e-mail address, or your full name and zip code?"
+MORE = "Is there anything else?"
 WHY = {
     "order_status": "the status of the order does not allow it",
     "not_yours": "it does not belong to your account",
@@ -26,6 +31,7 @@ WHY = {
     "balance": "the balance of the gift card does not cover it",
     "once": "the items of an order can be changed only once",
 }
+WHAT = {"modify": "change of items", "payment": "change of the payment method", "address": "change of the address", "cancel": "cancellation"}
 
 
 class RetailOracle(Scripted):
@@ -36,30 +42,60 @@ class RetailOracle(Scripted):
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         super().__init__()
         self.task: Task = need_task(agent, task)
+        self.told = ""  # by the customer
 
     def script(self, heard: str) -> Script:
         task = self.task
-        yield from self._identify(heard)
+        if task.wishes or task.outputs:
+            yield from self._identify(heard)
         for call in task.actions:
             if not WRITES.match(call.name) and not FINDS.match(call.name) and call.name != "transfer_to_human_agents":
                 yield use(call.name, **call.arguments)
-        refusals = " ".join(_refusal(wish) for wish in task.wishes if wish.kind == "impossible")
-        writes = [call for call in task.actions if WRITES.match(call.name)]
-        if refusals and writes:
-            yield say(refusals)
-        if writes:
-            while not is_yes((yield say(proposal([change(call.name, call.arguments) for call in writes])))):
-                pass
-            for call in writes:
-                yield use(call.name, **call.arguments)
-        facts = f" What you asked for: {'; '.join(task.outputs)}." if task.outputs else ""
-        done = "All of this has been done." if writes else "" if refusals else "I have looked into it."
+        left = [call for call in task.actions if WRITES.match(call.name)]
+        for wish in task.wishes:
+            yield from self._serve(wish, left)
+        for call in left:
+            yield from self._write(call.name, call.arguments)
+        owned = {output for wish in task.wishes for output in wish.outputs}
+        loose = [output for output in task.outputs if output not in owned]
+        if loose:
+            yield say(f"What you asked for: {'; '.join(loose)}. {MORE}")
         if task.goal == "transferred":
-            if facts:
-                yield say(f"{done}{facts}")
             yield use("transfer_to_human_agents", summary="The customer wants what the tools cannot do.")
+        refusals = " ".join(_refusal(wish) for wish in task.wishes if wish.kind == "impossible")
+        facts = f"What you asked for: {'; '.join(task.outputs)}." if task.outputs else ""
         while True:
-            yield say(f"{done} {refusals}{facts} Is there anything else?".strip())
+            yield say(" ".join(part for part in (refusals, facts, MORE) if part))
+
+    def _serve(self, wish: Wish, left: list[GoldCall]) -> Script:
+        """One wish, with what is wanted instead where it is refused; its write is taken off the list."""
+        asked: Wish | None = wish
+        while asked is not None:
+            if asked.kind == "impossible":
+                yield say(f"{_refusal(asked)} {MORE}")
+            elif asked.outputs and not asked.writes:
+                yield say(f"What you asked for: {'; '.join(asked.outputs)}. {MORE}")
+            for call in left:
+                if call.name == asked.kind and dict(call.arguments) == dict(asked.arguments):
+                    left.remove(call)
+                    yield from self._write(call.name, call.arguments)
+                    break
+            asked = asked.instead
+
+    def _write(self, name: str, arguments: Mapping[str, Any]) -> Script:
+        """Proposes a change, makes it after a yes, and says so."""
+        if any(str(arguments.get(part, "")) not in self.told for part in ADDRESS):
+            yield say("Please give me the whole new address, with street, city, state, country and zip code.")
+        asked = proposal([change(name, arguments)])
+        while not is_yes((yield say(f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked))):
+            pass
+        yield use(name, **arguments)
+        if self.task.goal != "transferred":  # a customer who is content would leave before it is handed over
+            yield say(f"This has been done: {change(name, arguments)}. {MORE}")
+
+    async def act(self, asked: Asked) -> Action:
+        self.told += "".join(f" {message.text}" for message in asked.new if message.sender == "user")
+        return await super().act(asked)
 
     def _identify(self, heard: str) -> Script:
         """Finds the account by what the customer has said; a task that no customer can prove itself in is served all the same."""
@@ -79,5 +115,5 @@ class RetailOracle(Scripted):
 def _refusal(wish: Wish) -> str:
     """A sentence that refuses one wish with its reason."""
     order_id = wish.arguments.get("order_id", "")
-    what = f"{wish.intent or 'change'} for order {order_id}" if order_id else "what you ask for"
+    what = f"{WHAT.get(wish.intent, wish.intent or 'change')} for order {order_id}" if order_id else "what you ask for"
     return f"I am sorry, the {what} is not possible: {WHY.get(wish.reason, 'this lies beyond what I can do with my tools')}."

@@ -11,7 +11,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.scenarios.retail.grading import GRADERS, Verdict, gold_state
+from gem_ma.scenarios.retail.domain import domain_of
+from gem_ma.scenarios.retail.grading import GRADERS, Gold, Verdict, canonical, gold_of
 from gem_ma.scenarios.retail.schemas import TOOLS
 from gem_ma.scenarios.retail.shop import OwnWorld
 from gem_ma.scenarios.retail.sources import Source, open_source
@@ -19,7 +20,11 @@ from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tau2_grading import database_only, tau2, unscored
 from gem_ma.scenarios.retail.tau2_tools import TAU2_TOOLS
 from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
-from gem_ma.scenarios.service.talk import Desk, Outcome, Rules, Style, retell, talk
+from gem_ma.scenarios.service.audit import Audit, labels, measures
+from gem_ma.scenarios.service.blame import Course, blame
+from gem_ma.scenarios.service.monitor import Monitor
+from gem_ma.scenarios.service.rewards import NEEDS_LEDGER, NEEDS_MONITOR, Judge, Scene, Shadow, read_settings, watchers
+from gem_ma.scenarios.service.talk import Desk, Outcome, Rules, Style, Watcher, retell, talk
 from gem_ma.scenarios.service.task import Task
 from gem_ma.scenarios.service.tau2 import MAX_ERRORS, MAX_STEPS
 
@@ -29,6 +34,7 @@ from gem_ma.scenario import Play
 
 SCORINGS = {**GRADERS, "tau2": tau2}
 BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.0}  # on the generated shop's test split
+KEPT = 2048  # solutions and audits
 SOLUTION = ("actions", "outputs", "goal", "ends", "wishes", "knowledge", "flags", "proof", "raw")
 
 
@@ -41,6 +47,17 @@ class Retail(Scenario):
     chance = False
     private = {"user": ("instruction", *SOLUTION), "assistant": SOLUTION}  # the assistant sees no instruction, neither side the solution
     default_cast = {"assistant": "retail_scripted", "user": "retail_user"}
+    baseline_casts = {
+        "nothing": {"assistant": "retail_nothing"},
+        "transfer at once": {"assistant": "retail_transfer"},
+        "refuse all": {"assistant": "retail_refuse"},
+        "echo": {"assistant": "retail_echo"},
+        "random call": {"assistant": "retail_random_call"},
+        "solution's writes without a word": {"assistant": "retail_gold_writes"},
+        "number spray": {"assistant": "retail_spray"},
+        "oracle": {"assistant": "retail_oracle"},
+    }
+    examiners = {"user": {"assistant": "retail_oracle"}}
 
     def __init__(
         self,
@@ -53,6 +70,9 @@ class Retail(Scenario):
         orders: int = 80,
         products: int = 20,
         knobs: Mapping[str, Any] | None = None,
+        rewards: Mapping[str, Any] | None = None,
+        user_reward: str = "cooperative",
+        gamma: float = 1.0,
     ) -> None:
         """`data`: a folder or checkout of tau-bench or of tau2-bench (its content says which), `own` for the generated shop, None for the folder
         that TAU_BENCH_PATH or TAU2_DATA_DIR names, or else the generated shop.
@@ -60,8 +80,10 @@ class Retail(Scenario):
         `scoring`: `canonical`, `tau1` or `tau2`. `semantics`: how the tools behave, `fixed` (default of the generated shop, whose size `users`,
         `orders` and `products` set and whose tasks `knobs`, see `knobs.Knobs`), `tau1` (default of tau-bench's data) or `tau2` (always on
         tau2-bench's data and for its scoring; tables of the other form are typed for it). The talk ends when the assistant has acted `max_actions`
-        times (30; 200 steps of both sides under the scoring `tau2`) or the user `max_user_actions` times (40). Raises ConfigError for an option,
-        DataError for a missing or damaged folder.
+        times (30; 200 steps of both sides under the scoring `tau2`) or the user `max_user_actions` times (40). `rewards`: terms paid beside the
+        outcome, as in `{progress: 0.3, policy: {hard: 0.1}}` (`service.rewards`); `user_reward`: whether the user shares the outcome
+        (`cooperative`), is paid for its role at most (`neutral`), or for the assistant's hard violations (`adversarial`); `gamma`: the discount of
+        the run, for the progress term. Raises ConfigError for an option, DataError for a missing or damaged folder.
         """
         if not isinstance(scoring, str) or scoring not in SCORINGS:
             raise ConfigError(f"scenario.scoring: there is {', '.join(SCORINGS)}; got {scoring!r}")
@@ -84,6 +106,10 @@ class Retail(Scenario):
         self.ends_within = min(max_actions + max_user_actions, MAX_STEPS) if scoring == "tau2" else max_actions + max_user_actions
         self.baselines = BASELINES if isinstance(self.source, OwnWorld) and scoring == "canonical" else {}
         self.policy = self.source.policy() or POLICY
+        self.settings = read_settings(rewards, user_reward, gamma)
+        self.cooperative = self.settings.alike
+        self._audits: dict[int, tuple[Episode, Audit]] = {}
+        self._golds: dict[str, tuple[Task, Gold]] = {}
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of a split: `train`, `val`, `test` of the generated shop; the files `dev`, `test`, `train` of a folder."""
@@ -97,7 +123,10 @@ class Retail(Scenario):
         """Whether the outcome was paid in full; None where the grader could not score the task."""
         if any(entry.why.startswith("unscored") for entry in episode.ledger):
             return None
-        return any(entry.agent == "assistant" and entry.why == "outcome" and entry.value > 1 - 1e-6 for entry in episode.ledger)
+        weight = self.settings.shares["assistant"]
+        if not weight and any(entry.why == "outcome" for entry in episode.ledger):
+            return self.audit(episode).verdict.reward == 1
+        return any(entry.agent == "assistant" and entry.why == "outcome" and entry.value > weight * (1 - 1e-6) for entry in episode.ledger)
 
     def play(self, rng: random.Random, task: Task | None) -> Play:
         """A play without a task is one of the first training task."""
@@ -106,7 +135,7 @@ class Retail(Scenario):
         outcome = yield from talk(desk)
         verdict = self.verdict(desk, outcome)
         why = "outcome" if verdict.scored else unscored(verdict) if self.scoring == "tau2" else "unscored"
-        yield Reward(dict.fromkeys(self.agents, verdict.reward), why=why)
+        yield Reward({agent: share * verdict.reward for agent, share in self.settings.shares.items()}, why=why)
 
     def desk(self, task: Task) -> Desk:
         """A talk about a task that has not begun."""
@@ -122,21 +151,82 @@ class Retail(Scenario):
         else:
             strict = self.scoring != "tau1"
             rules = Rules(*bounds, lone_calls=strict, failed_end_counts=not strict)
-        return Desk(task, RetailStore(self.source.world(task), self.semantics), style, rules)
+        desk = Desk(task, RetailStore(self.source.world(task), self.semantics), style, rules)
+        if not self.settings.plain:
+            desk.watchers = self._paying(task)
+        return desk
 
-    def verdict(self, desk: Desk, outcome: Outcome) -> Verdict:
-        """The grader's word on a talk that is over; it looks at a copy."""
-        end = desk.store.overlay.copy()
-        return SCORINGS[self.scoring](desk.task, end, gold_state(end.base, self.semantics, desk.task), outcome)
+    def _paying(self, task: Task) -> list[Watcher]:
+        """Those who pay for what happens, after those they ask."""
+        domain, gold, terms = domain_of(self.source.world(task)), self.gold(task), set(self.settings.terms)
+        monitor, shadow = Monitor(domain), Shadow(task, domain)
+        scene = Scene(task, domain, gold.goals, gold.founded, Judge(self.verdict), monitor, shadow)
+        asked: list[Watcher] = [*([monitor] if terms & NEEDS_MONITOR else []), *([shadow] if terms & NEEDS_LEDGER else [])]
+        return [*asked, *watchers(self.settings, scene)]
 
-    def measures(self, episode: Episode) -> Mapping[str, float | None]:
-        """Under the scoring `tau2`, what the database alone says."""
-        desk = self.retold(episode)
-        if self.scoring != "tau2" or desk.outcome is None:
-            return {}
-        return {"DB alone": database_only(self.verdict(desk, desk.outcome))}
+    def verdict(self, desk: Desk, outcome: Outcome, scoring: str | None = None) -> Verdict:
+        """The word of a grader (default: the scenario's own) on a talk that is over; it looks at a copy."""
+        end, gold, scoring = desk.store.overlay.copy(), self.gold(desk.task), scoring or self.scoring
+        if scoring == "canonical":
+            return canonical(desk.task, end, gold.goals, outcome, gold.founded)
+        return SCORINGS[scoring](desk.task, end, gold.state, outcome)
+
+    def gold(self, task: Task) -> Gold:
+        """What a task's solution comes to; the last ones are kept."""
+        kept = self._golds.get(task.id)
+        if kept is None or kept[0] is not task:
+            if len(self._golds) == KEPT:
+                del self._golds[next(iter(self._golds))]
+            kept = self._golds[task.id] = (task, gold_of(self.source.world(task), self.semantics, task))
+        return kept[1]
 
     def retold(self, episode: Episode) -> Desk:
         """The talk of a record, played again from its actions: its log and the state of its store."""
+        return self._retold(episode, ())
+
+    def _retold(self, episode: Episode, watching: Sequence[Watcher]) -> Desk:
         split, _, place = episode.task.rpartition("/")
-        return retell(self.desk(self.tasks(split)[int(place)]), ({turn.agent: turn.action} for turn in episode.turns))
+        desk = self.desk(self.tasks(split)[int(place)])
+        desk.watchers = watching
+        return retell(desk, ({turn.agent: turn.action} for turn in episode.turns))
+
+    def audit(self, episode: Episode) -> Audit:
+        """All that can be said of a record without a model; worked out once."""
+        kept = self._audits.get(id(episode))
+        if kept is None or kept[0] is not episode:
+            if len(self._audits) == KEPT:
+                del self._audits[next(iter(self._audits))]
+            kept = self._audits[id(episode)] = (episode, self._audit(episode))
+        return kept[1]
+
+    def _audit(self, episode: Episode) -> Audit:
+        split, _, place = episode.task.rpartition("/")
+        task = self.tasks(split)[int(place)]
+        domain, gold = domain_of(self.source.world(task)), self.gold(task)
+        monitor, shadow, course = Monitor(domain), Shadow(task, domain), Course(domain, gold.goals)
+        desk = self._retold(episode, (monitor, shadow, course))
+        outcome = desk.outcome or desk.end("cut")  # the driver cut it: what was reached until then is told
+        verdict = self.verdict(desk, outcome)
+        benchmark = "tau2" if self.semantics == "tau2" else "tau1"
+        strict = {name: self.verdict(desk, outcome, name) for name in ("canonical", benchmark) if name != self.scoring}
+        whose = blame(monitor.findings, shadow.faults, verdict, outcome, episode.end, strays=course.strays, owed=monitor.owed, flags=task.flags)
+        return Audit(desk, verdict, strict, monitor, tuple(shadow.faults), whose)
+
+    def measures(self, episode: Episode) -> Mapping[str, float | None]:
+        """Violations, the user's faults, turns, calls, facts and reward terms of a play; None where one does not apply."""
+        if not episode.end.scored:
+            return {}
+        audit = self.audit(episode)
+        found = measures(episode, audit, self.success(episode))
+        return {**found, "DB alone": database_only(audit.verdict)} if self.scoring == "tau2" else found
+
+    def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
+        """Split, intents, source, goal and flags of the task, and whom a lost play is blamed on."""
+        split, _, place = episode.task.rpartition("/")
+        task = self.tasks(split)[int(place)]
+        groups = labels(task, split)
+        if not episode.end.scored:
+            return {**groups, "blame": "infrastructure"}
+        lost = self.success(episode) is False
+        whose = self.audit(episode).blame if lost else None
+        return {**groups, "blame": whose.side, "cause": f"{whose.side}: {whose.cause}"} if whose is not None else groups

@@ -23,7 +23,7 @@ from gem_ma.types import End
 ENVIRONMENT, INFRASTRUCTURE = "environment", "infrastructure"
 SIDES = (ASSISTANT, USER, ENVIRONMENT, INFRASTRUCTURE)
 CRITICAL = frozenset(("hallucinated_slot", "confirm_wrong", "early_stop", "missed_goal", "refuse_right", "inconsistent", "role_flip", "loop"))
-UNFAIR = frozenset(("gold_write_error", "redundant_write", "order_sensitive", "needs_judge"))
+UNFAIR = frozenset(("gold_write_error", "order_sensitive", "needs_judge"))
 _FREE = frozenset(("UNFOUNDED", "REMINDER"))  # breaches that lose no task by themselves: they are named where nothing else is
 
 

@@ -63,16 +63,24 @@ def kind_of(output: str) -> str:
     return ID if re.fullmatch(r"#?\w*\d{4,}\w*", wanted) else PHRASE
 
 
-def like(kind: str, text: str) -> set[Any]:
-    """The distinct values of a text that could be guesses at one of this kind."""
+def like(output: str, text: str) -> set[Any]:
+    """The distinct values of a text that could be guesses at this one: numbers as whole or as broken as it is, ids of the same form."""
+    kind = kind_of(output)
     if kind == ID:
-        return set(re.findall(r"#?\w*\d{6,}\w*", text))
+        return set(_form(output.strip().replace(",", "")).findall(text))
     if kind == PHRASE:
         return set()
     text = unmarked(text)
     if kind == FRACTION:
         return {number for number in numbers(text) if number % 1}
     return {number for number in numbers(text) if not number % 1 and number < 10**9} | worded(text)
+
+
+@lru_cache(maxsize=1024)
+def _form(value: str) -> re.Pattern[str]:
+    """Whatever has digits and letters where this value has them."""
+    inner = "".join(r"\d" if char.isdigit() else "[A-Za-z]" if char.isalpha() else re.escape(char) for char in value)
+    return re.compile(rf"(?<!\w){inner}(?!\w)")
 
 
 def numbers(text: str) -> frozenset[Decimal]:
@@ -117,7 +125,7 @@ def crowded(output: str, text: str, outputs: Sequence[str]) -> bool:
     """Whether a message that tells `output` lists more values of its kind than max(4, twice those that were asked for)."""
     kind = kind_of(output)
     needed = sum(kind_of(other) == kind for other in outputs)
-    return len(like(kind, text)) > max(LISTED, 2 * needed)
+    return len(like(output, text)) > max(LISTED, 2 * needed)
 
 
 # -- founded ----------------------------------------------------------------------------------------------------------------
