@@ -144,6 +144,8 @@ def test_keys_that_are_not_known_are_let_be(tmp_path: Path) -> None:
     row = changed(issues=[{"id": 1}], required_documents=["x"], user_tools=None, annotations={"a": 1})
     row["evaluation_criteria"]["actions"][0]["extra"] = 5
     assert only(tmp_path, row) == only(tmp_path / "plain", ROW)
+    told = changed(description="a test of patience", ticket={"number": 5}, evaluation_criteria__actions__0__info=["x"])  # nothing reads these
+    assert only(tmp_path / "told", told).actions == only(tmp_path / "plain", ROW).actions
 
 
 def test_a_starting_state_is_the_tasks_own_world(tmp_path: Path) -> None:

@@ -8,8 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gem_ma.scenarios.service.overlay import Base, Overlay
+from gem_ma.scenarios.service.talk import Event
 from gem_ma.scenarios.service.task import GoldCall, Task
-from gem_ma.scenarios.service.tau2 import BASES, NEEDS_JUDGE, Assertion, Criteria, Expected, Score, criteria_of, grade
+from gem_ma.scenarios.service.tau2 import BASES, NEEDS_JUDGE, Assertion, Criteria, Expected, Score, criteria_of, grade, replayed
+
+from gem_ma import ToolCall
 
 CANCEL = Expected("cancel", {"id": "#1", "reason": "late"})
 CALL = ("cancel", {"id": "#1", "reason": "late"})
@@ -161,3 +165,45 @@ def test_a_task_of_another_form_is_graded_by_its_solution_and_outputs() -> None:
     task = Task("t", "own", "u", "", (GoldCall("cancel", {"id": "#1"}),), ("10",))
     assert criteria_of(task) == Criteria((Expected("cancel", {"id": "#1"}),), None, ("10",), (), ("DB", "COMMUNICATE"))
     assert criteria_of(replace(task, raw={"evaluation_criteria": None})) is None
+
+
+class Switches:
+    """A desk of another domain: switches that can be flipped, and looked at."""
+
+    def __init__(self) -> None:
+        self.overlay = Overlay(Base({"switches": {"a": {"on": False}, "b": {"on": False}}}))
+
+    def call(self, tool: str, kwargs: Any) -> str:
+        name = kwargs.get("name")
+        if not self.overlay.has("switches", name):
+            return "Error: no such switch"
+        record = self.overlay.draft("switches", name)
+        if tool == "flip":
+            record["on"] = not record["on"]
+            return self.overlay.commit({("switches", name): record})
+        return self.overlay.text("switches", name)
+
+    def mutates(self, tool: str) -> bool:
+        return tool == "flip"
+
+    def terminates(self, tool: str) -> bool:
+        return False
+
+
+def test_a_log_is_replayed_by_the_calls_of_one_side_that_can_change_something() -> None:
+    def called(name: str, switch: str, agent: str = "assistant") -> Event:
+        return Event(0, "called", agent, call=ToolCall("c", name, {"name": switch}))
+
+    log = [called("flip", "a"), called("look", "b"), called("flip", "z"), called("flip", "b", "user"), Event(0, "said", "assistant", "flip b")]
+    state = replayed(Switches(), log).overlay
+    assert [state.record("switches", name)["on"] for name in "ab"] == [True, False]
+    assert replayed(Switches(), log, "user").overlay.record("switches", "b")["on"] is True
+    assert not replayed(Switches(), []).overlay.touched()
+    on = Assertion("is_on", {"name": "a"})
+    criteria = Criteria(None, (on, Assertion("is_on", {"name": "b"}, False)), basis=("ENV_ASSERTION",))
+
+    def holds(assertion: Assertion) -> bool:
+        return (state.record("switches", assertion.arguments["name"])["on"] is True) == assertion.value
+
+    assert grade(criteria, True, False, (), (), holds).reward == 1
+    assert grade(replace(criteria, assertions=(replace(on, value=False),)), True, True, (), (), holds).reward == 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.scenarios.service.shapes import Optional, Shape, flag, listed, mapping, one_of, record, text
+from gem_ma.scenarios.service.shapes import Optional, Shape, anything, flag, listed, mapping, one_of, record, text
 from gem_ma.scenarios.service.talk import Event, Store
 from gem_ma.scenarios.service.task import Task
 
@@ -27,6 +27,7 @@ NEEDS_JUDGE = "needs judge"
 
 _AGENT = Optional(one_of("assistant", "user"), "assistant")
 _TEXTS = Optional(listed(text))
+_UNREAD = Optional(anything)
 _CALL: dict[str, Shape] = {"env_type": _AGENT, "func_name": text, "arguments": Optional(mapping, {})}
 _SCENE = record(
     domain=Optional(text),
@@ -49,25 +50,25 @@ CRITERIA = record(
     actions=Optional(
         listed(
             record(
-                action_id=Optional(_name),
+                action_id=_UNREAD,
                 requestor=_AGENT,
                 name=text,
                 arguments=Optional(mapping, {}),
-                info=Optional(text),
+                info=_UNREAD,
                 compare_args=_TEXTS,
             )
         )
     ),
-    env_assertions=Optional(listed(record(**_CALL, assert_value=Optional(flag, True), message=Optional(text)))),
+    env_assertions=Optional(listed(record(**_CALL, assert_value=Optional(flag, True), message=_UNREAD))),
     communicate_info=_TEXTS,
     nl_assertions=_TEXTS,
     reward_basis=Optional(listed(one_of(*BASES)), list(DEFAULT_BASIS)),
 )
 TASK: Shape = record(
     id=_name,
-    description=Optional(record(purpose=Optional(text), relevant_policies=Optional(text), notes=Optional(text))),
+    description=_UNREAD,
     user_scenario=record(persona=Optional(text), instructions=_instructions),
-    ticket=Optional(text),
+    ticket=_UNREAD,
     initial_state=Optional(
         record(
             initialization_data=Optional(record(agent_data=Optional(mapping), user_data=Optional(mapping))),
