@@ -171,8 +171,9 @@ class Customer:
 
     def _react(self, text: str) -> Action:
         heard = self.agenda.hear(text)
-        if self.slips:
-            return self._say([self._correction(), *self._answers(heard)])
+        if self.slips:  # put right before anything is agreed on
+            rest = self._answers(heard) or self._to_refusals(heard) or ([] if heard.proposals or self.agenda.settled else self._to_news(heard))
+            return self._say([self._correction(), *rest])
         if self.agenda.settled:
             return _end(self._reason())
         if self.agenda.idle >= self.traits.patience:
@@ -300,6 +301,10 @@ class Customer:
         if not slots:
             return []
         knowledge = {slot.name: slot for slot in self.task.knowledge}
+        if "request" in slots and not self._current() and any(goal.status == OPEN for goal in self.topics):
+            return self._wanted()
+        if choice := next((words for goal in self._current() if (words := self.book.offered(goal.wanted, heard.text))), ""):
+            return [choice]
         details = [slot for slot in slots if any(self._has(goal, slot) for goal in self._current())]
         asked = [slot for slot in slots if slot not in details and slot != "request"]
         said: list[str] = []
@@ -307,7 +312,7 @@ class Customer:
         for goal in self._current()[:1]:
             for slot in details:
                 if self._forgets(slot):
-                    said.append(self._bank("deny", slot))
+                    said += [self._bank("deny", slot), *([self.book.detail(goal.wanted, slot, self._pick)] if self._described(goal.wanted) else [])]
                 elif self._dodges(slot):
                     said.append(self._bank("dodge", slot))
                 else:
@@ -320,6 +325,8 @@ class Customer:
         elif asked and not details:
             never = [name for name in asked if name in knowledge and knowledge[name].known]
             said.append(self._bank("withhold", never[0]) if never else self._bank("deny", asked[0]))
+            if not any(name in knowledge for name in asked):  # nothing that it has to do with
+                said += self._wanted()
         if "request" in slots and not said:
             said += self._wanted() or [self._bank("ask_fact")]
         return said

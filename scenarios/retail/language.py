@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import Any
 
 from gem_ma.scenarios.retail.words import PRODUCTS
-from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, Pick, fold, labelled, names, pairs
+from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, Pick, fold, labelled, names, pairs, places
 from gem_ma.scenarios.service.task import Wish
 
 CANCEL, RETURN = "cancel_pending_order", "return_delivered_order_items"
@@ -39,7 +39,7 @@ _ADDRESS_WRITE = re.compile(
 _PAYMENT_WRITE = re.compile(
     rf"\b{_CHANGE}\b[^.?!\n]{{0,40}}\bpayment\b|\bpayment(?: method)? (?:change|update|switch|modification)\b"
     r"|\b(?:pay|paid|paying|payment|charged?|bill)\b[^.?!\n]{0,60}\binstead\b"
-    r"|\bnew payment(?: method)?\b"
+    rf"|\bnew payment(?: method)?\b|\bpayment\b(?: method)?[^.?!\n]{{0,60}}\b{_CHANGE}"
 )
 _DIFFERENCE = re.compile(r"\b(?:difference|refund\w*)\b")
 _CANCEL_VERB = re.compile(r"\bcancel(?:l?ing|l?ed|s|l?ation)?\b|\bcall off\b")
@@ -47,7 +47,10 @@ _RETURN_VERB = re.compile(
     r"\breturn(?:s|ed|ing)?\b(?! (?:label|instruction|shipping|process|policy|email|e-mail|address|window))|\bsend(?:ing)? (?:it |them )?back\b"
 )
 _SWAP_VERB = re.compile(r"\b(?:exchang\w*|swap\w*|replac\w*|trad(?:e|ing)|substitut\w*|switch\w*|upgrad\w*)\b")
-_MODIFY_VERB = re.compile(r"\b(?:chang(?:e|ing|es|ed)|modif\w*|updat\w*)\b(?! (?:my|your) mind)")
+_MODIFY_VERB = re.compile(
+    r"(?<!following )(?<!this )(?<!these )(?<!that )(?<!the )(?<!any )(?<!your )(?<!of )\b(?:chang(?:e"
+    r"|ing|es|ed)|modif\w*|updat\w*)\b(?! (?:my|your) mind)"
+)
 _REFUND = re.compile(r"\brefund\w*\b")
 _STATUS = re.compile(r"\b(?:already|status(?: is|:)?|has been|was|is|non-)(?: now)? ?(?:cancel+ed|returned|exchanged|delivered)\b")
 
@@ -74,19 +77,25 @@ _REASONS = {
     ),
 }
 _OLD = re.compile(
-    r"(?:\bfrom|\binstead of|\brather than|\bcurrent\w*(?: payment)?(?: method)?(?: is|:)?|\boriginal\w*(?: payment)?(?: method)?(?: is"
-    r"|:|,)?|\bprevious\w*|\bold|\bpaid (?:with|by|using|for)|\baway from|\breplac\w+|\bnot|\bwas on)\b[^.;:\n,]{0,40}$"
+    r"(?:\bfrom|\binstead of|\brather than|\bcurrent\w*(?: payment)?(?: method)?(?: is|:)?|\boriginal\w*(?: payment)?(?: method)?(?: is|:|,)?"
+    r"|\bprevious\w*|\bold|\b(?:was|were|originally|currently) paid (?:with|by|using|for)|\baway from|\breplac\w+|\bnot|\bwas on)\b"
+    r"(?:(?!\b(?:to|with|using|use|for)\b)[^.;:\n,]){0,40}$"
 )
 _SOURCES = (
     ("paypal", re.compile(r"\bpay ?pal\b")),
     ("gift_card", re.compile(r"\bgift ?-?card\b")),
     ("credit_card", re.compile(r"\b(?:credit|debit)[ -]?card\b|\bvisa\b|\bmaster ?card\b|\bamex\b")),
 )
-_INTO = re.compile(
-    r"->|=>|→|⇒|\b(?:in exchange for|exchanged? for|for|to|into|with|by|as|becomes?|replacement|new(?: item"
-    r"| variant| version| one)?|desired|instead)\b:?"
+_PAYS = (
+    r"(?: (?:your|the|my|a|any))?(?: \w+)? ?(?:order|#|difference|credit|debit|card|visa|master|paypal|gift|account|original|price|refund|payment)"
 )
+_INTO = re.compile(
+    r"->|=>|→|⇒|\b(?:in exchange for|exchanged? for|for|to|into|becomes?|replacement|desired|new(?: item| variant| version| one| kind)?)\b:?"
+    rf"(?!{_PAYS})"
+)
+_WITH = re.compile(rf"\b(?:with|by|as)\b(?!{_PAYS})")
 _BACK = re.compile(r"\b(?:instead of|rather than|in place of|replacing|replaces|in exchange for your)\b")
+_EMPTY = re.compile(r"\b(?:the|an?|your|one|another|new|this|item|of|order|#w\d+)\b")
 _EXTRA = re.compile(r"\b(?:apt|apartment|suite|ste|unit|flat|floor|house|studio|room|building|bldg)\b\.? ?#?[\w-]+")
 # fmt: off
 _STATES = {
@@ -120,6 +129,11 @@ _ABBREVIATED = {
     "floor": "fl",
 }  # fmt: skip
 _COUNTRIES = {"usa": ("usa", "us", "u.s.", "u.s.a.", "united states", "united states of america", "america")}
+_WHO = r"\bidentif\w*|\bverif\w*\b(?=[^.?!]*\b(?:you|account|identity|who)\b)|\bwho (?:am i|i am|i'm|are you|is this)\b"
+_NAMES = (
+    r"\b(?:your|full|first|last|family|the|account(?:holder)?(?:'s)?|and|or|my|customer(?:'s)?) (?:full |first |last |and )*names?\b(?! of\b)"
+    r"|\bname (?:and|on|,|or)"
+)
 
 
 class RetailPhrasebook:
@@ -129,22 +143,13 @@ class RetailPhrasebook:
     single = frozenset(("first_name", "last_name", "email", "zip"))
     anchors = frozenset(("order_id",))
     asked: Mapping[str, re.Pattern[str]] = {
-        "first_name": re.compile(
-            r"\b(?:your|full|first|the|account(?:holder)?(?:'s)?|and|or|my|customer(?:'s)?) (?:full |first |last "
-            r"|and |first and last )*names?\b|\bname (?:and|on|,|or)|\bidentif\w*|\bverif\w*\b(?=[^.?!]*\b(?:you"
-            r"|account|identity|who)\b)|\bwho (?:am i|are you|is this)\b"),
-        "last_name": re.compile(
-            r"\b(?:your|full|last|family|the|account(?:holder)?(?:'s)?|and|or|my|customer(?:'s)?) (?:full |first "
-            r"|last |and |first and last )*names?\b|\bname (?:and|on|,|or)|\bidentif\w*|\bverif\w*\b(?=[^.?!]*\b(?:you"
-            r"|account|identity|who)\b)|\bwho (?:am i|are you|is this)\b"),
-        "zip": re.compile(
-            r"^(?!.*\b(?:city|state|street|address1)\b).*\bzip\w*\b|\bpostal\b|\bpost ?code\b|\bidentif\w*|\bverif\w*\b(?=[^.?!]*\b(?:you"
-            r"|account|identity|who)\b)|\bwho (?:am i|are you|is this)\b"),
-        "email": re.compile(r"\be-?mail\b|\bidentif\w*|\bverif\w*\b(?=[^.?!]*\b(?:you|account|identity|who)\b)|\bwho (?:am i|are you|is this)\b"),
+        "first_name": re.compile(rf"{_NAMES}|{_WHO}"),
+        "last_name": re.compile(rf"{_NAMES}|{_WHO}"),
+        "zip": re.compile(rf"^(?!.*\b(?:city|state|street|address1)\b).*\bzip\w*\b|\bpostal\b|\bpost ?code\b|{_WHO}"),
+        "email": re.compile(rf"\be-?mail\b|{_WHO}"),
         "order_id": re.compile(
-            r"\border (?:id|number|no\b|#|reference|code)s?|\bwhich orders?\b|\bwhat order\b|\b(?:number|id)s? of (?:the"
-            r"|your|that|this) orders?\b|\bits number\b|\border\(s\)|\bfor which order\b|\border you(?:'d| would"
-            r"| are| want|'re)\b"),
+            r"\border (?:id|number|no\b|reference|code)s?|\bwhich orders?\b|\bwhat order\b|\b(?:number|id)s? of (?:the"
+            r"|your|that|this) orders?\b|\bits number\b|\border\(s\)|\bfor which order\b"),
         "items": re.compile(
             r"\bwhich (?:items?|products?|ones?|articles?)\b|\bwhat items?\b|\b(?:the|which|all) items?(?: you"
             r"|\(s\)| to be)\b|\bitem (?:id|number|name)s?\b|\bwhich [\w -]{1,30}\b(?=[^?]*\bdo you mean\b)|\bwith their options\b"
@@ -156,11 +161,12 @@ class RetailPhrasebook:
         "method": re.compile(
             r"\bpayment method\b|\bmethod of payment\b|\b(?:which|what) (?:payment|card|method|account)\b|\bhow would you like (?:to pay"
             r"|to be refunded|the refund|to receive)\b|\bwhere (?:should|would|shall|do)\b[^?]*\brefund\w*\b|\bgift card or\b"
-            r"|\bpay (?:for )?(?:the|any)? ?(?:price )?difference\b|\brefund(?:ed)? (?:to|method)\b"),
-        "reason": re.compile(r"\breasons?\b|\bwhy\b|\bno longer needed\b.*\bor\b.*\bmistake\b|\bbecause of\b"),
+            r"|\bpay (?:for )?(?:the|any)? ?(?:price )?difference\b|\brefund(?:ed)? (?:to|method)\b|\brefund\b[^?]*\bor (?:to )?(?:your"
+            r"|the|a)\b[^?]*\b(?:card|account|paypal)\b"),
+        "reason": re.compile(r"(?<!security )\breasons?\b|\bwhy\b|\bno longer needed\b.*\bor\b.*\bmistake\b|\bbecause of\b"),
         "address": re.compile(
-            r"\bnew (?:\w+ )?address\b|\bwhich address\b|\bwhat address\b|\b(?:the|full|whole|complete|correct"
-            r"|shipping|delivery) (?:\w+ )?address\b(?! (?:on file|change))|\baddress1\b|\bstreet\b|\bwhere (?:should"
+            r"\bnew (?:(?!e-?mail)\w+ )?address\b|\bwhich address\b|\bwhat address\b|\b(?:the|full|whole|complete|correct"
+            r"|shipping|delivery) (?:(?!e-?mail)\w+ )?address\b(?! (?:on file|change))|\baddress1\b|\bstreet\b|\bwhere (?:should"
             r"|shall|would|do)\b[^?]*\b(?:ship|send|deliver|go)\w*\b|\b(?:city|state)\b,? (?:and|state|zip)"),
     }  # fmt: skip
     reasons: Mapping[str, re.Pattern[str]] = {
@@ -182,7 +188,7 @@ class RetailPhrasebook:
         "cancel_reason": re.compile(r"\breasons?\b"),
         "payment_method": re.compile(r"\bpayment\b|\bmethod\b|\bgift card\b|\boriginal\b|\bcard\b|\bpaypal\b|\bon file\b|\bprofile\b"),
         "balance": re.compile(r"\bbalance\b|\bcover\b|\benough\b|\binsufficient\b|\bfunds\b|\bsufficient\b"),
-        "once": re.compile(r"\bonce\b|\balready\b|\bagain\b|\bsecond\b|\btwice\b|\bone time\b|\bonly one\b"),
+        "once": re.compile(r"\bonce\b|\balready\b|\bagain\b|\bsecond\b|\btwice\b|\bone time\b|\bonly one\b|\bstatus\b|\brequested\b|\bmodified\b"),
         "beyond_tools": re.compile(r"\b(?:tool|able|ability|possible|policy|system|human|transfer|option|allowed)\w*"),
     }  # fmt: skip
 
@@ -293,30 +299,30 @@ class RetailPhrasebook:
         ):
             return {keys[0]: WRONG} | ({keys[1]: MISSING} if len(keys) > 1 else {})
         verdicts = dict.fromkeys(keys, RIGHT)
-        for name, places in meant.items():
-            slices = _slices(name, lines, alone=len(meant) == 1)
-            for key, verdict in zip(keys, self._matched(wish, name, places, slices, seen, len(keys) > 1), strict=False):
+        for name, alike in meant.items():
+            slices = _slices(name, lines)
+            for key, verdict in zip(keys, self._matched(wish, name, alike, slices, seen, len(keys) > 1), strict=False):
                 verdicts[key] = _worse(verdicts[key], verdict)
         return verdicts
 
-    def _matched(self, wish: Wish, name: str, places: list[int], slices: list[tuple[str, str]], seen: list[str], swap: bool) -> tuple[str, str]:
+    def _matched(self, wish: Wish, name: str, alike: list[int], slices: list[tuple[str, str]], seen: list[str], swap: bool) -> tuple[str, str]:
         if not slices:
             return MISSING, MISSING
         items, best = wish.words["items"], (WRONG, WRONG)
-        if len(places) == 1:
+        if len(alike) == 1:
             slices = [("\n".join(old for old, _ in slices), "\n".join(new for _, new in slices if new))]
-        if len(slices) < len(places):
-            alike = all(items[place].options == items[places[0]].options and items[place].wanted == items[places[0]].wanted for place in places)
-            if not alike:
+        if len(slices) < len(alike):
+            first = items[alike[0]]
+            if any((items[place].options, items[place].wanted) != (first.options, first.wanted) for place in alike):
                 return MISSING, MISSING
-            slices = [slices[0]] * len(places)
-        if len(slices) > len(places):
+            slices = [slices[0]] * len(alike)
+        if len(slices) > len(alike):
             slices = [part for part in slices if part[1]] or slices
         if len(slices) > 5:
             return MISSING, MISSING
-        for order in permutations(slices, len(places)):
+        for order in permutations(slices, len(alike)):
             old = new = RIGHT
-            for place, (before, after) in zip(places, order, strict=True):
+            for place, (before, after) in zip(alike, order, strict=True):
                 item = items[place]
                 old = _worse(old, self._fits(name, item.options, (), before))
                 if swap and wish.arguments["new_item_ids"][place] not in seen:
@@ -345,9 +351,8 @@ class RetailPhrasebook:
     # -- telling ------------------------------------------------------------------------------------------------------------
 
     def details(self, wish: Wish) -> tuple[str, ...]:
-        if not wish.writes:
-            return ("text",)
-        given = [name for name in ("order_id", "reason") if name in wish.arguments]
+        given = [] if wish.writes else ["text"]
+        given += [name for name in ("order_id", "reason") if name in wish.arguments]
         given += ["items"] if wish.words.get("items") else []
         given += ["method"] if "payment_method_id" in wish.arguments else []
         given += ["address"] if "address1" in wish.arguments else []
@@ -402,21 +407,35 @@ class RetailPhrasebook:
         slot = "items" if slot == "wanted" else slot
         if slot not in self.details(wish):
             return ""
+        words = wish.words
         if slot == "order_id":
             return pick("It is", "It is about", "That is") + f" {self._order_words(wish)}."
         if slot == "reason":
-            return pick("The reason:", "My reason:", "The reason is:") + f" {wish.arguments['reason']}."
+            if not wish.writes or words.get("reason", wish.arguments["reason"]) == wish.arguments["reason"]:
+                return pick("The reason:", "My reason:", "The reason is:") + f" {words.get('reason', wish.arguments['reason'])}."
+            return pick("Any reason will do, say:", "Put down any reason, for example:") + f" {wish.arguments['reason']}."
         if slot == "method":
-            words = wish.words["method"]
+            if words["method"] != wish.arguments["payment_method_id"] and not words["method"].startswith("my "):
+                return "Any way of refund that is allowed suits me, the original payment method for example."
             if wish.kind == RETURN:
-                return pick("Please refund it to", "Please put the refund on", "Please send the refund to") + f" {words}."
-            if wish.kind == PAYMENT:
-                return pick("I want to pay with", "Please use", "I would like to pay with") + f" {words}."
-            return pick("Please use", "Please take", "Please put it on") + f" {words}" + pick(" for the difference.", " for any difference.")
+                return pick("Please refund it to", "Please put the refund on", "Please send the refund to") + f" {words['method']}."
+            if wish.kind == PAYMENT or not wish.writes:
+                return pick("I want to use", "Please use", "I would like to use") + f" {words['method']}."
+            return (
+                pick("Please use", "Please take", "Please put it on") + f" {words['method']}" + pick(" for the difference.", " for any difference.")
+            )
         if slot == "items":
-            verb = {RETURN: "return", EXCHANGE: "exchange"}.get(wish.kind, "change the items")
-            return f"I want to {verb}: {_listed(wish)}."
+            verb = {RETURN: "return", EXCHANGE: "exchange", MODIFY: "change the items"}.get(wish.kind, "do this with")
+            return f"I want to {verb}: {_listed(wish)}{' for a ' + words['product'] if 'product' in words else ''}."
         return f"The new address is: {_labelled(wish.arguments)}." if slot == "address" else str(wish.text)
+
+    def offered(self, wish: Wish, text: str) -> str:
+        seen = [mention.value for mention in self.mentions(text) if mention.slot == "item_id"]
+        for arguments in (wish.arguments, *wish.choices):
+            new = [item for item in arguments.get("new_item_ids", ()) if item in seen]
+            if new and any(item not in new and item not in arguments["item_ids"] for item in seen):
+                return f"I take {' and '.join(new)}."
+        return ""
 
     def _order_words(self, wish: Wish) -> str:
         return str(wish.words.get("order") or f"order {wish.arguments['order_id']}")
@@ -480,19 +499,20 @@ def _method(wish: Wish, value: str, text: str, lines: str) -> str:
     digits = re.search(r"\d{4}$", words)
     own_digits = digits.group() if digits and words != value.lower() else ""
     source, ambiguous = value.rsplit("_", 1)[0], words == value.lower()
-    found: list[tuple[int, str]] = [(hit.start(), RIGHT if hit.group().lower() == value.lower() else WRONG) for hit in _METHOD_ID.finditer(low)]
+    found: list[tuple[int, str]] = []
+    exact: list[tuple[int, str]] = []  # where an id or digits stand, and of which kind
+    for hit in _METHOD_ID.finditer(low):
+        found.append((hit.start(), RIGHT if hit.group() == value.lower() else WRONG))
+        exact.append((hit.start(), hit.group().rsplit("_", 1)[0]))
     for hit in _DIGITS.finditer(low):
         verdict = RIGHT if (hit.group(1) or hit.group(2)) == own_digits else MISSING if ambiguous and source == "credit_card" else WRONG
         found.append((hit.start(), verdict))
-    numbered = [start for start, _ in found]
+        exact.append((hit.start(), "credit_card"))
     for name, pattern in _SOURCES:
         for hit in pattern.finditer(low):
-            if any(0 <= start - hit.start() < 60 and "\n" not in low[hit.start() : start] for start in numbered):
+            if any(kind == name and 0 <= start - hit.start() < 60 and "\n" not in low[hit.start() : start] for start, kind in exact):
                 continue  # its id or its digits follow and say more
-            if name == source:
-                found.append((hit.start(), MISSING if ambiguous or own_digits else RIGHT))
-            else:
-                found.append((hit.start(), WRONG))
+            found.append((hit.start(), WRONG if name != source else MISSING if ambiguous or own_digits else RIGHT))
     now = [verdict for start, verdict in found if not _OLD.search(low[max(0, start - 60) : start])]
     if wish.kind != PAYMENT and not now:
         now = [verdict for _, verdict in found]
@@ -512,6 +532,8 @@ def _address(name: str, value: str, lines: str) -> str:
     flat = _street(lines)
     if any(names(_street(form), flat) for form in _forms(name, value)):
         return RIGHT
+    if name == "address2" and _EXTRA.search(lines):
+        return WRONG
     if name == "zip":
         return WRONG if _ZIP.search(lines) else MISSING
     return WRONG if name in ("address1", "city") and _ZIP.search(lines) else MISSING
@@ -556,42 +578,49 @@ def _present(values: Collection[str], text: str) -> set[str]:
     for value in sorted(set(values), key=lambda value: (-len(value), value)):
         if value in text and names(value, text):
             found.add(value)
-            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", " ", text)
+            text = text.replace(value, " ")
     return found
 
 
-def _slices(name: str, lines: str, alone: bool) -> list[tuple[str, str]]:
+def _slices(name: str, lines: str) -> list[tuple[str, str]]:
     """What a text says of each item of a name: (of the one there is, of the one that replaces it)."""
-    marks = list(re.finditer(rf"(?<!\w){re.escape(name)}(?:e?s)?(?!\w)", lines))
-    if not marks:
-        return []
-    found: list[tuple[str, str]] = []
-    for number, mark in enumerate(marks):
-        stop = marks[number + 1].start() if number + 1 < len(marks) else len(lines)
-        start = marks[number - 1].end() if number else 0
-        lead = re.split(r"[.;:!?\n+]|\band\b(?= (?:the|your|a|an)\b)", lines[start : mark.start()])[-1]
-        about = lines[mark.end() : stop]
-        if number + 1 < len(marks):  # words before the next name belong to that one, where they begin a phrase of it
-            about = re.split(r"(?:[.;!?\n+]|\band\b)(?=[^.;!?\n+]*$)", about)[0] if re.search(r"[.;!?\n+]|\band\b", _outside(about)) else about
-        turned = _INTO.search(_outside(lead))
-        if turned and found and not found[-1][1] and not _BACK.search(lead):
-            found[-1] = (found[-1][0], f"{lead[turned.end() :]} {about}")
-            continue
-        if _BACK.search(lead) and found and not found[-1][1]:
-            found[-1] = (f"{lead} {about}", found[-1][0])
-            continue
-        outside = _outside(about)
-        back = _BACK.search(outside)
-        if back:
-            found.append((about[back.end() :], f"{lead} {about[: back.start()]}"))
-            continue
-        turn = _INTO.search(outside)
-        if turn:
-            after = about[turn.end() :]
-            found.append((f"{lead} {about[: turn.start()]}", after if re.search(r"\w", after) else ""))
-        else:
+    marks, found = places(name, lines), list[tuple[str, str]]()
+    for number, (start, end) in enumerate(marks):
+        stop = marks[number + 1][0] if number + 1 < len(marks) else len(lines)
+        lead = re.split(r"[.;!?\n+]|\band\b(?= (?:the|your|an?)\b)", lines[marks[number - 1][1] if number else 0 : start])[-1]
+        about = lines[end:stop]
+        if number + 1 < len(marks) and re.search(r"[.;!?\n+]|\band\b", _outside(about)):
+            about = re.split(r"(?:[.;!?\n+]|\band\b)(?=[^.;!?\n+]*$)", about)[0]  # the words before the next name belong to that one
+        turned, back = _turn(lead), _BACK.search(lead)
+        if back and found:
+            found[-1] = (f"{lead[back.end() :]} {about}", found[-1][0])
+        elif turned and found:
+            found[-1] = (found[-1][0], f"{lead[turned[1] :]} {about}")
+        elif turned and number + 1 < len(marks) and _BACK.search(about):
             found.append((f"{lead} {about}", ""))
+        else:
+            found.append(_halves(lead, about))
     return found
+
+
+def _halves(lead: str, about: str) -> tuple[str, str]:
+    """What is said around a name, parted into the old and the new."""
+    back = _BACK.search(_outside(about))
+    if back and re.search(r"\w", _EMPTY.sub(" ", about[back.end() :])):
+        return about[back.end() :], f"{lead} {about[: back.start()]}"
+    turn = _turn(about)
+    if turn is None:
+        return f"{lead} {about}", ""
+    new = about[turn[1] :]
+    return f"{lead} {about[: turn[0]]}", new if re.search(r"\w", _EMPTY.sub(" ", new)) else ""
+
+
+def _turn(text: str) -> tuple[int, int] | None:
+    """Where a text turns from the old to the new: at a word such as `for`, else at the only `with` or `by`."""
+    outside = _outside(text)
+    strong, weak = _INTO.search(outside), list(_WITH.finditer(outside))
+    turn = strong or (weak[0] if len(weak) == 1 else None)
+    return turn.span() if turn else None
 
 
 def _outside(text: str) -> str:
@@ -603,11 +632,20 @@ def _labelled(address: Mapping[str, Any]) -> str:
     return "; ".join(f"{part}: {address[part]}" for part in ADDRESS)
 
 
+_TIES = {"cheapest": ", the cheapest of them", "dearest": ", the most expensive of them", "any": ", any of them will do"}
+
+
 def _listed(wish: Wish) -> str:
-    return " + ".join(
-        f"{item.name} ({_options(item.options)})" + (f" for one with ({_options(item.wanted)})" if item.wanted is not None else "")
-        for item in wish.words["items"]
-    )
+    return " + ".join(f"{item.name} ({_options(item.options)}){_instead(item)}" for item in wish.words["items"])
+
+
+def _instead(item: Any) -> str:
+    """What is wanted in place of an item: what it must be, what it had better be, and which of several."""
+    if item.wanted is None:
+        return ""
+    liked = ", next ".join(f"{name}: {value}" for name, value in item.prefers)
+    rule = _TIES.get(item.tie, "" if item.wanted.keys() == item.options.keys() else ", and apart from that as similar as possible")
+    return f" for one with ({_options(item.wanted)}){', preferably ' + liked if liked else ''}{rule}"
 
 
 def _options(options: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Phrasebook, plain
+from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Phrasebook, fold, names, plain
 from gem_ma.scenarios.service.task import Wish
 
 SURE = 0.5  # an act below this confidence is asked about, never acted upon
@@ -47,6 +47,7 @@ class _Part:
     weak: bool = False  # it may ask for a yes
     kind: str = ""
     orders: frozenset[str] = frozenset()
+    listed: bool = False  # an entry of a list of what is asked for
 
 
 _SENTENCE = re.compile(r"(?:[^.!?\n]|[.](?=\S)|[!?](?=[\w]))+(?:[.!?]+[\"')\]*_]*|\n|$)")
@@ -111,6 +112,10 @@ _DONE = re.compile(
     r"|^\W*(?:(?:order|return|exchange|cancellation|address|payment|refund|request)\b[^.?!]{0,40})?\b(?:success"
     r"|cancel+ed|confirmed|submitted|completed|updated)\W*$"
 )
+_NOUN_DONE = re.compile(
+    r"\b(?:return|exchange|cancellation|refund|change|update|modification)(?: request)? (?:is |was |has been |successfully )?"
+    r"(?:submitted|processed|completed|complete|confirmed|done|requested)\b"
+)
 _GENERIC_DONE = re.compile(
     r"\b(?:done|complete[d]?|processed|submitted|updated|applied|finali[sz]ed|taken care|all set|set up"
     r"|made|changed|gone through|went through|finished|handled|requested|confirmed|success\w*|sorted)\b"
@@ -126,7 +131,8 @@ _REFUSE = re.compile(
     r"|no longer (?:be )?(?:cancel\w*|possible|available|eligible|changed|modified|returned)|against (?:our"
     r"|the) policy|outside (?:of )?(?:our|the|my) (?:policy|scope)|must (?:refuse|decline)|have to (?:refuse"
     r"|decline)"
-    r"|only (?:pending|delivered|be (?:cancel+ed|modified|returned|exchanged|changed))|too late|out of stock"
+    r"|only (?:pending|delivered|be (?:cancel+ed|modified|returned|exchanged|changed))|can only (?:cancel"
+    r"|modify|change|return|exchange|refund|process|be)|do(?:n't| not) (?:carry|sell|stock)|too late|out of stock"
     r"|there is no|there's no|there are no|i(?:'m| am) not (?:able|allowed)|prohibited|denied|declin\w+"
     r"|refus\w+)\b"
 )
@@ -171,10 +177,14 @@ _WAIT = re.compile(
     r"|second|minute)|hold on|let me (?:check|look|find|see|pull|verify|get|take|review|fetch)|looking (?:that"
     r"|it|this|into)|i(?:'ll| will) (?:check|look)|checking|bear with me|while i)\b"
 )
+_ONCE = re.compile(r"\bonce\b|\bafter (?:that|this)\b|\bafterwards?\b")
+_STATUS = re.compile(r"\bstatus\b[^.]{0,40}(?:\bis\b|\bwas\b|:)")
+_NUMBERED = re.compile(r"^\s*\d{1,2}\.(?=\s)", re.MULTILINE)
+_ITEM = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s")
 _CHOICE = re.compile(r"\bor\b(?! no\b| not\b)")
 _WH_START = re.compile(
     r"(?:^|[,;:\-(]|\band\b|\bbut\b|\bso\b|\balso\b)\s*(?:please |could you (?:please )?|can you (?:please )?|would you )?"
-    rf"(?:tell me |let me know |specify |confirm |share )?{_WH}\b(?! i(?:'ll| will| would|'d)\b)"
+    rf"(?:tell me |let me know |specify |confirm |share |clarify |explain )?{_WH}\b(?! i(?:'ll| will| would|'d)\b)"
 )
 _FACT = re.compile(r"\d|[$€£]")
 
@@ -186,14 +196,24 @@ def read(text: str, phrasebook: Phrasebook) -> tuple[Act, ...]:
     acts: list[Act] = []
     for part in parts:
         acts += _of(part, phrasebook)
-    acts += _proposals(text, parts, acts)
+    proposed = _proposals(text, parts, acts)
+    if any(act.kind == "transfer" for act in acts):
+        acts = [act for act in acts if act.kind != "wait"]
+    acts = [act for act in acts if not _covered(act, proposed)] + proposed
     if not acts:
         acts.append(Act("other", 0, len(text), 0.0, text))
     return tuple(sorted(acts, key=lambda act: (act.start, act.end, act.kind, act.slot)))
 
 
+def _covered(act: Act, proposed: list[Act]) -> bool:
+    """Whether an act is only a detail or a note of a proposal."""
+    if act.kind == "inform" and act.slot == "":
+        return any(each.start <= act.start and act.end <= each.end for each in proposed)
+    return act.kind == "refuse" and any(each.confidence >= SURE for each in proposed) and _ONCE.search(plain(act.text)) is not None
+
+
 def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
-    folded = plain(text)
+    folded = _NUMBERED.sub(lambda mark: mark.group().replace(".", ")"), plain(text))
     orders = [mention for mention in phrasebook.mentions(text) if mention.slot in phrasebook.anchors]
     parts = []
     for found in _SENTENCE.finditer(folded):
@@ -206,6 +226,15 @@ def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
         wh, strong = _WH_START.search(said), _STRONG.search(said)
         part.strong = strong is not None and (wh is None or wh.start() > strong.start() or ":" in said[wh.start() : strong.start()])
         part.weak = _WEAK.search(said) is not None
+        listed = (
+            bool(parts)
+            and parts[-1].asks
+            and not parts[-1].weak
+            and (parts[-1].folded.endswith(":") or parts[-1].listed)
+            and _ITEM.match(part.text) is not None
+        )
+        part.listed = listed
+        part.asks |= listed
         parts.append(part)
     return parts
 
@@ -227,7 +256,13 @@ def _of(part: _Part, phrasebook: Phrasebook) -> list[Act]:
         add("inform", 0.8, "not_found")
     elif _REFUSE.search(said) and not (note and not said.startswith(("note", "please note"))) and not (part.strong and part.writes):
         add("refuse", 0.5 if note or part.asks else 0.9)
-    elif not part.strong and (done := _DONE.search(said)) and not _MODAL.search(said[: done.end()]) and not said.endswith("?"):
+    elif (
+        not part.strong
+        and not _STATUS.search(said)
+        and (done := _DONE.search(said) or _NOUN_DONE.search(said))
+        and not _MODAL.search(said[: done.end()])
+        and not said.endswith("?")
+    ):
         if part.writes:
             add("claim_done", 0.9)
         elif _GENERIC_DONE.search(said):
@@ -237,13 +272,16 @@ def _of(part: _Part, phrasebook: Phrasebook) -> list[Act]:
     if part.asks and part.kind not in ("claim_done",):
         slots = [slot for slot, pattern in phrasebook.asked.items() if pattern.search(said)]
         named = _FACT.search(said) is not None
-        if slots and not part.strong and not (part.weak and named) and not more:
+        either = _CHOICE.search(said) is not None
+        if len(part.writes) > 1 and either and not part.strong and not named:
+            add("ask", 0.8, "request")  # a choice of what to do
+        elif slots and (not part.strong or (either and not part.writes)) and not (part.weak and named) and not more:
             for slot in slots:
                 add("ask", 0.9 if not named else 0.6, slot)
-            part.weak = False
+            part.strong = part.weak = False
         elif not slots and not part.strong and _OPEN.search(said) and not more:
             add("ask", 0.8, "request")
-    if not acts and _WAIT.search(said) and not part.strong:
+    if not acts and _WAIT.search(said) and not part.writes and "transfer" not in said and not part.strong:
         add("wait", 0.7)
     if not acts and not part.asks and not part.strong and not part.weak and _FACT.search(said):
         acts.append(Act("inform", part.start, part.end, 0.6, part.text.strip(), "", part.writes))  # may be a detail of a proposal: no kind
@@ -354,16 +392,8 @@ _COUNTS = (
 )
 
 
-@lru_cache(maxsize=2048)
-def _fact(output: str) -> re.Pattern[str]:
-    output = output.strip()
-    meant = re.escape(" ".join(output.casefold().split()))
-    if number := re.fullmatch(r"\$?(\d{1,9})(?:\.(\d*?)0*)?", output):
-        whole, cents = number.groups()
-        meant = rf"{whole}\.{cents}0*" if cents else rf"{whole}(?:\.0+)?"
-        if not cents and int(whole) < len(_COUNTS):
-            meant += f"|{_COUNTS[int(whole)]}"
-    return re.compile(rf"(?<![\w#.])(?:{meant})(?!\w|\.\d)")
+_NUMBER = re.compile(r"(?<![\w#.,-])[$€£]?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w%]|[.,-]\d)")
+_MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
 
 
 def tells(text: str, output: str) -> bool:
@@ -372,11 +402,30 @@ def tells(text: str, output: str) -> bool:
     >>> tells("That would be $1,625.6.", "1625.60"), tells("order #W10", "10"), tells("There are ten.", "10")
     (True, False, True)
     """
-    return _fact(output).search(_unmarked(" ".join(text.casefold().replace(",", "").split()))) is not None
+    output = output.strip()
+    if _AMOUNT.fullmatch(output):
+        number = _value(output.lstrip("$"))
+        numbers, words = _numbers(text)
+        return number in numbers or (number.isdigit() and int(number) < len(_COUNTS) and _COUNTS[int(number)] in words)
+    return names(output, fold(text))
 
 
-def _unmarked(text: str) -> str:
-    return re.sub(r"(?<!\S)\d{1,2}\)(?=\s)", " ", text)
+_AMOUNT = re.compile(r"\$?\d{1,9}(?:\.\d*)?")
+
+
+@lru_cache(maxsize=256)
+def _numbers(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The numbers of a text in one form each, and its words; marks of a list are no numbers."""
+    unmarked = _MARK.sub(" ", text) if len(_MARK.findall(text)) > 1 else text
+    numbers = frozenset(_value(whole.replace(",", "") + part) for whole, part in _NUMBER.findall(unmarked))
+    return numbers, frozenset(re.findall(r"[a-z]+", text.casefold()))
+
+
+def _value(number: str) -> str:
+    """A number without zeros that say nothing."""
+    whole, _, part = number.partition(".")
+    part = part.rstrip("0")
+    return (whole.lstrip("0") or "0") + (f".{part}" if part else "")
 
 
 # -- a customer's answers ---------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from gem_ma.scenarios.service.acts import SURE, Act, Judgement, answer, changes_mind, corrects, judge, read, tells
-from gem_ma.scenarios.service.phrases import Phrasebook, fold, names, plain
+from gem_ma.scenarios.service.phrases import WRONG, Phrasebook, fold, names, plain
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event
 from gem_ma.scenarios.service.task import Task, Wish
 
@@ -149,13 +149,19 @@ class Agenda:
 
     def _claims(self, heard: Heard) -> None:
         for act in heard.of("claim_done"):
-            for goal in self.goals:
-                named = bool(act.writes & self.book.kinds(goal.wanted)) and not self._elsewhere(goal.wanted, act.text)
-                if goal.status == APPROVED and (named or not act.writes):
-                    self._finish(goal, heard)
-                elif goal.status in (RAISED, PROPOSED) and named and self._about(goal.wanted, act.text):
-                    goal.approved_unasked = True
-                    self._finish(goal, heard)
+            approved = [goal for goal in self.goals if goal.status == APPROVED and (not act.writes or self._fits(goal.wanted, act))]
+            asked = [goal for goal in self.goals if goal.status in (RAISED, PROPOSED) and act.writes and self._fits(goal.wanted, act)]
+            for goal in approved or [goal for goal in asked if self._about(goal.wanted, act.text) and not self._wrong(goal.wanted, act.text)][:1]:
+                goal.approved_unasked = goal.status != APPROVED
+                self._finish(goal, heard)
+
+    def _fits(self, wish: Wish, act: Act) -> bool:
+        """Whether an act speaks of such a write, and of no other record."""
+        return bool(act.writes & self.book.kinds(wish)) and not self._elsewhere(wish, act.text)
+
+    def _wrong(self, wish: Wish, text: str) -> int:
+        """How many arguments of a wish a text names wrongly."""
+        return sum(verdict == WRONG for verdict in self.book.judge(wish, text).values())
 
     def _finish(self, goal: Goal, heard: Heard) -> None:
         goal.status = DONE
@@ -163,25 +169,30 @@ class Agenda:
         heard.progress = True
 
     def _refusals(self, heard: Heard) -> None:
-        acts = heard.of("refuse")
-        left = heard.of("transfer", 0.8)
-        if not acts and not left:
-            return
-        waiting = [goal for goal in self.goals if goal.status in (RAISED, PROPOSED, APPROVED)]
-        told = " ".join(act.text for act in acts)
-        meant = [
-            goal for goal in waiting if any(act.writes & self.book.kinds(goal.wanted) and not self._elsewhere(goal.wanted, act.text) for act in acts)
-        ]
-        meant = meant or [goal for goal in waiting if goal.wish.kind == "impossible"] or waiting
-        for goal in meant[:1] if len(acts) < 2 else meant:
+        acts, left = heard.of("refuse"), heard.of("transfer", 0.8)
+        meant: list[Goal] = []
+        for act in acts or left:
+            meant += [goal for goal in self._meant(act) if goal not in meant][:1]
+        for goal in meant:
             reason = self.book.reasons.get(goal.wanted.reason)
             given = reason is None or reason.search(plain(heard.text)) is not None
             impossible = goal.wanted.kind == "impossible" or bool(goal.wanted.reason)
             goal.refusals += 1
-            if impossible and (given or goal.refusals > 1 or (left and not told)):
+            if impossible and (given or goal.refusals > 1 or not acts):
                 self._give_way(goal, heard)
-            elif goal.status != APPROVED and not any(act.kind == "propose" for act in heard.acts):
+            elif acts and goal.status != APPROVED and not any(act.kind == "propose" for act in heard.acts):
                 heard.disputed.append(goal)
+
+    def _meant(self, act: Act) -> list[Goal]:
+        """The goals that a refusal may concern, the likeliest first: those it names, even before they were asked for; else what is talked about."""
+        named = [goal for goal in self.goals if not goal.final and act.writes & self.book.kinds(goal.wanted) and self._names(goal.wanted, act.text)]
+        named = [goal for goal in named if goal.status != OPEN or goal.wanted.kind == "impossible"]
+        if named:
+            return sorted(named, key=lambda goal: goal.wanted.kind != "impossible")
+        waiting = [goal for goal in self.goals if goal.status in (RAISED, PROPOSED, APPROVED) and not self._elsewhere(goal.wanted, act.text)]
+        alike = [goal for goal in waiting if act.writes & self.book.kinds(goal.wanted)]
+        impossible = [goal for goal in waiting if goal.wanted.kind == "impossible"]
+        return alike or impossible or ([] if act.writes else waiting)
 
     def _give_way(self, goal: Goal, heard: Heard) -> None:
         heard.refused.append(goal)
@@ -211,6 +222,11 @@ class Agenda:
                     best, rank = Proposal(act, goal, judgement, final_wish), stands
         return best
 
+    def _names(self, wish: Wish, text: str) -> bool:
+        """Whether a text names the very record of a wish."""
+        own = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
+        return bool({mention.value for mention in self.book.mentions(text) if mention.slot in self.book.anchors} & own)
+
     def _elsewhere(self, wish: Wish, text: str) -> bool:
         """Whether a text names a record, and not that of the wish."""
         named = {mention.value for mention in self.book.mentions(text) if mention.slot in self.book.anchors}
@@ -219,8 +235,7 @@ class Agenda:
 
     def _about(self, wish: Wish, text: str) -> bool:
         """Whether a text names the record of the wish, or the wish has none."""
-        own = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
-        return not own or bool({mention.value for mention in self.book.mentions(text) if mention.slot in self.book.anchors} & own)
+        return self._names(wish, text) or not any(slot in wish.arguments for slot in self.book.anchors)
 
     def raises(self, wish: Wish, text: str) -> bool:
         """Whether a user's text asks for a wish."""
@@ -231,6 +246,12 @@ class Agenda:
         if not wish.text:
             return wish.kind == "question"
         return len(words & _content(text)) * 5 >= len(words) * 3
+
+    def nearer(self, wish: Wish, other: Wish, text: str) -> bool:
+        """Whether a text can be a request for both and fits the first better."""
+        if not self.book.kinds(wish) & self.book.kinds(other):
+            return False
+        return self._wrong(wish, text) < self._wrong(other, text)
 
 
 def _chain(wish: Wish) -> Iterable[Wish]:
@@ -424,11 +445,12 @@ class Ledger:
                 self._add("refuse_right", step, proposals[0].act.text, goal.place)
 
     def _raise(self, text: str) -> None:
+        raised = [goal for goal in self.agenda.goals if self.agenda.raises(goal.wanted, text)]
         for goal in self.agenda.goals:
             if goal.before is not None and self.agenda.raises(goal.wish, text) and (changes_mind(text) or not self.agenda.raises(goal.before, text)):
                 goal.before = None
                 goal.status = RAISED
-            elif goal.status == OPEN and self.agenda.raises(goal.wanted, text):
+            elif goal.status == OPEN and goal in raised and not any(self.agenda.nearer(other.wanted, goal.wanted, text) for other in raised):
                 goal.status = RAISED
 
     # -- how it ends --------------------------------------------------------------------------------------------------------

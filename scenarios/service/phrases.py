@@ -61,6 +61,9 @@ class Phrasebook(Hashable, Protocol):
     def give(self, slots: Mapping[str, str], pick: Pick) -> str:
         """Values that a customer knows, as sentences."""
 
+    def offered(self, wish: Wish, text: str) -> str:
+        """Which of several things that a text offers serves the wish, as a sentence; "" where it offers no choice, or none of them."""
+
     def label(self, slot: str) -> str:
         """What a slot or an argument is called among people."""
 
@@ -89,11 +92,6 @@ def plain(text: str) -> str:
     return folded.translate(_PLAIN).replace("*", " ").replace("`", " ").replace("|", " ")
 
 
-@lru_cache(maxsize=4096)
-def _word(value: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w@])(?<!\w[.-]){re.escape(value)}(?![\w@]|\.\d|-\w)")
-
-
 def names(value: str, folded: str) -> bool:
     """Whether a folded text holds a value as words of its own, as no part of a longer word, number or address of mail.
 
@@ -101,10 +99,41 @@ def names(value: str, folded: str) -> bool:
     (True, False, False)
     """
     value = fold(value)
-    if not value or value not in folded:
-        return False
-    found = _word(value).search(folded)
-    return found is not None and not (folded[found.end() : found.end() + 1] == "." and "@" in folded[found.end() :].split(" ", 1)[0])
+    start = folded.find(value) if value else -1
+    while start >= 0:
+        before, after = folded[max(0, start - 2) : start], folded[start + len(value) : start + len(value) + 2]
+        if not (_joins_left(before) or _joins_right(after) or _in_mail(folded, start + len(value))):
+            return True
+        start = folded.find(value, start + 1)
+    return False
+
+
+def places(name: str, folded: str) -> list[tuple[int, int]]:
+    """Where a folded text holds a name as words of its own, in the singular or the plural: (start, end) of each."""
+    found, start = [], folded.find(name)
+    while start >= 0:
+        end = start + len(name)
+        end += next((len(plural) for plural in ("es", "s") if folded.startswith(plural, end)), 0)
+        if not (folded[start - 1 : start].isalnum() or folded[end : end + 1].isalnum()):
+            found.append((start, end))
+        start = folded.find(name, end)
+    return found
+
+
+def _joins_left(before: str) -> bool:
+    last = before[-1:]
+    return last.isalnum() or last in ("_", "@") or (last in (".", "-") and before[:1].isalnum() and len(before) == 2)
+
+
+def _joins_right(after: str) -> bool:
+    first = after[:1]
+    return (
+        first.isalnum() or (first in ("_", "@") and first != "") or (first == "." and after[1:2].isdigit()) or (first == "-" and after[1:2].isalnum())
+    )
+
+
+def _in_mail(folded: str, end: int) -> bool:
+    return folded[end : end + 1] in (".", "-") and "@" in folded[end:].split(" ", 1)[0]
 
 
 def labelled(label: str, folded: str) -> list[str]:
