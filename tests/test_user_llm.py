@@ -17,6 +17,7 @@ from gem_ma.agents.traits import DIRECTIONS, PlayedTraits
 
 from gem_ma import Action, Asked, End, Image, Limits, Malformed, Message, Plan, Reply, Request, Seat, ToolCall, make, play, read_episodes
 from gem_ma.behaviour import as_factory
+from gem_ma.codec import dump_episode, load_episode
 from gem_ma.config import load
 from gem_ma.engines.base import Policy
 from gem_ma.engines.scripted import Scripted
@@ -557,3 +558,43 @@ def test_a_checked_customer_of_another_desk_is_refused_by_name() -> None:
     seats = {"guest": Seat("retail_user_llm", "guest", {"end_tool": "leave"}), "clerk": Seat("direct", "clerk")}
     with pytest.raises(ConfigError, match="agent 'guest': this behaviour checks drafts against a task with wishes"):
         talk(seats, {"guest": Model("Hello."), "clerk": Model("Yes?")})
+
+
+# -- whatever a model writes ------------------------------------------------------------------------------------------------
+
+SCRAPS = (
+    *(
+        "###STOP###",
+        "Thought:",
+        "Response:",
+        "Action:",
+        "Reflection:",
+        "Verdict: true",
+        "false",
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "</tool_call>",
+    ),
+    *('{"name": "leave", "arguments": {"why": "settled"}}', '{"name": "respond", "arguments": {"content": 3}}', '{"name"', "[[[[", "```json", "```"),
+    *("\n", " ", "hello", "T-48151", "#W9", "\ud800", "\x00", "é\u202e", "{}", '{"name": "look_up", "arguments": {"word": null}}', "yes", "###"),
+)
+
+
+@pytest.mark.parametrize("stop", ["tool", "word"])
+@pytest.mark.parametrize("behaviour", USERS)
+def test_whatever_a_model_writes_no_play_fails_and_no_token_leaks(behaviour: str, stop: str) -> None:
+    for seed in range(25):
+        rng, tokens = random.Random(f"{behaviour}{stop}{seed}"), list[str]()
+
+        def write(request: Request, rng: random.Random = rng, tokens: list[str] = tokens) -> str:
+            tokens += re.findall(r"end-[0-9a-f]{12}", request.messages[0].text)
+            return "".join(rng.choice((*SCRAPS, *tokens[:1])) for _ in range(rng.randrange(9)))
+
+        assistant = ("tool_calling", "act", "react", "direct")[seed % 4]
+        seats = {"guest": Seat(behaviour, "m", {"end_tool": "leave", "stop": stop, "drafts": 2}), "clerk": Seat(assistant, "m")}
+        episode = talk(seats, {"m": write}, seed=seed)
+        assert episode.error is None and episode.end is End.TERMINATED, episode.error
+        assert load_episode(dump_episode(episode)) == episode
+        seen = "\n".join(message.text for message in episode.transcript("clerk") if message.sender == "guest")
+        assert not any(token in seen for token in tokens) and not re.search(r"###\w+###", seen)
