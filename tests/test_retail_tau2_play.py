@@ -102,6 +102,14 @@ def test_tables_that_cannot_be_typed_are_told_before_anything_is_played(tmp_path
     assert "credit_card_1: the field brand is missing" in str(error.value)
 
 
+def test_knobs_of_the_generated_shop_are_refused_for_a_folder_under_any_rules(tmp_path: Path) -> None:
+    flat = write_tables(tmp_path / "flat")
+    desk(tmp_path / "tau2")
+    for folder, scoring in ((flat, "tau1"), (flat, "tau2"), (tmp_path / "tau2", "tau2")):
+        with pytest.raises(ConfigError, match=r"^scenario.knobs: "):
+            Retail(data=str(folder), scoring=scoring, knobs={})
+
+
 @needs_tau
 def test_tau_benchs_data_are_typed_for_the_tau2_rules() -> None:
     scenario = Retail(data=str(TAU), semantics="tau2")

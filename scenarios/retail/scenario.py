@@ -100,7 +100,7 @@ class Retail(Scenario):
 
         self.source: Source = open_source(data, scoring, semantics, own)
         if knobs is not None and not shops:
-            raise ConfigError(f"scenario.knobs: they turn the generated shop (data: own), not the folder {self.source.folder}")
+            raise ConfigError(f"scenario.knobs: they turn the generated shop (data: own), not {self.source!r}")
         self.scoring, self.semantics = scoring, self.source.semantics
         self.max_actions, self.max_user_actions = max_actions, max_user_actions
         self.ends_within = min(max_actions + max_user_actions, MAX_STEPS) if scoring == "tau2" else max_actions + max_user_actions
