@@ -116,7 +116,7 @@ def reason(text: str) -> str:
         r"\bno longer (?:need|want)\w*|\b(?:do(?:n't| not)|did(?:n't| not)) need|\bnot need\w*|\bdo(?:n't| not) want (?:it|them|this)\b", folded
     ):
         return "no longer needed"
-    other = re.search(r"\b(?:because|since|the reason(?: is|:)?)\s+([^.!?]+)", text, re.IGNORECASE)
+    other = re.search(r"\b(?:because|since|reason(?: is| for it is)?:?)\s+([^.!?]+)", text, re.IGNORECASE)
     return other.group(1).strip() if other else ""
 
 
@@ -169,8 +169,24 @@ class Named:
     into: str  # the part that says what is wanted instead, "" where there is none
 
 
+_ORDER_WITH = re.compile(
+    r"\border (?:with|that (?:has|holds)|containing|of) (?:an?|the|some|my) ([^:.;,?!]*?)(?=[:.;,?!]|\b(?:to|with my|for)\b|$)", re.IGNORECASE
+)
+
+
+def order_described(text: str) -> str:
+    """The words by which a text tells an order without its number, as in `the order with a kite and a lantern`; "" where it does not.
+
+    >>> order_described("Please change the address of the order with a Kite and a Lantern to: ...")
+    'Kite and a Lantern'
+    """
+    found = _ORDER_WITH.findall(text)
+    return found[-1].strip() if found else ""
+
+
 def items(text: str, order: Record) -> tuple[list[Named], str]:
     """The items of an order that a text means, in the order of the text; and "" or what is unclear."""
+    text = _ORDER_WITH.sub("order", text)
     folded = text.casefold()
     held: Sequence[Record] = order["items"]
     if re.search(r"\b(?:all|every(?:thing)?|whole|entire|both)\b", folded) and not any(_mentions(item["name"], folded) for item in held):

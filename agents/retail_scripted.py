@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from gem_ma import Action
 
 ANYTHING_ELSE = "Is there anything else I can do for you?"
 ONCE = "This can be done only once for an order, so tell me if more of its items should change."
+_A_THING = re.compile(r"\b(?:an?|another|some)\s+([A-Z][\w-]*(?: [A-Z][\w-]*)*)")
 TRIES = 5  # questions about one request before it is put aside
 Record = dict[str, Any]
 Step = Generator[Action, str, Any]
@@ -63,14 +65,24 @@ class RetailScripted(Scripted):
         self.user_id = ""
         self.user: Record = {}
         self.forms: list[Form] = []
+        self.last, self.human = "", 0  # the newest message, and how often a human was asked for
+        self.known: dict[str, str] = {}  # orders by the words that the customer has for them
         self.changed: set[str] = set()  # orders whose items were changed, exchanged or returned in this talk
+
+    def asks_human(self) -> bool:
+        """Whether the customer asked for a human, about something that no tool does; a bare wish for one has to be said twice."""
+        if not reading.wants_human(self.last):
+            return False
+        self.human += 1
+        return self.human > 1 or len(self.last.split()) > 12
 
     def script(self, heard: str) -> Script:
         yield from self.identify(heard)
         while True:
             if not self.forms:
-                heard = yield say("You are welcome." if self.changed and not heard else f"What can I do for you? {answers.HINT}")
-                self.hear(heard)
+                if self.asks_human():
+                    yield use("transfer_to_human_agents", summary=f"The customer asks for what the tools cannot do: {self.last}")
+                self.hear((yield say(f"What can I do for you? {answers.HINT}")))
                 continue
             form = self.next_form()
             plan = yield from self.plan(form)
@@ -104,6 +116,7 @@ class RetailScripted(Scripted):
 
     def hear(self, heard: str, form: Form | None = None) -> None:
         """Takes a message as details of the form under way and as further requests."""
+        self.last = heard
         found = reading.requests(heard)
         if form is not None:
             mine = [r for r in found if r.kind == form.kind and (not r.order_id or not form.order_id or r.order_id == form.order_id)]
@@ -134,6 +147,9 @@ class RetailScripted(Scripted):
         order: Record = {}
         form.order_id = form.order_id or (reading.Request(form.kind, form.text).order_id)
         if form.kind == "question":
+            if not form.order_id and reading.order_described(form.text):
+                found = yield from self.find_order(form)
+                form.order_id = found if isinstance(found, str) else ""
             return Plan("tell", (yield from answers.answer(form.text, form.order_id, self.user_id, self.user)))
         if not form.order_id and not (form.kind == "address" and "order" not in form.text.casefold()):
             found = yield from self.find_order(form)
@@ -155,14 +171,27 @@ class RetailScripted(Scripted):
 
     def find_order(self, form: Form) -> Step:
         """The order that a customer without its number means: the only one that fits what was said. Gives an id or a Plan."""
+        described = form.newest(reading.order_described) or ""
+        if described and described in self.known:
+            return self.known[described]
         fits = []
-        wanted = {"cancel": ("pending",), "payment": ("pending",), "address": ("pending",), "return": ("delivered",)}.get(form.kind, ())
+        wanted = {
+            "cancel": ("pending",),
+            "payment": ("pending",),
+            "address": ("pending",),
+            "return": ("delivered",),
+            "swap": ("pending", "delivered"),
+        }
+        right = wanted.get(form.kind, ())
         for order_id in self.user.get("orders", ()):
             order = json.loads((yield use("get_order_details", order_id=order_id)))
-            named = any(item["name"].casefold() in form.text.casefold() for item in order["items"])
-            fits.append((named, order["status"] in (wanted or ("pending", "delivered")), order_id))
-        best = [order_id for named, right, order_id in fits if (named, right) == max((n, r) for n, r, _ in fits)]
+            told = described or form.text
+            named = sum(item["name"].casefold() in told.casefold() for item in {item["name"]: item for item in order["items"]}.values())
+            fits.append((named, not right or order["status"] in right, order_id))
+        best = [order_id for named, fit, order_id in fits if (named, fit) == max((n, r) for n, r, _ in fits)]
         if len(best) == 1 and (max(fits)[0] or len(fits) == 1):
+            if described:
+                self.known[described] = best[0]
             return best[0]
         listed = f" Your orders are {', '.join(self.user['orders'])}." if self.user.get("orders") else ""
         return Plan("ask", f"Which order is it about? Please give me its number, or the names of its items.{listed}")
@@ -184,7 +213,7 @@ class RetailScripted(Scripted):
         if not told:
             return Plan("ask", "Why do you want to cancel: is it no longer needed, or was it ordered by mistake?")
         if told not in ("no longer needed", "ordered by mistake"):
-            text = "I am sorry, an order can be cancelled only if it is no longer needed or was ordered by mistake, not for another reason."
+            text = f"I am sorry, order {form.order_id} cannot be cancelled for that reason: only if it is no longer needed or was ordered by mistake."
             return Plan("tell", f"{text} {ANYTHING_ELSE}")
         return Plan("write", "", "cancel_pending_order", {"order_id": form.order_id, "reason": told})
 
@@ -216,6 +245,10 @@ class RetailScripted(Scripted):
                 product = json.loads((yield use("get_product_details", product_id=one.item["product_id"])))
                 chosen = choose(one, product, form.texts)
                 if isinstance(chosen, str):
+                    other = yield from self.other_type(one)
+                    if other:
+                        text = f"I am sorry, I cannot do that: a {other} is another product, and only the options of an item can be changed."
+                        return Plan("tell", f"{text} {ANYTHING_ELSE}")
                     return Plan("ask" if chosen.endswith("?") else "tell", chosen if chosen.endswith("?") else f"{chosen} {ANYTHING_ELSE}")
                 new.append(chosen["item_id"])
                 price += chosen["price"] - one.item["price"]
@@ -232,6 +265,14 @@ class RetailScripted(Scripted):
             text = f"I am sorry, a refund goes only to the method that paid ({paid}) or to a gift card of yours, so it cannot go to {method}."
             return Plan("tell", f"{text} {ANYTHING_ELSE}")
         return Plan("write", "", tool, {**arguments, "payment_method_id": method})
+
+    def other_type(self, named: reading.Named) -> Step:
+        """The name of another product that an item should become, "" where the customer wants none."""
+        types: dict[str, str] = json.loads((yield use("list_all_product_types")))
+        wanted = named.into.casefold()
+        found = [name for name in types if name != named.item["name"] and re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", wanted)]
+        found += [name for name in _A_THING.findall(named.into) if name.casefold() != named.item["name"].casefold()]  # not in this shop at all
+        return max(found, key=len, default="")
 
     def items(self, form: Form, order: Record) -> tuple[list[reading.Named], str]:
         """The items of the newest text that names any, and what is unclear."""
