@@ -89,8 +89,8 @@ class Task:
     @property
     def scorable(self) -> bool:
         """False where the canonical grader has nothing to go by: inaction is right and nothing to be told, or the solution fails with no stand-in."""
-        if "gold_write_error" in self.flags and not self.ends:  # `ends` repair it
-            return False
+        if "gold_write_error" in self.flags:
+            return bool(self.ends)  # they stand in for it; the other flags are about the solution that fails
         return "inaction_passes" not in self.flags or bool(self.outputs) or self.goal != "served"
 
     def knows(self, name: str) -> str:

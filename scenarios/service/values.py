@@ -104,9 +104,11 @@ def unmarked(text: str) -> str:
 
 
 def _has_phrase(text: str, phrase: str) -> bool:
-    inner = folded(phrase)
-    lowered = folded(text)
-    return inner in lowered and re.search(rf"(?<!\w){re.escape(inner)}(?!\w)", lowered) is not None
+    return _has_folded(folded(text), folded(phrase))
+
+
+def _has_folded(text: str, phrase: str) -> bool:
+    return phrase in text and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
 # -- too many ---------------------------------------------------------------------------------------------------------------
@@ -148,19 +150,21 @@ class Shown:
 
     def founds(self, output: str) -> bool:
         """Whether the value was shown or is one calculator step from what was."""
-        if told(output, self.texts):
-            return True
         wanted = output.strip().replace(",", "")
-        return bool(_VALUE.fullmatch(wanted)) and self.reaches(Decimal(wanted.lstrip("$")))
+        if _VALUE.fullmatch(wanted):
+            return self.reaches(Decimal(wanted.lstrip("$")))
+        phrase = folded(output)
+        word = phrase.split(" ", 1)[0]  # folding is slow: only texts that hold the first word are folded
+        return any(word in text.casefold() and _has_folded(folded(text), phrase) for text in reversed(self.texts))
 
     def reaches(self, number: Decimal) -> bool:
         """Whether a number was shown, is counted or added up in a shown record, or is one sum, difference or product of two such numbers."""
-        for text in self.texts[self.behind :]:
-            self.held |= derived(text)
-        self.behind = len(self.texts)
         number, held = _cent(number), self.held
-        if number in held:
+        if number in held or any(number in derived(text) for text in reversed(self.texts[self.behind :])):  # what was shown last is likeliest
             return True
+        for text in self.texts[self.behind :]:
+            held |= derived(text)
+        self.behind = len(self.texts)
         if len(held) > STEPS:
             return False
         if any(number - one in held or number + one in held for one in held):
@@ -169,6 +173,7 @@ class Shown:
         return any(_cent(number / one) in held and _cent(number / one) * one == number for one in small)
 
 
+@lru_cache(maxsize=8192)
 def _cent(number: Decimal) -> Decimal:
     return number.quantize(_CENT) if abs(number) < 10**15 else number
 
