@@ -322,6 +322,16 @@ async def played(scenario: Retail, assistant: str, task: str, user: str = "retai
     return await play(Plan(scenario, {"assistant": Seat(assistant), "user": Seat(user)}, task))
 
 
+@pytest.mark.parametrize(("assistant", "user", "side"), [("silent", "retail_user", "assistant"), ("retail_oracle", "silent", "user")])
+def test_a_talk_that_a_fault_ended_is_blamed_on_its_side(tmp_path: Path, assistant: str, user: str, side: str) -> None:
+    scenario = desk(tmp_path)
+    episode = asyncio.run(played(scenario, assistant, "base/0", user))
+    assert scenario.success(episode) is False
+    labels = scenario.labels(episode)
+    assert (labels["blame"], labels["cause"]) == (side, f"{side}: fault")
+    assert scenario.measures(episode)["DB alone"] == 0.0
+
+
 def solved(scenario: Retail, split: str, count: int) -> Counter[float]:
     """Plays the solutions of the first tasks, all outputs said at the end; how often each reward was paid."""
     found: Counter[float] = Counter()

@@ -101,6 +101,8 @@ def _without_event(hard: Sequence[Finding], verdict: Verdict, outcome: Outcome, 
         return Blame(ENVIRONMENT, unfair[0])
     if end.bootstraps:
         return Blame(INFRASTRUCTURE if end is End.TIMEOUT else ENVIRONMENT, end.value, last)
+    if outcome.by == "fault":
+        return Blame(USER if outcome.events and outcome.events[-1].agent == USER else ASSISTANT, "fault", last)
     if parts.get("database") and parts.get("facts", True) and outcome.by == "user":
         return Blame(USER, "wrong_end", last, f"all was right, and the user left with {outcome.reason}")
     if owed:
