@@ -84,6 +84,7 @@ def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, comman
         config(tmp_path, server.url, policy=PRICE)
         done = command("run", "talk.yaml", "--out", "out", "--json")
     assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "out" / "interrupted.jsonl").exists()
     summary = json.loads(done.stdout)
     # 6 episodes x 2 rounds: 12 requests each, 100 tokens read at $2 and 10 sampled at $10 a million
     for agent in ("player_0", "player_1"):

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import random
+import sys
 import time
 import traceback
 import warnings
@@ -29,7 +30,8 @@ from gem_ma.engines.http_faults import Fault, back_off, of_error_body, of_status
 from gem_ma.engines.http_messages import NO_RESULT, chat
 from gem_ma.engines.http_reply import decode, read
 from gem_ma.engines.openai import OpenAI
-from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.engines.spending import Budget
+from gem_ma.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.rollout import Plan, play, play_many
 from gem_ma.types import Attempt, End, Image, Malformed, Message, Reply, Request, Sampling, Seat, Tool, ToolCall, Usage
 from tests.benchmarks import faults
@@ -303,6 +305,11 @@ def test_a_stream_adds_up_to_the_same_reply() -> None:
     assert server.asked[0].body["stream"] is True and server.asked[0].body["stream_options"] == {"include_usage": True}
 
 
+def test_a_line_separator_inside_a_stream_is_no_end_of_line() -> None:
+    chunk = {"choices": [{"index": 0, "delta": {"content": "a\u2028b\x85c"}, "finish_reason": "stop"}]}
+    assert answered(raw(f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode(), EVENTS), stream=True).text == "a\u2028b\x85c"
+
+
 def test_a_stream_may_carry_ids() -> None:
     chunk = {
         "choices": [{"index": 0, "delta": {"content": "a"}, "token_ids": [4], "logprobs": {"content": [{"logprob": -1.5}]}, "finish_reason": "stop"}]
@@ -421,8 +428,34 @@ def test_a_request_gives_up_after_its_attempts_and_names_them() -> None:
 
 def test_a_request_gives_up_at_its_wall_budget() -> None:
     began = time.monotonic()
-    error = refused(hang(), timeout_s=0.2, wall_s=0.5, attempts=1000)
-    assert 0.4 < time.monotonic() - began < 4 and isinstance(error, EndpointError)
+    with FaultServer([hang()]) as server, pytest.raises(EndpointError):
+        ask(engine_at(server, timeout_s=0.2, wall_s=0.5, attempts=1000))
+    assert 0.4 < time.monotonic() - began < 4 and len(server.asked) <= 5  # three attempts of 0.2 s or less, one more to see whether it is there
+
+
+def test_a_request_that_makes_a_server_hang_is_told_from_a_server_that_is_gone() -> None:
+    with FaultServer(lambda asked: hang() if asked.last == "poison" else says("ok")) as server:
+        engine = engine_at(server, timeout_s=0.2, attempts=2)
+        with pytest.raises(EngineError) as caught:
+            ask(engine, Message("poison"))
+        assert type(caught.value) is EngineError and caught.value.retryable and ask(engine).text == "ok"
+
+
+def test_a_budget_learns_how_many_tokens_a_server_counts() -> None:
+    with FaultServer([says("x", usage=(400, 4))]) as server:
+        budget = Budget(tokens=1000)
+        engine = engine_at(server, budget=budget)
+        for _ in range(2):
+            ask(engine, sampling=Sampling(max_tokens=16))
+        with pytest.raises(BudgetError, match=r"limits\.tokens is 1000, 808 are spent"):
+            ask(engine, sampling=Sampling(max_tokens=16))
+    assert len(server.asked) == 2
+
+
+def test_without_the_client_library_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(ConfigError, match=r'pip install "gem-ma\[api\]"'):
+        OpenAI("m", base_url="http://127.0.0.1:1/v1")
 
 
 def test_the_wall_budget_does_not_run_while_a_request_waits_for_its_place() -> None:
@@ -592,7 +625,7 @@ def test_policies_of_one_endpoint_share_its_limit() -> None:
         one, other = engine_at(server, concurrency=3), engine_at(server, concurrency=8, policy="other")
 
         async def many() -> None:
-            await asyncio.gather(*((one, other)[n % 2].sample(Request("a", (Message("x"),))) for n in range(24)))
+            await asyncio.gather(*((other, one)[n % 2].sample(Request("a", (Message("x"),))) for n in range(24)))
 
         asyncio.run(many())
     assert server.most_at_once == 3
@@ -626,6 +659,24 @@ def test_places_are_given_in_order_and_a_cancelled_one_is_passed_on() -> None:
         return order
 
     assert asyncio.run(work()) == [0, 2, 3, 4]
+
+
+def test_a_place_that_was_given_to_a_cancelled_request_is_not_lost() -> None:
+    async def work() -> bool:
+        limiter, entered = Limiter(1), []
+
+        async def one(name: str) -> None:
+            async with limiter:
+                entered.append(name)
+
+        async with limiter:
+            waiting = asyncio.ensure_future(one("cancelled"))
+            await asyncio.sleep(0)
+        waiting.cancel()  # it has been given the place and has not run yet
+        await asyncio.wait_for(one("next"), 1.0)
+        return entered == ["next"] and limiter.running == 0
+
+    assert asyncio.run(work())
 
 
 def test_a_cancelled_request_leaves_nothing_behind() -> None:

@@ -44,7 +44,7 @@ NEVER = {  # allowed by the floors and still refused: these read episodes only
     "view": {"engines", "envs", "tools", "adapters"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
-HEAVY = {"torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "vllm", "openai", "ray"}
+HEAVY = {"torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "vllm", "openai", "httpx2", "ray"}
 HEAVY_ROOMS = {"engines", "training", "cli", "adapters"}
 OPEN_TO_AUTHORS = {"effects", "scenario", "parsing", "errors", "types", "testing", "evaluation"}  # all else by `from gem_ma import name`
 
