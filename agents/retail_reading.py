@@ -202,6 +202,9 @@ def items(text: str, order: Record) -> tuple[list[Named], str]:
         before = _before(folded, marks[number - 1][1] if number else 0, start)
         about = text[end:stop]
         old, into = split(about)
+        if found and re.fullmatch(r"\W*(?:an?|another|some)\W*", found[-1].into, re.IGNORECASE):
+            found[-1] = Named(found[-1].item, found[-1].about + text[start:stop], text[start - 2 : stop])  # "the kite for a lantern"
+            continue
         same = [place for place, item in enumerate(held) if item["name"] == name and place not in used]
         if not same:
             if found and found[-1].item["name"] == name and not found[-1].into:

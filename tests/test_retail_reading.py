@@ -138,6 +138,24 @@ def test_items_of_an_order(text: str, meant: list[int]) -> None:
     assert [one.item["item_id"] for one in named] == [ORDER["items"][place]["item_id"] for place in meant] and not unclear
 
 
+def test_a_product_that_is_wanted_instead_is_no_item_to_give_up() -> None:
+    named, _ = reading.items("the red kite for a Lantern", ORDER)
+    assert [one.item["name"] for one in named] == ["Kite"] and "Lantern" in named[0].into
+
+
+@pytest.mark.parametrize(
+    ("text", "described"),
+    [
+        ("return from the order with a Kite and a Lantern: Kite (colour: red)", "Kite and a Lantern"),
+        ("change the address of the order with a Kite to: address1: 1 A", "Kite"),
+        ("cancel order #W1", ""),
+    ],
+)
+def test_an_order_told_by_what_is_in_it(text: str, described: str) -> None:
+    assert reading.order_described(text) == described
+    assert [one.item["name"] for one in reading.items("from the order with a Lantern: the red kite", ORDER)[0]] == ["Kite"]
+
+
 def test_an_item_that_could_be_two_is_asked_about() -> None:
     named, unclear = reading.items("the kite", ORDER)
     assert not named and unclear.startswith("Which Kite do you mean?") and "red" in unclear and "blue" in unclear
@@ -153,6 +171,8 @@ def test_an_item_that_could_be_two_is_asked_about() -> None:
         ("the red kite for a green one", 5.0),  # there is no green one with 30 m, and only one green
         ("the red kite for item 1000000003", 30.0),
         ("the red kite for the cheapest blue one", 20.0),
+        ("the red kite for a blue one, preferably 60 m", 30.0),
+        ("the red kite for one with 30 m, preferably green, next blue", 20.0),  # none is green with 30 m
     ],
 )
 def test_the_variant_that_is_wanted(text: str, price: float) -> None:
