@@ -24,7 +24,7 @@ RESULT_SHOWN = 1500  # characters of one tool result in a demonstration
 
 
 class FewShot:
-    """Demonstrations, then a protocol. Options: see `__init__`."""
+    """Is shown demonstrations, then plays as `tool_calling`, `act` or `react`. Options: see `__init__`."""
 
     needs_policy = True
 
@@ -42,9 +42,9 @@ class FewShot:
         above: float = 0.0,
         instructions: str = "",
     ) -> None:
-        """`demonstrations`: a run folder or a file of episodes, one JSON per line; `shots`: how many are shown; `split`: of which split;
-        `above`: the return that the agent must have exceeded. Raises ConfigError where there are too few such episodes, DataError for a
-        file that is missing or damaged."""
+        """`demonstrations`: a run folder or a file of episodes, one JSON per line, from the working folder; `shots`: how many are shown;
+        `split`: of which split; `above`: the return that the agent must have exceeded. Raises ConfigError where there are too few such
+        episodes, DataError for a file that is missing or damaged."""
         if isinstance(shots, bool) or not isinstance(shots, int) or shots < 0:
             raise ConfigError(f"agent {agent!r}: shots is a whole number of at least 0; got {shots!r}")
         if protocol not in PROTOCOLS:

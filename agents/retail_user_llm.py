@@ -8,26 +8,26 @@ from gem_ma.scenarios.retail.language import RETAIL
 
 
 class RetailUserLLM(Ledgered, UserLLM):
-    """One draft after another until the ledger finds nothing."""
+    """A customer played by a model, one draft after another until the goal ledger finds nothing."""
 
     phrasebook = RETAIL
 
 
 class RetailUserReact(Ledgered, UserReact):
-    """Thinks first; otherwise the same."""
+    """As `retail_user_llm`, by a model that thinks before it speaks."""
 
     phrasebook = RETAIL
 
 
 class RetailUserVerify(Ledgered, UserVerify):
-    """A judge decides, who is told what the ledger found."""
+    """As `user_verify`, whose judge is told what the goal ledger found."""
 
     phrasebook = RETAIL
     gate: Gate = "judge"
 
 
 class RetailUserReflection(Ledgered, UserReflection):
-    """A judge decides, who is told what the ledger found; the model improves what is refused."""
+    """As `user_reflection`, whose judge is told what the goal ledger found."""
 
     phrasebook = RETAIL
     gate: Gate = "judge"

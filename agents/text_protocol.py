@@ -41,7 +41,7 @@ AGAIN = "[Your last answer could not be read: {why}. Write it again as you were 
 
 
 class Act:
-    """Writes an action. `instructions` stand in the briefing before the protocol."""
+    """Plays by text, one `Action: {...}` per turn, for models without tools. `instructions` stand in the briefing before the protocol."""
 
     needs_policy = True
     protocol = ACT
@@ -68,7 +68,7 @@ class Act:
 
 
 class React(Act):
-    """Thinks, then writes an action."""
+    """As `act`, with a thought before each action."""
 
     protocol = REACT
 

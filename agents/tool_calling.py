@@ -17,7 +17,7 @@ from gem_ma.parsing import parse_action
 
 
 class ToolCalling:
-    """Offers the scenario's tools to the model. `instructions` stand at the end of the briefing."""
+    """A model with the scenario's tools: a turn is one message or one call. `instructions` stand at the end of the briefing."""
 
     needs_policy = True
 

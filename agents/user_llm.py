@@ -81,7 +81,7 @@ class _Candidate:
 
 
 class UserLLM:
-    """One draft, sent as it comes. Options: see `__init__`."""
+    """A person played by a model: one draft, sent as it comes. Options: see `__init__`."""
 
     needs_policy = True
     gate: Gate = "none"
@@ -252,19 +252,22 @@ class UserLLM:
 
 
 class UserReact(UserLLM):
-    """Thinks before it speaks. An answer without a response label is drawn again, and is a fault in the end; a thought is never sent."""
+    """A person played by a model that thinks before it speaks.
+
+    An answer without a response label is drawn again, and is a fault in the end; a thought is never sent.
+    """
 
     labelled = True
 
 
 class UserVerify(UserLLM):
-    """Shows each draft to a judge; a refused one is drawn again."""
+    """A person played by a model that shows each draft to a judge; a refused one is drawn again."""
 
     gate: Gate = "judge"
 
 
 class UserReflection(UserLLM):
-    """Shows each draft to a judge; a refused one is improved by the model itself, and what it says instead is judged again."""
+    """A person played by a model that shows each draft to a judge; a refused one it improves itself, and what it says instead is judged again."""
 
     gate: Gate = "judge"
 

@@ -48,7 +48,7 @@ def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
     if kind == "scenarios":
         return (one["id"], ", ".join(one["agents"]), one["summary"])
     if kind == "agents":
-        return (one["id"], "the task" if one["privileged"] else "a policy" if one["needs_policy"] else "", one["summary"])
+        return (one["id"], " and ".join(["the task"] * one["privileged"] + ["a policy"] * one["needs_policy"]), one["summary"])
     if kind == "engines":
         return (one["id"], "yes" if one["trainable"] else "no", one["summary"])
     return (one["path"], str(one["scenario"]), one["created"], str(one["lines"]), "finished" if one["finished"] else "open")
