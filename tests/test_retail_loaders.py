@@ -92,6 +92,23 @@ def test_a_task_file_that_python_warns_of_is_read_without_a_word(tmp_path: Path)
         assert len(TauBench(checkout(tmp_path, tiny_tables(), test=text)).tasks("test")) == 1
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"user_id": 5}, "[1].user_id: expected str, got int"),
+        ({"actions": [{"name": "cancel_order", "kwargs": {}}]}, "[1].actions[0].name: there is no tool 'cancel_order'"),
+        ({"actions": [{"name": 5, "kwargs": {}}]}, "[1].actions[0]: expected an object with name (text) and kwargs (object)"),
+        ({"outputs": [5]}, "[1].outputs[0]: expected a text, got 5"),
+        ({"outputs": None}, "[1].outputs: expected list, got NoneType"),
+    ],
+)
+def test_a_wrong_task_of_a_checkout_is_told_with_its_line(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    path = checkout(tmp_path, tiny_tables(), test=python([ROW, {**ROW, **change}])) / "tau_bench/envs/retail/tasks_test.py"
+    with pytest.raises(DataError) as error:
+        TauBench(tmp_path).tasks("test")
+    assert str(error.value) == f"retail data: {path}:11 (scenario.data={tmp_path}): {said}"
+
+
 # -- damage -----------------------------------------------------------------------------------------------------------------
 
 ODD = (None, True, 0, 5, -1.5, float("nan"), float("inf"), 10**400, "", "x", "a\nb", "\ud800", [], ["x"], [None], [[]], {}, {"a": 1}, {"": None})

@@ -75,8 +75,8 @@ class TauBench:
                 there = ", ".join(self.splits) or "none"
                 raise DataError(f"retail data: {self.folder} has no tasks_{split}.json or tasks_{split}.py{self.named}; its splits: {there}")
             path = self.files[split]
-            rows = read_json(path, self.named) if path.suffix == ".json" else _read_python(path, self.named)
-            _check_tasks(path, rows, self.named)
+            rows, lines = (read_json(path, self.named), []) if path.suffix == ".json" else _read_python(path, self.named)
+            _check_tasks(path, rows, lines, self.named)
             self._splits[split] = TauTasks(self.base, path.stem.removeprefix("tasks_"), rows)
         return self._splits[split]
 
@@ -142,8 +142,8 @@ def _remembered(knowledge: tuple[Slot, ...], instruction: str) -> tuple[Slot, ..
     return tuple(replace(slot, known=slot.name not in forgotten or slot.value in instruction) for slot in knowledge)
 
 
-def _read_python(path: Path, named: str) -> list[dict[str, Any]]:
-    """The literals of `TASKS... = [Task(...), ...]`."""
+def _read_python(path: Path, named: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """The literals of `TASKS... = [Task(...), ...]`, and the line of each task."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as one about a backslash: the file is not ours to mend
@@ -163,7 +163,7 @@ def _read_python(path: Path, named: str) -> list[dict[str, Any]]:
         if isinstance(target, ast.Name) and target.id.upper().startswith("TASKS"):
             if not isinstance(node.value, ast.List):
                 raise DataError(f"retail data: {path}:{node.lineno}: {target.id} is not a list of Task(...){named}")
-            return [_task(path, entry, named) for entry in node.value.elts]
+            return [_task(path, entry, named) for entry in node.value.elts], [entry.lineno for entry in node.value.elts]
     raise DataError(f"retail data: {path}:1: no assignment to TASKS_TEST, TASKS_TRAIN or TASKS_DEV{named}")
 
 
@@ -197,9 +197,12 @@ def _literal(path: Path, node: ast.expr, field: str, named: str) -> Any:
         raise DataError(f"retail data: {path}:{node.lineno}: {field} is not a literal that JSON can hold{named}") from error
 
 
-def _check_tasks(path: Path, rows: Any, named: str) -> None:
-    def fault(at: str, what: str) -> DataError:
-        return DataError(f"retail data: {path}{named}: {at}: {what}")
+def _check_tasks(path: Path, rows: Any, lines: Sequence[int], named: str) -> None:
+    """`lines`: of the tasks, where the file has them."""
+
+    def fault(at: str, what: str, place: int = -1) -> DataError:
+        where = f"{path}:{lines[place]}" if lines and place >= 0 else str(path)
+        return DataError(f"retail data: {where}{named}: {at}: {what}")
 
     if not isinstance(rows, list):
         raise fault("the file", f"expected a list of tasks, got {type(rows).__name__}")
@@ -207,17 +210,19 @@ def _check_tasks(path: Path, rows: Any, named: str) -> None:
         raise fault("the file", "holds no task")
     for place, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise fault(f"[{place}]", f"expected an object, got {type(row).__name__}")
+            raise fault(f"[{place}]", f"expected an object, got {type(row).__name__}", place)
         for field, kind in _FIELDS.items():
             if field not in row and field == "outputs":
                 continue
             if not isinstance(row.get(field), kind):
-                raise fault(f"[{place}].{field}", f"expected {kind.__name__}, got {type(row[field]).__name__}" if field in row else "is missing")
+                raise fault(
+                    f"[{place}].{field}", f"expected {kind.__name__}, got {type(row[field]).__name__}" if field in row else "is missing", place
+                )
         for number, action in enumerate(row["actions"]):
             if not (isinstance(action, dict) and isinstance(action.get("name"), str) and isinstance(action.get("kwargs"), dict)):
-                raise fault(f"[{place}].actions[{number}]", "expected an object with name (text) and kwargs (object)")
+                raise fault(f"[{place}].actions[{number}]", "expected an object with name (text) and kwargs (object)", place)
             if action["name"] not in SCHEMAS:
-                raise fault(f"[{place}].actions[{number}].name", f"there is no tool {action['name']!r}")
+                raise fault(f"[{place}].actions[{number}].name", f"there is no tool {action['name']!r}", place)
         for number, output in enumerate(row.get("outputs", ())):
             if not isinstance(output, str):
-                raise fault(f"[{place}].outputs[{number}]", f"expected a text, got {json.dumps(output)[:40]}")
+                raise fault(f"[{place}].outputs[{number}]", f"expected a text, got {json.dumps(output)[:40]}", place)
