@@ -2,7 +2,8 @@
 
 Type `gem-ma run retail`; `configs/retail_scripted.yaml` plays our own generated shop, `configs/retail_tau1.yaml` tau-bench's tasks. The two
 talk by turns; calls of tools are answered here, by the episode's own store, and the user never sees them. Only the user's tool
-`end_conversation`, the assistant's `transfer_to_human_agents` and the two bounds on actions end a talk; no word in a text does.
+`end_conversation`, the assistant's `transfer_to_human_agents` and the two bounds on actions end a talk; no word in a text does. Under
+the scoring `tau2` a transfer ends nothing, and that benchmark's own bounds do: 200 steps, 10 errors, an action that is empty or text beside a call.
 """
 
 from __future__ import annotations
