@@ -88,7 +88,7 @@ def command(
         rows = [("config", f"{source}: no fault"), *rows, ("plays", f"{facts['episodes']} episodes")]
         rows += [(agent, f"{seat.behaviour} with policy {seat.policy}" if seat.policy else seat.behaviour) for agent, seat in config.agents.items()]
         rows += [(f"endpoint {name}", answer) for name, answer in said.items() if isinstance(answer, str)]
-        rows += estimate_rows(facts.get("estimate", {}))
+        rows += estimate_rows(facts.get("estimate", {}), config.limits.usd)
         learned = config.train.policies if config.train is not None else []
         rows += [("learns", ", ".join(learned))] * bool(learned)
         if loaded.study:

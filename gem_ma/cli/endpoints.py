@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gem_ma.types import Reply, Request
 
 SAMPLED_EPISODES, GUESSED_STEPS, GUESSED_ANSWER, PLAY_S = 2, 40, 120, 20.0  # plays; steps where the config sets no limit; tokens; seconds
+BYTES_PER_TOKEN = 4
 
 
 def remote(policies: Mapping[str, Policy]) -> dict[str, Any]:
@@ -52,14 +53,14 @@ class _Filler:
         import json
 
         from gem_ma.engines.http_messages import chat
-        from gem_ma.engines.spending import guess_tokens
         from gem_ma.types import Reply
 
         self.requests += 1
-        self.prompt += guess_tokens(json.dumps([chat(request.agent, request.messages), [tool.schema for tool in request.tools]], ensure_ascii=False))
-        text = request.legal[0] if request.legal else "so " * min(self.words, request.sampling.max_tokens)
-        self.completion += guess_tokens(text)
-        return Reply(text)
+        shown = json.dumps([chat(request.agent, request.messages), [tool.schema for tool in request.tools]], ensure_ascii=False)
+        self.prompt += len(shown.encode("utf-8", "replace")) // BYTES_PER_TOKEN
+        words = min(self.words, request.sampling.max_tokens)
+        self.completion += min(words, len(request.legal[0])) if request.legal else words
+        return Reply(request.legal[0] if request.legal else "so " * words)
 
 
 def estimate(plans: Iterable[Plan], policies: Mapping[str, Policy], episodes: int) -> dict[str, dict[str, Any]]:
@@ -90,13 +91,15 @@ def estimate(plans: Iterable[Plan], policies: Mapping[str, Policy], episodes: in
     return found
 
 
-def estimate_rows(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+def estimate_rows(found: Mapping[str, Mapping[str, Any]], limit_usd: float | None = None) -> list[tuple[str, str]]:
     """(what, value) rows for printing."""
     rows = []
     for name, one in found.items():
         money = f"${one['usd']:.2g}" if one["usd"] is not None else "no price, so no cost can be told"
         tokens = f"{_short(one['prompt'])} tokens read, {_short(one['completion'])} sampled"
-        rows.append((f"estimate {name}", f"about {_short(one['requests'])} requests, {tokens}: {money}"))
+        rows.append((f"estimate {name}", f"up to about {_short(one['requests'])} requests, {tokens}: {money}"))
+    if rows and limit_usd is not None:
+        rows.append(("limit", f"limits.usd stops a run at ${limit_usd:g}"))
     return rows
 
 
