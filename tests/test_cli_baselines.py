@@ -234,6 +234,13 @@ def test_a_wrong_examination_is_2_and_says_why(folder: Path, words: list[str], s
     assert said in capsys.readouterr().err
 
 
+def test_a_shown_scenario_names_its_baselines_and_examiners(folder: Path) -> None:
+    shown = gem_ma("show", "scenario", "desk:Desk", cwd=folder).stdout
+    rows = [line.split("  ", 1) for line in shown.splitlines()]
+    told = {row[0]: row[1].strip() for row in rows if len(row) > 1}
+    assert told["plays beside"] == "first, mute" and told["examiners of host"] == "guesser: first_legal"
+
+
 def test_an_examination_is_kept_in_the_manifest_of_a_run_that_can_still_be_resumed(folder: Path) -> None:
     run(cwd=folder)
     done = gem_ma("check", "desk.yaml", "--examine", "host", "-n", "6", "--record", "out", cwd=folder)

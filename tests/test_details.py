@@ -12,7 +12,7 @@ from gem_ma.store import RunFolder
 from gem_ma.types import Action, End, Entry, Episode, Seat, Turn
 from gem_ma.view.details import details
 from gem_ma.view.plots import Mark, heatmap, share_bar, whisker_chart
-from gem_ma.view.report import write_report
+from gem_ma.view.report import Section, write_report
 
 
 def episode(task: int, won: bool, repeat: int = 0, end: End = End.TERMINATED) -> Episode:
@@ -47,6 +47,16 @@ def test_a_page_shows_pass_k_measures_labels_and_blame_with_their_numbers(tmp_pa
     assert page.count('<svg class="chart"') == 2  # the curve and the bar
     summary = judge().summarise(PLAYED)
     assert f"{summary['pass_hat_k'][1]:.3f} [" in page
+
+
+def test_of_several_runs_the_further_scores_are_folded(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with RunFolder.open(tmp_path / name, config_text="", resolved={"scenario": {"id": "toy"}}, manifest={"command": "run"}) as folder:
+            folder.append(PLAYED)
+    both = Section("Both", runs=[tmp_path / "one", tmp_path / "two"], judge=judge())
+    page = write_report(out=tmp_path / "page.html", sections=[both]).read_text()
+    assert "<summary>one: more scores</summary>" in page and "two: by intent" in page
+    assert "more scores" not in write_report(tmp_path / "one", judge=judge()).read_text()
 
 
 def test_a_stored_summary_of_an_older_version_is_made_anew_where_measures_are_wanted(tmp_path: Path) -> None:

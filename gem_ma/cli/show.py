@@ -45,6 +45,10 @@ def show_scenario(name: str, as_json: bool) -> None:
     rows += [("tasks", ", ".join(f"{split} {count}" for split, count in facts["tasks"].items()) or "none that need no data")]
     rows += [(f"option {option}", text) for option, text in facts["options"].items()]
     rows += [(f"baseline {baseline}", f"{score:g}") for baseline, score in facts["baselines"].items()]
+    rows += [("plays beside", ", ".join(facts["baseline_casts"]))] * bool(facts["baseline_casts"])
+    rows += [
+        (f"examiners of {agent}", ", ".join(f"{other}: {behaviour}" for other, behaviour in c.items())) for agent, c in facts["examiners"].items()
+    ]
     for agent, opening in facts["example"].items():
         rows.append((f"first asked {agent}", "; ".join(opening["shown"])[:300]))
         rows += [(f"legal {agent}", ", ".join(opening["legal"]))] * bool(opening["legal"])
@@ -89,6 +93,8 @@ def scenario_facts(name: str) -> dict[str, Any]:
         "tasks": tasks,
         "options": options,
         "baselines": dict(scenario.baselines),
+        "baseline_casts": {name: dict(cast) for name, cast in scenario.baseline_casts.items()},
+        "examiners": {agent: dict(cast) for agent, cast in scenario.examiners.items()},
         "example": example,
     }
 

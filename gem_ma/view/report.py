@@ -131,7 +131,10 @@ def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
             parts.append(_before_and_after(label if len(named) > 1 else "", named[label]))
         scored = {label: one for label, one in loaded.items() if label not in learned}
         parts += [_scores(scored)] if scored else []
-        parts += [part for label, one in scored.items() for part in details(label if len(scored) > 1 else "", one)]
+        for label, one in scored.items():
+            found = "".join(details(label if len(scored) > 1 else "", one))
+            folded = f"<details><summary>{text(label)}: more scores</summary>{found}</details>"
+            parts.append(folded if found and len(scored) > 1 else found)
         parts += [
             f'<p class="hint">{text(label)} played {_counts(one)} (ok / failed / excluded) episodes while it learned.</p>'
             for label, one in loaded.items()
