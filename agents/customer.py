@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from gem_ma.agents.customer_phrases import BANK, ORDINALS, REGISTERS
 from gem_ma.scenarios.service.acts import SURE
-from gem_ma.scenarios.service.ledger import APPROVED, DONE, OPEN, RAISED, REFUSED, Agenda, Goal, Heard, Proposal
+from gem_ma.scenarios.service.agenda import APPROVED, DONE, OPEN, RAISED, REFUSED, Agenda, Goal, Heard, Proposal
 from gem_ma.scenarios.service.phrases import Phrasebook
 from gem_ma.scenarios.service.task import Slot, Wish
 
@@ -406,7 +406,7 @@ class Customer:
         wish: Wish = goal.wanted
         if goal.status == OPEN:
             goal.status = RAISED
-        parts = [name for name in self.book.details(wish) if not self._forgets(name) or (name == "order_id" and self._described(wish))]
+        parts = [name for name in self.book.details(wish) if not self._forgets(name) or (name in self.book.anchors and self._described(wish))]
         if not whole:
             parts = parts[: max(1, math.ceil(self.traits.front_load * len(parts)))]
         self.told.update(f"{goal.place}/{name}" for name in parts)

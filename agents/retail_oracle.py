@@ -48,8 +48,10 @@ class RetailOracle(Scripted):
         task = self.task
         if task.wishes or task.outputs:
             yield from self._identify(heard)
+        foreign = {wish.arguments.get("order_id") for wish in task.wishes if wish.reason == "not_yours"}  # nobody has named them yet
         for call in task.actions:
-            if not WRITES.match(call.name) and not FINDS.match(call.name) and call.name != "transfer_to_human_agents":
+            reads = not WRITES.match(call.name) and not FINDS.match(call.name) and call.name != "transfer_to_human_agents"
+            if reads and call.arguments.get("order_id", "") not in foreign:
                 yield use(call.name, **call.arguments)
         left = [call for call in task.actions if WRITES.match(call.name)]
         for wish in task.wishes:
@@ -71,13 +73,15 @@ class RetailOracle(Scripted):
         """One wish, with what is wanted instead where it is refused; its write is taken off the list."""
         asked: Wish | None = wish
         while asked is not None:
-            if asked.kind == "impossible":
+            if asked.kind == "impossible" and asked.reason != "beyond_tools":
                 yield say(f"{_refusal(asked)} {MORE}")
             elif asked.outputs and not asked.writes:
                 yield say(f"What you asked for: {'; '.join(asked.outputs)}. {MORE}")
             for call in left:
                 if call.name == asked.kind and dict(call.arguments) == dict(asked.arguments):
                     left.remove(call)
+                    if asked.before_change is not None:  # what was asked for first is proposed first, and taken back
+                        yield say(proposal([change(asked.before_change.kind, asked.before_change.arguments)]))
                     yield from self._write(call.name, call.arguments)
                     break
             asked = asked.instead

@@ -142,6 +142,24 @@ class RetailPhrasebook:
     name = "retail"
     single = frozenset(("first_name", "last_name", "email", "zip"))
     anchors = frozenset(("order_id",))
+    refusing = re.compile(
+        r"\bno longer (?:be )?(?:cancel|return|chang|modif|exchang)\w*|\bonly (?:pending|delivered|be (?:cancel+ed"
+        r"|modified|returned|exchanged|changed))\b"
+        r"|\bcan only (?:cancel|modify|change|return|exchange|refund|process|be)\b|\bdo(?:n't| not) (?:carry"
+        r"|sell|stock)\b|\bout of stock\b|\bsold out\b"
+    )
+    finished = re.compile(
+        r"\b(?:was|were|is|are|been) (?:cancel+ed|returned|exchanged|modified|swapped|replaced)\b"
+        r"|\b(?:i|we) (?:just |have |now |already )*(?:cancel+ed|exchanged|changed|updated|modified|processed"
+        r"|submitted|switched|replaced|swapped|returned)\b"
+        r"|^\W*(?:order|return|exchange|cancellation|address|payment|refund|request)\b[^.?!]{0,40}\b(?:cancel+ed"
+        r"|confirmed|submitted|completed|updated)\W*$"
+        r"|\b(?:return|exchange|cancellation|refund|change|update|modification)(?: request)? (?:is |was |has been |successfully )?"
+        r"(?:submitted|processed|completed?|confirmed|done|requested)\b|^\W*cancel+ed\W*$"
+    )
+    states = re.compile(
+        r"\b(?:has|have|had)(?: \w+)? been (?:delivered|shipped|sent|placed|paid|charged|pending)\b|\b(?:is|are) now (?:pending|delivered|shipped)\b"
+    )
     asked: Mapping[str, re.Pattern[str]] = {
         "first_name": re.compile(rf"{_NAMES}|{_WHO}"),
         "last_name": re.compile(rf"{_NAMES}|{_WHO}"),

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from gem_ma.scenarios.service import cues
 from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Phrasebook, fold, names, plain
 from gem_ma.scenarios.service.task import Wish
 
@@ -50,145 +51,6 @@ class _Part:
     listed: bool = False  # an entry of a list of what is asked for
 
 
-_SENTENCE = re.compile(r"(?:[^.!?\n]|[.](?=\S)|[!?](?=[\w]))+(?:[.!?]+[\"')\]*_]*|\n|$)")
-_WH = r"(?:which|what|where|when|who|whose|why|how)"
-_REQUEST = re.compile(
-    r"\?|\bplease (?:provide|tell|share|give|specify|send|let|enter|state|type|verify|confirm|supply|include|choose|select|describe|clarify)\b"
-    r"|\b(?:could|can|would|will) you (?:please |kindly |also )*(?:provide|tell|share|give|specify|send|let|verify|confirm|describe|clarify|choose)\b"
-    r"|\bmay i (?:please )?(?:have|get|ask|know)\b|\b(?:i|we)(?:'ll|'d| will| would)? (?:also |just |first "
-    r"|still )*(?:need|require)\b(?! to (?:check|look|verify that))"
-    r"|\blet me know (?:your|the|which|what|how|if|whether)\b|\bi(?:'d| would) (?:like|love) to know\b|\btell me\b|\bwhat i need\b"
-)
-_STRONG = re.compile(
-    r"\b(?:do|can|could|will|would) you (?:please )?(?:agree|approve|consent|authori[sz]e|accept|okay|ok)\b|\bdo you (?:want to )?confirm\b"
-    r"|\b(?:shall|should|may|can|could|might) (?:i|we)\b(?! (?:have|get|ask|help|know|assist|please|also (?:have|get)|see|help))"
-    r"|\b(?:would you like|do you want|would you prefer|do you wish|want|are you (?:ok|okay|happy|fine) (?:with|for)) (?:me|us)\b(?: to)?"
-    r"|\bwould you (?:still )?like to (?:proceed|go ahead|continue|confirm|move forward|go through|finali[sz]e|go with)\b"
-    r"|\bdo you (?:want|wish) to (?:proceed|go ahead|continue|move forward|go through|go with)\b|\bwould (?:that"
-    r"|this) (?:work|be (?:ok|okay|fine|all right|alright|good|acceptable|correct))\b"
-    r"|\b(?:is|are|does|do|did) (?:that|this|these|it|everything|all(?: of)?(?: this| that| the)?|the (?:above"
-    r"|details|information|following|summary)|i)\b[^.?!]{0,60}"
-    r"\b(?:correct|right|ok(?:ay)?|accurate|good|fine|acceptable|work for you|as you want|what you want|look alright)\b"
-    r"|\b(?:sounds?|looks?) (?:good|right|ok(?:ay)?|fine|correct)\b(?=[^.!]*\?)|\byes\b[\"'”]? ?(?:/|or"
-    r"|to) ?[\"'“(]*(?:no|confirm|proceed|continue|go ahead|authori[sz]e|approve)\b"
-    r"|\b(?:reply|respond|answer|say|type|write)(?: back)?(?: with)?(?: a(?: simple)?)? [\"'“(]*(?:yes"
-    r"|confirm|ok)\b|\(yes\)|\bready (?:for me )?to (?:proceed|go ahead|submit|continue)\b(?=[^.!]*\?)"
-    r"|\b(?:go ahead|proceed|move forward)\b(?=[^.!]*\?)|\bto confirm[, ]+you(?:'d| would|'re| want| wish)\b"
-    r"|\bif (?:you agree|that's (?:ok|okay|fine|correct|right)|everything (?:is|looks))\b"
-    r"|\b(?:i|we)(?:'ll| will)? need your (?:explicit |clear |final )?(?:confirmation|approval|consent|go-ahead|ok|okay|permission|yes)\b"
-    r"|\b(?:ok|okay|all right|alright|good) (?:to|for me to|with you)\b|\bis it (?:ok|okay|all right|alright"
-    r"|fine) (?:if|to)\b|\b(?:correct|right|ok|okay|agreed|yes)\s*\?"
-    r"|\bdo i have your (?:ok|okay|permission|approval|consent|go-ahead|confirmation)\b|\bdoes (?:that"
-    r"|this) (?:work|suit|match)\b|\bhappy (?:for me )?to (?:proceed|go ahead)\b"
-    r"|\bgive me (?:the|a|your) (?:go-ahead|green light|ok|okay|yes)\b|\bwould you like this (?:done|changed|processed)\b"
-)
-_WEAK = re.compile(
-    r"\bconfirm(?:ation|ed|ing)?\b|\blet me know if (?:you(?:'d| would)? (?:like|want|agree|wish)|this"
-    r"|that|everything|it|i (?:should|can|may))\b|\b(?:your|explicit) (?:approval|consent)\b"
-    r"|\bonce you(?:'ve)? (?:approve|agree|say yes|give)\b|\bauthori[sz]e\b"
-)
-_INTENDS = re.compile(
-    r"\b(?:i|we)(?:'ll| will| am going to|'m going to|'m about to| am about to) (?:now |then |go ahead and "
-    r"|proceed to |just )*(?!need|check|look|be able|transfer|help|have)\w+"
-)
-_MODAL = re.compile(
-    r"\b(?:will|would|'ll|once|after|before|when|if|until|unless|to be|can|could|cannot|can't|not|haven't"
-    r"|hasn't|isn't|aren't|wasn't|unable|shall|should|may|might|must|as soon as|whether|already been|never"
-    r"|want)\b"
-)
-_DONE = re.compile(
-    r"\b(?:i|we)(?:'ve| have) (?:(?:now|just|also|already|successfully|gone ahead and|gone ahead,? and) )*(?!found"
-    r"|located|checked|looked|verified|reviewed|noted|received|seen|pulled|identified|confirmed|your|the"
-    r"|a|to|been|got|gone)\w+"
-    r"|\b(?:has|have|had)(?: (?:now|just|also|successfully|all|both))* been\b(?! (?:delivered|shipped"
-    r"|sent|located|found|verified|identified|noted|placed|paid|charged|pending|received))"
-    r"|\b(?:is|are) now\b(?! (?:pending|delivered|being|in))|\bsuccessfully\b|\bwent through\b|\btaken care of\b"
-    r"|\b(?:is|are|was|were|'s)(?: (?:all|now|been|also))* (?:done|complete[d]?|finished|submitted|processed"
-    r"|set|in place|finali[sz]ed|updated|cancel+ed|changed)\b"
-    r"|^\W*(?:all |it's |that's |and |great, |perfect, )*(?:done|set|completed|complete)\b|\b(?:was|were) (?:successful"
-    r"|cancel+ed|returned|exchanged|modified|updated|changed)\b"
-    r"|\b(?:i|we) (?:just |have |now |already )*(?:cancel+ed|exchanged|changed|updated|modified|processed"
-    r"|submitted|switched|replaced|swapped|returned)\b"
-    r"|^\W*(?:(?:order|return|exchange|cancellation|address|payment|refund|request)\b[^.?!]{0,40})?\b(?:success"
-    r"|cancel+ed|confirmed|submitted|completed|updated)\W*$"
-)
-_NOUN_DONE = re.compile(
-    r"\b(?:return|exchange|cancellation|refund|change|update|modification)(?: request)? (?:is |was |has been |successfully )?"
-    r"(?:submitted|processed|completed|complete|confirmed|done|requested)\b"
-)
-_GENERIC_DONE = re.compile(
-    r"\b(?:done|complete[d]?|processed|submitted|updated|applied|finali[sz]ed|taken care|all set|set up"
-    r"|made|changed|gone through|went through|finished|handled|requested|confirmed|success\w*|sorted)\b"
-)
-_REFUSE = re.compile(
-    r"\b(?:can ?not|can't|could not|couldn't|unable to|not able to|(?:is|are|it's|that's|be) ?not (?:possible"
-    r"|allowed|permitted|eligible|available|an option|something (?:i|we))"
-    r"|isn't (?:possible|allowed|permitted|eligible|available|an option|something)|aren't (?:eligible"
-    r"|available|possible|allowed|able)|not (?:possible|allowed|permitted)|impossible|won't be able"
-    r"|will not be able|not eligible|ineligible|no way (?:to|for)|do(?:n't| not) have (?:the|an?) (?:ability"
-    r"|option|way|tool|permission)|do(?:n't| not) (?:support|allow|offer|permit)|does(?:n't| not) (?:support"
-    r"|allow|offer|permit)"
-    r"|no longer (?:be )?(?:cancel\w*|possible|available|eligible|changed|modified|returned)|against (?:our"
-    r"|the) policy|outside (?:of )?(?:our|the|my) (?:policy|scope)|must (?:refuse|decline)|have to (?:refuse"
-    r"|decline)"
-    r"|only (?:pending|delivered|be (?:cancel+ed|modified|returned|exchanged|changed))|can only (?:cancel"
-    r"|modify|change|return|exchange|refund|process|be)|do(?:n't| not) (?:carry|sell|stock)|too late|out of stock"
-    r"|there is no|there's no|there are no|i(?:'m| am) not (?:able|allowed)|prohibited|denied|declin\w+"
-    r"|refus\w+)\b"
-)
-_NOT_FOUND = re.compile(
-    r"\b(?:can ?not|can't|could not|couldn't|unable to|not able to|wasn't able to|was not able to|did(?:n't"
-    r"| not)|do(?:n't| not)|don't) (?:seem to )?(?:find|locate|verify|see|identify|match|recogni[sz]e"
-    r"|authenticate)\b"
-    r"|\bnot found\b|\bno (?:account|user|order|record|match)\b"
-)
-_NOTE = re.compile(
-    r"^\W*(?:once|after|please note|note|keep in mind|please keep|remember|please be aware|be aware|afterwards"
-    r"|as a reminder|reminder|just so you know|important|you(?:'ll| will) (?:receive|get|be|then|have"
-    r"|need|also)|"
-    r"it (?:can|may|will|could|usually|typically|should) |the (?:order )?status (?:of|will)|this (?:action|change|can only|will|is a one)|if you)\b"
-)
-_TRANSFER = re.compile(
-    r"\btransfer(?:ring|red|s)?\b(?=[^.?!]*\b(?:you|human|agent|specialist|representative|person|colleague"
-    r"|team|department|support)\b)|\b(?:connect|put|pass) you (?:with|to|through|over)\b|\bhand(?:ing)?\b[^.?!]{0,20}\bover to\b"
-    r"|\bescalat\w+\b|\bhuman agent\b"
-)
-_MORE = re.compile(
-    r"\b(?:any|some)thing (?:else|more|further)\b|\bany (?:other|further|more|additional)\b[^.?!]{0,30}\b(?:help"
-    r"|request|question|change|item|issue|concern|thing|order|detail)s?\b|\bfurther (?:assist|help|question"
-    r"|change)\w*"
-    r"|\b(?:what|how) else\b|\b(?:is|was|will) (?:that|this|it|these)(?: be)? (?:all|everything|it)\b"
-    r"|\b(?:all|other) (?:the )?items\b[^.?!]{0,30}\b(?:include|listed|want|collected|change|exchange)\b(?=[^.]*\?)"
-    r"|\beverything you\b[^.?!]{0,40}\?"
-)
-_GREET = re.compile(
-    r"^\W*(?:hi|hello|hey|good (?:day|morning|afternoon|evening)|welcome|greetings)\b|\b(?:happy|glad"
-    r"|pleasure) to (?:help|assist|serve)\b|\bthank(?:s| you)\b|\byou're (?:very )?welcome\b|\b(?:goodbye"
-    r"|bye|take care|have a (?:great|nice|good|wonderful|lovely))\b"
-)
-_OPEN = re.compile(
-    r"\b(?:how|what) (?:can|may|could|should) (?:i|we) (?:help|assist|do)\b|\bwhat (?:would|do|did|will) you (?:like|want|need|wish)\b"
-    rf"|\b{_WH} exactly\b|\bwhat (?:is|brings|seems)\b[^.?!]{{0,20}}\b(?:want|request|you here|issue|problem|matter)\b"
-    r"|\bmore (?:details?|information|specific)\b|\bclarify\b|\brephrase\b|\bdescribe\b|\bdo(?:n't| not) (?:quite )?(?:understand"
-    r"|follow)\b|\bwhat (?:it is )?you (?:want|need|would like)\b|\bhow (?:can|may) i (?:help|assist)\b"
-)
-_WAIT = re.compile(
-    r"\b(?:one moment|just a (?:moment|second|minute|sec)|please (?:wait|hold|bear)|give me a (?:moment"
-    r"|second|minute)|hold on|let me (?:check|look|find|see|pull|verify|get|take|review|fetch)|looking (?:that"
-    r"|it|this|into)|i(?:'ll| will) (?:check|look)|checking|bear with me|while i)\b"
-)
-_ONCE = re.compile(r"\bonce\b|\bafter (?:that|this)\b|\bafterwards?\b")
-_STATUS = re.compile(r"\bstatus\b[^.]{0,40}(?:\bis\b|\bwas\b|:)")
-_NUMBERED = re.compile(r"^\s*\d{1,2}\.(?=\s)", re.MULTILINE)
-_ITEM = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s")
-_CHOICE = re.compile(r"\bor\b(?! no\b| not\b)")
-_WH_START = re.compile(
-    r"(?:^|[,;:\-(]|\band\b|\bbut\b|\bso\b|\balso\b)\s*(?:please |could you (?:please )?|can you (?:please )?|would you )?"
-    rf"(?:tell me |let me know |specify |confirm |share |clarify |explain )?{_WH}\b(?! i(?:'ll| will| would|'d)\b)"
-)
-_FACT = re.compile(r"\d|[$€£]")
-
-
 @lru_cache(maxsize=1024)
 def read(text: str, phrasebook: Phrasebook) -> tuple[Act, ...]:
     """The acts of an assistant's message, in the order of the text."""
@@ -209,29 +71,29 @@ def _covered(act: Act, proposed: list[Act]) -> bool:
     """Whether an act is only a detail or a note of a proposal."""
     if act.kind == "inform" and act.slot == "":
         return any(each.start <= act.start and act.end <= each.end for each in proposed)
-    return act.kind == "refuse" and any(each.confidence >= SURE for each in proposed) and _ONCE.search(plain(act.text)) is not None
+    return act.kind == "refuse" and any(each.confidence >= SURE for each in proposed) and cues.ONCE.search(plain(act.text)) is not None
 
 
 def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
-    folded = _NUMBERED.sub(lambda mark: mark.group().replace(".", ")"), plain(text))
+    folded = cues.NUMBERED.sub(lambda mark: mark.group().replace(".", ")"), plain(text))
     orders = [mention for mention in phrasebook.mentions(text) if mention.slot in phrasebook.anchors]
-    parts = []
-    for found in _SENTENCE.finditer(folded):
+    parts: list[_Part] = []
+    for found in cues.SENTENCE.finditer(folded):
         start, end = found.span()
         said = folded[start:end].strip()
         if not re.search(r"\w", said):
             continue
         held = frozenset(mention.value for mention in orders if start <= mention.start < end)
-        part = _Part(start, end, text[start:end], said, phrasebook.writes(said), _REQUEST.search(said) is not None, orders=held)
-        wh, strong = _WH_START.search(said), _STRONG.search(said)
+        part = _Part(start, end, text[start:end], said, phrasebook.writes(said), cues.REQUEST.search(said) is not None, orders=held)
+        wh, strong = cues.WH_START.search(said), cues.STRONG.search(said)
         part.strong = strong is not None and (wh is None or wh.start() > strong.start() or ":" in said[wh.start() : strong.start()])
-        part.weak = _WEAK.search(said) is not None
+        part.weak = cues.WEAK.search(said) is not None
         listed = (
             bool(parts)
             and parts[-1].asks
             and not parts[-1].weak
             and (parts[-1].folded.endswith(":") or parts[-1].listed)
-            and _ITEM.match(part.text) is not None
+            and cues.ITEM.match(part.text) is not None
         )
         part.listed = listed
         part.asks |= listed
@@ -247,47 +109,51 @@ def _of(part: _Part, phrasebook: Phrasebook) -> list[Act]:
         acts.append(Act(kind, part.start, part.end, confidence, part.text.strip(), slot, part.writes))
         part.kind = part.kind or kind
 
-    note = _NOTE.search(said) is not None
-    more = _MORE.search(said)
-    if _TRANSFER.search(said):
+    note = cues.NOTE.search(said) is not None
+    more = cues.MORE.search(said)
+    if cues.TRANSFER.search(said):
         add("transfer", 0.6 if part.strong or part.asks else 0.9)
         return acts
-    if _NOT_FOUND.search(said):
+    refuses = cues.REFUSE.search(said) or phrasebook.refusing.search(said)
+    if cues.NOT_FOUND.search(said):
         add("inform", 0.8, "not_found")
-    elif _REFUSE.search(said) and not (note and not said.startswith(("note", "please note"))) and not (part.strong and part.writes):
+    elif refuses and not (note and not said.startswith(("note", "please note"))) and not (part.strong and part.writes):
         add("refuse", 0.5 if note or part.asks else 0.9)
-    elif (
-        not part.strong
-        and not _STATUS.search(said)
-        and (done := _DONE.search(said) or _NOUN_DONE.search(said))
-        and not _MODAL.search(said[: done.end()])
-        and not said.endswith("?")
-    ):
+    elif not part.strong and not said.endswith("?") and _reports(said, phrasebook):
         if part.writes:
             add("claim_done", 0.9)
-        elif _GENERIC_DONE.search(said):
+        elif cues.GENERIC_DONE.search(said):
             add("claim_done", 0.7)
     if more and not acts:
         add("offer_more", 0.9 if part.asks or "let me know" in said else 0.7)
     if part.asks and part.kind not in ("claim_done",):
         slots = [slot for slot, pattern in phrasebook.asked.items() if pattern.search(said)]
-        named = _FACT.search(said) is not None
-        either = _CHOICE.search(said) is not None
+        named = cues.FACT.search(said) is not None
+        either = cues.CHOICE.search(said) is not None
         if len(part.writes) > 1 and either and not part.strong and not named:
             add("ask", 0.8, "request")  # a choice of what to do
         elif slots and (not part.strong or (either and not part.writes)) and not (part.weak and named) and not more:
             for slot in slots:
                 add("ask", 0.9 if not named else 0.6, slot)
             part.strong = part.weak = False
-        elif not slots and not part.strong and _OPEN.search(said) and not more:
+        elif not slots and not part.strong and cues.OPEN.search(said) and not more:
             add("ask", 0.8, "request")
-    if not acts and _WAIT.search(said) and not part.writes and "transfer" not in said and not part.strong:
+    if not acts and cues.WAIT.search(said) and not part.writes and "transfer" not in said and not part.strong:
         add("wait", 0.7)
-    if not acts and not part.asks and not part.strong and not part.weak and _FACT.search(said):
+    if not acts and not part.asks and not part.strong and not part.weak and cues.FACT.search(said):
         acts.append(Act("inform", part.start, part.end, 0.6, part.text.strip(), "", part.writes))  # may be a detail of a proposal: no kind
-    if not acts and _GREET.search(said) and not part.strong:
+    if not acts and cues.GREET.search(said) and not part.strong:
         add("greet", 0.8)
     return acts
+
+
+def _reports(said: str, phrasebook: Phrasebook) -> bool:
+    """Whether a sentence says that something has been done, not that it will or may be, nor in which state a thing is."""
+    if cues.STATUS.search(said):
+        return False
+    said = phrasebook.states.sub(" ", said)
+    done = cues.DONE.search(said) or phrasebook.finished.search(said)
+    return done is not None and not cues.MODAL.search(said[: done.end()])
 
 
 _OUTSIDE = ("claim_done", "refuse", "transfer", "wait", "greet", "offer_more", "ask")
@@ -297,7 +163,7 @@ def _proposals(text: str, parts: list[_Part], acts: list[Act]) -> list[Act]:
     """The writes that a message proposes, one act each; their texts hold all that belongs to them."""
     strong, weak = any(part.strong for part in parts), any(part.weak for part in parts)
     asks = any(act.kind == "ask" for act in acts)
-    intends = [part for part in parts if part.writes and not part.kind and _INTENDS.search(part.folded)]
+    intends = [part for part in parts if part.writes and not part.kind and cues.INTENDS.search(part.folded)]
     material = [part for part in parts if part.kind not in _OUTSIDE or (part.strong and part.writes and part.kind != "transfer")]
     if strong or weak:
         confidence = 0.95 if strong else 0.75
@@ -324,7 +190,7 @@ def _chunks(material: list[_Part]) -> list[list[_Part]]:
     chunks: list[list[_Part]] = []
     head: list[_Part] = []
     for part in material:
-        starts = bool(part.writes) and not _NOTE.search(part.folded)
+        starts = bool(part.writes) and not cues.NOTE.search(part.folded)
         if not chunks:
             head.append(part)
             if starts:
@@ -341,14 +207,14 @@ def _chunks(material: list[_Part]) -> list[list[_Part]]:
 
 def _writes(chunk: list[_Part]) -> frozenset[str]:
     """What all sentences that speak of a write can agree on, else all that they may mean."""
-    kinds = [part.writes for part in chunk if part.writes and not _NOTE.search(part.folded)]
+    kinds = [part.writes for part in chunk if part.writes and not cues.NOTE.search(part.folded)]
     common = frozenset.intersection(*kinds) if kinds else frozenset[str]()
     return common or frozenset[str]().union(*kinds)
 
 
 def _sure(chunk: list[_Part], confidence: float) -> float:
     questions = [part for part in chunk if part.strong and part.writes]
-    either = any(_CHOICE.search(part.folded) and len(part.writes) > 1 and not part.orders for part in questions)
+    either = any(cues.CHOICE.search(part.folded) and len(part.writes) > 1 and not part.orders for part in questions)
     return min(confidence, 0.4) if either else confidence
 
 

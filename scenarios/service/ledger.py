@@ -1,27 +1,24 @@
-"""The goal ledger: how far each wish of a task has come, as a customer can know it from the texts alone, and the faults of whoever plays the user.
+"""The goal ledger beside any user (a model, a human, a replay, a policy being trained): the agenda of the talk, and the user's faults.
 
-`Agenda` is the state that a scripted customer acts on; `Ledger` keeps the same state beside any user (a model, a human, a replay, a policy being
-trained) out of the typed events of the talk, and logs faults with step and evidence. Pure and deterministic; no model, no store, no tool result.
-A wish goes open -> raised -> proposed -> approved -> done, or ends refused; what is wanted before a change of mind ends dropped.
+It is fed with the typed events of the talk and logs each fault with step and evidence. Pure and deterministic; no model, no store, no tool
+result. A value that is stated and unknown counts as invented only where the user does not put it right within two of its own messages.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from gem_ma.scenarios.service.acts import SURE, Act, Judgement, answer, changes_mind, corrects, judge, read, tells
-from gem_ma.scenarios.service.phrases import WRONG, Phrasebook, fold, names, plain
+from gem_ma.scenarios.service.acts import answer, changes_mind, corrects
+from gem_ma.scenarios.service.agenda import APPROVED, OPEN, RAISED, Agenda, Goal, Heard, chain
+from gem_ma.scenarios.service.phrases import Phrasebook, fold, names, plain
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event
-from gem_ma.scenarios.service.task import Task, Wish
+from gem_ma.scenarios.service.task import Task
 
-OPEN, RAISED, PROPOSED, APPROVED, DONE, REFUSED, DROPPED = "open", "raised", "proposed", "approved", "done", "refused", "dropped"
-FINAL = frozenset((DONE, REFUSED, DROPPED))
 FAULTS = (
     *("hallucinated_slot", "leak", "copy", "early_stop", "late_stop", "confirm_wrong", "refuse_right", "inconsistent", "role_flip"),
     *("token_leak", "loop", "missed_goal"),
@@ -29,255 +26,6 @@ FAULTS = (
 LEAST_PATIENCE = 3  # unhelpful messages in a row that a user must bear before it may give up
 CORRECTS_WITHIN = 2  # of the user's own messages, in which a slip may be put right
 GRAM = 8  # words in a row that make a copy
-
-
-@dataclass(slots=True)
-class Goal:
-    """One wish on its way. `before` is what the user wants until it changes its mind; `untold` are the facts that it still waits for."""
-
-    place: int
-    wish: Wish
-    before: Wish | None
-    untold: list[str]
-    status: str = OPEN
-    refusals: int = 0
-    fallback: bool = False
-    approved_unasked: bool = False
-
-    @property
-    def wanted(self) -> Wish:
-        """What the user wants now."""
-        return self.before or self.wish
-
-    @property
-    def final(self) -> bool:
-        return self.status in FINAL
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A proposed write and the wish that it comes nearest to; `goal` is None where nobody asked for such a write."""
-
-    act: Act
-    goal: Goal | None = None
-    judgement: Judgement | None = None
-    final_wish: bool = True  # it is judged by what is wanted in the end, not by what is wanted before a change of mind
-
-    @property
-    def right(self) -> bool:
-        return self.judgement is not None and self.judgement.right
-
-    @property
-    def wrong(self) -> bool:
-        return self.judgement is None or bool(self.judgement.wrong)
-
-
-@dataclass(slots=True)
-class Heard:
-    """What a message of the assistant changed."""
-
-    text: str
-    acts: tuple[Act, ...]
-    proposals: list[Proposal] = field(default_factory=list)
-    done: list[Goal] = field(default_factory=list)
-    refused: list[Goal] = field(default_factory=list)  # rightly
-    disputed: list[Goal] = field(default_factory=list)  # refused wrongly, or without the reason
-    told: bool = False
-    progress: bool = False
-
-    def of(self, kind: str, least: float = SURE) -> list[Act]:
-        """The acts of a kind that are sure enough."""
-        return [act for act in self.acts if act.kind == kind and act.confidence >= least]
-
-
-class Agenda:
-    """The wishes of a task and what the assistant's messages made of them."""
-
-    def __init__(self, task: Task, phrasebook: Phrasebook) -> None:
-        self.task, self.book = task, phrasebook
-        self.goals = [Goal(place, wish, wish.before_change, list(wish.outputs)) for place, wish in enumerate(task.wishes)]
-        owned = {output for wish in task.wishes for each in _chain(wish) for output in each.outputs}
-        self.loose = [output for output in task.outputs if output not in owned]
-        self.transferred = False
-        self.idle = 0  # unhelpful messages in a row
-        self.asked: Counter[str] = Counter()
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing is left to wait for."""
-        return not self.loose and all(goal.final and not goal.untold for goal in self.goals)
-
-    def ready(self, goal: Goal) -> bool:
-        """Whether all that has to be settled before a goal is."""
-        return all(self.goals[place].final for place in goal.wish.after if place < len(self.goals))
-
-    def hear(self, text: str) -> Heard:
-        """Takes a message of the assistant in."""
-        heard = Heard(text, read(text, self.book))
-        self._facts(heard)
-        self._claims(heard)
-        self._refusals(heard)
-        self._questions(heard)
-        for act in heard.of("propose"):
-            heard.proposals.append(self._proposal(act, heard.proposals))
-        fine = all(proposal.right for proposal in heard.proposals)
-        for proposal in heard.proposals:
-            goal = proposal.goal
-            if goal is not None and proposal.right and not goal.final and goal.status != APPROVED:
-                heard.progress |= fine or goal.status != PROPOSED
-                goal.status = PROPOSED
-        for act in heard.of("ask"):
-            self.asked[act.slot] += 1
-            heard.progress |= self.asked[act.slot] == 1
-        if heard.of("transfer", 0.8):
-            self.transferred = True
-        self.idle = 0 if heard.progress else self.idle + 1
-        return heard
-
-    # -- parts of hearing ---------------------------------------------------------------------------------------------------
-
-    def _facts(self, heard: Heard) -> None:
-        for goal in self.goals:
-            if goal.untold:
-                left = [output for output in goal.untold if not (tells(heard.text, output) and _counts(output, goal.status, heard.text))]
-                heard.told |= len(left) < len(goal.untold)
-                goal.untold = left
-        left = [output for output in self.loose if not tells(heard.text, output)]
-        heard.told |= len(left) < len(self.loose)
-        self.loose = left
-        heard.progress |= heard.told
-
-    def _claims(self, heard: Heard) -> None:
-        for act in heard.of("claim_done"):
-            approved = [goal for goal in self.goals if goal.status == APPROVED and (not act.writes or self._fits(goal.wanted, act))]
-            asked = [goal for goal in self.goals if goal.status in (RAISED, PROPOSED) and act.writes and self._fits(goal.wanted, act)]
-            for goal in approved or [goal for goal in asked if self._about(goal.wanted, act.text) and not self._wrong(goal.wanted, act.text)][:1]:
-                goal.approved_unasked = goal.status != APPROVED
-                self._finish(goal, heard)
-
-    def _fits(self, wish: Wish, act: Act) -> bool:
-        """Whether an act speaks of such a write, and of no other record."""
-        return bool(act.writes & self.book.kinds(wish)) and not self._elsewhere(wish, act.text)
-
-    def _wrong(self, wish: Wish, text: str) -> int:
-        """How many arguments of a wish a text names wrongly."""
-        return sum(verdict == WRONG for verdict in self.book.judge(wish, text).values())
-
-    def _finish(self, goal: Goal, heard: Heard) -> None:
-        goal.status = DONE
-        heard.done.append(goal)
-        heard.progress = True
-
-    def _refusals(self, heard: Heard) -> None:
-        acts, left = heard.of("refuse"), heard.of("transfer", 0.8)
-        meant: list[Goal] = []
-        for act in acts or left:
-            meant += [goal for goal in self._meant(act) if goal not in meant][:1]
-        for goal in meant:
-            reason = self.book.reasons.get(goal.wanted.reason)
-            given = reason is None or reason.search(plain(heard.text)) is not None
-            impossible = goal.wanted.kind == "impossible" or bool(goal.wanted.reason)
-            goal.refusals += 1
-            if impossible and (given or goal.refusals > 1 or not acts):
-                self._give_way(goal, heard)
-            elif acts and goal.status != APPROVED and not any(act.kind == "propose" for act in heard.acts):
-                heard.disputed.append(goal)
-
-    def _meant(self, act: Act) -> list[Goal]:
-        """The goals that a refusal may concern, the likeliest first: those it names, even before they were asked for; else what is talked about."""
-        named = [goal for goal in self.goals if not goal.final and act.writes & self.book.kinds(goal.wanted) and self._names(goal.wanted, act.text)]
-        named = [goal for goal in named if goal.status != OPEN or goal.wanted.kind == "impossible"]
-        if named:
-            return sorted(named, key=lambda goal: goal.wanted.kind != "impossible")
-        waiting = [goal for goal in self.goals if goal.status in (RAISED, PROPOSED, APPROVED) and not self._elsewhere(goal.wanted, act.text)]
-        alike = [goal for goal in waiting if act.writes & self.book.kinds(goal.wanted)]
-        impossible = [goal for goal in waiting if goal.wanted.kind == "impossible"]
-        return alike or impossible or ([] if act.writes else waiting)
-
-    def _give_way(self, goal: Goal, heard: Heard) -> None:
-        heard.refused.append(goal)
-        heard.progress = True
-        if goal.wish.instead is None:
-            goal.status = REFUSED
-            return
-        following = goal.wish.instead
-        goal.wish, goal.before, goal.untold = following, following.before_change, list(following.outputs)
-        goal.fallback, goal.status, goal.refusals = True, OPEN, 0
-
-    def _questions(self, heard: Heard) -> None:
-        for goal in self.goals:
-            if goal.wish.kind == "question" and not goal.final and not goal.untold and (goal.wish.outputs or (heard.told and not self.loose)):
-                self._finish(goal, heard)
-
-    def _proposal(self, act: Act, before: list[Proposal]) -> Proposal:
-        taken = {id(proposal.goal) for proposal in before}
-        best, rank = Proposal(act), (9, 9, 9, 9)
-        for goal in self.goals:
-            for final_wish, wish in ((True, goal.wish), (False, goal.before)):
-                judgement = judge(act, wish, self.book) if wish is not None else None
-                if judgement is None or (goal.final and not judgement.right):
-                    continue
-                stands = (len(judgement.wrong), len(judgement.missing), int(goal.final) + int(id(goal) in taken), int(not final_wish))
-                if stands < rank:
-                    best, rank = Proposal(act, goal, judgement, final_wish), stands
-        return best
-
-    def _names(self, wish: Wish, text: str) -> bool:
-        """Whether a text names the very record of a wish."""
-        own = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
-        return bool({mention.value for mention in self.book.mentions(text) if mention.slot in self.book.anchors} & own)
-
-    def _elsewhere(self, wish: Wish, text: str) -> bool:
-        """Whether a text names a record, and not that of the wish."""
-        named = {mention.value for mention in self.book.mentions(text) if mention.slot in self.book.anchors}
-        own = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
-        return bool(named and own and not named & own)
-
-    def _about(self, wish: Wish, text: str) -> bool:
-        """Whether a text names the record of the wish, or the wish has none."""
-        return self._names(wish, text) or not any(slot in wish.arguments for slot in self.book.anchors)
-
-    def raises(self, wish: Wish, text: str) -> bool:
-        """Whether a user's text asks for a wish."""
-        kinds = self.book.kinds(wish)
-        if kinds and any(self.book.writes(line) & kinds for line in _lines(text)):
-            return not self._elsewhere(wish, text)
-        words = _content(wish.text)
-        if not wish.text:
-            return wish.kind == "question"
-        return len(words & _content(text)) * 5 >= len(words) * 3
-
-    def nearer(self, wish: Wish, other: Wish, text: str) -> bool:
-        """Whether a text can be a request for both and fits the first better."""
-        if not self.book.kinds(wish) & self.book.kinds(other):
-            return False
-        return self._wrong(wish, text) < self._wrong(other, text)
-
-
-def _chain(wish: Wish) -> Iterable[Wish]:
-    each: Wish | None = wish
-    while each is not None:
-        yield each
-        each = each.instead
-
-
-def _counts(output: str, status: str, text: str) -> bool:
-    """Whether a number that was found can be the answer: a small one needs a question before it, and is no count of days."""
-    if not (output.isdigit() and len(output) < 3):
-        return True
-    return status != OPEN and not re.search(rf"\b{output}\s*(?:-|to|–)?\s*\d*\s*(?:business |working )?days\b|\d\s*(?:-|to|–)\s*{output}\b", text)
-
-
-def _lines(text: str) -> list[str]:
-    return [fold(line) for line in re.split(r"(?<=[.!?])\s+|\n", text) if line.strip()]
-
-
-@lru_cache(maxsize=1024)
-def _content(text: str) -> frozenset[str]:
-    return frozenset(word for word in re.findall(r"[\w#@]+", plain(text)) if len(word) > 3)
-
-
-# -- the audit --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +63,7 @@ class Ledger:
         self._told = ""  # what the assistant said, folded
         self._texts: list[str] = []
         self._slots: dict[str, str] = {}  # single-valued slots as the user stated them
-        self._pending: list[tuple[str, str, int, int]] = []  # stated and unknown: slot, value, step, user messages since
+        self._doubtful: list[tuple[str, str, int, int]] = []  # stated and unknown: slot, value, step, user messages since
         self._known, self._canonical = _corpus(task, phrasebook)
         self._grams = _instruction_grams(task)
         self._leaked: set[str] = set()
@@ -389,7 +137,7 @@ class Ledger:
     def _values(self, text: str, step: int) -> None:
         right_again = corrects(text)
         stated = self.book.mentions(text)
-        self._pending = [(slot, value, at, age + 1) for slot, value, at, age in self._pending]
+        self._doubtful = [(slot, value, at, age + 1) for slot, value, at, age in self._doubtful]
         for mention in stated:
             known = self._knows(mention.slot, mention.value)
             self.counts["stated"] += 1
@@ -399,13 +147,13 @@ class Ledger:
                     self._add("inconsistent", step, f"{mention.slot}: {earlier}, then {mention.value}")
                 self._slots[mention.slot] = mention.value
             if known and right_again:
-                self.counts["slips"] += sum(slot == mention.slot for slot, *_ in self._pending)
-                self._pending = [entry for entry in self._pending if entry[0] != mention.slot]
-        waiting = {(slot, value) for slot, value, *_ in self._pending}
+                self.counts["slips"] += sum(slot == mention.slot for slot, *_ in self._doubtful)
+                self._doubtful = [entry for entry in self._doubtful if entry[0] != mention.slot]
+        waiting = {(slot, value) for slot, value, *_ in self._doubtful}
         fresh = [m for m in stated if not self._knows(m.slot, m.value) and (m.slot, m.value) not in waiting]
         known_slots = {mention.slot for mention in stated if self._knows(mention.slot, mention.value)}
         if not (right_again and any(mention.slot in known_slots for mention in fresh)):  # "X, not Y" takes Y back
-            self._pending += [(mention.slot, mention.value, step, 0) for mention in fresh]
+            self._doubtful += [(mention.slot, mention.value, step, 0) for mention in fresh]
         self._expire(CORRECTS_WITHIN)
         folded = fold(text)
         for slot in self.task.knowledge:
@@ -415,10 +163,10 @@ class Ledger:
                 self._add("leak", step, f"{slot.name}: {slot.value}")
 
     def _expire(self, age: int) -> None:
-        for slot, value, at, since in self._pending:
+        for slot, value, at, since in self._doubtful:
             if since >= age:
                 self._add("hallucinated_slot", at, f"{slot}: {value}")
-        self._pending = [entry for entry in self._pending if entry[3] < age]
+        self._doubtful = [entry for entry in self._doubtful if entry[3] < age]
 
     def _knows(self, slot: str, value: str) -> bool:
         return (slot, fold(value)) in self._canonical or names(value, self._known) or fold(value) in self._told
@@ -492,7 +240,7 @@ def _corpus(task: Task, book: Phrasebook) -> tuple[str, frozenset[tuple[str, str
     texts = [task.instruction, *(slot.value for slot in task.knowledge if slot.known)]
     values: set[tuple[str, str]] = {(slot.name, fold(slot.value)) for slot in task.knowledge if slot.known}
     for wish in task.wishes:
-        for each in (*_chain(wish), *([wish.before_change] if wish.before_change else [])):
+        for each in (*chain(wish), *([wish.before_change] if wish.before_change else [])):
             texts += [each.text, _flat(each.words)]
             for name in book.details(each):
                 for arguments in (each.arguments, *each.choices):
@@ -523,7 +271,7 @@ def _grams(words: list[str]) -> list[tuple[str, ...]]:
 
 def _instruction_grams(task: Task) -> frozenset[tuple[str, ...]]:
     """Runs of words of the instruction, apart from those that mostly list values or stand in a wish's own words: these may be said as they are."""
-    wishes = [each for wish in task.wishes for each in (*_chain(wish), wish.before_change) if each is not None]
+    wishes = [each for wish in task.wishes for each in (*chain(wish), wish.before_change) if each is not None]
     own = {gram for wish in wishes for gram in _grams(_words(wish.text))}
     held = [slot.value for slot in task.knowledge] + [f"{_flat(wish.words)} {_flat(dict(wish.arguments))}" for wish in wishes]
     values = set(_words(" ".join(held)))

@@ -34,6 +34,9 @@ class Phrasebook(Hashable, Protocol):
     name: str
     asked: Mapping[str, re.Pattern[str]]  # slot -> the words by which it is asked for
     reasons: Mapping[str, re.Pattern[str]]  # `Wish.reason` -> the words by which that reason is given
+    refusing: re.Pattern[str]  # ways to refuse in words of the domain, beside the general ones
+    finished: re.Pattern[str]  # ways to say that a write has been made
+    states: re.Pattern[str]  # what sounds like a write that has been made and only says how things are
     single: frozenset[str]  # slots of which a customer has one value in a talk
     anchors: frozenset[str]  # slots, of the same name as an argument, that say which record a write is about
 
