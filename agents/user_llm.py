@@ -189,7 +189,8 @@ class UserLLM:
             if end is not None:
                 return _Candidate(self._end(end, way), reply.text)
         parsed = parse_legal(text, asked.legal) if asked.legal is not None else None
-        said = removed(text, self.tokens)
+        ends = all(isinstance(call, ToolCall) and call.name == self.end_tool for call in calls)
+        said = removed(text, self.tokens) if ends else ""  # beside a call of another tool nothing is said
         if not said and not calls and not fault:
             fault = ONLY_MARKS if has_marks(text, self.tokens) else EMPTY
         if fault:

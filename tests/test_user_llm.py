@@ -69,6 +69,12 @@ def test_a_call_never_takes_the_thought_beside_it_along() -> None:
     assert acts(episode, "guest")[0].text == "Bye."
 
 
+def test_beside_the_end_something_may_be_said_and_beside_another_tool_nothing() -> None:
+    look = '<tool_call>{"name": "look_up", "arguments": {}}</tool_call>'
+    episode = guest("user_llm", Model(f"I look. {look}{look}", bye(before="Bye, then. ")))
+    assert [(act.text, len(act.tool_calls)) for act in acts(episode, "guest")] == [("", 1), ("Bye, then.", 1)]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
