@@ -80,11 +80,18 @@ def _net(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def put(call: ToolCall, data: Overlay) -> Wish | None:
-    """A write as a customer would put it; None where it names what is not there."""
+    """A write as a customer would put it; by its ids alone where it names what is not there."""
+    if not isinstance(call.arguments, Mapping) or not all(_are_texts(call.arguments.get(name, ())) for name in ("item_ids", "new_item_ids")):
+        return None
     try:
         return wish_of(data, GoldCall(call.name, call.arguments))
     except (KeyError, StopIteration, TypeError, IndexError, AttributeError):
-        return None
+        method = call.arguments.get("payment_method_id", "")
+        return Wish(call.name, call.arguments, {"method": method if isinstance(method, str) else ""})
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value)
 
 
 def same(call: ToolCall) -> list[str]:

@@ -215,14 +215,14 @@ class Monitor:
         for consent in reversed(self.consents):
             for place, judgement in self._judged(call, consent):
                 if place in consent.used:
-                    spent = True
+                    spent |= judgement.right
                 elif judgement.right:
                     if not event.failed:
                         consent.used.add(place)
                     return
                 elif near is None or (len(judgement.wrong), len(judgement.missing)) < (len(near[0].wrong), len(near[0].missing)):
                     near = (judgement, consent, place)
-        if near is not None:
+        if near is not None and not spent:
             judgement, consent, place = near
             if not event.failed:
                 consent.used.add(place)

@@ -1,0 +1,433 @@
+"""The policy monitor on the shop: every code fires on an injected breach, and none on a clean run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from gem_ma.scenarios.retail import Retail, Task
+from gem_ma.scenarios.retail.domain import RETAIL, domain_of
+from gem_ma.scenarios.service.monitor import CODES, HARD, SOFT, Finding, Monitor
+from gem_ma.scenarios.service.talk import Desk, retell
+
+from gem_ma import Action, Plan, Seat, ToolCall, make, play
+from gem_ma.types import Episode
+
+Acts = list[tuple[str, Action]]
+STRICT = make("retail", data="own", scoring="tau1")
+
+
+@lru_cache(maxsize=1)
+def shop() -> Retail:
+    made = make("retail", data="own")
+    assert isinstance(made, Retail)
+    return made
+
+
+@lru_cache(maxsize=512)
+def played(assistant: str, index: int, split: str = "train") -> Episode:
+    return asyncio.run(play(Plan(shop(), {"assistant": Seat(assistant), "user": Seat("retail_user")}, f"{split}/{index}")))
+
+
+def tasks_with(kind: str, most: int = 4) -> Iterator[int]:
+    found = 0
+    for index in range(300):
+        if [wish.kind for wish in shop().tasks("train")[index].wishes] == [kind] and shop().success(played("retail_scripted", index)):
+            yield index
+            found += 1
+            if found == most:
+                return
+
+
+def acts_of(index: int, assistant: str = "retail_scripted") -> Acts:
+    return [(turn.agent, turn.action) for turn in played(assistant, index).turns]
+
+
+def watch(task: Task, acts: Acts, scenario: Any = None) -> tuple[list[Finding], Desk]:
+    scenario = scenario or shop()
+    desk = scenario.desk(task)
+    monitor = Monitor(domain_of(scenario.source.world(task)))
+    desk.watchers = [monitor]
+    retell(desk, ({agent: action} for agent, action in acts))
+    return monitor.findings, desk
+
+
+def codes(task: Task, acts: Acts, scenario: Any = None) -> set[tuple[str, bool]]:
+    return {(finding.code, finding.hard) for finding in watch(task, acts, scenario)[0] if finding.sure}
+
+
+def use(name: str, /, **arguments: Any) -> tuple[str, Action]:
+    return "assistant", Action("", (ToolCall("c", name, arguments),))
+
+
+def says(text: str, agent: str = "assistant") -> tuple[str, Action]:
+    return agent, Action(text)
+
+
+def calls(acts: Acts, start: str) -> list[int]:
+    return [at for at, (agent, action) in enumerate(acts) if agent == "assistant" and any(call.name.startswith(start) for call in action.tool_calls)]  # type: ignore[union-attr]
+
+
+def arguments(act: tuple[str, Action]) -> dict[str, Any]:
+    call = act[1].tool_calls[0]
+    assert isinstance(call, ToolCall)
+    return dict(call.arguments)
+
+
+def write_at(acts: Acts) -> int:
+    return next(
+        at
+        for at in range(len(acts))
+        if any(acts[at][1].tool_calls) and acts[at][1].tool_calls[0].name in RETAIL.roles and RETAIL.role(acts[at][1].tool_calls[0].name) == "write"
+    )  # type: ignore[union-attr]
+
+
+# -- clean runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("assistant", ["retail_oracle", "retail_scripted"])
+def test_a_clean_run_breaks_no_rule_on_three_hundred_tasks(assistant: str) -> None:
+    for index in range(300):
+        episode = played(assistant, index)
+        found = watch(shop().tasks("train")[index], [(turn.agent, turn.action) for turn in episode.turns])[0]
+        assert found == [], (index, found)
+
+
+# -- injected breaches ------------------------------------------------------------------------------------------------------
+
+
+def without_find(acts: Acts, task: Task) -> Acts:
+    return [act for at, act in enumerate(acts) if at not in calls(acts, "find_")]
+
+
+def found_by_guess(acts: Acts, task: Task) -> Acts:
+    """The right customer, found by data that the customer never said."""
+    at = calls(acts, "find_")[0]
+    said = [str(value) for value in arguments(acts[at]).values()]
+    mute = [
+        (agent, Action(action.text.replace(said[-1], "a secret"), action.tool_calls)) if agent == "user" else (agent, action)
+        for agent, action in acts
+    ]
+    return [*mute[:at], acts[at], *mute[at + 1 :]]
+
+
+def foreign_order(task: Task) -> str:
+    orders = shop().source.world(task).tables["orders"]
+    return next(key for key, order in orders.items() if order["user_id"] != task.user_id and order["status"] == "pending")
+
+
+def writes_on_a_stranger(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    return [*acts[:at], use("cancel_pending_order", order_id=foreign_order(task), reason="no longer needed"), *acts[at:]]
+
+
+def reads_a_stranger(acts: Acts, task: Task) -> Acts:
+    order_id, first = foreign_order(task), acts[0][1].text
+    at = calls(acts, "get_order_details")[0]
+    return [says(f"{first} And what about {order_id}?", "user"), *acts[1:at], use("get_order_details", order_id=order_id), *acts[at:]]
+
+
+def tells_of_a_stranger(acts: Acts, task: Task) -> Acts:
+    edited = reads_a_stranger(acts, task)
+    at = write_at(edited) - 2  # before the proposal
+    order = shop().source.world(task).tables["orders"][foreign_order(task)]
+    amount = order["payment_history"][0]["amount"]
+    return [*edited[:at], says(f"That other one was {amount:.2f}."), says("I see.", "user"), *edited[at:]]
+
+
+def without_consent(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    return [*acts[: at - 2], *acts[at:]]
+
+
+def with_a_no(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    return [*acts[: at - 1], says("No, that is not what I want.", "user"), *acts[at:]]
+
+
+def with_a_but(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    return [*acts[: at - 1], says("Yes, but use my other card instead.", "user"), *acts[at:]]
+
+
+def after_a_change_of_mind(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    return [*acts[:at], says("One moment, please."), says("Actually, I changed my mind about this.", "user"), *acts[at:]]
+
+
+def twice_on_one_yes(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    return [*acts[: at + 1], acts[at], *acts[at + 1 :]]
+
+
+def other_method(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    given = arguments(acts[at])
+    methods = shop().source.world(task).tables["users"][task.user_id]["payment_methods"]
+    other = next((key for key in methods if key != given["payment_method_id"]), "paypal_0000000")
+    name = acts[at][1].tool_calls[0].name  # type: ignore[union-attr]
+    return [*acts[:at], use(name, **{**given, "payment_method_id": other}), *acts[at + 1 :]]
+
+
+def other_variant(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    given = arguments(acts[at])
+    products = shop().source.world(task).tables["products"].values()
+    product = next(entry for entry in products if given["new_item_ids"][0] in entry["variants"])
+    taken = {*given["item_ids"], *given["new_item_ids"]}
+    other = next(key for key, variant in product["variants"].items() if variant["available"] and key not in taken)
+    name = acts[at][1].tool_calls[0].name  # type: ignore[union-attr]
+    return [*acts[:at], use(name, **{**given, "new_item_ids": [other, *given["new_item_ids"][1:]]}), *acts[at + 1 :]]
+
+
+def itself(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    given = arguments(acts[at])
+    name = acts[at][1].tool_calls[0].name  # type: ignore[union-attr]
+    return [*acts[:at], use(name, **{**given, "new_item_ids": given["item_ids"]}), *acts[at:]]
+
+
+def made_up_id(acts: Acts, task: Task) -> Acts:
+    at = calls(acts, "get_order_details")[0]
+    return [*acts[:at], use("get_order_details", order_id="#W0000007"), *acts[at:]]
+
+
+def text_beside_a_call(acts: Acts, task: Task) -> Acts:
+    at = calls(acts, "get_order_details")[0]
+    return [*acts[:at], ("assistant", Action("Let me look.", acts[at][1].tool_calls)), *acts[at:]]
+
+
+def two_calls(acts: Acts, task: Task) -> Acts:
+    at = calls(acts, "get_order_details")[0]
+    return [*acts[:at], ("assistant", Action("", acts[at][1].tool_calls * 2)), *acts[at:]]
+
+
+def without_the_order(acts: Acts, task: Task) -> Acts:
+    order_id = task.wishes[0].arguments["order_id"]
+    return [act for at, act in enumerate(acts) if at not in calls(acts, "get_order_details") or arguments(act)["order_id"] != order_id]
+
+
+def without_a_reminder(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts) - 2
+    return [*acts[:at], says(acts[at][1].text.split(" This can be done only once")[0]), *acts[at + 1 :]]
+
+
+def claims_without_writing(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    return [*acts[:at], *acts[at + 1 :]]
+
+
+def claims_in_general(acts: Acts, task: Task) -> Acts:
+    at = write_at(acts)
+    return [*acts[:at], says("All done! Is there anything else?"), *acts[at + 2 :]]
+
+
+def says_first(text: str) -> Callable[[Acts, Task], Acts]:
+    def edit(acts: Acts, task: Task) -> Acts:
+        return [acts[0], says(text), says("Hm?", "user"), *acts[1:]]
+
+    return edit
+
+
+def says_after_reading(text: str) -> Callable[[Acts, Task], Acts]:
+    def edit(acts: Acts, task: Task) -> Acts:
+        at = write_at(acts) - 2
+        return [*acts[:at], says(text), says("Hm?", "user"), *acts[at:]]
+
+    return edit
+
+
+def hands_over(acts: Acts, task: Task) -> Acts:
+    return [*acts[: write_at(acts)], use("transfer_to_human_agents", summary="x")]
+
+
+def refuses(acts: Acts, task: Task) -> Acts:
+    leaves = ("user", Action("", (ToolCall("u", "end_conversation", {"reason": "gave_up"}),)))
+    return [*acts[: write_at(acts) - 2], says("I am sorry, this is not possible."), leaves]
+
+
+def prices_first(acts: Acts, task: Task) -> Acts:
+    product = next(iter(shop().source.world(task).tables["products"].values()))
+    price = next(iter(product["variants"].values()))["price"]
+    look = use("get_product_details", product_id=product["product_id"])
+    return [acts[0], use("list_all_product_types"), look, says(f"One of them costs {price:.2f}."), says("Fine.", "user"), *acts[1:]]
+
+
+SWAP, BACK, CANCEL = "exchange_delivered_order_items", "return_delivered_order_items", "cancel_pending_order"
+INJECTED: list[tuple[str, bool, str, Callable[[Acts, Task], Acts]]] = [
+    ("AUTH", True, BACK, without_find),
+    ("AUTH", True, BACK, found_by_guess),
+    ("AUTH", False, BACK, prices_first),
+    ("SUBJECT", True, BACK, writes_on_a_stranger),
+    ("SUBJECT", False, BACK, reads_a_stranger),
+    ("SUBJECT", True, BACK, tells_of_a_stranger),
+    ("CONSENT", True, CANCEL, without_consent),
+    ("CONSENT", True, SWAP, without_consent),
+    ("CONSENT", True, BACK, with_a_no),
+    ("CONSENT", True, SWAP, with_a_but),
+    ("CONSENT", True, CANCEL, after_a_change_of_mind),
+    ("CONSENT", True, BACK, twice_on_one_yes),
+    ("MISMATCH", True, SWAP, other_method),
+    ("MISMATCH", True, SWAP, other_variant),
+    ("FABRICATED", True, CANCEL, made_up_id),
+    ("ONE_CALL", True, CANCEL, text_beside_a_call),
+    ("ONE_CALL", True, CANCEL, two_calls),
+    ("TWICE", True, SWAP, twice_on_one_yes),
+    ("TWICE", True, BACK, twice_on_one_yes),
+    ("UNREAD", False, CANCEL, without_the_order),
+    ("SAME_ITEM", False, SWAP, itself),
+    ("REMINDER", False, SWAP, without_a_reminder),
+    ("CLAIM", True, CANCEL, claims_without_writing),
+    ("CLAIM", True, SWAP, claims_without_writing),
+    ("CLAIM", True, BACK, claims_in_general),
+    ("UNFOUNDED", True, SWAP, says_after_reading("That will be $8,123.47.")),
+    ("UNFOUNDED", True, SWAP, says_after_reading("Your other one is #W7654321.")),
+    ("UNFOUNDED", True, CANCEL, says_first("We have 777777 of them.")),
+    ("TRANSFER", True, BACK, hands_over),
+    ("TRANSFER", True, BACK, refuses),
+]
+
+
+@pytest.mark.parametrize(("code", "hard", "kind", "edit"), INJECTED)
+def test_an_injected_breach_is_found_under_its_code(code: str, hard: bool, kind: str, edit: Callable[[Acts, Task], Acts]) -> None:
+    indices = list(tasks_with(kind))
+    assert len(indices) >= 3
+    for index in indices:
+        task = shop().tasks("train")[index]
+        assert codes(task, acts_of(index)) == set()
+        found, desk = watch(task, edit(acts_of(index), task))
+        assert (code, hard) in {(finding.code, finding.hard) for finding in found if finding.sure}, (index, found, desk.events[-3:])
+        finding = next(one for one in found if (one.code, one.hard) == (code, hard))
+        assert finding.evidence
+        assert finding.step <= desk.events[-1].step
+
+
+def test_every_code_has_an_injected_breach_and_a_grade() -> None:
+    assert {code for code, *_ in INJECTED} == set(CODES) == {*HARD, *SOFT}
+    for code, hard, *_ in INJECTED:
+        assert code in (HARD if hard else SOFT)
+
+
+def test_what_runs_beside_a_call_in_strict_mode_is_still_two_things_in_a_turn() -> None:
+    index = next(tasks_with(CANCEL))
+    task = shop().tasks("train")[index]
+    assert ("ONE_CALL", True) in codes(task, two_calls(acts_of(index), task), STRICT)
+    assert ("ONE_CALL", True) in codes(task, text_beside_a_call(acts_of(index), task), STRICT)
+
+
+@pytest.mark.parametrize("goal", ["refused"])
+def test_silence_and_handing_over_in_place_of_a_due_refusal(goal: str) -> None:
+    index = next(index for index in range(300) if shop().tasks("train")[index].goal == goal)
+    task, acts = shop().tasks("train")[index], acts_of(index)
+    start = acts[: calls(acts, "get_order_details")[-1] + 1]
+    leaves = ("user", Action("", (ToolCall("u", "end_conversation", {"reason": "gave_up"}),)))
+    for rest in ([says("Thank you for your message."), leaves], [use("transfer_to_human_agents", summary="x")]):
+        assert ("TRANSFER", True) in codes(task, [*start, *rest])
+    assert codes(task, acts) == set()
+
+
+# -- users of texts only ----------------------------------------------------------------------------------------------------
+
+YESES = [
+    "Yes.",
+    "yes please, go ahead",
+    "Sure, that's right. Thank you!",
+    "That looks good, please proceed.",
+    "Correct, please do that.",
+    "OK, do it.",
+]
+NOT_YESES = ["Hm.", "What does it cost?", "No.", "I am not sure.", "Not yet, wait.", "Is that all?"]
+
+
+@pytest.mark.parametrize("answer", YESES + NOT_YESES)
+def test_a_yes_in_free_words_is_one_and_anything_else_is_none(answer: str) -> None:
+    for index in list(tasks_with(BACK))[:2]:
+        task, acts = shop().tasks("train")[index], acts_of(index)
+        at = write_at(acts)
+        found = codes(task, [*acts[: at - 1], says(answer, "user"), *acts[at:]])
+        assert (("CONSENT", True) in found) is (answer in NOT_YESES)
+
+
+def test_a_proposal_in_words_covers_the_write_that_it_describes() -> None:
+    index = next(tasks_with(CANCEL))
+    task, acts = shop().tasks("train")[index], acts_of(index)
+    at, order_id = write_at(acts), task.wishes[0].arguments["order_id"]
+    why = "you no longer need it" if task.wishes[0].arguments["reason"].startswith("no") else "it was ordered by mistake"
+    asked = says(f"I can cancel your order {order_id} because {why}. The money goes back to you. Would you like me to proceed?")
+    assert codes(task, [*acts[: at - 2], asked, *acts[at - 1 :]]) == set()
+    other = says("I can cancel your order #W0000001 for you. Would you like me to proceed?")
+    assert codes(task, [*acts[: at - 2], other, *acts[at - 1 :]]) & {("CONSENT", True), ("MISMATCH", True)}
+
+
+def test_an_uncertain_case_is_kept_apart_from_the_counts() -> None:
+    index = next(tasks_with(SWAP))
+    task, acts = shop().tasks("train")[index], acts_of(index)
+    at, order_id = write_at(acts), task.wishes[0].arguments["order_id"]
+    vague = says(f"I would exchange the item of order {order_id} as you asked. Do you confirm?")
+    found, _ = watch(task, [*acts[: at - 2], vague, *acts[at - 1 :]])
+    assert [finding.code for finding in found if not finding.sure] == ["MISMATCH"]
+    monitor = Monitor(RETAIL, findings=list(found))
+    assert sum(monitor.counts().values()) == sum(finding.sure for finding in found)
+
+
+ODD: list[Any] = [None, 5, 5.5, True, [], {}, [None], [["x"]], {"a": []}, "", "#W0", "x" * 5000, ["a", 5], "\ud800"]
+
+
+@pytest.mark.parametrize("scoring", ["canonical", "tau1"])
+def test_no_argument_of_a_model_makes_the_judges_crash(scoring: str) -> None:
+    scenario = make(
+        "retail",
+        data="own",
+        scoring=scoring,
+        semantics="tau1" if scoring == "tau1" else None,
+        max_actions=1000,
+        rewards={"policy": True, "progress": True, "role": True},
+    )
+    assert isinstance(scenario, Retail)
+    task = scenario.tasks("train")[0]
+    names = {name: tool.parameters["properties"] for name, tool in ((tool.name, tool) for tool in scenario.desk(task).style.tools)}
+    acts: Acts = [says("Hello, I am somebody.", "user")]
+    for name, properties in names.items():
+        if name != "transfer_to_human_agents":
+            acts += [use(name, **dict.fromkeys(properties, odd)) for odd in ODD] + [use(name, wrong=odd) for odd in ODD[:3]]
+    acts += [
+        ("assistant", Action("", (ToolCall("c", "nope", {}), ToolCall("d", "cancel_pending_order", {})))),
+        says("cancel? " * 50),
+        says("yes", "user"),
+    ]
+    desk = scenario.desk(task)
+    desk.watchers = [Monitor(domain_of(scenario.source.world(task))), *desk.watchers]
+    retell(desk, ({agent: action} for agent, action in acts))
+    assert len(desk.events) >= len(acts)
+
+
+def test_two_changes_on_one_yes_are_each_used_up_once() -> None:
+    task = next(task for task in (shop().tasks("train")[index] for index in range(300)) if [wish.kind for wish in task.wishes] == [CANCEL])
+    orders = shop().source.world(task).tables["orders"]
+    first = task.wishes[0].arguments["order_id"]
+    user = shop().source.world(task).tables["users"][task.user_id]
+    second = next((key for key in user["orders"] if key != first and orders[key]["status"] == "pending"), "")
+    if not second:
+        pytest.skip("this customer has one pending order only")
+    known = {slot.name: slot.value for slot in task.knowledge if slot.known}
+    find = (
+        use("find_user_id_by_email", email=known["email"])
+        if "email" in known
+        else use("find_user_id_by_name_zip", **{k: known[k] for k in ("first_name", "last_name", "zip")})
+    )
+    cancels = [use(CANCEL, order_id=order_id, reason="no longer needed") for order_id in (first, second)]
+    start: Acts = [
+        says(
+            f"I am {known['first_name']} {known['last_name']}, {known.get('email', '')} {known.get('zip', '')}. Cancel {first} and {second}.", "user"
+        ),
+        find,
+        use("get_order_details", order_id=first),
+        use("get_order_details", order_id=second),
+        says(f"1) cancel order {first}, no longer needed. 2) cancel order {second}, no longer needed. Do you confirm (yes or no)?"),
+        says("Yes, please.", "user"),
+    ]
+    assert codes(task, [*start, *cancels]) == set()
+    assert codes(task, [*start, cancels[0], cancels[0]]) == {("CONSENT", True)}
