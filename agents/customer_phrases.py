@@ -80,7 +80,7 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "accept": {
         "plain": ("I see.", "All right then.", "That is a pity."),
-        "casual": ("Ah well.", "Too bad.", "Okay, got it."),
+        "casual": ("Ah well.", "Too bad.", "Oh, got it."),
         "formal": ("I understand.", "I take note of that.", "That is regrettable."),
     },
     "change_mind": {
@@ -113,7 +113,7 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "wait": {
         "plain": ("All right, I will wait.", "Take your time."),
-        "casual": ("Sure, no rush.", "Okay, waiting."),
+        "casual": ("I'm waiting.", "Take all the time you need."),
         "formal": ("I shall wait.", "Please take the time you need."),
     },
     "keep": {

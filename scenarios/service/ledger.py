@@ -40,8 +40,7 @@ class Fault:
 
 _ROLE = re.compile(
     r"\bhow (?:can|may) i (?:help|assist) you\b|\bis there anything else i can (?:help|assist|do)\b|\bi(?:'ve"
-    r"| have) (?:now |just |successfully )?(?:cancel+ed|processed|updated|modified|exchanged|submitted"
-    r"|refunded)\b"
+    r"| have) (?:now |just |successfully )?(?:cancel+ed|processed|updated|modified|submitted|completed)\b"
     r"|\b(?:let me|i(?:'ll| will)) (?:look up|pull up|check|process|update|transfer) (?:your|you)\b|\bthank you for (?:contacting"
     r"|reaching out|your patience)\b|\bfor verification purposes\b"
     r"|\bas an? (?:ai|assistant|agent|language model)\b|<tool_call>|\"(?:name|arguments|tool)\"\s*:|\b[a-z]+(?:_[a-z]+){1,6}\s*\("
