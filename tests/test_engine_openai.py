@@ -204,6 +204,12 @@ def test_tools_as_text_stand_in_the_system_message_and_calls_are_read_from_text(
     assert "tools" not in body and body["messages"][0]["role"] == "system" and '"name": "add"' in body["messages"][0]["content"]
     assert "<tool_call>" in body["messages"][2]["content"] and "<tool_response>\n2\n" in body["messages"][3]["content"]
     assert got.text == "Sure." and got.tool_calls == (ToolCall("call_0", "add", {"x": 2}),)
+    assert answered(says(call), tools="text") == Reply(call, policy="main", usage=Usage(7, 3))  # none was offered
+
+
+def test_a_server_that_knows_no_tools_is_told_with_the_way_out() -> None:
+    error = refused(status(400, '"auto" tool choice requires --enable-auto-tool-choice to be set'))
+    assert not error.retryable and str(error).endswith("takes tools: text")
 
 
 def test_an_image_goes_as_a_data_url_and_one_without_bytes_is_refused() -> None:

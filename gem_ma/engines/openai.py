@@ -161,21 +161,22 @@ class OpenAI:
 
     async def _paid(self, request: Request, body: dict[str, Any]) -> Reply:
         if self.budget is None:
-            return (await self._tried(body, self.attempts))[0]
+            return (await self._tried(request, body, self.attempts))[0]
         guessed = guess_tokens(json.dumps([body["messages"], body.get("tools")], ensure_ascii=False))
         prompt = math.ceil(guessed * self._guess)
         claim = await self.budget.claim(prompt + request.sampling.max_tokens, self.price, prompt)
         reply, wasted = None, Usage(0, 0)
         try:
-            reply, wasted = await self._tried(body, self.attempts)
+            reply, wasted = await self._tried(request, body, self.attempts)
             self._guess = max(self._guess, (reply.usage.prompt_tokens or 0) / guessed)
             return reply
         finally:
             self.budget.settle(claim, reply, wasted, self.price)
 
-    async def _tried(self, body: dict[str, Any], attempts: int) -> tuple[Reply, Usage]:
+    async def _tried(self, request: Request, body: dict[str, Any], attempts: int) -> tuple[Reply, Usage]:
         """(the reply, what attempts without a usable one did cost)."""
         at = await endpoint(self.base_url, self._key, self.concurrency)
+        in_text = self.tools == "text" and bool(request.tools)
         failed: list[Attempt] = []
         wasted, spent_s, tries, empty, answered = Usage(0, 0), 0.0, 0, 0, at.answered
         while True:
@@ -183,7 +184,8 @@ class OpenAI:
             async with at.limiter:
                 began, sent = time.monotonic(), self._adapted(body)
                 try:
-                    reply = await self._once(at, sent, min(self.timeout_s, self.wall_s - spent_s))
+                    content, kind = await at.post(PATH, sent, timeout_s=min(self.timeout_s, self.wall_s - spent_s), most_bytes=self.most_bytes)
+                    reply = read(decode(content, kind), tools_in_text=in_text, ids_wanted=self.token_ids)
                     fault = None
                 except Fault as caught:
                     fault = caught
@@ -213,10 +215,6 @@ class OpenAI:
                 raise self._given_up(failed, fault, spent_s, gone)
             await asyncio.sleep(wait)
             spent_s += wait
-
-    async def _once(self, at: Endpoint, body: dict[str, Any], timeout_s: float) -> Reply:
-        content, kind = await at.post(PATH, body, timeout_s=timeout_s, most_bytes=self.most_bytes)
-        return read(decode(content, kind), tools_in_text=self.tools == "text" and "tools" not in body, ids_wanted=self.token_ids)
 
     # -- what servers differ in ---------------------------------------------------------------------------------------------
 
@@ -250,7 +248,8 @@ class OpenAI:
             return ModelNotFound(f"{where} has no model {self.name!r} {said}; correct the name after openai/, {self.base_url}/models lists them")
         if fault.kind == "address":
             return EndpointError(f"{where}: there are no chat completions at {self.base_url}{PATH} {said}; correct base_url, it usually ends in /v1")
-        return EngineError(f"{where} refused the request {said}")
+        hint = "; a server that knows no tools takes tools: text" if self.tools == "native" and "tool" in fault.detail.casefold() else ""
+        return EngineError(f"{where} refused the request {said}{hint}")
 
     def _given_up(self, failed: list[Attempt], fault: Fault, spent_s: float, unreachable: bool) -> EngineError:
         what = (
@@ -264,7 +263,7 @@ class OpenAI:
 
     async def ping(self) -> Reply:
         """One tiny request, tried few times: shows that address, key and model are right. Raises EngineError."""
-        return (await self._tried(self.body(TINY), min(self.attempts, 3)))[0]
+        return (await self._tried(TINY, self.body(TINY), min(self.attempts, 3)))[0]
 
     async def _is_there(self, at: Endpoint) -> bool:
         """Whether the server answers a tiny request, be it with an error."""
