@@ -41,7 +41,7 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
     "price": {
         "plain": ("And what will it cost me, or what do I get back?", "What amount is it about?"),
         "casual": ("How much money are we talking about?", "And what's that in money?"),
-        "formal": ("Which amount would be charged or refunded?", "I should like to know the amount first."),
+        "formal": ("Which amount is to be charged or paid back?", "I should like to know the amount first."),
     },
     "deny": {
         "plain": ("I do not know my {slot}.", "I do not remember the {slot}."),
