@@ -81,7 +81,8 @@ class RetailOracle(Scripted):
                 if call.name == asked.kind and dict(call.arguments) == dict(asked.arguments):
                     left.remove(call)
                     if asked.before_change is not None:  # what was asked for first is proposed first, and taken back
-                        yield say(proposal([change(asked.before_change.kind, asked.before_change.arguments)]))
+                        first = proposal([change(call.name, asked.before_change.arguments)])
+                        yield say(f"{first} {ONCE}" if call.name in (EXCHANGE, MODIFY) else first)
                     yield from self._write(call.name, call.arguments)
                     break
             asked = asked.instead

@@ -21,6 +21,7 @@ EVERYTHING: dict[str, Any] = {
     "unknown": 0.3,
     "repeats": 0.2,
     "distractors": 1,
+    "traits": 0.5,
 }
 
 

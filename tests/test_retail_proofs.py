@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from itertools import chain, permutations
 from typing import Any
 
 import pytest
+from gem_ma.agents.customer import PRESETS
 from gem_ma.scenarios.retail import Retail, Task, Wish
 from gem_ma.scenarios.retail.describe import every
 from gem_ma.scenarios.retail.grading import changes
@@ -20,7 +22,10 @@ from gem_ma.scenarios.service.preferences import Candidate, Program
 from gem_ma.scenarios.service.proofs import PROOFS, Unproved
 from gem_ma.scenarios.service.task import GoldCall
 
+from gem_ma import Plan, play
 from gem_ma.errors import DataError
+from gem_ma.types import End, Seat
+from tests.retail_worlds import EVERYTHING
 from tests.test_retail_world import ALL, RICH
 
 
@@ -134,6 +139,16 @@ def test_an_item_that_is_described_wrongly_is_caught() -> None:
 def test_a_wrong_answer_is_caught() -> None:
     task = lone("question", intent="cheapest_variant")
     assert broken(task, outputs=("1.00",), wishes=(replace(task.wishes[0], outputs=("1.00",)),)) == "unique"
+
+
+def test_a_task_that_hands_over_nothing_more_than_it_must_is_served_by_the_transfer_alone() -> None:
+    task = lone("impossible", reason="beyond_tools")
+    assert task.goal == "transferred"
+    assert broken(task, goal="served") in ("solvable", "idle", "unique")
+    mixed = pick(lambda task: task.goal == "transferred" and len(task.wishes) > 1)
+    assert mixed.wishes[-1].reason == "beyond_tools"
+    assert mixed.wishes[-1].after == tuple(range(len(mixed.wishes) - 1))
+    assert prove(mixed, ALL.world(mixed))["idle"] == prove(task, ALL.world(task))["idle"] + 1
 
 
 def test_a_refusal_of_what_can_be_done_is_caught() -> None:
@@ -277,4 +292,22 @@ def test_a_fallback_is_what_is_served_and_asked_for_second() -> None:
         wish: Wish = next(wish for wish in task.wishes if wish.instead)
         assert wish.instead is not None
         assert any(call.name == wish.instead.kind and dict(call.arguments) == dict(wish.instead.arguments) for call in task.actions)
-        assert task.goal == "served"
+        assert task.goal in ("served", "transferred")
+
+
+# -- played -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_an_oracle_and_the_scripted_customer_play_every_task_out_whatever_its_character(preset: str) -> None:
+    """The proof that needs both sides; `gem-ma check retail --examine user` makes it for any other user."""
+    shop = Retail(data="own", knobs=EVERYTHING)
+    shop.id = "retail"
+    cast = {"assistant": Seat("retail_oracle"), "user": Seat("retail_user", options={"preset": preset})}
+    for index in range(14):
+        episode = asyncio.run(play(Plan(shop, cast, f"shift/{index}" if index % 2 else f"val/{index}", 0)))
+        assert shop.success(episode) is True, (episode.task, preset)
+        assert episode.end is End.TERMINATED
+        measures = shop.measures(episode)
+        if preset == "faithful":
+            assert (measures["hard violations"], measures["user faults"]) == (0, 0), episode.task

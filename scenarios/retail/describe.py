@@ -62,7 +62,7 @@ def _wanted(wish: Wish) -> list[Unit]:
     if wish.before_change is not None:
         units += [*_asked(wish.before_change), ("mind", {})]
     units += _asked(wish)
-    if wish.kind == "impossible":
+    if wish.kind == "impossible" and wish.reason != "beyond_tools":
         units += [("accept", {})] if wish.instead is None else [("otherwise", {}), *_wanted(wish.instead)]
     return units
 

@@ -89,7 +89,8 @@ def _draw(rng: random.Random, base: Base, name: str, knobs: Knobs, user_id: str,
     wishes = tuple(part.wish for part in parts)
     knowledge = _knowledge(scene, wishes)
     actions = (*_found(scene, knowledge), *_once(call for part in parts for call in part.calls))
-    refused = all(wish.kind == "impossible" and wish.instead is None for wish in wishes)
+    goal = "transferred" if any(map(_hands_over, parts)) else "served"
+    goal = "refused" if goal == "served" and all(wish.kind == "impossible" and wish.instead is None for wish in wishes) else goal
     outputs = tuple(output for wish in wishes for output in (wish.outputs or (wish.instead.outputs if wish.instead else ())))
     return Task(
         id=name,
@@ -98,9 +99,10 @@ def _draw(rng: random.Random, base: Base, name: str, knobs: Knobs, user_id: str,
         instruction=situation(knowledge, wishes, rng, shift),
         actions=actions,
         outputs=outputs,
-        goal="refused" if refused else "served",
+        goal=goal,
         knowledge=knowledge,
         wishes=wishes,
+        traits=_traits(rng) if rng.random() < knobs.traits else {},
         flags=() if any(call.name in _WRITE_TOOLS for call in actions) else ("inaction_passes",),
         difficulty=difficulty(actions, wishes, outputs),
     )
@@ -136,7 +138,9 @@ def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
         part = _try(scene, MAKERS[forced[attempt]]) if attempt < len(forced) else _any_part(scene, knobs)
         if part is None:
             continue
-        if part.wish.kind == "impossible" and part.before is None and rng.random() < knobs.conditional:
+        if _hands_over(part) and any(_hands_over(other) for other in parts):
+            continue
+        if part.wish.kind == "impossible" and part.before is None and not _hands_over(part) and rng.random() < knobs.conditional:
             writes = [_pick(rng, WRITES, knobs) for _ in range(DRAWS)]
             other = next((made for name in writes if name and (made := _try(scene, MAKERS[name]))), None)
             if other is not None:
@@ -144,12 +148,19 @@ def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
         if part.before is not None:
             parts.append(part.before)
         parts.append(replace(part, before=None))
-    parts.sort(key=lambda part: _last(part.wish).intent == "modify")  # an order's items last: nothing can be changed after them
+    parts.sort(key=lambda part: (_hands_over(part), _last(part.wish).intent == "modify"))  # after these nothing can be done, of the talk or an order
     return [replace(part, wish=replace(part.wish, after=_after(parts, place))) for place, part in enumerate(parts)]
 
 
+def _hands_over(part: Part) -> bool:
+    return part.wish.reason == "beyond_tools"
+
+
 def _after(parts: Sequence[Part], place: int) -> tuple[int, ...]:
-    """The requests that must be settled before this one: all earlier ones of an order whose items are changed or exchanged."""
+    """The requests that must be settled before this one: all earlier ones of an order whose items are changed or exchanged, and all
+    before the talk is handed over."""
+    if _hands_over(parts[place]):
+        return tuple(range(place))
     wish = _last(parts[place].wish)
     order_id = wish.arguments.get("order_id")
     if wish.intent not in ("modify", "exchange") or order_id is None:
@@ -220,6 +231,20 @@ def _knowledge(scene: Scene, wishes: Sequence[Wish]) -> tuple[Slot, ...]:
                 order_id = one.arguments["order_id"]
                 said[order_id] = said.get(order_id, False) or one.words["order"] == f"order {order_id}"
     return (*slots, *(Slot("order_id", order_id, "opening" if known else "on_ask", known) for order_id, known in said.items()))
+
+
+def _traits(rng: random.Random) -> dict[str, Any]:
+    """A character, in the terms of the scripted customer."""
+    return {
+        "patience": rng.randint(3, 12),
+        "verbosity": rng.randint(0, 2),
+        "front_load": rng.randint(0, 4) / 4,
+        "cooperation": rng.randint(2, 4) / 4,
+        "mistakes": rng.choice((0.0, 0.0, 0.2, 0.4)),
+        "scepticism": rng.randint(0, 2),
+        "order": rng.choice(("given", "shuffled")),
+        "register": rng.choice(("plain", "casual", "formal")),
+    }
 
 
 def _found(scene: Scene, knowledge: Sequence[Slot]) -> tuple[GoldCall, ...]:

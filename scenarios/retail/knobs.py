@@ -13,7 +13,7 @@ from gem_ma.errors import ConfigError
 
 WRITES = ("cancel", "return", "exchange", "modify", "address", "default_address", "payment")
 QUESTIONS = ("amount_paid", "tracking_number", "variant_count", "total_refund", "price_difference", "cheapest_variant", "gift_balance")
-REFUSALS = ("order_status", "payment_method", "balance", "product_type", "cancel_reason", "once", "not_yours", "unavailable")
+REFUSALS = ("order_status", "payment_method", "balance", "product_type", "cancel_reason", "once", "not_yours", "unavailable", "beyond_tools")
 INTENTS = (*WRITES, *QUESTIONS, *REFUSALS)
 READY = (*WRITES, *("amount_paid", "tracking_number", "variant_count"), "order_status")
 _WHOLE = {"requests": (1, 4), "orders_per_user": (0, 9), "items_per_write": (1, 5), "distractors": (0, 5)}
@@ -27,8 +27,9 @@ class Knobs:
     has; 0 leaves it to chance and to the size of the shop. `items_per_write`: the most items of one change. `distractors`: items of an order
     that repeat a product of an earlier order of the same customer. `repeats`: share of orders that hold a product twice. Of requests:
     `questions`, `infeasible` (to be refused), `conditional` (something else is wanted once the first is refused), `change_of_mind`,
-    `preferences` (wanted items described by what matters, not in full), `ties` (several right answers). Of tasks: `unknown` (an e-mail
-    address, a postal code or the number of an order has been forgotten).
+    `preferences` (wanted items described by what matters, not in full), `ties` (several right answers). Of tasks: `unknown` (the numbers of
+    orders have been forgotten) and `traits` (the customer has a character of its own:
+    patience, words, mistakes, scepticism and the like).
     """
 
     requests: int = 2
@@ -44,6 +45,7 @@ class Knobs:
     preferences: float = 0.0
     ties: float = 0.0
     unknown: float = 0.0
+    traits: float = 0.0
 
     def allows(self, intent: str) -> bool:
         """Whether requests of this intent may be drawn."""

@@ -67,8 +67,9 @@ def _of_items(scene: Scene) -> Any:
     if order is None:
         return None
     items = scene.rng.sample(order["items"], scene.rng.randint(2, min(3, len(order["items"]))))
+    total = GoldCall("calculate", {"expression": " + ".join(f"{item['price']:.2f}" for item in items)})
     arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"] for item in items]}
-    return arguments, {"order": scene.named(order), "items": tuple(Item(item["name"], item["options"]) for item in items)}, (look(order),)
+    return arguments, {"order": scene.named(order), "items": tuple(Item(item["name"], item["options"]) for item in items)}, (look(order), total)
 
 
 def _of_swap(scene: Scene) -> Any:
@@ -82,7 +83,8 @@ def _of_swap(scene: Scene) -> Any:
     new = scene.rng.choice(variants)
     arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"]], "new_item_ids": [new.key]}
     words = {"order": scene.named(order), "items": (Item(item["name"], item["options"], new.options),)}
-    return arguments, words, (look(order), *look_up([item]))
+    difference = GoldCall("calculate", {"expression": " - ".join(f"{price:.2f}" for price in sorted((item["price"], new.price), reverse=True))})
+    return arguments, words, (look(order), *look_up([item]), difference)
 
 
 def _of_gift_card(scene: Scene) -> Any:

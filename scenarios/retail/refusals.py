@@ -1,7 +1,7 @@
 """Requests that have to be refused, each for a typed reason: what is asked for, in the customer's words and as the call that it would be.
 
 An impossible wish has the arguments of that call and the intent of its tool. The call fails in the store, except for `not_yours`: there
-the policy forbids it.
+the policy forbids it. What no tool does at all (`beyond_tools`) is handed over instead.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from gem_ma.scenarios.retail.intents import allowed_refunds, make, swap
 from gem_ma.scenarios.retail.questions import said
 from gem_ma.scenarios.retail.scene import Part, Record, Scene, look, look_up
 from gem_ma.scenarios.retail.tasks import Item, method_words
-from gem_ma.scenarios.retail.words import EXCUSES, FRIENDS
+from gem_ma.scenarios.retail.words import EXCUSES, FRIENDS, MATTERS
 from gem_ma.scenarios.retail.world import address
-from gem_ma.scenarios.service.task import GoldCall
+from gem_ma.scenarios.service.task import GoldCall, Wish
 
 TEXTS = {
     "cancel": "Please cancel {order}. The reason: {reason}.",
@@ -198,6 +198,18 @@ def once(scene: Scene) -> Part | None:
     return replace(refuse(first.wish.intent, "once", arguments, words, (look(order),)), before=first)
 
 
+def beyond_tools(scene: Scene) -> Part | None:
+    """Something that no tool does, and that is handed over to a human. It ends the talk, so it comes last."""
+    order = scene.order("refusal")
+    if order is None:
+        return None
+    matter, words = scene.rng.choice(MATTERS), {"order": scene.named(order)}
+    text = f"I need {matter} for {words['order']}. Please put me through to a human who can do that."
+    wish = Wish("impossible", {"order_id": order["order_id"]}, words | {"matter": matter}, text=text, intent="human", reason="beyond_tools")
+    summary = f"The customer needs {matter} for order {order['order_id']}."
+    return Part(wish, (look(order), GoldCall("transfer_to_human_agents", {"summary": summary})))
+
+
 def _ask_for(scene: Scene, asked: str, order: Record, reason: str, reads: tuple[GoldCall, ...]) -> Part | None:
     """Any change of an order, possible or not."""
     arguments: dict[str, Any] = {"order_id": order["order_id"]}
@@ -237,4 +249,5 @@ REFUSED: dict[str, Callable[[Scene], Part | None]] = {
     "once": once,
     "not_yours": not_yours,
     "unavailable": unavailable,
+    "beyond_tools": beyond_tools,
 }

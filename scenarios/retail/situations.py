@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gem_ma.scenarios.retail.tasks import Item
 from gem_ma.scenarios.retail.tools import REASONS
-from gem_ma.scenarios.retail.words import COUNTRY, EXCUSES, EXTRAS, FRIENDS
+from gem_ma.scenarios.retail.words import COUNTRY, EXCUSES, EXTRAS, FRIENDS, MATTERS
 from gem_ma.scenarios.service.sentences import Bank, Kind
 
 SENTENCES: dict[str, tuple[str, ...]] = {
@@ -167,6 +167,12 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         "You ask how much money your gift card still holds.",
         "Your question is what your gift card is worth now.",
     ),
+    "human": (
+        "You need {matter} for {order}, which only a human can settle.",
+        "You want somebody from the staff to arrange {matter} for {order}.",
+        "You expect to be handed over to a human, since you need {matter} for {order}.",
+        "Your aim is to reach a human about {matter} for {order}.",
+    ),
     "friend": (
         "The order is that of {friend}.",
         "It was {friend} who placed this order.",
@@ -193,14 +199,18 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     ),
 }
 TOPICS = ("cancel", "cancel_any", "return", "exchange", "modify", "exchange_other", "modify_other", "address", "default_address", "payment")
-STARTS = (*TOPICS, *("amount_paid", "tracking_number", "variant_count", "total_refund", "price_difference", "cheapest_variant", "gift_balance"))
+STARTS = (
+    *TOPICS,
+    "human",
+    *("amount_paid", "tracking_number", "variant_count", "total_refund", "price_difference", "cheapest_variant", "gift_balance"),
+)
 LINKS = ("Besides", "Apart from that", "In addition", "Then")
 
 # -- kinds of fields --------------------------------------------------------------------------------------------------------
 
-_TIES = {"cheapest": ", the cheapest of them", "dearest": ", the most expensive of them", "any": ", whichever of them"}
-_KEEP, _LIKED, _NEXT, _FOR = ", otherwise as close to the old one as possible", ", if there is a choice ", " and then ", " for one with "
-_ITEM = re.compile(r"([^()]+) \(([^()]*)\)(?: for one with (.+))?")
+_TIES = {"cheapest": ", the cheapest such one", "dearest": ", the dearest such one", "any": ", whichever is at hand"}
+_KEEP, _LIKED, _NEXT, _FOR = ", otherwise as close to the old one as possible", ", if there is a choice ", " and then ", ", wanted instead: "
+_ITEM = re.compile(r"([^()]+) \(([^()]*)\)(?:, wanted instead: (.+))?")
 _PLACE = re.compile(rf"([^,]+)(?:, ({'|'.join(extra for extra in EXTRAS if extra)}))?, ([^,]+), ([A-Z]{{2}}) (\d{{5}}), {COUNTRY}")
 _NAME = r"[A-Z]\w*(?: [A-Z]\w*)*"
 
@@ -217,7 +227,7 @@ def write_item(item: Item) -> str:
     """An item, and what is wanted in its place.
 
     >>> write_item(Item("Kite", {"shape": "box", "line": "30 m"}, {"shape": "delta"}, (("line", "60 m"),), "cheapest"))
-    'Kite (shape: box, line: 30 m) for one with shape: delta, if there is a choice line: 60 m, the cheapest of them'
+    'Kite (shape: box, line: 30 m), wanted instead: shape: delta, if there is a choice line: 60 m, the cheapest such one'
     """
     text = f"{item.name} ({_write_options(item.options)})"
     if item.wanted is None:
@@ -282,6 +292,7 @@ KINDS = {
     "method": Kind(r"your gift card|your PayPal account|your credit card ending in \d{4}", to_you, to_me),
     "friend": Kind(_any_of([to_you(friend) for friend in FRIENDS]), to_you, to_me),
     "product": Kind(_NAME),
+    "matter": Kind(_any_of(MATTERS)),
     "address": Kind(r".+", _write_place, _read_place),
     "items": Kind(
         r"[^.]*(?:\.\d[^.]*)*",

@@ -112,3 +112,10 @@ HELD_OUT: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (  # sold in the 
 )
 EXCUSES = ("it is cheaper elsewhere", "it takes too long", "the colour would not suit the room", "a friend advised against it")
 FRIENDS = ("my sister", "my neighbour", "my father", "a friend of mine", "my flatmate")
+MATTERS = (
+    "an invoice made out to a company",
+    "compensation for a dented box",
+    "a delivery on a Sunday",
+    "gift wrapping",
+    "a repair under warranty",
+)

@@ -1,7 +1,7 @@
 """Is a task a fair test? Proofs about one task of a service desk, made by playing its solution and every near miss on the real tools.
 
 `solvable`: each call of the solution succeeds, and the grader says yes. `necessary`: without any one write, or any one fact, it says no.
-`idle`: it says no to silence, handing over, refusing and echoing, each unless it is the goal, and always to silence. `unique`: what the
+`idle`: it says no to silence, handing over, refusing and echoing, each unless it is all of the goal, and always to silence. `unique`: what the
 customer wants has no other answer than the accepted ones. `told`: the text says all of the task and nothing that the customer cannot know.
 `stable`: the order of items in a call, and of writes that do not depend on each other, changes nothing. `sharp`: one wrong argument fails.
 
@@ -135,7 +135,7 @@ def idle(trial: Trial) -> Iterator[str]:
     goal, text = trial.task.goal, trial.task.instruction
     cases = {f"silence ({reason})": Outcome("user", reason) for reason in ("settled", "refused", "gave_up")}
     cases["silence up to the limit"] = Outcome("limit")
-    if goal != "transferred":
+    if goal != "transferred" or trial.writes or trial.task.outputs:
         cases["handing over"] = Outcome("transfer")
     if goal != "refused":
         cases |= {f"refusing ({reason})": Outcome("user", reason, (SORRY,)) for reason in ("settled", "refused")}
