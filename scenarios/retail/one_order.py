@@ -34,7 +34,7 @@ STATUSES = ("pending",) * 9 + ("delivered",) * 9 + ("processed",) * 2
 CHANGE, QUESTION, CANCEL = "change", "question", "cancel"
 WISHES = (CHANGE,) * 7 + (QUESTION,) * 2 + (CANCEL,)
 WRITES = {"pending": "modify_pending_order_items", "delivered": "exchange_delivered_order_items"}
-SPLITS = {"train": (0, 2000), "val": (10_000_000, 500), "test": (20_000_000, 1000)}  # first seed, number of tasks
+SPLITS = {"train": (0, 1000), "val": (10_000_000, 200), "test": (20_000_000, 500)}  # first seed, number of tasks
 KEPT = 4096  # worlds in memory
 
 
