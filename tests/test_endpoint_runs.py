@@ -96,6 +96,14 @@ def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, comman
     assert "cost player_0" in shown and "$0.0036 for 12 requests" in shown and "$0.0072" in shown
 
 
+def test_a_key_by_reference_is_the_same_as_one_by_name(tmp_path: Path, command: Command) -> None:
+    with FaultServer([says("cooperate")]) as server:
+        path = config(tmp_path, server.url)
+        path.write_text(path.read_text().replace("api_key_env: MY_KEY", 'api_key: "${env:MY_KEY}"'))
+        assert command("run", "talk.yaml", "--out", "out").returncode == 0 and command("resume", "out").returncode == 0
+    assert {one.headers["authorization"] for one in server.asked} == {f"Bearer {KEY}"} and holds_the_key(tmp_path) == []
+
+
 def test_a_cost_without_a_price_is_not_available_and_never_0(tmp_path: Path, command: Command) -> None:
     with FaultServer([says("cooperate")]) as server:
         config(tmp_path, server.url)

@@ -816,6 +816,24 @@ def test_a_key_of_the_default_server_is_never_sent_to_another(monkeypatch: pytes
     assert KEY not in str(server.asked[0].headers)
 
 
+def test_what_the_environment_says_for_openai_is_sent_to_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer sesame-1\nX-Secret: sesame-2")
+    monkeypatch.setenv("OPENAI_ORG_ID", "sesame-3")
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", "sesame-4")
+    monkeypatch.setenv("MY_KEY", f" {KEY}\n")
+    with FaultServer([says()]) as server:
+        ask(engine_at(server, api_key_env="MY_KEY"))
+    assert "sesame" not in str(server.asked[0].headers) and server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("key", ["sk-canary\nX-Other: 1", "sk-canary\u00e9", " ", "sk canary"])
+def test_a_key_that_is_none_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("MY_KEY", key)
+    with pytest.raises(ConfigError, match="the key in MY_KEY holds white space") as caught:
+        OpenAI("m", base_url="http://127.0.0.1:1/v1", api_key_env="MY_KEY")
+    assert "canary" not in str(caught.value)
+
+
 def test_a_missing_key_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError, match="OPENAI_API_KEY is not set"):

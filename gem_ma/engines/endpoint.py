@@ -12,10 +12,11 @@ import logging
 import os
 import ssl
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from gem_ma.engines.http_faults import Fault, of_status
@@ -112,7 +113,7 @@ class Endpoint:
             follow_redirects=False,
             timeout=None,
             headers={"accept-encoding": "identity"},
-            event_hooks={"response": [_shorten]},
+            event_hooks={"request": [_with_own_headers(key, base_url)], "response": [_shorten]},
         )
         self.client = openai.AsyncOpenAI(api_key=key.value, base_url=base_url, max_retries=0, http_client=http)
         self._type = httpx2.Response
@@ -151,6 +152,25 @@ class Endpoint:
                 raise Fault("bad_reply", f"the body is longer than {most_bytes} bytes", status=response.status_code)
             parts.append(part)
         return self.key.hide_bytes(b"".join(parts))
+
+
+def is_openai(base_url: str) -> bool:
+    """True at OpenAI itself, and at its models on Azure."""
+    host = urlsplit(base_url).hostname or ""
+    return host == "api.openai.com" or host.endswith((".openai.com", ".openai.azure.com"))
+
+
+def _with_own_headers(key: Secret, base_url: str) -> Callable[[Any], Awaitable[None]]:
+    """The library adds headers that the environment names (OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS ...); only OpenAI itself may see those."""
+    named = {line.partition(":")[0].strip().lower() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()}
+    foreign = () if is_openai(base_url) else ({"openai-organization", "openai-project"} | named) - {"", "host", "content-type", "content-length"}
+
+    async def hook(request: Any) -> None:
+        for name in foreign:
+            request.headers.pop(name, None)
+        request.headers["authorization"] = f"Bearer {key.value}"
+
+    return hook
 
 
 def _cause(error: BaseException) -> str:

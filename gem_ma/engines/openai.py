@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from gem_ma.engines.endpoint import NO_KEY, Endpoint, Secret, endpoint, import_client
+from gem_ma.engines.endpoint import NO_KEY, Endpoint, Secret, endpoint, import_client, is_openai
 from gem_ma.engines.http_faults import RETRIED, Fault, back_off, in_words
 from gem_ma.engines.http_messages import chat
 from gem_ma.engines.http_reply import decode, is_empty, read
@@ -109,19 +109,20 @@ class OpenAI:
         self.key_name = api_key_env or ("OPENAI_API_KEY" if self.base_url == OPENAI_URL and api_key is None else "")
         self._key = Secret(NO_KEY if offline else self._find_key(api_key))
         import_client()
-        self._renamed: dict[str, str] = {"max_tokens": "max_completion_tokens"} if _is_openai(self.host) else {}
-        self._left_out: set[str] = {"top_k"} if _is_openai(self.host) else set()
+        self._renamed: dict[str, str] = {"max_tokens": "max_completion_tokens"} if is_openai(self.base_url) else {}
+        self._left_out: set[str] = {"top_k"} if is_openai(self.base_url) else set()
         self._guess = 1.0  # tokens that a prompt has per token that was guessed, at most so far
         self._rng = random.Random()  # spreads retries; decides nothing that is recorded but how long they waited
 
     def _find_key(self, given: str | None) -> str:
-        if not self.key_name:
-            return given or NO_KEY
-        if given:
+        if given and self.key_name:
             raise ConfigError(f"{self.where}: api_key and api_key_env both name a key; keep one")
-        if not os.environ.get(self.key_name):
+        if self.key_name and not os.environ.get(self.key_name):
             raise ConfigError(f"{self.where}: the environment variable {self.key_name} is not set; export the key, or name another with api_key_env")
-        return os.environ[self.key_name].strip()
+        key = (os.environ[self.key_name] if self.key_name else given or NO_KEY).strip()
+        if not key.isascii() or not key.isprintable() or " " in key or not key:
+            raise ConfigError(f"{self.where}: the key in {self.key_name or 'api_key'} holds white space or letters that no key has; export it anew")
+        return key
 
     # -- one request --------------------------------------------------------------------------------------------------------
 
@@ -276,10 +277,6 @@ class OpenAI:
 
 def _sum(one: Usage, other: Usage) -> Usage:
     return Usage((one.prompt_tokens or 0) + (other.prompt_tokens or 0), (one.completion_tokens or 0) + (other.completion_tokens or 0))
-
-
-def _is_openai(host: str) -> bool:
-    return host == "api.openai.com" or host.endswith((".openai.com", ".openai.azure.com"))
 
 
 def _address(base_url: str, where: str) -> str:
