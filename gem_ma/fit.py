@@ -57,7 +57,8 @@ def nearest(word: str, known: Iterable[str], *, listed: bool = True) -> str:
         alike = [SequenceMatcher(None, name, word).ratio() for name in near]
         near = [name for name, ratio in zip(near, alike, strict=True) if ratio > alike[0] - 0.05]
         return f" (did you mean {' or '.join(map(repr, near))}?)"
-    return f" (known: {', '.join(names)})" if names and listed else ""
+    shown = [name if name.isprintable() and name else ascii(name) for name in names]
+    return f" (known: {', '.join(shown)})" if names and listed else ""
 
 
 def section(document: Document, *path: str) -> dict[str, Any]:

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gem_ma.cli.main import main
 from gem_ma.cli.study import Policies
 from gem_ma.config import load, load_study
-from gem_ma.errors import ConfigError, StoreError
+from gem_ma.errors import ConfigError, GemMaError, StoreError
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.stats import paired
 from gem_ma.evaluation.studies import Cell, cell_of, study_summary
@@ -167,6 +170,33 @@ def test_a_config_that_is_no_study_says_how_to_play_it(tmp_path: Path) -> None:
 def test_a_study_is_not_played_as_one_run(tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, str(written(tmp_path, STUDY))]) == 2
     assert "gem-ma study" in capsys.readouterr().err
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.sampled_from(["silent", "kind", "grid", "${env:X}"])
+_VALUES = st.recursive(_SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3), max_leaves=6)
+_PLACES = (
+    "study study.repeats study.design study.paired_by study.reference study.reference.player_0 grid grid.agents/player_0 "
+    "grid.agents/player_1/options grid.scenario/rounds grid.run grid./ cross_play cross_play.population cross_play.population.player_0 "
+    "report report.tests report.measures extends"
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(key=st.sampled_from(_PLACES.split()), value=_VALUES)
+def test_a_mutated_study_is_read_or_refused_by_line_never_anything_else(tmp_path: Path, key: str, value: object) -> None:
+    tree = yaml.safe_load(STUDY)
+    *way, last = (part.replace("/", ".") for part in key.split("."))
+    target = tree
+    for part in way:
+        target = target.setdefault(part, {})
+    target[last] = value
+    path = tmp_path / "who.yaml"
+    path.write_bytes(yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "replace"))
+    for loader in (load_study, load):
+        try:
+            loader(path)
+        except GemMaError as error:
+            assert all(line.startswith(str(path)) for line in str(error).split("\n")), str(error)
 
 
 # -- the comparison -------------------------------------------------------------------------------------------------------------
