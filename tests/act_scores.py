@@ -9,7 +9,7 @@ from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail.language import RETAIL
 from gem_ma.scenarios.service.acts import SURE, Act, judge, read
 
-from tests.assistant_messages import MESSAGES, WISHES
+from tests.assistant_messages import MESSAGES, UNSEEN, WISHES
 
 IDENTITY = ("first_name", "last_name", "zip", "email")
 FAMILY = {"cancel": "cancel", "return": "return", "exchange": "swap", "modify_pending_order_items": "swap", "modify_pending_order_payment": "payment"}
@@ -55,11 +55,12 @@ def verdict(text: str, wish: str) -> str:
     return "yes" if all(judgement is not None and judgement.right for judgement in found) else "ask"
 
 
-def scores() -> dict[str, float]:
-    """Shares over the labelled messages; `false_yes` is a count."""
+def scores(rows: Iterable[tuple[str, str, str, str]] = (*MESSAGES, *UNSEEN)) -> dict[str, float]:
+    """Shares over labelled messages; `false_yes` and `false_no` are counts."""
     count: Counter[str] = Counter()
-    for text, acts, wish, due in MESSAGES:
+    for text, acts, wish, due in rows:
         given, said = set(acts.split()), labels(text)
+        count["rows"] += 1
         count["messages"] += bool(given)
         count["covered"] += any(agree(one, said) for one in given)
         for name, kinds in (("", ("",)), ("decisive_", DECISIVE)):
@@ -75,7 +76,7 @@ def scores() -> dict[str, float]:
             count["false_yes"] += found == "yes" != due
             count["false_no"] += found == "no" != due
     return {
-        "messages": len(MESSAGES),
+        "messages": count["rows"],
         "coverage": count["covered"] / count["messages"],
         "precision": count["true"] / count["emitted"],
         "recall": count["found"] / count["gold"],

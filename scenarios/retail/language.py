@@ -146,11 +146,11 @@ class RetailPhrasebook:
         r"\bno longer (?:be )?(?:cancel|return|chang|modif|exchang)\w*|\bonly (?:pending|delivered|be (?:cancel+ed"
         r"|modified|returned|exchanged|changed))\b"
         r"|\bcan only (?:cancel|modify|change|return|exchange|refund|process|be)\b|\bdo(?:n't| not) (?:carry"
-        r"|sell|stock)\b|\bout of stock\b|\bsold out\b"
+        r"|sell|stock)\b|\bout of stock\b|\bsold out\b|\bno\b[^.?!]{0,60}\bexists?\b"
     )
     finished = re.compile(
         r"\b(?:was|were|is|are|been) (?:cancel+ed|returned|exchanged|modified|swapped|replaced)\b"
-        r"|\b(?:i|we) (?:just |have |now |already )*(?:cancel+ed|exchanged|changed|updated|modified|processed"
+        r"|\b(?:i|we) (?:just |have |now |already |went ahead and )*(?:cancel+ed|exchanged|changed|updated|modified|processed"
         r"|submitted|switched|replaced|swapped|returned)\b"
         r"|^\W*(?:order|return|exchange|cancellation|address|payment|refund|request)\b[^.?!]{0,40}\b(?:cancel+ed"
         r"|confirmed|submitted|completed|updated)\W*$"
@@ -179,6 +179,7 @@ class RetailPhrasebook:
         "method": re.compile(
             r"\bpayment method\b|\bmethod of payment\b|\b(?:which|what) (?:payment|card|method|account)\b|\bhow would you like (?:to pay"
             r"|to be refunded|the refund|to receive)\b|\bwhere (?:should|would|shall|do)\b[^?]*\brefund\w*\b|\bgift card or\b"
+            r"|\bhow you(?:'d| would) like to (?:pay|be refunded|receive)\b"
             r"|\bpay (?:for )?(?:the|any)? ?(?:price )?difference\b|\brefund(?:ed)? (?:to|method)\b|\brefund\b[^?]*\bor (?:to )?(?:your"
             r"|the|a)\b[^?]*\b(?:card|account|paypal)\b"),
         "reason": re.compile(r"(?<!security )\breasons?\b|\bwhy\b|\bno longer needed\b.*\bor\b.*\bmistake\b|\bbecause of\b"),

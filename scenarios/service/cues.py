@@ -17,8 +17,10 @@ REQUEST = re.compile(
     r"|\blet me know (?:your|the|which|what|how|if|whether)\b|\bi(?:'d| would) (?:like|love) to know\b|\btell me\b|\bwhat i need\b"
 )
 STRONG = re.compile(
+    r"\b(?:fine|ok(?:ay)?|good|alright|all right) (?:with|by|for) you\b|\bthis is (?:what you (?:want|meant)|correct|right|ok(?:ay)?)\b|"
     r"\b(?:do|can|could|will|would) you (?:please )?(?:agree|approve|consent|authori[sz]e|accept|okay|ok)\b|\bdo you (?:want to )?confirm\b"
-    r"|\b(?:shall|should|may|can|could|might) (?:i|we)\b(?! (?:have|get|ask|help|know|assist|please|also (?:have|get)|see|help))"
+    r"|\b(?:shall|should|may|can|could|might) (?:i|we)\b(?! (?:have|get|ask|help|know|assist|please|also (?:have"
+    r"|get)|see|(?:do|offer)(?: you)? (?:any|some)thing|be of))"
     r"|\b(?:would you like|do you want|would you prefer|do you wish|want|are you (?:ok|okay|happy|fine) (?:with|for)) (?:me|us)\b(?: to)?"
     r"|\bwould you (?:still )?like to (?:proceed|go ahead|continue|confirm|move forward|go through|finali[sz]e|go with)\b"
     r"|\bdo you (?:want|wish) to (?:proceed|go ahead|continue|move forward|go through|go with)\b|\bwould (?:that"
@@ -58,7 +60,7 @@ DONE = re.compile(
     r"(?!found|located|checked|looked|verified|reviewed|noted|received|seen|pulled|identified|confirmed|your|the|a|to|been|got|gone)\w+"
     r"|\b(?:has|have|had)(?: (?:now|just|also|successfully|all|both))* been\b(?! (?:located|found|verified|identified|noted|received))"
     r"|\b(?:is|are) now\b(?! (?:being|in))|\bsuccessfully\b|\bwent through\b|\btaken care of\b"
-    r"|\b(?:is|are|was|were|'s)(?: (?:all|now|been|also))* (?:done|completed?|finished|submitted|processed"
+    r"|\b(?:is|are|was|were|'s)(?: (?:all|now|been|also))* (?:done|completed?|finished|sorted|handled|submitted|processed"
     r"|set|in place|finali[sz]ed|updated|changed)\b"
     r"|^\W*(?:all |it's |that's |and |great, |perfect, )*(?:done|set|completed?)\b|\b(?:was|were) successful\b"
     r"|^\W*(?:success|confirmed|submitted|completed|updated)\W*$"
@@ -71,7 +73,9 @@ REFUSE = re.compile(
     r"\b(?:can ?not|can't|could not|couldn't|unable to|not able to|isn't (?:possible|allowed|permitted|eligible|available|an option|something)"
     r"|(?:is|are|it's|that's|be) ?not (?:possible|allowed|permitted|eligible|available|an option|something (?:i|we))"
     r"|aren't (?:eligible|available|possible|allowed|able)|not (?:possible|allowed|permitted)|impossible|won't be able|will not be able"
-    r"|not eligible|ineligible|no way (?:to|for)|do(?:n't| not) have (?:the|an?) (?:ability|option|way|tool|permission)"
+    r"|(?:won't|will not|does(?:n't| not)|would(?:n't| not)) (?:work|be possible|exist)|(?:can|may) only (?:help"
+    r"|assist|serve)|not eligible|ineligible|no way (?:to|for)|do(?:n't| not) have (?:the|an?) (?:ability"
+    r"|option|way|tool|permission)"
     r"|do(?:es)?(?:n't| not) (?:support|allow|offer|permit)|no longer (?:possible|available|eligible)|against (?:our|the) policy"
     r"|outside (?:of )?(?:our|the|my) (?:policy|scope)|must (?:refuse|decline)|have to (?:refuse|decline)|too late"
     r"|there is no|there's no|there are no|i(?:'m| am) not (?:able|allowed)|prohibited|denied|declin\w+|refus\w+)\b"
@@ -113,7 +117,7 @@ OPEN = re.compile(
     r"|follow)\b|\bwhat (?:it is )?you (?:want|need|would like)\b|\bhow (?:can|may) i (?:help|assist)\b"
 )
 WAIT = re.compile(
-    r"\b(?:one moment|just a (?:moment|second|minute|sec)|please (?:wait|hold|bear)|give me a (?:moment"
+    r"\b(?:one (?:moment|second|minute)|pulling (?:up|your|that|it)|just a (?:moment|second|minute|sec)|please (?:wait|hold|bear)|give me a (?:moment"
     r"|second|minute)|hold on|let me (?:check|look|find|see|pull|verify|get|take|review|fetch)|looking (?:that"
     r"|it|this|into)|i(?:'ll| will) (?:check|look)|checking|bear with me|while i)\b"
 )
@@ -124,6 +128,7 @@ ITEM = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s")
 CHOICE = re.compile(r"\bor\b(?! no\b| not\b)")
 WH_START = re.compile(
     r"(?:^|[,;:\-(]|\band\b|\bbut\b|\bso\b|\balso\b)\s*(?:please |could you (?:please )?|can you (?:please )?|would you )?"
+    r"(?:(?:to|for|from|in|on|at|by|with|of) )?"
     rf"(?:tell me |let me know |specify |confirm |share |clarify |explain )?{WH}\b(?! i(?:'ll| will| would|'d)\b)"
 )
 FACT = re.compile(r"\d|[$€£]")
