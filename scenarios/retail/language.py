@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from itertools import permutations
 from typing import Any
 
 from gem_ma.scenarios.retail.words import PRODUCTS
-from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, Pick, fold, labelled, names, pairs, places
+from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, Pick, fold, labelled, names, pairs, places, plain
 from gem_ma.scenarios.service.task import Wish
 
 CANCEL, RETURN = "cancel_pending_order", "return_delivered_order_items"
@@ -249,26 +250,7 @@ class RetailPhrasebook:
         return _MEANT.get(wish.intent) or self.writes(fold(wish.text))
 
     def mentions(self, text: str) -> tuple[Mention, ...]:
-        found = (
-            [Mention("order_id", f"#{hit.group(1).upper()}", hit.start(), hit.end()) for hit in _ORDER.finditer(text)]
-            if "W" in text or "w" in text
-            else []
-        )
-        if "_" in text:
-            found += [Mention("payment_method_id", hit.group().lower(), hit.start(), hit.end()) for hit in _METHOD_ID.finditer(text)]
-        if "@" in text:
-            found += [Mention("email", hit.group().rstrip("."), hit.start(), hit.end()) for hit in _EMAIL.finditer(text)]
-        for hit in _ZIP.finditer(text):  # the customer's own, or a part of some address
-            own = _OWN_ZIP.search(text[max(0, hit.start() - 40) : hit.start()])
-            found.append(Mention("zip" if own else "postcode", hit.group(), hit.start(), hit.end()))
-        found += [Mention("item_id", hit.group(), hit.start(), hit.end()) for hit in _ITEM.finditer(text)]
-        found += [Mention("last_four", hit.group(1) or hit.group(2), hit.start(), hit.end()) for hit in _DIGITS.finditer(text)]
-        if name := _NAME.search(text):
-            found += [Mention(slot, name.group(part), name.start(part), name.end(part)) for part, slot in ((1, "first_name"), (2, "last_name"))]
-        folded = text.lower()
-        for reason, pattern in _REASONS.items():
-            found += [Mention("reason", reason, hit.start(), hit.end()) for hit in pattern.finditer(folded)]
-        return tuple(sorted(found, key=lambda mention: (mention.start, mention.end, mention.slot)))
+        return _mentions(text)
 
     def judge(self, wish: Wish, text: str) -> Mapping[str, str]:
         lines = "\n".join(fold(line) for line in text.replace("*", " ").replace("`", " ").replace("|", " , ").splitlines())
@@ -491,6 +473,27 @@ _LABELS = {
     "item_ids": "items", "new_item_ids": "new items", "items": "items", "wanted": "new items", "address1": "street", "address2": "flat or floor",
     "reason": "reason", "address": "address", "city": "city", "state": "state", "country": "country",
 }  # fmt: skip
+
+
+@lru_cache(maxsize=512)
+def _mentions(text: str) -> tuple[Mention, ...]:
+    found: list[Mention] = []
+    if any(char.isdigit() for char in text):
+        found += [Mention("order_id", f"#{hit.group(1).upper()}", hit.start(), hit.end()) for hit in _ORDER.finditer(text)]
+        found += [Mention("payment_method_id", hit.group().lower(), hit.start(), hit.end()) for hit in _METHOD_ID.finditer(text)]
+        for hit in _ZIP.finditer(text):  # the customer's own, or a part of some address
+            own = _OWN_ZIP.search(text[max(0, hit.start() - 40) : hit.start()])
+            found.append(Mention("zip" if own else "postcode", hit.group(), hit.start(), hit.end()))
+        found += [Mention("item_id", hit.group(), hit.start(), hit.end()) for hit in _ITEM.finditer(text)]
+        found += [Mention("last_four", hit.group(1) or hit.group(2), hit.start(), hit.end()) for hit in _DIGITS.finditer(text)]
+    if "@" in text:
+        found += [Mention("email", hit.group().rstrip("."), hit.start(), hit.end()) for hit in _EMAIL.finditer(text)]
+    if name := _NAME.search(text):
+        found += [Mention(slot, name.group(part), name.start(part), name.end(part)) for part, slot in ((1, "first_name"), (2, "last_name"))]
+    folded = plain(text)
+    for reason, pattern in _REASONS.items():
+        found += [Mention("reason", reason, hit.start(), hit.end()) for hit in pattern.finditer(folded)]
+    return tuple(sorted(found, key=lambda mention: (mention.start, mention.end, mention.slot)))
 
 
 def _worse(one: str, other: str) -> str:

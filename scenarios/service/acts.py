@@ -34,6 +34,19 @@ class Act:
     writes: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a sentence is by itself: acts as (kind, confidence, slot), the first of them decides what it is for a proposal."""
+
+    writes: frozenset[str]
+    asks: bool  # it wants an answer
+    strong: bool  # it asks for a yes and nothing else
+    weak: bool  # it may ask for a yes
+    note: bool
+    acts: tuple[tuple[str, float, str], ...]
+    kind: str
+
+
 @dataclass(slots=True)
 class _Part:
     """One sentence or line of a message."""
@@ -42,23 +55,21 @@ class _Part:
     end: int
     text: str
     folded: str
-    writes: frozenset[str]
-    asks: bool  # it wants an answer
-    strong: bool = False  # it asks for a yes and nothing else
-    weak: bool = False  # it may ask for a yes
-    kind: str = ""
-    orders: frozenset[str] = frozenset()
-    listed: bool = False  # an entry of a list of what is asked for
+    look: _Look
+    orders: frozenset[str]
+    listed: bool  # an entry of a list of what is asked for
 
 
 @lru_cache(maxsize=1024)
 def read(text: str, phrasebook: Phrasebook) -> tuple[Act, ...]:
     """The acts of an assistant's message, in the order of the text."""
     parts = _parts(text, phrasebook)
-    acts: list[Act] = []
-    for part in parts:
-        acts += _of(part, phrasebook)
-    proposed = _proposals(text, parts, acts)
+    acts = [
+        Act(kind, part.start, part.end, confidence, part.text.strip(), slot, part.look.writes)
+        for part in parts
+        for kind, confidence, slot in part.look.acts
+    ]
+    proposed = _proposals(parts, acts)
     if any(act.kind == "transfer" for act in acts):
         acts = [act for act in acts if act.kind != "wait"]
     acts = [act for act in acts if not _covered(act, proposed)] + proposed
@@ -84,67 +95,51 @@ def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
         if not re.search(r"\w", said):
             continue
         held = frozenset(mention.value for mention in orders if start <= mention.start < end)
-        part = _Part(start, end, text[start:end], said, phrasebook.writes(said), cues.REQUEST.search(said) is not None, orders=held)
-        wh, strong = cues.WH_START.search(said), cues.STRONG.search(said)
-        part.strong = strong is not None and (wh is None or wh.start() > strong.start() or ":" in said[wh.start() : strong.start()])
-        part.weak = cues.WEAK.search(said) is not None
-        listed = (
-            bool(parts)
-            and parts[-1].asks
-            and not parts[-1].weak
-            and (parts[-1].folded.endswith(":") or parts[-1].listed)
-            and cues.ITEM.match(part.text) is not None
-        )
-        part.listed = listed
-        part.asks |= listed
-        parts.append(part)
+        before = parts[-1] if parts else None
+        listed = before is not None and before.look.asks and not before.look.weak and (before.folded.endswith(":") or before.listed)
+        listed = listed and cues.ITEM.match(text[start:end]) is not None
+        parts.append(_Part(start, end, text[start:end], said, _look(said, phrasebook, listed), held, listed))
     return parts
 
 
-def _of(part: _Part, phrasebook: Phrasebook) -> list[Act]:
-    """The acts of one sentence, proposals aside; notes in `part.kind` what it is, for those."""
-    said, acts = part.folded, []
-
-    def add(kind: str, confidence: float, slot: str = "") -> None:
-        acts.append(Act(kind, part.start, part.end, confidence, part.text.strip(), slot, part.writes))
-        part.kind = part.kind or kind
-
-    note = cues.NOTE.search(said) is not None
-    more = cues.MORE.search(said)
+@lru_cache(maxsize=4096)
+def _look(said: str, phrasebook: Phrasebook, listed: bool) -> _Look:
+    """A sentence by itself; many are said again and again."""
+    writes, asks = phrasebook.writes(said), listed or cues.REQUEST.search(said) is not None
+    where, found = cues.WH_START.search(said), cues.STRONG.search(said)
+    strong = found is not None and (where is None or where.start() > found.start() or ":" in said[where.start() : found.start()])
+    weak, note, more = cues.WEAK.search(said) is not None, cues.NOTE.search(said) is not None, cues.MORE.search(said) is not None
+    acts: list[tuple[str, float, str]] = []
     if cues.TRANSFER.search(said):
-        add("transfer", 0.6 if part.strong or part.asks else 0.9)
-        return acts
+        return _Look(writes, asks, strong, weak, note, (("transfer", 0.6 if strong or asks else 0.9, ""),), "transfer")
     refuses = cues.REFUSE.search(said) or phrasebook.refusing.search(said)
     if cues.NOT_FOUND.search(said):
-        add("inform", 0.8, "not_found")
-    elif refuses and not (note and not said.startswith(("note", "please note"))) and not (part.strong and part.writes):
-        add("refuse", 0.5 if note or part.asks else 0.9)
-    elif not part.strong and not said.endswith("?") and _reports(said, phrasebook):
-        if part.writes:
-            add("claim_done", 0.9)
-        elif cues.GENERIC_DONE.search(said):
-            add("claim_done", 0.7)
+        acts.append(("inform", 0.8, "not_found"))
+    elif refuses and not (note and not said.startswith(("note", "please note"))) and not (strong and writes):
+        acts.append(("refuse", 0.5 if note or asks else 0.9, ""))
+    elif not strong and not said.endswith("?") and _reports(said, phrasebook) and (writes or cues.GENERIC_DONE.search(said)):
+        acts.append(("claim_done", 0.9 if writes else 0.7, ""))
     if more and not acts:
-        add("offer_more", 0.9 if part.asks or "let me know" in said else 0.7)
-    if part.asks and part.kind not in ("claim_done",):
+        acts.append(("offer_more", 0.9 if asks or "let me know" in said else 0.7, ""))
+    if asks and not (acts and acts[0][0] == "claim_done"):
         slots = [slot for slot, pattern in phrasebook.asked.items() if pattern.search(said)]
-        named = cues.FACT.search(said) is not None
-        either = cues.CHOICE.search(said) is not None
-        if len(part.writes) > 1 and either and not part.strong and not named:
-            add("ask", 0.8, "request")  # a choice of what to do
-        elif slots and (not part.strong or (either and not part.writes)) and not (part.weak and named) and not more:
-            for slot in slots:
-                add("ask", 0.9 if not named else 0.6, slot)
-            part.strong = part.weak = False
-        elif not slots and not part.strong and cues.OPEN.search(said) and not more:
-            add("ask", 0.8, "request")
-    if not acts and cues.WAIT.search(said) and not part.writes and "transfer" not in said and not part.strong:
-        add("wait", 0.7)
-    if not acts and not part.asks and not part.strong and not part.weak and cues.FACT.search(said):
-        acts.append(Act("inform", part.start, part.end, 0.6, part.text.strip(), "", part.writes))  # may be a detail of a proposal: no kind
-    if not acts and cues.GREET.search(said) and not part.strong:
-        add("greet", 0.8)
-    return acts
+        named, either = cues.FACT.search(said) is not None, cues.CHOICE.search(said) is not None
+        if len(writes) > 1 and either and not strong and not named:
+            acts.append(("ask", 0.8, "request"))  # a choice of what to do
+        elif slots and (not strong or (either and not writes)) and not (weak and named) and not more:
+            acts += [("ask", 0.9 if not named else 0.6, slot) for slot in slots]
+            strong = weak = False
+        elif not slots and not strong and cues.OPEN.search(said) and not more:
+            acts.append(("ask", 0.8, "request"))
+    if not acts and cues.WAIT.search(said) and not writes and "transfer" not in said and not strong:
+        acts.append(("wait", 0.7, ""))
+    kind = acts[0][0] if acts else ""
+    if not acts and not asks and not strong and not weak and cues.FACT.search(said):
+        acts.append(("inform", 0.6, ""))  # may be a detail of a proposal: no kind
+    if not acts and cues.GREET.search(said) and not strong:
+        acts.append(("greet", 0.8, ""))
+        kind = "greet"
+    return _Look(writes, asks, strong, weak, note, tuple(acts), kind)
 
 
 def _reports(said: str, phrasebook: Phrasebook) -> bool:
@@ -159,12 +154,12 @@ def _reports(said: str, phrasebook: Phrasebook) -> bool:
 _OUTSIDE = ("claim_done", "refuse", "transfer", "wait", "greet", "offer_more", "ask")
 
 
-def _proposals(text: str, parts: list[_Part], acts: list[Act]) -> list[Act]:
+def _proposals(parts: list[_Part], acts: list[Act]) -> list[Act]:
     """The writes that a message proposes, one act each; their texts hold all that belongs to them."""
-    strong, weak = any(part.strong for part in parts), any(part.weak for part in parts)
+    strong, weak = any(part.look.strong for part in parts), any(part.look.weak for part in parts)
     asks = any(act.kind == "ask" for act in acts)
-    intends = [part for part in parts if part.writes and not part.kind and cues.INTENDS.search(part.folded)]
-    material = [part for part in parts if part.kind not in _OUTSIDE or (part.strong and part.writes and part.kind != "transfer")]
+    intends = [part for part in parts if part.look.writes and not part.look.kind and cues.INTENDS.search(part.folded)]
+    material = [part for part in parts if part.look.kind not in _OUTSIDE or (part.look.strong and part.look.writes and part.look.kind != "transfer")]
     if strong or weak:
         confidence = 0.95 if strong else 0.75
     elif intends and not asks:
@@ -175,8 +170,8 @@ def _proposals(text: str, parts: list[_Part], acts: list[Act]) -> list[Act]:
         confidence = 0.4
     chunks = _chunks(material)
     if not chunks:
-        if strong and not any(part.kind == "transfer" for part in parts):
-            asked = next(part for part in parts if part.strong)
+        if strong and not any(part.look.kind == "transfer" for part in parts):
+            asked = next(part for part in parts if part.look.strong)
             return [Act("propose", asked.start, asked.end, 0.3, asked.text.strip())]
         return []
     return [
@@ -190,15 +185,15 @@ def _chunks(material: list[_Part]) -> list[list[_Part]]:
     chunks: list[list[_Part]] = []
     head: list[_Part] = []
     for part in material:
-        starts = bool(part.writes) and not cues.NOTE.search(part.folded)
+        starts = bool(part.look.writes) and not part.look.note
         if not chunks:
             head.append(part)
             if starts:
                 chunks.append(head)
             continue
         known, orders = _writes(chunks[-1]), frozenset[str]().union(*(before.orders for before in chunks[-1]))
-        other = starts and (not (part.writes & known) or bool(part.orders and orders and not part.orders & orders))
-        if other and not (part.strong and not part.orders and len(part.folded) < 60):
+        other = starts and (not (part.look.writes & known) or bool(part.orders and orders and not part.orders & orders))
+        if other and not (part.look.strong and not part.orders and len(part.folded) < 60):
             chunks.append([part])
         else:
             chunks[-1].append(part)
@@ -207,14 +202,14 @@ def _chunks(material: list[_Part]) -> list[list[_Part]]:
 
 def _writes(chunk: list[_Part]) -> frozenset[str]:
     """What all sentences that speak of a write can agree on, else all that they may mean."""
-    kinds = [part.writes for part in chunk if part.writes and not cues.NOTE.search(part.folded)]
+    kinds = [part.look.writes for part in chunk if part.look.writes and not part.look.note]
     common = frozenset.intersection(*kinds) if kinds else frozenset[str]()
     return common or frozenset[str]().union(*kinds)
 
 
 def _sure(chunk: list[_Part], confidence: float) -> float:
-    questions = [part for part in chunk if part.strong and part.writes]
-    either = any(cues.CHOICE.search(part.folded) and len(part.writes) > 1 and not part.orders for part in questions)
+    questions = [part for part in chunk if part.look.strong and part.look.writes]
+    either = any(cues.CHOICE.search(part.folded) and len(part.look.writes) > 1 and not part.orders for part in questions)
     return min(confidence, 0.4) if either else confidence
 
 

@@ -192,12 +192,18 @@ class Ledger:
                 self._add("refuse_right", step, proposals[0].act.text, goal.place)
 
     def _raise(self, text: str) -> None:
+        if all(goal.status != OPEN and goal.before is None for goal in self.agenda.goals):
+            return
         raised = [goal for goal in self.agenda.goals if self.agenda.raises(goal.wanted, text)]
         for goal in self.agenda.goals:
             if goal.before is not None and self.agenda.raises(goal.wish, text) and (changes_mind(text) or not self.agenda.raises(goal.before, text)):
                 goal.before = None
                 goal.status = RAISED
-            elif goal.status == OPEN and goal in raised and not any(self.agenda.nearer(other.wanted, goal.wanted, text) for other in raised):
+            elif (
+                goal.status == OPEN
+                and goal in raised
+                and not any(other is not goal and self.agenda.nearer(other.wanted, goal.wanted, text) for other in raised)
+            ):
                 goal.status = RAISED
 
     # -- how it ends --------------------------------------------------------------------------------------------------------

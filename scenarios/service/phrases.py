@@ -77,6 +77,7 @@ class Phrasebook(Hashable, Protocol):
 # -- finding values ---------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def fold(text: str) -> str:
     """A text for comparing: case-folded, single-spaced, with plain quotes and dashes.
 
