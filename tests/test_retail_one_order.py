@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -13,8 +14,9 @@ from gem_ma.scenarios.retail.compact import ANSWERS, ASSISTANT_WORDS, HEARD, OPE
 from gem_ma.scenarios.retail.counter import RetailOneOrder
 from gem_ma.scenarios.retail.one_order import COLOURS, SIZES, never_looking, world, write
 
-from gem_ma import Game, config
+from gem_ma import Game
 from gem_ma.behaviour import behaviour_rng
+from gem_ma.cli.main import main
 from gem_ma.errors import ConfigError
 from gem_ma.rollout import Plan, play_many
 from gem_ma.types import Seat
@@ -210,17 +212,22 @@ def test_options_that_make_no_talk_are_refused():
 # -- tiny models ------------------------------------------------------------------------------------------------------------
 
 
-def test_both_seats_are_cloned_and_only_the_named_one_learns(tmp_path):
+def test_both_seats_are_cloned_only_the_named_one_learns_and_baselines_stand_beside(tmp_path, capsys):
     pytest.importorskip("torch")
     from gem_ma.engines.tiny import make_model
-    from gem_ma.training.train import run_training
 
     made = make_model(str(tmp_path / "model"), "retail_one_order", seed=0)
     assert made["vocabulary"] < 100
-    small = ["train.steps=2", "train.episodes=24", "evaluate.episodes=24", "train.save_every=2"]
+    small = ["train.steps=2", "train.episodes=24", "evaluate.episodes=24", "train.save_every=2", "run.baselines=40"]
     small += [f"train.warm_start.{agent}.{key}" for agent in ("assistant", "user") for key in ("episodes=100", "steps=60")]
     models = [f"policies.{agent}.model=transformers/{tmp_path / 'model'}" for agent in ("assistant", "user")]
-    summary = run_training(config.load(CONFIGS / "retail_train.yaml", [*models, *small]).config)
+    folder = str(tmp_path / "out")
+    assert main(["train", str(CONFIGS / "retail_train.yaml"), *models, *small, "--out", folder, "--json", "--quiet"]) == 0
+    summary = json.loads(capsys.readouterr().out)
     assert summary["changed"] == ["assistant"] and summary["unchanged"] == ["user"]
-    assert summary["after"]["sampled"]["failed"] == 0
-    assert summary["before"]["greedy"]["invalid"]["user"] < 0.5
+    assert summary["after"]["sampled"]["failed"] == 0 and summary["before"]["greedy"]["invalid"]["user"] < 0.5
+    beside = {name: one["success"]["mean"] for name, one in summary["baselines"].items()}
+    assert set(beside) == set(SHOP.baseline_casts)
+    assert beside["looks and asks (expert)"] == 1 and beside["transfers at once"] == 0 and 0 < beside["asks, never looks"] < 0.6
+    assert main(["show", folder]) == 0
+    assert "baseline asks, never looks" in capsys.readouterr().out

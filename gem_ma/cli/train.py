@@ -44,6 +44,7 @@ def command(source: str, overrides: tuple[str, ...], out: str | None, **flags: b
 
 def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = False, quiet: bool = False) -> int:
     """Trains in the run folder and prints scores before and after; gives the exit code. Raises Interrupted after a signal."""
+    from gem_ma.cli.baselines import play_baselines
     from gem_ma.cli.main import Interrupted
     from gem_ma.cli.run import open_folder, report_of
     from gem_ma.cli.stopping import Stopping
@@ -73,6 +74,12 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
             except (BudgetError, EndpointError) as error:
                 raise type(error)(f"{error}\nresume with: gem-ma resume {path}") from None
         failed, ended = len(folder.failed()), len(folder.done())
+        if not stopping.signal:
+            with Stopping(f"gem-ma resume {path}") as stopping:
+                found = play_baselines(loaded, scenario, path, stopping, quiet)
+            if found and not stopping.signal:
+                summary["baselines"] = found
+                folder.write_summary(summary)
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
     show_training(summary, ended, failed, path, as_json, report_of(path, scenario))
@@ -93,6 +100,7 @@ def _in_words(metrics: dict[str, Any]) -> str:
 def show_training(summary: dict[str, Any], ended: int, failed: int, path: Path, as_json: bool, report: Path | None = None) -> None:
     """Prints what learning changed: each measure before and after."""
     from gem_ma.cli.terminal import columns, emit, emit_json
+    from gem_ma.evaluation.metrics import baseline_rows
 
     counts = {"episodes": ended, "ok": ended - failed, "failed": failed, "excluded": 0}  # an interrupted episode is never recorded
     if as_json:
@@ -101,6 +109,7 @@ def show_training(summary: dict[str, Any], ended: int, failed: int, path: Path, 
     before, after = _measures(summary["before"]), _measures(summary["after"])
     emit(columns([(name, before.get(name, "n/a"), value) for name, value in after.items()], ("measure", "before", "after")))
     rows = [("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"), ("steps", str(summary["steps"]))]
+    rows += baseline_rows(summary)
     rows += [("learned", ", ".join(summary["learned"]) or "none"), ("unchanged", ", ".join(summary["unchanged"]) or "none")]
     rows += [(f"model {name}", f"{model['engine']}/{path / model['path']}") for name, model in summary["models"].items()]
     emit(columns([*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])]))

@@ -76,7 +76,7 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append(("success, failed = 0", _number(summary["score"]["failed_as_zero"])))
         if summary["excluded"]:
             rows.append(("success, excluded lost / won", f"{_number(summary['score']['lowest'])} / {_number(summary['score']['highest'])}"))
-    rows += _baseline_rows(summary)
+    rows += baseline_rows(summary)
     if len(summary["pass_hat_k"]) > 1:
         rows.append(("pass^k", "  ".join(f"{k}: {interval_text(one)}" for k, one in enumerate(_pass_intervals(summary), 1)) + _refused(summary)))
     elif len(summary["pass_hat_k"]) == 1 and _refused(summary):
@@ -101,7 +101,8 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _baseline_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def baseline_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A row for each baseline that was played beside a run; none where the summary has no `baselines`."""
     rows = []
     for name, one in summary.get("baselines", {}).items():
         scores = {"": one["success"]} if one["success"] is not None else {f"return {agent} ": found for agent, found in one["returns"].items()}
