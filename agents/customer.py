@@ -298,9 +298,11 @@ class Customer:
     def _answers(self, heard: Heard) -> list[str]:
         """What was asked for: given, denied, or said again."""
         slots = list(dict.fromkeys(act.slot for act in heard.of("ask")))
+        knowledge = {slot.name: slot for slot in self.task.knowledge}
+        if not slots and any(act.slot == "not_found" for act in heard.acts):  # what it told was of no use: once more, all of it
+            slots = [name for name in knowledge if self.told[name]]
         if not slots:
             return []
-        knowledge = {slot.name: slot for slot in self.task.knowledge}
         if "request" in slots and not self._current() and any(goal.status == OPEN for goal in self.topics):
             return self._wanted()
         if choice := next((words for goal in self._current() if (words := self.book.offered(goal.wanted, heard.text))), ""):

@@ -128,6 +128,19 @@ def test_forgotten_and_unknown_things_are_denied_and_nothing_is_made_up() -> Non
     assert "97301" not in customer.says(WHO_ASKED)
 
 
+def test_what_is_not_found_is_told_again() -> None:
+    customer = Heard()
+    customer.says(WHO_ASKED)
+    assert "ann@example.com" in customer.says("Sorry, there is no account with these data.")
+
+
+def test_a_method_left_open_is_chosen_among_those_that_the_assistant_names() -> None:
+    wish = replace(RETURN, words={**RETURN.words, "method": "whatever method is allowed"}, choices=({"payment_method_id": "gift_card_5"},))
+    asked = "Which payment method shall I use? There are credit_card_4, gift_card_5."
+    assert "gift_card_5" in Heard(wish).says(asked) and "PayPal" not in Heard(wish).opening
+    assert answer(Heard(wish).says(offer(wish, payment_method_id="gift_card_5"))) == "yes"
+
+
 def test_a_choice_among_offered_variants_is_made() -> None:
     text = "There are several: 4444444444 (60 m) for $30.00; 5555555555 (30 m) for $31.00. Which one do you want?"
     assert "4444444444" in Heard(EXCHANGE).says(text)

@@ -416,7 +416,7 @@ class RetailPhrasebook:
                 return pick("The reason:", "My reason:", "The reason is:") + f" {words.get('reason', wish.arguments['reason'])}."
             return pick("Any reason will do, say:", "Put down any reason, for example:") + f" {wish.arguments['reason']}."
         if slot == "method":
-            if words["method"] != wish.arguments["payment_method_id"] and not words["method"].startswith("my "):
+            if _any_method(wish):
                 return "Any way of refund that is allowed suits me, the original payment method for example."
             if wish.kind == RETURN:
                 return pick("Please refund it to", "Please put the refund on", "Please send the refund to") + f" {words['method']}."
@@ -426,11 +426,17 @@ class RetailPhrasebook:
                 pick("Please use", "Please take", "Please put it on") + f" {words['method']}" + pick(" for the difference.", " for any difference.")
             )
         if slot == "items":
-            verb = {RETURN: "return", EXCHANGE: "exchange", MODIFY: "change the items"}.get(wish.kind, "do this with")
+            verb = {"return": "return", "exchange": "exchange", "modify": "change the items"}.get(
+                wish.intent or wish.kind.split("_")[0], "do this with"
+            )
             return f"I want to {verb}: {_listed(wish)}{' for a ' + words['product'] if 'product' in words else ''}."
         return f"The new address is: {_labelled(wish.arguments)}." if slot == "address" else str(wish.text)
 
     def offered(self, wish: Wish, text: str) -> str:
+        if _any_method(wish):
+            methods = {mention.value for mention in self.mentions(text) if mention.slot == "payment_method_id"}
+            allowed = [arguments["payment_method_id"] for arguments in (wish.arguments, *wish.choices) if "payment_method_id" in arguments]
+            return next((f"Please use {method}." for method in allowed if method in methods), "")
         seen = [mention.value for mention in self.mentions(text) if mention.slot == "item_id"]
         for arguments in (wish.arguments, *wish.choices):
             new = [item for item in arguments.get("new_item_ids", ()) if item in seen]
@@ -652,6 +658,12 @@ def _outside(text: str) -> str:
 
 def _labelled(address: Mapping[str, Any]) -> str:
     return "; ".join(f"{part}: {address[part]}" for part in ADDRESS)
+
+
+def _any_method(wish: Wish) -> bool:
+    """Whether the customer leaves the payment method open."""
+    words = str(wish.words.get("method", ""))
+    return bool(words) and words != wish.arguments.get("payment_method_id") and not words.startswith("my ")
 
 
 _TIES = {"cheapest": ", the cheapest of them", "dearest": ", the most expensive of them", "any": ", any of them will do"}
