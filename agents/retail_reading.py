@@ -232,7 +232,8 @@ def split(about: str) -> tuple[str, str]:
 
 def named_values(options: Mapping[str, Sequence[str]], text: str) -> dict[str, list[str]]:
     """The values of each option that a text names, longest first: `carbon steel` is not also `steel`."""
-    folded, found = text.casefold(), {}
+    folded = text.casefold()
+    found: dict[str, list[str]] = {}
     for name, values in options.items():
         rest = folded
         for value in sorted(values, key=len, reverse=True):

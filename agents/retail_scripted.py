@@ -96,7 +96,7 @@ class RetailScripted(Scripted):
         while True:
             self.hear(heard)
             email, name, postcode = EMAIL.search(told), reading.NAME.search(told), reading.POSTCODE.search(told)
-            ways = [("email", email.group())] if email else []
+            ways: list[tuple[str, ...]] = [("email", email.group())] if email else []
             ways += [("zip", name.group(1), name.group(2), postcode.group())] if name and postcode else []
             for way in ways:
                 if way in tried:

@@ -78,7 +78,7 @@ def unit_pull(
         raise ConfigError(f"no unit ratio is called {ratio!r}; unit ratios are {', '.join(RATIOS[1:])}")
     _, first, turn_of, length = np.unique(turn, return_index=True, return_inverse=True, return_counts=True)
     unit = turn_of if ratio != "episode" else np.unique(part, return_inverse=True)[1]
-    drift = np.bincount(unit, new - old)
+    drift: NDArray[np.float64] = np.bincount(unit, new - old).astype(np.float64)
     scale = np.ones(len(length))
     if ratio == "turn_mean":
         drift, scale = drift / length, 1.0 / length
@@ -88,11 +88,8 @@ def unit_pull(
     cut = bound < free
     count = max(len(first), 1)
     own = np.where(cut, 0.0, free) * scale / count
-    if ratio == "episode":
-        pull = np.bincount(unit[first], own, len(drift))[unit]
-    else:
-        pull = own[turn_of]
-    return -pull, -float(np.minimum(free, bound).sum()) / count, cut[turn_of]
+    pull = np.bincount(unit[first], own, len(drift))[unit] if ratio == "episode" else own[turn_of]
+    return np.asarray(-pull, np.float64), -float(np.minimum(free, bound).sum()) / count, cut[turn_of]
 
 
 def truncated_weight(
@@ -109,8 +106,8 @@ def truncated_weight(
         return np.ones(len(gap))
     if ratio != "token":
         _, unit, length = np.unique(part if ratio == "episode" else turn, return_inverse=True, return_counts=True)
-        drift = np.bincount(unit, gap)
-        gap = (drift / length if ratio == "turn_mean" else drift)[unit]
+        drift = np.bincount(unit, gap).astype(np.float64)
+        gap = np.asarray((drift / length if ratio == "turn_mean" else drift)[unit], np.float64)
     return np.asarray(np.minimum(np.exp(gap), cap))
 
 

@@ -23,10 +23,12 @@ from gem_ma.plans import open_policies, scenario_of
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_summary
+from gem_ma.training.alternation import check_names, learning, settings_of
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic, valued
 from gem_ma.training.exams import exam, measures
 from gem_ma.training.learner import Learner, TorchLearner
+from gem_ma.training.mapping import plays_per_start
 from gem_ma.training.schedule import demonstrations, learning_rate, play_all, training_plans
 from gem_ma.training.table_learner import TableLearner
 
@@ -58,7 +60,8 @@ async def train(
     settings = checked(config, policies)
     learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
-    critics = {name: open_critic(policies[name]) for name in settings.policies} if estimator(settings.estimator.name).critic else {}
+    critical = [name for name in settings.policies if estimator(settings_of(settings, name).estimator.name).critic]
+    critics = {name: open_critic(policies[name]) for name in critical}
     total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
     found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
     if on_note is not None and found is not None:
@@ -79,22 +82,23 @@ async def train(
         episodes = await play_all(config, training_plans(config, settings, scenario, step), policies)  # 1 play
         metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(episodes, scenario), "policies": {}}
         clock.append(time.perf_counter())
-        for name in settings.policies:  # all learn from the same recorded batch, then all publish
+        now = learning(settings, step)
+        for name in now:  # all learn from the same recorded batch, then all publish
+            own = settings_of(settings, name)
+            gamma, options = own.credit.gamma, own.estimator.options
             tails = critics[name].tails(episodes, name) if name in critics else None
-            turns = credit.turns(episodes, name, rule=settings.credit.rule, gamma=settings.credit.gamma, tails=tails)  # 2 credit
+            turns = credit.turns(episodes, name, rule=own.credit.rule, gamma=gamma, tails=tails)  # 2 credit
             if name in critics:
                 turns = valued(turns, critics[name])
-            advantages, states[name] = estimate(
-                settings.estimator.name, turns, _key(settings), states[name], gamma=settings.credit.gamma, **settings.estimator.options
-            )
+            advantages, states[name] = estimate(own.estimator.name, turns, _key(own), states[name], gamma=gamma, **options)
             rng = random.Random(stable_seed(config.run.seed, "update", name, step))
-            lr = learning_rate(settings, step)
-            stats = learners[name].update(turns, advantages, lr=lr, settings=settings.loss, rng=rng)  # 3 update
+            lr = learning_rate(own, step)
+            stats = learners[name].update(turns, advantages, lr=lr, settings=own.loss, rng=rng)  # 3 update
             if name in critics:
-                targets = raw_gae(turns, gamma=settings.credit.gamma, **settings.estimator.options) + turns.value
-                stats = {**stats, **critics[name].fit(turns, targets, settings.critic, rng)}
+                targets = raw_gae(turns, gamma=gamma, **options) + turns.value
+                stats = {**stats, **critics[name].fit(turns, targets, own.critic, rng)}
             metrics["policies"][name] = {"lr": lr, **stats}
-        for name in settings.policies:
+        for name in now:
             metrics["policies"][name] |= {**learners[name].publish(), "version": learners[name].version}  # 4 weights
         clock.append(time.perf_counter())
         step += 1
@@ -171,6 +175,19 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
     for name in (*settings.policies, *settings.warm_start):
         if name not in policies:
             raise ConfigError(f"train: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}")
+    check_names(settings)
+    for name in settings.policies or ("",):
+        _check_estimator(settings_of(settings, name))
+    sides = plays_per_start(settings.seats, len(config.agents))
+    if settings.episodes % (settings.group_size * sides):
+        if sides == 1:
+            raise ConfigError(f"train.group_size: {settings.episodes} episodes are no whole number of groups of {settings.group_size}")
+        each = f"{sides} seatings" + (f" of {settings.group_size} episodes each" if settings.group_size > 1 else "")
+        raise ConfigError(f"train.seats: {settings.episodes} episodes are no whole number of starts, which have {each}")
+    return settings
+
+
+def _check_estimator(settings: TrainSettings) -> None:
     try:
         key = columns(_key(settings))
     except ConfigError as error:
@@ -181,13 +198,10 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
     if settings.policies and "group" in key and settings.group_size == 1:
         what = f"train.estimator: {settings.estimator.name} centres within groups of episodes that share a start"
         raise ConfigError(f"{what}, and this config plays every start once; set train.group_size, or name another key, such as [task, agent]")
-    if settings.episodes % settings.group_size:
-        raise ConfigError(f"train.group_size: {settings.episodes} episodes are no whole number of groups of {settings.group_size}")
     for option in settings.estimator.options:
         if option not in estimator(settings.estimator.name).options:
             known = ", ".join(estimator(settings.estimator.name).options) or "none"
             raise ConfigError(f"train.estimator.options.{option}: {settings.estimator.name} has no such option; it has {known}")
-    return settings
 
 
 def _key(settings: TrainSettings) -> Sequence[str] | str:
@@ -211,9 +225,10 @@ def _resume(
     trainer = json.loads(found.read("trainer.json"))
     folder.rewind(trainer["mark"])
     states.update(trainer["estimators"])
-    for name, learner in (*learners.items(), *((f"{name}@critic", critic) for name, critic in critics.items())):
+    loaded: dict[str, Learner | Critic] = {**learners, **{f"{name}@critic": critic for name, critic in critics.items()}}
+    for name, part in loaded.items():
         prefix = f"{name}."
-        learner.load({file.removeprefix(prefix): found.read(file) for file in found.files if file.startswith(prefix)})
+        part.load({file.removeprefix(prefix): found.read(file) for file in found.files if file.startswith(prefix)})
     return found.step, trainer["first"]
 
 
