@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from gem_ma.types import Limits, Sampling, Seat
 
@@ -197,6 +197,62 @@ class WarmStartSettings(Settings):
     seed: int = 0
 
 
+class OpponentSettings(Settings):
+    """Against whom a learner plays, as shares of the starts; they sum to 1. Opponents are never trained on."""
+
+    latest: float = Field(0.0, ge=0, le=1, description="Whoever has the seat, with the weights of now.")
+    uniform: float = Field(0.0, ge=0, le=1, description="A snapshot of the pool, all alike.")
+    prioritised: float = Field(0.0, ge=0, le=1, description="A snapshot, drawn by how the learner does against it (train.pool).")
+    anchors: dict[str, float] = Field(
+        default_factory=dict, description="Share by behaviour or policy; 0 = met in exams only. One number is the share of random_legal."
+    )
+
+    @field_validator("anchors", mode="before")
+    @classmethod
+    def _one_anchor(cls, value: Any) -> Any:
+        return {"random_legal": value} if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+    @field_validator("anchors")
+    @classmethod
+    def _shares(cls, value: dict[str, float]) -> dict[str, float]:
+        if any(not 0 <= share <= 1 for share in value.values()):
+            raise ValueError("every share lies between 0 and 1")
+        return value
+
+    @model_validator(mode="after")
+    def _whole(self) -> OpponentSettings:
+        total = self.latest + self.uniform + self.prioritised + sum(self.anchors.values())
+        if abs(total - 1) > 1e-6:
+            raise ValueError(f"the shares of latest, uniform, prioritised and anchors sum to 1; here to {total:g}")
+        return self
+
+
+class PoolSettings(Settings):
+    """The snapshots that a learner may meet. They lie in the run folder and are never deleted; `size` bounds who is still drawn."""
+
+    every: int = Field(10, ge=1, description="Training steps between snapshots; the weights at the start are the first.")
+    size: int = Field(50, ge=1, description="The newest so many snapshots of a policy are drawn from.")
+    loaded: int = Field(8, ge=1, description="Snapshots in memory at once: a step's opponents are so many draws at most.")
+    prioritised: Literal["hard", "even"] = Field(
+        "hard", description="Weight at win rate p: hard (1-p)^q, the ones it loses to; even p(1-p), the ones like itself."
+    )
+    q: float = Field(2.0, ge=0)
+    prior: float = Field(2.0, gt=0, description="Drawn games that every win rate starts from.")
+    decay: float = Field(0.98, gt=0, le=1, description="What a game counts for one step later, in these win rates.")
+
+
+class PolicyTrainSettings(Settings):
+    """What one learned policy does in its own way; sections hold only the keys that differ."""
+
+    lr: float | None = Field(None, gt=0)
+    lr_final: float | None = Field(None, ge=0, le=1)
+    lr_warmup: int | None = Field(None, ge=0)
+    credit: dict[str, Any] = Field(default_factory=dict)
+    estimator: dict[str, Any] = Field(default_factory=dict, description="With a name, the estimator as a whole.")
+    loss: dict[str, Any] = Field(default_factory=dict)
+    critic: dict[str, Any] = Field(default_factory=dict)
+
+
 class TrainSettings(Settings):
     """Which policies learn, from what, for how long."""
 
@@ -214,6 +270,24 @@ class TrainSettings(Settings):
     lr_final: float = Field(1.0, ge=0, le=1, description="Share of lr left at the last step, reached linearly.")
     lr_warmup: int = Field(0, ge=0, description="Steps over which lr rises from 0.")
     save_every: int = Field(10, ge=1)
+    per_policy: dict[str, PolicyTrainSettings] = Field(default_factory=dict, description="What a policy does otherwise than these settings say.")
+    alternate: dict[str, int] = Field(default_factory=dict, description="Policies that learn in turn, each for so many steps; the others always do.")
+    seats: Literal["fixed", "swap", "random"] = Field(
+        "fixed", description="Who sits where: as agents: says; every start once from each side; or drawn for every start."
+    )
+    opponents: OpponentSettings | None = Field(None, description="Against whom; absent: whoever agents: seats, with the weights of now.")
+    pool: PoolSettings = PoolSettings()
+    on_collapse: Literal["off", "warn", "rollback", "mix_pool"] = Field(
+        "warn",
+        description="When a detector fires: say so; go back to the last healthy weights at half the lr; or give half of `latest` to the pool.",
+    )
+
+    @field_validator("alternate")
+    @classmethod
+    def _some_steps(cls, value: dict[str, int]) -> dict[str, int]:
+        if any(steps < 1 for steps in value.values()):
+            raise ValueError("every policy learns for at least 1 step")
+        return value
 
 
 class EvaluateSettings(Settings):

@@ -5,7 +5,7 @@ Seeds of exams lie below 2^62, all others above: what is examined was never trai
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gem_ma.engines.base import Policy, stable_seed
@@ -14,6 +14,7 @@ from gem_ma.plans import cast_of
 from gem_ma.rollout import Plan, play_many
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings, WarmStartSettings
+from gem_ma.training.mapping import casts, plays_per_start
 from gem_ma.training.rows import Demonstration
 from gem_ma.types import End, Episode, Message, Request, Seat, spoken
 
@@ -26,17 +27,27 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     return settings.lr * share * min(1.0, (step + 1) / max(1, settings.lr_warmup))
 
 
-def training_plans(config: Config, settings: TrainSettings, scenario: Scenario, step: int) -> list[Plan]:
-    """The episodes of a step (from 0): a fixed list, tasks of the split in turn, every start `group_size` times.
+def training_plans(
+    config: Config, settings: TrainSettings, scenario: Scenario, step: int, opponents: Callable[[int], Mapping[str, Seat]] | None = None
+) -> list[Plan]:
+    """The episodes of a step (from 0): a fixed list, tasks of the split in turn, every start with each of its casts `group_size` times.
 
-    Episodes of one start differ in what is sampled only; `repeat` tells them apart, and they share a `group`.
+    Episodes of one start differ in what is sampled only, and in who sits where under `train.seats: swap`; `repeat` tells them apart. Those with
+    one cast share a `group`. `opponents` gives the seats of a start by its number in the run; by default they are those of the config.
     """
     size = settings.group_size
-    starts = settings.episodes // size
-    seeds = [TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index) for index in range(starts)]
+    sides = plays_per_start(settings.seats, len(config.agents))
+    starts = settings.episodes // (size * sides)
     known = len(scenario.tasks(settings.split))
-    plans = [_plan(config, scenario, cast_of(config), f"{settings.split}/{(step * starts + n) % known}", seed) for n, seed in enumerate(seeds)]
-    return [replace(plan, repeat=repeat, group=f"{plan.task}/{plan.seed}" if size > 1 else None) for plan in plans for repeat in range(size)]
+    plans = []
+    for index in range(starts):
+        seed, start = TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index), step * starts + index
+        plan = _plan(config, scenario, cast_of(config), f"{settings.split}/{start % known}", seed)
+        seats = plan.cast if opponents is None else opponents(start)
+        for side, cast in enumerate(casts(seats, settings.seats, config.run.seed, start)):
+            group = f"{plan.task}/{seed}" + (f"/{side}" if sides > 1 else "") if size > 1 else None
+            plans += [replace(plan, cast=cast, repeat=side * size + n, group=group) for n in range(size)]
+    return plans
 
 
 def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
