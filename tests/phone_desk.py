@@ -101,6 +101,7 @@ class PhoneBook:
     anchors = frozenset(("line_id",))
     asked: Mapping[str, re.Pattern[str]] = {"pin": re.compile(r"\bpin\b"), "name": re.compile(r"\byour name\b")}
     reasons: Mapping[str, re.Pattern[str]] = {"suspended": re.compile(r"\bsuspended\b")}
+    refusing = finished = states = re.compile(r"(?!)")
 
     def writes(self, sentence: str) -> frozenset[str]:
         found = (

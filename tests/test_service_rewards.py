@@ -123,7 +123,7 @@ def test_success_is_read_under_any_weight_of_the_outcome() -> None:
 def test_each_term_stands_in_the_ledger_by_its_name_and_the_sum_is_the_return() -> None:
     shop = scenario(rewards=EVERY)
     seen: set[str] = set()
-    for index in range(30):
+    for index in range(12):
         for assistant in ("retail_scripted", "retail_forgets_to_confirm", "retail_refuse"):
             episode = asyncio.run(run(shop, assistant, f"test/{index}"))
             assert episode.error is None
@@ -216,7 +216,7 @@ def shaped_and_plain(moves: Sequence[str], user: str, gamma: float, mode: str = 
 @pytest.mark.parametrize("gamma", [1.0, 0.9, 0.5])
 @pytest.mark.parametrize("user", list(USERS))
 def test_shaping_shifts_every_line_of_play_by_the_same_amount_so_no_best_policy_changes(gamma: float, user: str) -> None:
-    lines = [line for length in range(4) for line in product([move for move in MOVES if move != "stop"], repeat=length)]
+    lines = [line for length in range(3 + (gamma == 0.9)) for line in product([move for move in MOVES if move != "stop"], repeat=length)]
     for weight in (0.3, 50.0):
         shifts = {line: shaped_and_plain((*line, "stop"), user, gamma, weight=weight) for line in lines}
         best = max(value for _, value in shifts.values())
@@ -401,7 +401,7 @@ told_all.privileged = True  # type: ignore[attr-defined]  # how a factory asks f
 @pytest.mark.parametrize("user_reward", ["cooperative", "neutral"])
 def test_no_cheat_earns_more_than_an_honest_failing_attempt(cheat: type, user_reward: str) -> None:
     shop = scenario(rewards=EVERY, user_reward=user_reward)
-    for index in range(12):
+    for index in range(5):
         if shop.tasks("test")[index].goal != "served":
             continue
         honest, cheated = (
@@ -414,7 +414,7 @@ def test_no_cheat_earns_more_than_an_honest_failing_attempt(cheat: type, user_re
 @pytest.mark.parametrize("term", sorted(set(EVERY) - {"role"}))
 def test_no_cheat_earns_more_under_any_single_term(term: str) -> None:
     shop = scenario(rewards={term: True})
-    for index in range(8):
+    for index in range(3):
         if shop.tasks("test")[index].goal != "served":
             continue
         episodes = [

@@ -102,7 +102,9 @@ class Session:
         if isinstance(given, int) and not isinstance(given, bool):
             return task_of(self.scenario, f"{self.split}/{given}")
         if isinstance(given, str):
-            texts = [task for task in self.scenario.tasks(self.split) if isinstance(task, str)]
+            tasks = self.scenario.tasks(self.split)
+            typed = len(tasks) and not isinstance(tasks[0], str)  # then none is a text; a long split may make each task when it is asked for
+            texts = [] if typed else [task for task in tasks if isinstance(task, str)]
             if given in texts:
                 return given
             if re.fullmatch(r".*/-?\d+", given):

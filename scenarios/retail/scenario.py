@@ -35,7 +35,7 @@ from gem_ma.scenario import Play
 
 SCORINGS = {**GRADERS, "tau2": tau2}
 BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.0}  # on the generated shop's test split
-KEPT = 2048  # solutions and audits
+KEPT, AUDITS = 2048, 256  # solutions and audits that are kept
 SOLUTION = ("actions", "outputs", "goal", "ends", "wishes", "knowledge", "flags", "proof", "raw")
 
 
@@ -195,7 +195,7 @@ class Retail(Scenario):
         """All that can be said of a record without a model; worked out once."""
         kept = self._audits.get(id(episode))
         if kept is None or kept[0] is not episode:
-            if len(self._audits) == KEPT:
+            if len(self._audits) == AUDITS:
                 del self._audits[next(iter(self._audits))]
             kept = self._audits[id(episode)] = (episode, self._audit(episode))
         return kept[1]

@@ -2,7 +2,7 @@
 
 Numbers are tokens with bounds (`$`, thousands commas, decimals) and compared by value; ids exactly; phrases on word boundaries. A value is
 *founded* where something shown holds it, or where one calculator step leads to it: a sum, a difference or a product of two shown numbers, a
-count of entries of a shown record, the total of one field of them.
+count of entries of a shown record, the total of one field of some of them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gem_ma.scenarios.service.facts import folded
 GUESSES = 3  # numbers that may be told without having been shown, such as one's own sums
 LISTED = 4  # numbers in the message that carries an answer; or twice as many as were asked for
 FRACTION, WHOLE, ID, PHRASE = "fraction", "whole", "id", "phrase"  # what a value is, so that only its like can be guesses at it
+FEW = 8  # entries of which any may be added up in one step
 STEPS = 4000  # shown numbers beyond which no pairs are tried
 _NUMBER = re.compile(r"(?<![\w#.,])-?\$?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w%]|[.,]\d)")
 _MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
@@ -198,16 +199,23 @@ def derived(text: str) -> frozenset[Decimal]:
 
 
 def _tallied(entries: Sequence[dict[str, Any]]) -> set[Decimal]:
+    """Counts of the entries by each field's value, and totals by field: of all entries and, of few, of any of them."""
     counts: Counter[tuple[str, str]] = Counter()
-    totals: dict[str, Decimal] = {}
+    amounts: dict[str, list[Decimal]] = {}
     for entry in entries:
         flat = [*entry.items(), *(pair for inner in entry.values() if isinstance(inner, dict) for pair in inner.items())]
         for name, value in flat:
             if isinstance(value, (str, bool)):
                 counts[(name, str(value))] += 1
             elif isinstance(value, (int, float)) and abs(value) < 10**12:
-                totals[name] = totals.get(name, Decimal(0)) + _cent(Decimal(repr(value)))
-    return {Decimal(count) for count in counts.values()} | set(totals.values())
+                amounts.setdefault(name, []).append(_cent(Decimal(repr(value))))
+    found = {Decimal(count) for count in counts.values()}
+    for column in amounts.values():
+        sums = {Decimal(0)}
+        for amount in column if len(column) <= FEW else ():
+            sums |= {one + amount for one in sums}
+        found |= sums | {sum(column, Decimal(0))}
+    return found
 
 
 def has_token(value: str, text: str) -> bool:
