@@ -63,7 +63,7 @@ class Ledger:
         self._texts: list[str] = []
         self._slots: dict[str, str] = {}  # single-valued slots as the user stated them
         self._doubtful: list[tuple[str, str, int, int]] = []  # stated and unknown: slot, value, step, user messages since
-        self._known, self._canonical = _corpus(task, phrasebook)
+        self._known, self._requests, self._canonical = _corpus(task, phrasebook)
         self._grams = _instruction_grams(task)
         self._leaked: set[str] = set()
         self._settled_for = 0
@@ -157,7 +157,7 @@ class Ledger:
         folded = fold(text)
         for slot in self.task.knowledge:
             told = slot.reveal != "opening" and slot.known and slot.value and slot.name not in self._leaked and names(slot.value, folded)
-            if told and (slot.reveal == "never" or not self.agenda.asked[slot.name]) and not names(slot.value, self._told):
+            if told and (slot.reveal == "never" or not self.agenda.asked[slot.name]) and not names(slot.value, f"{self._told}\n{self._requests}"):
                 self._leaked.add(slot.name)
                 self._add("leak", step, f"{slot.name}: {slot.value}")
 
@@ -239,21 +239,25 @@ def _owed(goal: Goal) -> str:
     return f", not told yet: {', '.join(goal.untold)}" if goal.untold else ""
 
 
-def _corpus(task: Task, book: Phrasebook) -> tuple[str, frozenset[tuple[str, str]]]:
-    """All that the user may state, as folded text and as (slot, value)."""
+def _corpus(task: Task, book: Phrasebook) -> tuple[str, str, frozenset[tuple[str, str]]]:
+    """All that the user may state: folded text, the part of it that its requests hold, and values as (slot, value)."""
     forgotten = {slot.value for slot in task.knowledge if not slot.known}
-    texts = [task.instruction, *(slot.value for slot in task.knowledge if slot.known)]
+    asked: list[str] = []
     values: set[tuple[str, str]] = {(slot.name, fold(slot.value)) for slot in task.knowledge if slot.known}
     for wish in task.wishes:
         for each in (*chain(wish), *([wish.before_change] if wish.before_change else [])):
-            texts += [each.text, _flat(each.words)]
-            for name in book.details(each):
-                for arguments in (each.arguments, *each.choices):
-                    if isinstance(arguments.get(name), str) and arguments[name] not in forgotten:
-                        values.add((name, fold(arguments[name])))
-    joined = "\n".join(texts)
+            details = [name for name in book.details(each) if str(each.arguments.get(name)) not in forgotten]
+            asked += [each.text, _flat(each.words), book.request(each, details, _first)]
+            for name in details:
+                values |= {(name, fold(arguments[name])) for arguments in (each.arguments, *each.choices) if isinstance(arguments.get(name), str)}
+    requests = "\n".join(asked)
+    joined = "\n".join([task.instruction, requests, *(slot.value for slot in task.knowledge if slot.known)])
     values |= {(mention.slot, fold(mention.value)) for mention in book.mentions(joined)}
-    return fold(joined), frozenset(values)
+    return fold(joined), fold(requests), frozenset(values)
+
+
+def _first(*ways: str) -> str:
+    return ways[0]
 
 
 def _flat(words: Any) -> str:
