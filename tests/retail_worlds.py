@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from gem_ma.scenarios.retail.knobs import INTENTS
+from gem_ma.scenarios.retail.knobs import INTENTS, WRITES
 from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
 from gem_ma.scenarios.retail.world import build_tables
 
@@ -22,6 +22,17 @@ EVERYTHING: dict[str, Any] = {
     "repeats": 0.2,
     "distractors": 1,
     "traits": 0.5,
+}
+PLAIN: dict[str, Any] = {  # one or two requests, each said in full
+    "requests": 2,
+    "intents": [*WRITES, "amount_paid", "tracking_number", "variant_count", "order_status"],
+    "infeasible": 0.08,
+    "repeats": 0.0,
+    "conditional": 0.0,
+    "change_of_mind": 0.0,
+    "preferences": 0.0,
+    "ties": 0.0,
+    "unknown": 0.0,
 }
 
 

@@ -141,14 +141,15 @@ def test_a_wrong_answer_is_caught() -> None:
     assert broken(task, outputs=("1.00",), wishes=(replace(task.wishes[0], outputs=("1.00",)),)) == "unique"
 
 
-def test_a_task_that_hands_over_nothing_more_than_it_must_is_served_by_the_transfer_alone() -> None:
-    task = lone("impossible", reason="beyond_tools")
-    assert task.goal == "transferred"
-    assert broken(task, goal="served") in ("solvable", "idle", "unique")
-    mixed = pick(lambda task: task.goal == "transferred" and len(task.wishes) > 1)
+def test_a_handover_is_the_last_request_and_alone_solves_only_what_is_nothing_else() -> None:
+    mixed = pick(lambda task: task.goal == "transferred")
     assert mixed.wishes[-1].reason == "beyond_tools"
-    assert mixed.wishes[-1].after == tuple(range(len(mixed.wishes) - 1))
-    assert prove(mixed, ALL.world(mixed))["idle"] == prove(task, ALL.world(task))["idle"] + 1
+    assert mixed.wishes[-1].after == tuple(range(len(mixed.wishes) - 1)) != ()
+    assert broken(mixed, goal="served") in ("solvable", "idle", "unique")
+    shop = OwnWorld(knobs={"intents": ["beyond_tools"]})
+    alone = shop.tasks("val")[0]
+    assert [call.name for call in alone.actions if call.name.startswith("transfer")] == ["transfer_to_human_agents"]
+    assert prove(mixed, ALL.world(mixed))["idle"] == prove(alone, shop.world(alone))["idle"] + 1
 
 
 def test_a_refusal_of_what_can_be_done_is_caught() -> None:

@@ -97,7 +97,7 @@ def test_the_bytes_are_those_of_this_generator() -> None:
     assert digest() == GOLDEN, "what a seed gives has changed: raise GENERATOR in world.py, and put the new digest here"
 
 
-GOLDEN = "088b768c737f5f157866c0ff88305bc095a3864bda7bd03209ac01dca7d549bb"
+GOLDEN = "e8d9394189b14ece9a301da4b628ff9ddecd70b8a5e46689ffb76f3bf93dda3f"
 
 
 def test_splits_share_neither_seeds_nor_worlds_and_no_id_or_content_stands_twice() -> None:
@@ -182,6 +182,7 @@ def test_every_intent_occurs() -> None:
     tasks = [*RICH, *ALL.tasks("train")[:200]]
     wishes = [wish for task in tasks for wish in every(task.wishes)]
     assert {wish.intent for wish in wishes if wish.writes} == set(WRITES)
+    assert all(len(task.wishes) > 1 for task in tasks if task.goal == "transferred")
     assert {wish.intent for wish in wishes if wish.kind == "question"} == set(QUESTIONS)
     assert {wish.reason for wish in wishes if wish.kind == "impossible"} == set(REFUSALS)
     assert {len(task.wishes) for task in tasks} >= {1, 2, 3, 4}
@@ -354,7 +355,7 @@ def test_knobs_name_a_task_and_the_order_of_intents_does_not() -> None:
     one, two = read_knobs({"intents": ["cancel", "return"]}), read_knobs({"intents": ["return", "cancel"]})
     assert one == two
     assert one.digest != Knobs().digest
-    assert OwnWorld(knobs={"requests": 3}).tasks("val")[0].id != OwnWorld().tasks("val")[0].id
+    assert OwnWorld(knobs={"requests": 4}).tasks("val")[0].id != OwnWorld().tasks("val")[0].id
     assert OwnWorld(users=41).tasks("val")[0].id != OwnWorld().tasks("val")[0].id
 
 

@@ -148,6 +148,8 @@ def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
         if part.before is not None:
             parts.append(part.before)
         parts.append(replace(part, before=None))
+    if len(parts) == 1 and _hands_over(parts[0]) and knobs.allows_more("beyond_tools"):
+        return []  # else who hands over everybody at once would be right
     parts.sort(key=lambda part: (_hands_over(part), _last(part.wish).intent == "modify"))  # after these nothing can be done, of the talk or an order
     return [replace(part, wish=replace(part.wish, after=_after(parts, place))) for place, part in enumerate(parts)]
 

@@ -15,7 +15,6 @@ WRITES = ("cancel", "return", "exchange", "modify", "address", "default_address"
 QUESTIONS = ("amount_paid", "tracking_number", "variant_count", "total_refund", "price_difference", "cheapest_variant", "gift_balance")
 REFUSALS = ("order_status", "payment_method", "balance", "product_type", "cancel_reason", "once", "not_yours", "unavailable", "beyond_tools")
 INTENTS = (*WRITES, *QUESTIONS, *REFUSALS)
-READY = (*WRITES, *("amount_paid", "tracking_number", "variant_count"), "order_status")
 _WHOLE = {"requests": (1, 4), "orders_per_user": (0, 9), "items_per_write": (1, 5), "distractors": (0, 5)}
 
 
@@ -32,24 +31,28 @@ class Knobs:
     patience, words, mistakes, scepticism and the like).
     """
 
-    requests: int = 2
-    intents: tuple[str, ...] = READY
+    requests: int = 3
+    intents: tuple[str, ...] = ()
     orders_per_user: int = 0
     items_per_write: int = 3
     distractors: int = 0
-    repeats: float = 0.0
+    repeats: float = 0.05
     questions: float = 0.2
-    infeasible: float = 0.08
-    conditional: float = 0.0
-    change_of_mind: float = 0.0
-    preferences: float = 0.0
-    ties: float = 0.0
-    unknown: float = 0.0
+    infeasible: float = 0.12
+    conditional: float = 0.3
+    change_of_mind: float = 0.1
+    preferences: float = 0.4
+    ties: float = 0.1
+    unknown: float = 0.1
     traits: float = 0.0
 
     def allows(self, intent: str) -> bool:
         """Whether requests of this intent may be drawn."""
         return not self.intents or intent in self.intents
+
+    def allows_more(self, intent: str) -> bool:
+        """Whether requests of other intents may be drawn, in the same talk."""
+        return self.requests > 1 and self.intents != (intent,)
 
     @property
     def plain(self) -> dict[str, Any]:
