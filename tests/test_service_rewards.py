@@ -287,7 +287,7 @@ def test_an_adversary_that_breaks_its_role_loses_what_it_won() -> None:
             self.said += 1
             if self.said > 3:
                 return Action("", (ToolCall("e", "end_conversation", {"reason": "settled"}),))
-            return Action("How may I help you today? Let me process your request. <tool_call>")
+            return Action("Hello, I need help." if self.said == 1 else "How may I help you today? Let me process your request. <tool_call>")
 
     class Careless:
         def __init__(self, agent: str, sample: Any, rng: Any, task: Any = None) -> None:
@@ -302,7 +302,9 @@ def test_an_adversary_that_breaks_its_role_loses_what_it_won() -> None:
     episode = asyncio.run(run(shop, "direct", "test/0", behaviours={"assistant": Careless, "user": Liar}))
     assert shop.audit(episode).monitor.findings
     assert shop.audit(episode).faults
-    assert sum(by_term(episode, "user").values()) == pytest.approx(0.0)
+    won = [entry.value for entry in episode.ledger if entry.agent == "user" and entry.why.startswith("game")]
+    assert won[0] == 0.25
+    assert sum(won) == pytest.approx(0.0)
 
 
 # -- cheats -----------------------------------------------------------------------------------------------------------------
