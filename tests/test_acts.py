@@ -90,6 +90,11 @@ def test_any_of_the_choices_of_a_wish_serves_it() -> None:
     assert answered(wish, asked_for(wish, {**wish.arguments, "order_id": "#W7"})) == "no"
 
 
+def test_a_proposal_that_names_two_payment_methods_is_asked_about() -> None:
+    text = "Shall I return the Kite and the Lantern of order #W2345678, with the refund to PayPal and to your gift card?"
+    assert answered(WISHES["return"], text) == "ask"
+
+
 def test_what_is_proposed_beside_a_report_is_judged_without_it() -> None:
     text = "Order #W9999999 has been cancelled as ordered by mistake. Shall I also cancel order #W1234567, which is no longer needed?"
     assert answered(WISHES["cancel"], text) == "yes"

@@ -180,6 +180,10 @@ def test_an_uncooperative_customer_does_not_answer_at_once_and_never_refuses_twi
     assert "ann@example.com" not in customer.says(WHO_ASKED)
     assert "ann@example.com" in customer.says(WHO_ASKED)
 
+    details = Heard(RETURN, cooperation=0.0, front_load=0.0)
+    said = [details.says("Which payment method should the refund go to?") for _ in range(2)]
+    assert ["PayPal" in text for text in said] == [False, True]
+
 
 def test_a_slip_is_put_right_in_the_next_message() -> None:
     known = replace(TASK, knowledge=(*WHO[:3], Slot("zip", "97301")))
