@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from gem_ma.scenarios.retail import Retail
+from gem_ma.scenarios.retail.__main__ import main
 from gem_ma.scenarios.retail.describe import every
 from gem_ma.scenarios.retail.grading import GRADERS, changes, gold_of
 from gem_ma.scenarios.retail.render import own_row, read_own, tau1_row, tau2_row, write_world
-from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tasks import replay_gold
 from gem_ma.scenarios.retail.tau2_data import Tau2Bench
+from gem_ma.scenarios.retail.tau2_grading import tau2
 from gem_ma.scenarios.retail.taubench import TauBench
+from gem_ma.scenarios.service.overlay import Overlay
 from gem_ma.scenarios.service.talk import Outcome
 
 from gem_ma.errors import ConfigError, DataError
@@ -81,8 +85,13 @@ def test_a_folder_of_tau2s_form_loads_and_its_solutions_score_1(tmp_path: Path) 
         for slot in ours.knowledge:
             if slot.known and slot.name != "order_id":
                 assert slot.value in scene["known_info"]
-    store = RetailStore(source.base, "tau2")
-    assert len(store.overlay.base.tables["orders"]) == 80
+        store, _ = replay_gold(source.world(task), "tau2", task.actions)
+        gold = gold_of(source.world(task), "tau2", task).state
+        right, wrong = Outcome("user", "settled", (" and ".join(task.outputs) or "Done.",)), Outcome("limit")
+        assert tau2(task, store.overlay, gold, right).reward == 1
+        assert tau2(task, store.overlay, gold, wrong).reward == 0
+        if changes(store.overlay):
+            assert tau2(task, Overlay(source.world(task)), gold, right).reward == 0
 
 
 def test_tasks_of_several_worlds_make_several_folders(tmp_path: Path) -> None:
@@ -113,3 +122,40 @@ def test_the_benchmarks_forms_hold_no_field_of_ours() -> None:
         assert not [name for name in ("wishes", "knowledge", "proof") if name in json.dumps(row)]
         assert all(call["name"] != "think" for call in row["evaluation_criteria"]["actions"])
         assert len(list(every(task.wishes))) >= len(task.wishes)
+
+
+# -- the command ------------------------------------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_the_command_proves_a_split_once_more_and_tells_what_was_thrown_away() -> None:
+    done = command("prove", "--split", "shift", "--tasks", "12", "--knobs", '{"requests": 4}')
+    assert done.exit_code == 0
+    assert "12 of 12 tasks of shift hold all proofs" in done.output
+    assert re.search(r"unique +0\.\d% of \d+ drawn", done.output)
+
+
+def test_the_command_writes_folders_that_can_be_read(tmp_path: Path) -> None:
+    done = command("write", str(tmp_path / "shop"), "--form", "own", "--split", "val", "--tasks", "3")
+    assert done.exit_code == 0
+    rows = json.loads((tmp_path / "shop" / "tasks.json").read_text())
+    assert [read_own(row) for row in rows] == list(Retail(data="own").tasks("val")[:3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("prove", "--knobs", "{"), "--knobs: not JSON"),
+        (("prove", "--knobs", '{"requsts": 1}'), "did you mean 'requests'"),
+        (("prove", "--split", "dev"), "'dev' is not one of"),
+        (("write", "x", "--form", "tau9"), "tau9"),
+    ],
+)
+def test_what_the_command_cannot_do_is_one_line_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+    done = command(*arguments)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert "Traceback" not in done.output
