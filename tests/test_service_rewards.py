@@ -134,8 +134,9 @@ def test_each_term_stands_in_the_ledger_by_its_name_and_the_sum_is_the_return() 
                 assert sum(terms.values()) == pytest.approx(episode.returns()[agent])
                 folded = credit(episode, agent)
                 assert folded.rewards.sum() + folded.before == pytest.approx(episode.returns()[agent])
+            nothing = dict.fromkeys((name for agent, name in shop.settings.paying if agent == "assistant"), 0.0)
             assert {name: value for name, value in shop.measures(episode).items() if name.startswith("reward assistant ")} == pytest.approx(
-                {f"reward assistant {name}": value for name, value in by_term(episode).items()}
+                {f"reward assistant {name}": value for name, value in {**nothing, **by_term(episode)}.items()}
             )
     assert seen >= {"outcome", "progress", "information", "policy", "communication", "effort", "abstention", "role"}
 

@@ -43,7 +43,7 @@ class Retail(Scenario):
     """Customer service of a shop: an assistant with 16 tools and a user who wants something; paid by what became of the database."""
 
     agents = ("assistant", "user")
-    version = 1
+    version = 2
     cooperative = True  # both are paid the outcome
     chance = False
     private = {"user": ("instruction", *SOLUTION), "assistant": SOLUTION}  # the assistant sees no instruction, neither side the solution
@@ -218,7 +218,7 @@ class Retail(Scenario):
         if not episode.end.scored:
             return {}
         audit = self.audit(episode)
-        found = measures(episode, audit, self.success(episode))
+        found = measures(episode, audit, self.success(episode), self.settings.paying)
         return {**found, "DB alone": database_only(audit.verdict)} if self.scoring == "tau2" else found
 
     def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:

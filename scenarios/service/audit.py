@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gem_ma.scenarios.service.blame import Blame
@@ -27,8 +27,8 @@ class Audit:
     blame: Blame | None
 
 
-def measures(episode: Episode, audit: Audit, success: bool | None) -> dict[str, float | None]:
-    """The numbers of a play. Shares and scores are None where the task has no such thing."""
+def measures(episode: Episode, audit: Audit, success: bool | None, paying: Iterable[tuple[str, str]] = ()) -> dict[str, float | None]:
+    """The numbers of a play. Shares and scores are None where the task has no such thing; `paying` are (agent, reward term) that may pay."""
     findings, desk = audit.monitor.findings, audit.desk
     hard = sum(finding.hard and finding.sure for finding in findings)
     called = [event for event in desk.events if event.kind == "called" and event.agent == ASSISTANT]
@@ -50,7 +50,7 @@ def measures(episode: Episode, audit: Audit, success: bool | None) -> dict[str, 
         **{f"part {name}": float(held) for name, held in audit.verdict.parts.items()},
         **{f"score {name}": verdict.reward if verdict.scored else None for name, verdict in audit.others.items()},
     }
-    return {**found, **dict(_terms(episode))}
+    return {**found, **dict(_terms(episode, paying))}
 
 
 def _told(audit: Audit, task: Task) -> float | None:
@@ -60,9 +60,9 @@ def _told(audit: Audit, task: Task) -> float | None:
     return 1 - len({*audit.verdict.missing, *audit.verdict.unfounded}) / len(set(task.outputs))
 
 
-def _terms(episode: Episode) -> Iterator[tuple[str, float]]:
+def _terms(episode: Episode, paying: Iterable[tuple[str, str]]) -> Iterator[tuple[str, float]]:
     """What each reward term paid each agent."""
-    sums: dict[str, float] = {}
+    sums = {f"reward {agent} {term}": 0.0 for agent, term in paying}
     for entry in episode.ledger:
         name = f"reward {entry.agent} {entry.why.partition(':')[0]}"
         sums[name] = sums.get(name, 0.0) + entry.value

@@ -139,6 +139,13 @@ class Settings:
         return {ASSISTANT: assistant, USER: self.terms["game"].weight if "game" in self.terms else assistant}
 
     @property
+    def paying(self) -> list[tuple[str, str]]:
+        """(agent, term) of all that may pay."""
+        shared = [(agent, "outcome") for agent in self.shares]
+        others = [(USER if name in ("role", "game") else ASSISTANT, name) for name in self.terms if name != "outcome"]
+        return [*shared, *(pair for pair in others if pair != (USER, "game") or self.user_reward == "adversarial")]
+
+    @property
     def alike(self) -> bool:
         """Whether both agents are always paid the same."""
         shares = self.shares
