@@ -44,9 +44,8 @@ def main(tasks: int, assistants: list[str]) -> None:
                 faults.update(fault.kind for fault in ledger.faults)
             served = sum(shop.success(episode) is True for episode in episodes)
             actions = sum(len(episode.turns) for episode in episodes) / tasks
-            print(
-                f"{preset:14} {assistant:20} {served / tasks:7.3f}  {sum(faults.values()):11}  {actions:14.1f}  {tasks / seconds:14.0f}  {dict(faults) or ''}"
-            )
+            row = f"{preset:14} {assistant:20} {served / tasks:7.3f}  {sum(faults.values()):11}"
+            print(f"{row}  {actions:14.1f}  {tasks / seconds:14.0f}  {dict(faults) or ''}".rstrip())
 
 
 if __name__ == "__main__":
