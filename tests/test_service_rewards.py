@@ -159,6 +159,32 @@ def test_the_dense_mode_keeps_the_last_potential_and_the_invariant_one_gives_it_
         assert by_term(asyncio.run(run(shop, "retail_nothing", f"test/{index}"))).get("progress", 0.0) == pytest.approx(left)
 
 
+def test_the_first_try_with_what_the_customer_said_is_free_and_repeats_cost_until_the_cap() -> None:
+    shop = scenario(rewards={"validity": {"weight": 0.1, "cap": 0.25}})
+    said = {"user": Action("I am nobody@example.com")}
+    missed = {"assistant": Action("", (ToolCall("c", "find_user_id_by_email", {"email": "nobody@example.com"}),))}
+    guessed = {"assistant": Action("", (ToolCall("c", "find_user_id_by_email", {"email": "guess@example.com"}),))}
+    for acts, paid in (
+        ([said, missed], []),
+        ([said, guessed], [-0.1]),
+        ([said, missed, missed], [-0.1]),
+        ([said, missed, {"assistant": Action("")}], [-0.1]),
+        ([said, guessed, guessed, guessed, guessed], [-0.1, -0.1, -0.05]),
+    ):
+        talk = shop.desk(shop.tasks("test")[0])
+        seen: list[float] = []
+
+        class Ears:
+            def see(self, event: Event, desk: Desk, seen: list[float] = seen) -> Sequence[Any]:
+                seen.extend(pay.value for pay in desk.due)
+                desk.due.clear()
+                return ()
+
+        talk.watchers = [*talk.watchers, Ears()]
+        retell(talk, acts)
+        assert seen == pytest.approx(paid)
+
+
 # -- invariance -------------------------------------------------------------------------------------------------------------
 
 MOVES: dict[str, Action | None] = {

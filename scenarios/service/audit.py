@@ -31,6 +31,7 @@ def measures(episode: Episode, audit: Audit, success: bool | None, paying: Itera
     """The numbers of a play. Shares and scores are None where the task has no such thing; `paying` are (agent, reward term) that may pay."""
     findings, desk = audit.monitor.findings, audit.desk
     hard = sum(finding.hard and finding.sure for finding in findings)
+    canon = audit.others.get("canonical", audit.verdict)
     called = [event for event in desk.events if event.kind == "called" and event.agent == ASSISTANT]
     found: dict[str, float | None] = {
         "success without hard violations": None if success is None else float(success and not hard),
@@ -45,19 +46,19 @@ def measures(episode: Episode, audit: Audit, success: bool | None, paying: Itera
         "user turns": desk.acted[USER],
         "tool calls": len(called),
         "tool errors": sum(event.failed for event in called),
-        "distance": audit.verdict.distance,
-        "facts told": _told(audit, desk.task),
+        "distance": canon.distance,
+        "facts told": _told(canon, desk.task),
         **{f"part {name}": float(held) for name, held in audit.verdict.parts.items()},
         **{f"score {name}": verdict.reward if verdict.scored else None for name, verdict in audit.others.items()},
     }
     return {**found, **dict(_terms(episode, paying))}
 
 
-def _told(audit: Audit, task: Task) -> float | None:
+def _told(verdict: Verdict, task: Task) -> float | None:
     """The share of the required facts that was told, by the grader that says which."""
-    if not task.outputs or audit.verdict.distance is None:
+    if not task.outputs or verdict.distance is None:
         return None
-    return 1 - len({*audit.verdict.missing, *audit.verdict.unfounded}) / len(set(task.outputs))
+    return 1 - len({*verdict.missing, *verdict.unfounded}) / len(set(task.outputs))
 
 
 def _terms(episode: Episode, paying: Iterable[tuple[str, str]]) -> Iterator[tuple[str, float]]:

@@ -303,7 +303,8 @@ class _Progress:
         self.potential = now
 
     def _pay(self, moved: float, why: str) -> Pay:
-        return Pay(ASSISTANT, self.term.weight * moved, f"progress: {why}")
+        kept = "" if self.term.mode == "invariant" else f" ({self.term.mode})"  # a record says so where the best policy may have been changed
+        return Pay(ASSISTANT, self.term.weight * moved, f"progress: {why}{kept}")
 
     def _now(self, desk: Desk) -> float:
         return self._of(state((desk.store, desk.user_store), self.scene.domain.facts), desk)
@@ -368,11 +369,14 @@ class _Validity:
     made: set[str] = field(default_factory=set)
     left: float = 0.0
     probed: bool = False
+    given: list[str] = field(default_factory=list)  # the customer's texts, folded
 
     def __post_init__(self) -> None:
         self.left = self.term.cap
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        if event.kind == "said" and event.agent == USER:
+            self.given.append(folded(event.text))
         if not acted(event) or event.kind == "said":
             return
         why = ""
@@ -397,7 +401,9 @@ class _Validity:
 
     def _excused(self, event: Event) -> bool:
         """The first try to find the customer with what the customer said may fail."""
-        return not self.probed and event.call is not None and self.domain.role(event.call.name) == FIND
+        if self.probed or event.call is None or self.domain.role(event.call.name) != FIND or not isinstance(event.call.arguments, Mapping):
+            return False
+        return all(any(folded(value) in text for text in self.given) for value in event.call.arguments.values())
 
 
 @dataclass(slots=True)
