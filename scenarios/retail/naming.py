@@ -1,0 +1,186 @@
+"""How a text names the values of a shop: ids, reasons, payment methods and addresses, as mentions and as verdicts on one value.
+
+Pure functions of a text and a value; items are `naming_items`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, fold, labelled, names, plain
+from gem_ma.scenarios.service.task import Wish
+
+PAYMENT = "modify_pending_order_payment"
+_ORDER = re.compile(r"(?<!\w)#?(W\d+)\b", re.IGNORECASE)
+_METHOD_ID = re.compile(r"\b(?:credit_card|gift_card|paypal|debit_card)_\d+\b", re.IGNORECASE)
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_ZIP = re.compile(r"(?<![\w#$.,*-])\d{5}(?:-\d{4})?(?![\w*-]|[.,]\d)")
+_OWN_ZIP = re.compile(r"(?<!; )\b(?:zip|postal|post ?code|postcode)\b\W*(?:code|area)?\W*(?:is|in|of|was|as|should be)?\W*$", re.IGNORECASE)
+ITEM = re.compile(r"(?<![\w#])\d{10}(?!\w)")
+_DIGITS = re.compile(
+    r"(?:ending(?: in| with)?:?|ends (?:in|with)|last (?:four|4)(?: digits)?(?: (?:are|is|of))?:?|\*{2,}"
+    r"|x{3,}|•+|\.{3,}|…)[ -]*#?(\d{4})(?!\d)|\((?:\*+|\.+|x+)?(\d{4})\)",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"(?:\b[Mm]y (?:full )?name is|\b[Mm]y name's|\b[Tt]his is|\bI am|\bI'm|\b[Nn]ame:)\s+([A-Z][\w'-]+)\s+([A-Z][\w'-]+)")
+_REASONS = {
+    "no longer needed": re.compile(
+        r"\bno longer (?:need|want|require)\w*|\b(?:do|did|does)(?:n't| not) (?:need|want) (?:it|them|this"
+        r"|the order|that)\b|\bnot needed\b|\bunneeded\b"
+    ),
+    "ordered by mistake": re.compile(
+        r"\bby (?:mistake|accident)\b|\bmistaken\w*|\baccident\w*|\border(?:ed|ing)? (?:it |them |this )?(?:in error"
+        r"|wrong)|(?<!my )(?<!\ba )\bmistake\b"
+    ),
+}
+_OLD = re.compile(
+    r"(?:\bfrom|\binstead of|\brather than|\bcurrent\w*(?: payment)?(?: method)?(?: is|:)?|\boriginal\w*(?: payment)?(?: method)?(?: is|:|,)?"
+    r"|\bprevious\w*|\bold|\b(?:was|were|originally|currently) paid (?:with|by|using|for)|\baway from|\breplac\w+|\bnot|\bwas on)\b"
+    r"(?:(?!\b(?:to|with|using|use|for)\b)[^.;:\n,]){0,40}$"
+)
+_SOURCES = (
+    ("paypal", re.compile(r"\bpay ?pal\b")),
+    ("gift_card", re.compile(r"\bgift ?-?card\b")),
+    ("credit_card", re.compile(r"\b(?:credit|debit)[ -]?card\b|\bvisa\b|\bmaster ?card\b|\bamex\b")),
+)
+_EXTRA = re.compile(r"\b(?:apt|apartment|suite|ste|unit|flat|floor|house|studio|room|building|bldg)\b\.? ?#?[\w-]+")
+# fmt: off
+_STATES = {
+    "al": "alabama", "ak": "alaska", "az": "arizona", "ar": "arkansas", "ca": "california", "co": "colorado", "ct": "connecticut",
+    "de": "delaware", "fl": "florida", "ga": "georgia", "hi": "hawaii", "id": "idaho", "il": "illinois", "in": "indiana", "ia": "iowa",
+    "ks": "kansas", "ky": "kentucky", "la": "louisiana", "me": "maine", "md": "maryland", "ma": "massachusetts", "mi": "michigan",
+    "mn": "minnesota", "ms": "mississippi", "mo": "missouri", "mt": "montana", "ne": "nebraska", "nv": "nevada", "nh": "new hampshire",
+    "nj": "new jersey", "nm": "new mexico", "ny": "new york", "nc": "north carolina", "nd": "north dakota", "oh": "ohio", "ok": "oklahoma",
+    "or": "oregon", "pa": "pennsylvania", "ri": "rhode island", "sc": "south carolina", "sd": "south dakota", "tn": "tennessee", "tx": "texas",
+    "ut": "utah", "vt": "vermont", "va": "virginia", "wa": "washington", "wv": "west virginia", "wi": "wisconsin", "wy": "wyoming",
+    "dc": "district of columbia",
+}
+# fmt: on
+_ABBREVIATED = {
+    "street": "st",
+    "avenue": "ave",
+    "road": "rd",
+    "drive": "dr",
+    "lane": "ln",
+    "court": "ct",
+    "boulevard": "blvd",
+    "place": "pl",
+    "close": "cl",
+    "square": "sq",
+    "highway": "hwy",
+    "parkway": "pkwy",
+    "terrace": "ter",
+    "suite": "ste",
+    "apartment": "apt",
+    "building": "bldg",
+    "floor": "fl",
+}  # fmt: skip
+_COUNTRIES = {"usa": ("usa", "us", "u.s.", "u.s.a.", "united states", "united states of america", "america")}
+
+
+@lru_cache(maxsize=512)
+def mentions(text: str) -> tuple[Mention, ...]:
+    """The values that stand in a text, in its order."""
+    found: list[Mention] = []
+    if any(char.isdigit() for char in text):
+        found += [Mention("order_id", f"#{hit.group(1).upper()}", hit.start(), hit.end()) for hit in _ORDER.finditer(text)]
+        found += [Mention("payment_method_id", hit.group().lower(), hit.start(), hit.end()) for hit in _METHOD_ID.finditer(text)]
+        for hit in _ZIP.finditer(text):  # the customer's own, or a part of some address
+            own = _OWN_ZIP.search(text[max(0, hit.start() - 40) : hit.start()])
+            found.append(Mention("zip" if own else "postcode", hit.group(), hit.start(), hit.end()))
+        found += [Mention("item_id", hit.group(), hit.start(), hit.end()) for hit in ITEM.finditer(text)]
+        found += [Mention("last_four", hit.group(1) or hit.group(2), hit.start(), hit.end()) for hit in _DIGITS.finditer(text)]
+    if "@" in text:
+        found += [Mention("email", hit.group().rstrip("."), hit.start(), hit.end()) for hit in _EMAIL.finditer(text)]
+    if name := _NAME.search(text):
+        found += [Mention(slot, name.group(part), name.start(part), name.end(part)) for part, slot in ((1, "first_name"), (2, "last_name"))]
+    folded = plain(text)
+    for given, pattern in _REASONS.items():
+        found += [Mention("reason", given, hit.start(), hit.end()) for hit in pattern.finditer(folded)]
+    return tuple(sorted(found, key=lambda mention: (mention.start, mention.end, mention.slot)))
+
+
+def order_id(value: str, text: str) -> str:
+    """Whether a text names this order and no other."""
+    found = {f"#{hit.group(1).upper()}" for hit in _ORDER.finditer(text)}
+    if value.upper() in found:
+        return RIGHT if len(found) == 1 else MISSING
+    return WRONG if found else MISSING
+
+
+def reason(value: str, folded: str) -> str:
+    """Whether a folded text gives this reason and no other."""
+    found = {given for given, pattern in _REASONS.items() if pattern.search(folded)}
+    if value not in _REASONS:
+        return RIGHT if names(value, folded) else WRONG if found else MISSING
+    if found == {value}:
+        return RIGHT
+    return MISSING if not found or value in found else WRONG
+
+
+def method(wish: Wish, value: str, text: str) -> str:
+    """Whether a text names this payment method, by id or in words, apart from one that it is to replace."""
+    words, low = fold(str(wish.words.get("method", ""))), text.lower()
+    digits = re.search(r"\d{4}$", words)
+    own_digits = digits.group() if digits and words != value.lower() else ""
+    source, ambiguous = value.rsplit("_", 1)[0], words == value.lower()
+    found: list[tuple[int, str]] = []
+    exact: list[tuple[int, str]] = []  # where an id or digits stand, and of which kind
+    for hit in _METHOD_ID.finditer(low):
+        found.append((hit.start(), RIGHT if hit.group() == value.lower() else WRONG))
+        exact.append((hit.start(), hit.group().rsplit("_", 1)[0]))
+    for hit in _DIGITS.finditer(low):
+        verdict = RIGHT if (hit.group(1) or hit.group(2)) == own_digits else MISSING if ambiguous and source == "credit_card" else WRONG
+        found.append((hit.start(), verdict))
+        exact.append((hit.start(), "credit_card"))
+    for name, pattern in _SOURCES:
+        for hit in pattern.finditer(low):
+            if any(kind == name and 0 <= start - hit.start() < 60 and "\n" not in low[hit.start() : start] for start, kind in exact):
+                continue  # its id or its digits follow and say more
+            found.append((hit.start(), WRONG if name != source else MISSING if ambiguous or own_digits else RIGHT))
+    now = [verdict for start, verdict in found if not _OLD.search(low[max(0, start - 60) : start])]
+    if wish.kind != PAYMENT and not now:
+        now = [verdict for _, verdict in found]
+    if RIGHT in now:
+        return MISSING if WRONG in now else RIGHT
+    return WRONG if WRONG in now else MISSING
+
+
+def address_part(name: str, value: str, lines: str) -> str:
+    """Whether a folded text names this part of an address."""
+    if not value.strip():
+        street = _EXTRA.search(lines)
+        given = [other for other in labelled(name, lines) if other not in ("none", "n/a", "-", "empty", "(none)", '""', "''")]
+        return WRONG if given or (street and name == "address2" and "\n" not in street.group()) else RIGHT
+    given = labelled(name, lines)
+    if given:
+        return RIGHT if any(_same(name, value, other) for other in given) else WRONG
+    flat = _street(lines)
+    if any(names(_street(form), flat) for form in _forms(name, value)):
+        return RIGHT
+    if name == "address2" and _EXTRA.search(lines):
+        return WRONG
+    if name == "zip":
+        return WRONG if _ZIP.search(lines) else MISSING
+    return WRONG if name in ("address1", "city") and _ZIP.search(lines) else MISSING
+
+
+def _same(name: str, value: str, other: str) -> bool:
+    return any(_street(form) == _street(other) for form in _forms(name, value))
+
+
+def _forms(name: str, value: str) -> tuple[str, ...]:
+    folded = fold(value)
+    if name == "state":
+        return tuple(form for pair in _STATES.items() if folded in pair for form in pair) or (folded,)
+    return _COUNTRIES.get(folded, (folded,)) if name == "country" else (folded,)
+
+
+def _street(text: str) -> str:
+    """A folded text with short forms for the usual words of an address, and without full stops behind them."""
+    return re.sub(
+        r"[a-z]+\.?(?!\w)",
+        lambda hit: _ABBREVIATED.get(hit.group().rstrip("."), hit.group() if hit.group()[:-1] not in _ABBREVIATED.values() else hit.group()[:-1]),
+        text,
+    )

@@ -1,0 +1,185 @@
+"""How a text names the items of a shop: by ids, or by product and options, each with what is to replace it.
+
+Pairs are read by the order of the text and by words such as `for`, `to`, `instead of`. What is not said clearly is MISSING, never RIGHT.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from itertools import permutations
+from typing import Any
+
+from gem_ma.scenarios.retail.naming import ITEM
+from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, fold, labelled, names, pairs, places
+from gem_ma.scenarios.service.task import Wish
+
+Products = Mapping[str, Mapping[str, tuple[str, ...]]]  # name -> option -> values, all folded
+_PAYS = (
+    r"(?: (?:your|the|my|a|any))?(?: \w+)? ?(?:order|#|difference|credit|debit|card|visa|master|paypal|gift|account|original|price|refund|payment)"
+)
+_INTO = re.compile(
+    r"->|=>|→|⇒|\b(?:in exchange for|exchanged? for|for|to|into|becomes?|replacement|desired|new(?: item| variant| version| one| kind)?)\b:?"
+    rf"(?!{_PAYS})"
+)
+_WITH = re.compile(rf"\b(?:with|by|as)\b(?!{_PAYS})")
+_BACK = re.compile(r"\b(?:instead of|rather than|in place of|replacing|replaces|in exchange for your)\b")
+_EMPTY = re.compile(r"\b(?:the|an?|your|one|another|new|this|item|of|order|#w\d+)\b")
+
+
+def items(wish: Wish, text: str, lines: str, products: Products) -> dict[str, str]:
+    """Verdicts on `item_ids`, and on `new_item_ids` where the wish has them. `lines`: the text folded line by line."""
+    old, new = list(wish.arguments["item_ids"]), list(wish.arguments.get("new_item_ids", ()))
+    keys: tuple[str, ...] = ("item_ids", "new_item_ids") if new else ("item_ids",)
+    seen = [hit.group() for hit in ITEM.finditer(text)] or [word for word in (*old, *new) if names(word, lines)]
+    foreign = [item for item in seen if item not in old and item not in new]
+    if foreign:
+        if not new or not all(item in seen for item in old):
+            return {keys[0]: WRONG} | ({keys[1]: MISSING} if new else {})
+        return {keys[0]: RIGHT, keys[1]: WRONG}
+    by_id = all(seen.count(item) >= min(old.count(item), 1) for item in old)
+    if not new and by_id and seen:
+        return {"item_ids": RIGHT}
+    if new and by_id and all(item in seen for item in new):
+        return dict.fromkeys(keys, RIGHT) if _paired(old, new, seen, text) else {keys[0]: RIGHT, keys[1]: WRONG}
+    if "items" not in wish.words:
+        return dict.fromkeys(keys, MISSING)
+    return _described(products, wish, keys, lines, seen)
+
+
+def _described(products: Products, wish: Wish, keys: tuple[str, ...], lines: str, seen: list[str]) -> dict[str, str]:
+    """The items of a wish in words: product, options, and what is wanted instead."""
+    meant: dict[str, list[int]] = {}
+    for place, item in enumerate(wish.words["items"]):
+        meant.setdefault(fold(item.name), []).append(place)
+    if any(names(other, lines) or names(f"{other}s", lines) for other in products if other not in meant and not any(other in name for name in meant)):
+        return {keys[0]: WRONG} | ({keys[1]: MISSING} if len(keys) > 1 else {})
+    verdicts = dict.fromkeys(keys, RIGHT)
+    for name, alike in meant.items():
+        slices = _slices(name, lines)
+        for key, verdict in zip(keys, _matched(products, wish, name, alike, slices, seen, len(keys) > 1), strict=False):
+            verdicts[key] = _worse(verdicts[key], verdict)
+    return verdicts
+
+
+def _matched(
+    products: Products, wish: Wish, name: str, alike: list[int], slices: list[tuple[str, str]], seen: list[str], swap: bool
+) -> tuple[str, str]:
+    if not slices:
+        return MISSING, MISSING
+    items, best = wish.words["items"], (WRONG, WRONG)
+    if len(alike) == 1:
+        slices = [("\n".join(old for old, _ in slices), "\n".join(new for _, new in slices if new))]
+    if len(slices) < len(alike):
+        first = items[alike[0]]
+        if any((items[place].options, items[place].wanted) != (first.options, first.wanted) for place in alike):
+            return MISSING, MISSING
+        slices = [slices[0]] * len(alike)
+    if len(slices) > len(alike):
+        slices = [part for part in slices if part[1]] or slices
+    if len(slices) > 5:
+        return MISSING, MISSING
+    for order in permutations(slices, len(alike)):
+        old = new = RIGHT
+        for place, (before, after) in zip(alike, order, strict=True):
+            item = items[place]
+            old = _worse(old, _fits(products, name, item.options, (), before))
+            if swap and wish.arguments["new_item_ids"][place] not in seen:
+                differs = [axis for axis in item.wanted if item.wanted[axis] != item.options.get(axis)]
+                new = _worse(new, _fits(products, name, item.wanted, differs or list(item.wanted), after) if after else MISSING)
+        best = min(best, (old, new), key=lambda both: (both.count(WRONG), both.count(MISSING)))
+    return best
+
+
+def _fits(products: Products, name: str, options: Mapping[str, Any], needed: Collection[str], text: str) -> str:
+    """How a text describes a variant: WRONG where it says another value, MISSING where a needed value is not named."""
+    verdict = RIGHT
+    for axis, value in options.items():
+        value, given = fold(str(value)), labelled(fold(axis), text)
+        if given and all(value != other and not names(value, other) for other in given):
+            return WRONG
+        others = products.get(name, {}).get(fold(axis), ())
+        present = _present((*others, value), text)
+        if value not in present:
+            shared = {fold(str(kept)) for kept in options.values()}
+            if any(other in present and other not in shared for other in others):
+                return WRONG
+            if axis in needed:
+                verdict = MISSING
+    return verdict
+
+
+# -- telling ------------------------------------------------------------------------------------------------------------
+
+
+def _worse(one: str, other: str) -> str:
+    return WRONG if WRONG in (one, other) else MISSING if MISSING in (one, other) else RIGHT
+
+
+def _paired(old: list[str], new: list[str], seen: list[str], text: str) -> bool:
+    """Whether ids stand in a text in an order that joins each old item with its own new one; where the order says nothing, they may not be joined."""
+    wanted = sorted(zip(old, new, strict=True))
+    if len(wanted) == 1:
+        first_new, first_old = seen.index(new[0]), seen.index(old[0])
+        return first_old <= first_new or _BACK.search(fold(text)) is not None or "new" in fold(text)
+    if set(old) & set(new):
+        return sorted(zip(seen[::2], seen[1::2], strict=False)) == wanted
+    marks = [(item, item in new) for number, item in enumerate(seen) if item not in seen[:number] or old.count(item) + new.count(item) > 1]
+    joined = pairs(marks)
+    return joined is not None and sorted(joined) == wanted
+
+
+def _present(values: Collection[str], text: str) -> set[str]:
+    """The values that stand in a text, longest first: `carbon steel` is not also `steel`."""
+    found = set()
+    for value in sorted(set(values), key=lambda value: (-len(value), value)):
+        if value in text and names(value, text):
+            found.add(value)
+            text = text.replace(value, " ")
+    return found
+
+
+def _slices(name: str, lines: str) -> list[tuple[str, str]]:
+    """What a text says of each item of a name: (of the one there is, of the one that replaces it)."""
+    marks, found = places(name, lines), list[tuple[str, str]]()
+    for number, (start, end) in enumerate(marks):
+        stop = marks[number + 1][0] if number + 1 < len(marks) else len(lines)
+        lead = re.split(r"[.;!?\n+]|\band\b(?= (?:the|your|an?)\b)", lines[marks[number - 1][1] if number else 0 : start])[-1]
+        about = lines[end:stop]
+        if number + 1 < len(marks) and re.search(r"[.;!?\n+]|\band\b", _outside(about)):
+            about = re.split(r"(?:[.;!?\n+]|\band\b)(?=[^.;!?\n+]*$)", about)[0]  # the words before the next name belong to that one
+        turned, back = _turn(lead), _BACK.search(lead)
+        if back and found:
+            found[-1] = (f"{lead[back.end() :]} {about}", found[-1][0])
+        elif turned and found:
+            found[-1] = (found[-1][0], f"{lead[turned[1] :]} {about}")
+        elif turned and number + 1 < len(marks) and _BACK.search(about):
+            found.append((f"{lead} {about}", ""))
+        else:
+            found.append(_halves(lead, about))
+    return found
+
+
+def _halves(lead: str, about: str) -> tuple[str, str]:
+    """What is said around a name, parted into the old and the new."""
+    back = _BACK.search(_outside(about))
+    if back and re.search(r"\w", _EMPTY.sub(" ", about[back.end() :])):
+        return about[back.end() :], f"{lead} {about[: back.start()]}"
+    turn = _turn(about)
+    if turn is None:
+        return f"{lead} {about}", ""
+    new = about[turn[1] :]
+    return f"{lead} {about[: turn[0]]}", new if re.search(r"\w", _EMPTY.sub(" ", new)) else ""
+
+
+def _turn(text: str) -> tuple[int, int] | None:
+    """Where a text turns from the old to the new: at a word such as `for`, else at the only `with` or `by`."""
+    outside = _outside(text)
+    strong, weak = _INTO.search(outside), list(_WITH.finditer(outside))
+    turn = strong or (weak[0] if len(weak) == 1 else None)
+    return turn.span() if turn else None
+
+
+def _outside(text: str) -> str:
+    """The text with what stands in brackets blanked."""
+    return re.sub(r"\([^()]*\)", lambda hit: "\0" * len(hit.group()), text)
