@@ -1,0 +1,65 @@
+"""Players of `guess_number`: who ignores the hints, who at least repeats nothing, and who halves what is left."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from gem_ma.scenarios.guess_number import HIGHER, LOWER
+
+from gem_ma import Action, Asked, Message
+from gem_ma.errors import ConfigError
+
+
+class NumberGuesser:
+    """Draws any number at every turn: legal, and deaf to the hints."""
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
+        self.agent, self.rng = agent, rng
+
+    async def act(self, asked: Asked) -> Action:
+        numbers = [int(choice) for choice in asked.legal or ()] or [1]
+        text = str(self.choose(numbers, asked.transcript))
+        return Action(text, (), text)
+
+    def choose(self, numbers: list[int], seen: Sequence[Message]) -> int:
+        return self.rng.choice(numbers)
+
+    def hints(self, seen: Sequence[Message]) -> list[tuple[int, str]]:
+        """(own guess, what came next) so far; an answer that was no number is left out."""
+        pairs = []
+        for said, heard in pairwise(seen):
+            number = re.fullmatch(r"\s*(\d+)\s*", said.text)
+            if said.sender == self.agent and number:
+                pairs.append((int(number[1]), heard.text))
+        return pairs
+
+
+class NumberGuesserWithoutRepeats(NumberGuesser):
+    """Draws a number that it has not said yet."""
+
+    def choose(self, numbers: list[int], seen: Sequence[Message]) -> int:
+        said = {guess for guess, _ in self.hints(seen)}
+        return self.rng.choice([number for number in numbers if number not in said] or numbers)
+
+
+class NumberHalver(NumberGuesser):
+    """Says the middle of what the hints leave; with probability `noise` any number."""
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0) -> None:
+        super().__init__(agent, sample, rng, task)
+        if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
+            raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")
+        self.noise = noise
+
+    def choose(self, numbers: list[int], seen: Sequence[Message]) -> int:
+        if self.noise and self.rng.random() < self.noise:
+            return self.rng.choice(numbers)
+        low, high = numbers[0], numbers[-1]
+        for guess, heard in self.hints(seen):
+            low = max(low, guess + 1) if heard.startswith(HIGHER) else low
+            high = min(high, guess - 1) if heard.startswith(LOWER) else high
+        return (low + high) // 2 if low <= high else self.rng.choice(numbers)

@@ -1,0 +1,30 @@
+"""Players of `tic_tac_toe` that know its value: a perfect one, and one that errs now and then. `random_legal` is the weakest of the ladder."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+from gem_ma.scenarios.tic_tac_toe import best_moves
+
+from gem_ma import Action, Asked
+from gem_ma.errors import ConfigError
+
+
+class TicTacToePerfect:
+    """Plays a move that keeps the game's value, drawn among all of them; with probability `noise` any legal one."""
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0) -> None:
+        if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
+            raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")
+        self.rng, self.noise = rng, noise
+
+    async def act(self, asked: Asked) -> Action:
+        squares = re.findall(r"(?<= )[xo1-9](?= )", asked.transcript[-1].text)
+        board = "".join("." if mark.isdigit() else mark for mark in squares)
+        legal = list(asked.legal or ())
+        kept = [str(square + 1) for square in best_moves(board)] if len(board) == 9 else legal
+        choices = legal if self.noise and self.rng.random() < self.noise else kept
+        text = self.rng.choice(choices or ["1"])
+        return Action(text, (), text)

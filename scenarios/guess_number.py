@@ -1,0 +1,61 @@
+"""Guess a number: one agent, several turns, a hint after each. The smallest scenario in which what was said earlier decides what is right now.
+
+Type `gem-ma run guess_number`; `configs/guess_number_table.yaml` learns it in seconds, `configs/guess_number.yaml` with a tiny language model.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from gem_ma import Ask, Episode, Reward, Scenario
+from gem_ma.errors import ConfigError
+from gem_ma.scenario import Play
+
+HIGHER, LOWER, UNREADABLE = "Higher.", "Lower.", "That is no number of mine."
+START = "I think of a number from 1 to {numbers}. Guess it."
+LEFT = "Turns left: {left}."
+
+
+class GuessNumber(Scenario):
+    """One agent finds a number by guessing; each guess costs, and is answered by higher or lower."""
+
+    agents = ("player",)
+    default_cast = {"player": "number_guesser"}
+    baseline_casts = {
+        "guesses blindly": {"player": "number_guesser"},
+        "never repeats itself": {"player": "number_guesser_without_repeats"},
+        "halves what is left": {"player": "number_halver"},
+    }
+
+    def __init__(self, numbers: int = 10, turns: int = 4, cost: float = 0.1, win: float = 1.0, penalty: float = 0.2) -> None:
+        """`cost` is paid at every turn, `penalty` on top for an answer that names no number (it uses up its turn), `win` at the right guess."""
+        if numbers < 2 or turns < 1:
+            raise ConfigError(f"scenario: there are at least 2 numbers and 1 turn; got {numbers} numbers and {turns} turns")
+        self.numbers, self.cost, self.win, self.penalty = numbers, cost, win, penalty
+        self.turns = self.ends_within = turns
+        self.choices = tuple(str(number) for number in range(1, numbers + 1))
+        self.baselines = {
+            "guesses blindly (success)": 1 - (1 - 1 / numbers) ** turns,
+            "never repeats itself (success)": min(1.0, turns / numbers),
+            "halves what is left (success)": min(1.0, (2**turns - 1) / numbers),
+        }
+
+    def play(self, rng: random.Random, task: Any) -> Play:
+        number = rng.randint(1, self.numbers)
+        shown = START.format(numbers=self.numbers)
+        for turn in range(self.turns):
+            said = yield Ask({"player": f"{shown} {LEFT.format(left=self.turns - turn)}"}, legal=self.choices)
+            guess = said["player"].parsed
+            yield Reward({"player": -self.cost}, why="turn")
+            if guess is None:
+                shown = UNREADABLE
+                yield Reward({"player": -self.penalty}, why="format")
+            elif int(guess) == number:
+                yield Reward({"player": self.win}, why="win")
+                return
+            else:
+                shown = HIGHER if int(guess) < number else LOWER
+
+    def success(self, episode: Episode) -> bool | None:
+        return any(entry.why == "win" for entry in episode.ledger) if episode.end.scored else None
