@@ -52,6 +52,8 @@ def open_policies(
     wanted: set[str | None] = set(names or ())
     if config.train is not None:
         wanted |= {*config.train.policies, *config.train.warm_start}
+        if config.train.opponents is not None:
+            wanted |= {name for name in config.train.opponents.anchors if name in config.policies}
         seats += [seat for warm in config.train.warm_start.values() for seat in warm.cast.values()]
     wanted |= {name for seat in seats for name in (seat.policy, *seat.policies.values())}
     unknown = sorted(name for name in wanted if name is not None and name not in config.policies)

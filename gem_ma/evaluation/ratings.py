@@ -93,7 +93,11 @@ def payoffs(played: Iterable[Game]) -> dict[tuple[str, str, str], Cell]:
             row = (1, score == 1, score == 0.5, score == 0, game.fouls[me], game.fouls[1 - me], game.returns[me])
             total = sums.setdefault((game.players[me], game.players[1 - me], game.agents[me]), [0.0] * len(row))
             sums[game.players[me], game.players[1 - me], game.agents[me]] = [a + b for a, b in zip(total, row, strict=True)]
-    return {names: Cell(*(int(count) for count in row[:-1]), row[-1] / row[0]) for names, row in sums.items()}
+    cells = {}
+    for names, sum_ in sums.items():
+        count, wins, ties, losses, fouls, other = map(int, sum_[:6])
+        cells[names] = Cell(count, wins, ties, losses, fouls, other, sum_[6] / count)
+    return cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +229,7 @@ def _check_connected(reaches: NDArray[np.bool_], names: Sequence[str], what: str
 
 def table(cells: Mapping[tuple[str, str, str], Cell]) -> list[tuple[str, ...]]:
     """The payoff table as rows of text: player, other, side, games, wins/ties/losses, fouls of both, mean return."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for (player, other, agent), cell in sorted(cells.items()):
         counts = f"{cell.wins}/{cell.ties}/{cell.losses}"
         payoff = "n/a" if cell.payoff is None else f"{cell.payoff:.3f}"

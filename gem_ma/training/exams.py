@@ -7,27 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import variance
 from typing import Any
 
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import Strategy, engine_strategy, exploitability, token_strategy
+from gem_ma.evaluation.ratings import player_of
+from gem_ma.plans import cast_of
+from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
+from gem_ma.training.league import anchor_seat
 from gem_ma.training.schedule import exam_plans, play_all
 from gem_ma.types import Episode
+
+PLAYERS = 4  # of whom `measures` tells the returns one by one; a league's standing is told by its ratings
 
 
 def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
     """Means over the scored episodes: `return` by agent, `success` (None where the scenario knows none), turns, share of unreadable answers.
 
-    `ok`, `failed`, `cut` count episodes; `invalid` is by agent, over turns with a closed choice.
+    `ok`, `failed`, `cut` count episodes; `invalid` is by agent, over turns with a closed choice. Where at most four
+    players change seats, `players` has the mean return of each at each agent.
     """
     scored = [episode for episode in episodes if episode.end.scored]
     paid = [episode.returns() for episode in scored]
     judged = [verdict for episode in scored if (verdict := scenario.success(episode)) is not None]
     asked = {agent: [t for e in scored for t in e.turns if t.agent == agent and t.legal is not None] for agent in scenario.agents}
-    return {
+    result = {
         "episodes": len(episodes),
         "ok": len(scored),
         "failed": len(episodes) - len(scored),
@@ -37,6 +45,18 @@ def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
         "turns": _mean([len(episode.turns) for episode in scored]),
         "invalid": {agent: _mean([turn.action.parsed is None for turn in turns]) for agent, turns in asked.items()},
     }
+    seated = {tuple(map(player_of, episode.cast.values())) for episode in scored}
+    few = len({player for players in seated for player in players}) <= PLAYERS
+    return result | _players(scored) if len(seated) > 1 and few else result
+
+
+def _players(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """`players`: mean return by player and agent, where not all episodes seat the same players."""
+    paid: dict[str, dict[str, list[float]]] = {}
+    for episode in episodes:
+        for agent, value in episode.returns().items():
+            paid.setdefault(player_of(episode.cast[agent]), {}).setdefault(agent, []).append(value)
+    return {"players": {name: {agent: _mean(values) for agent, values in sides.items()} for name, sides in paid.items()}}
 
 
 async def exam(config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +73,32 @@ async def exam(config: Config, scenario: Scenario, policies: Mapping[str, Policy
             for key, policy in policies.items()
         }
         result[name] = measures(await play_all(config, plans, players), scenario)
+    result |= await _against_anchors(config, scenario, policies)
     return result | _exact(config, scenario, policies, learners)
+
+
+async def _against_anchors(config: Config, scenario: Scenario, policies: Mapping[str, Policy]) -> dict[str, Any]:
+    """`against NAME` for every anchor: each learned seat in turn against it on the same seeds, its return and standard error by policy."""
+    train = config.train
+    anchors = train.opponents.anchors if train is not None and train.opponents is not None else {}
+    learned = [agent for agent, seat in config.agents.items() if train is not None and seat.policy in train.policies]
+    result = {}
+    for anchor in anchors if len(config.agents) > 1 else ():
+        plans: list[Plan] = []
+        focus: list[str] = []
+        for side, agent in enumerate(learned):
+            cast = {a: seat if a == agent else anchor_seat(seat, anchor, config.policies) for a, seat in cast_of(config).items()}
+            plans += [replace(plan, cast=cast, repeat=side) for plan in exam_plans(config, scenario)[: -(-config.evaluate.episodes // len(learned))]]
+            focus += [agent] * (len(plans) - len(focus))
+        episodes = await play_all(config, plans, policies)
+        paid: dict[str, list[float]] = {}
+        for episode, agent in zip(episodes, focus, strict=True):
+            if episode.end.scored:
+                paid.setdefault(config.agents[agent].policy or "", []).append(episode.returns()[agent])
+        spread = {name: (variance(values) / len(values)) ** 0.5 if len(values) > 1 else None for name, values in paid.items()}
+        means = {name: _mean(values) for name, values in paid.items()}
+        result[f"against {anchor}"] = {**measures(episodes, scenario), "return": means, "standard_error": spread}
+    return result
 
 
 def _exact(config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> dict[str, float]:

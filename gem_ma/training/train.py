@@ -27,6 +27,7 @@ from gem_ma.training.alternation import check_names, learning, settings_of
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic, valued
 from gem_ma.training.exams import exam, measures
+from gem_ma.training.league import League, check_opponents
 from gem_ma.training.learner import Learner, TorchLearner
 from gem_ma.training.mapping import plays_per_start
 from gem_ma.training.schedule import demonstrations, learning_rate, play_all, training_plans
@@ -62,6 +63,7 @@ async def train(
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
     critical = [name for name in settings.policies if estimator(settings_of(settings, name).estimator.name).critic]
     critics = {name: open_critic(policies[name]) for name in critical}
+    league = League(config, settings, policies, folder.path if folder is not None else None)
     total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
     found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
     if on_note is not None and found is not None:
@@ -69,20 +71,23 @@ async def train(
             on_note(note)
     if folder is not None and found is not None and found.step == total and (ended := _summary(folder)) is not None:
         return ended
-    step, first = _resume(folder, found, learners, critics, states)
+    step, first = _resume(folder, found, learners, critics, states, league)
     if first is None:
         for name, warm in settings.warm_start.items():
             learners[name].clone(await demonstrations(config, scenario, policies, name, warm), warm)
             learners[name].publish()
         first = {"scores": await exam(config, scenario, policies, learners), "weights": fingerprints(policies)}
         _log(folder, {"kind": "evaluation", "step": 0, **first["scores"]})
-        _save(folder, 0, learners, critics, states, first)
+        league.snapshot(0)
+        _save(folder, 0, learners, critics, states, first, league)
     while step < total:
         clock = [time.perf_counter()]
-        episodes = await play_all(config, training_plans(config, settings, scenario, step), policies)  # 1 play
+        now = learning(settings, step)
+        plans = training_plans(config, settings, scenario, step, league.opponents(step, now))
+        episodes = await play_all(config, plans, {**policies, **league.opened(plans)})  # 1 play
+        league.note(episodes)
         metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(episodes, scenario), "policies": {}}
         clock.append(time.perf_counter())
-        now = learning(settings, step)
         for name in now:  # all learn from the same recorded batch, then all publish
             own = settings_of(settings, name)
             gamma, options = own.credit.gamma, own.estimator.options
@@ -107,14 +112,18 @@ async def train(
         _log(folder, metrics)
         if config.evaluate.every and step % config.evaluate.every == 0 and step < total:
             _log(folder, {"kind": "evaluation", "step": step, **await exam(config, scenario, policies, learners)})
+            _log(folder, league.standing(step))
+        league.snapshot(step)
         if step % settings.save_every == 0 or step == total:
-            _save(folder, step, learners, critics, states, first)
+            _save(folder, step, learners, critics, states, first, league)
         clock.append(time.perf_counter())
         _time(folder, step, clock)
         if on_step is not None:
             on_step(step, metrics)
     scores = await exam(config, scenario, policies, learners)
     _log(folder, {"kind": "evaluation", "step": step, **scores})
+    _log(folder, league.standing(step))
+    league.close()
     after = fingerprints(policies)
     changed = [name for name, digest in after.items() if digest != first["weights"][name]]
     moved = [name for name in changed if name not in settings.policies]
@@ -122,6 +131,8 @@ async def train(
         raise EngineError(f"the weights of {', '.join(moved)} changed although only {', '.join(settings.policies) or 'none'} learn")
     summary = {"steps": step, "learned": list(settings.policies), "before": first["scores"], "after": scores, "changed": changed}
     summary |= {"unchanged": [name for name in after if name not in changed], "weights": after}
+    if league.active:
+        summary["league"] = league.standing(step)
     if folder is not None:
         summary["models"] = {name: _export(folder, policies[name]) for name in learners}
         folder.write_summary(summary)
@@ -176,6 +187,7 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
         if name not in policies:
             raise ConfigError(f"train: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}")
     check_names(settings)
+    check_opponents(config, settings)
     for name in settings.policies or ("",):
         _check_estimator(settings_of(settings, name))
     sides = plays_per_start(settings.seats, len(config.agents))
@@ -215,6 +227,7 @@ def _resume(
     learners: Mapping[str, Learner],
     critics: Mapping[str, Critic],
     states: dict[str, dict[str, float]],
+    league: League,
 ) -> tuple[int, dict[str, Any] | None]:
     """Takes folder and learners back to the last checkpoint; (steps done, what was true before step 1), or (0, None) for a new run."""
     if folder is None:
@@ -225,6 +238,7 @@ def _resume(
     trainer = json.loads(found.read("trainer.json"))
     folder.rewind(trainer["mark"])
     states.update(trainer["estimators"])
+    league.load(trainer["league"])
     loaded: dict[str, Learner | Critic] = {**learners, **{f"{name}@critic": critic for name, critic in critics.items()}}
     for name, part in loaded.items():
         prefix = f"{name}."
@@ -239,16 +253,17 @@ def _save(
     critics: Mapping[str, Critic],
     states: Mapping[str, Mapping[str, float]],
     first: Mapping[str, Any],
+    league: League,
 ) -> None:
     if folder is not None:
-        trainer = {"mark": folder.mark(), "estimators": states, "first": first}
+        trainer = {"mark": folder.mark(), "estimators": states, "first": first, "league": league.state()}
         weights = {f"{name}.{file}": data for name, learner in learners.items() for file, data in learner.state().items()}
         weights |= {f"{name}@critic.{file}": data for name, critic in critics.items() for file, data in critic.state().items()}
         write_checkpoint(folder.path / "checkpoints", step, {"trainer.json": json.dumps(trainer).encode(), **weights})
 
 
 def _log(folder: RunFolder | None, values: Mapping[str, Any]) -> None:
-    if folder is not None:
+    if folder is not None and values:
         folder.log(values)
 
 
