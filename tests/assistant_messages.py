@@ -287,4 +287,5 @@ UNSEEN: tuple[tuple[str, str, str, str], ...] = (  # written after the parser wa
     ("Let me repeat: #W5678901 goes to 12 Mill Bank, Flat 17, 97301 Fernhollow, Oregon, USA. Shall I change the delivery address accordingly?", "propose:address", "address", "no"),
     ("Can you confirm the following?\n\n| Order | Change |\n|---|---|\n| #W3456790 | 3000000001 -> 3000000003 |\n| #W3456790 | 3000000002 -> 3000000004 |\n\nPayment: gift_card_9998887. The items will be exchanged as listed.", "propose:swap", "two", "yes"),
     ("Can you confirm the following?\n\n| Order | Change |\n|---|---|\n| #W3456790 | 3000000001 -> 3000000004 |\n| #W3456790 | 3000000002 -> 3000000003 |\n\nPayment: gift_card_9998887. The items will be exchanged as listed.", "propose:swap", "two", "no"),
+    ("I've found your order. The new Kite is available. Before I proceed, please note that exchanges can only be requested once per order. Are there any other items you'd like to exchange?", "more", "", ""),
 )  # fmt: skip

@@ -54,7 +54,10 @@ _MODIFY_VERB = re.compile(
 )
 _REFUND = re.compile(r"\brefund\w*\b")
 
-_WHO = r"\bidentif\w*|\bverif\w*\b(?=[^.?!]*\b(?:you|account|identity|who)\b)|\bwho (?:am i|i am|i'm|are you|is this)\b"
+_WHO = (  # an identity that is asked for in general: by all of its parts, unless the sentence names one
+    r"^(?!.*\b(?:e-?mails?|zip\w*|postal|post ?code|names?)\b).*(?:\bidentif\w*|\bverif\w*\b(?=[^.?!]*\b(?:you|account|identity|who)\b)"
+    r"|\bwho (?:am i|i am|i'm|are you|is this)\b)"
+)
 _NAMES = (
     r"\b(?:your|full|first|last|family|the|account(?:holder)?(?:'s)?|and|or|my|customer(?:'s)?) (?:full |first |last |and )*names?\b(?! of\b)"
     r"|\bname (?:and|on|,|or)"

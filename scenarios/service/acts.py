@@ -112,7 +112,7 @@ def _look(said: str, phrasebook: Phrasebook, listed: bool) -> _Look:
     acts: list[tuple[str, float, str]] = []
     if cues.TRANSFER.search(said):
         return _Look(writes, asks, strong, weak, note, (("transfer", 0.6 if strong or asks else 0.9, ""),), "transfer")
-    refuses = cues.REFUSE.search(said) or phrasebook.refusing.search(said)
+    refuses = cues.REFUSE.search(said) or (phrasebook.refusing.search(said) and not cues.ONLY_ONCE.search(said))
     if cues.NOT_FOUND.search(said):
         acts.append(("inform", 0.8, "not_found"))
     elif refuses and not (note and not said.startswith(("note", "please note"))) and not (strong and writes):

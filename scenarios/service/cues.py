@@ -90,7 +90,8 @@ NOTE = re.compile(
     r"^\W*(?:once|after|please note|note|keep in mind|please keep|remember|please be aware|be aware|afterwards"
     r"|as a reminder|reminder|just so you know|important|you(?:'ll| will) (?:receive|get|be|then|have"
     r"|need|also)|"
-    r"it (?:can|may|will|could|usually|typically|should) |the status (?:of|will)|this (?:action|change|can only|will|is a one)|if you)\b"
+    r"it (?:can|may|will|could|usually|typically|should) |the status (?:of|will)|this (?:action|change"
+    r"|can only|will|is a one)|if you)\b|\b(?:please note|note that|keep in mind|be aware)\b"
 )
 TRANSFER = re.compile(
     r"\btransfer(?:ring|red|s)?\b(?=[^.?!]*\b(?:you|human|agent|specialist|representative|person|colleague"
@@ -122,6 +123,7 @@ WAIT = re.compile(
     r"|it|this|into)|i(?:'ll| will) (?:check|look)|checking|bear with me|while i)\b"
 )
 ONCE = re.compile(r"\bonce\b|\bafter (?:that|this)\b|\bafterwards?\b")
+ONLY_ONCE = re.compile(r"\bonly\b[^.?!]{0,40}\bonce\b|\bonce (?:per|for each|for an?)\b|\bone time only\b")
 STATUS = re.compile(r"\bstatus\b[^.]{0,40}(?:\bis\b|\bwas\b|:)")
 NUMBERED = re.compile(r"^\s*\d{1,2}\.(?=\s)", re.MULTILINE)
 ITEM = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s")
