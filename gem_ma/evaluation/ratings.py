@@ -94,9 +94,9 @@ def payoffs(played: Iterable[Game]) -> dict[tuple[str, str, str], Cell]:
             total = sums.setdefault((game.players[me], game.players[1 - me], game.agents[me]), [0.0] * len(row))
             sums[game.players[me], game.players[1 - me], game.agents[me]] = [a + b for a, b in zip(total, row, strict=True)]
     cells = {}
-    for names, sum_ in sums.items():
-        count, wins, ties, losses, fouls, other = map(int, sum_[:6])
-        cells[names] = Cell(count, wins, ties, losses, fouls, other, sum_[6] / count)
+    for names, total in sums.items():
+        count, wins, ties, losses, fouls, other = map(int, total[:6])
+        cells[names] = Cell(count, wins, ties, losses, fouls, other, total[6] / count)
     return cells
 
 

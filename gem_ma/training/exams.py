@@ -5,7 +5,7 @@ Reads records. Failed episodes stand beside every mean; success is what the scen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import variance
 from typing import Any
@@ -19,7 +19,7 @@ from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
 from gem_ma.training.league import anchor_seat
-from gem_ma.training.schedule import exam_plans, play_all
+from gem_ma.training.schedule import exam_plans, play_all, seatings
 from gem_ma.types import Episode
 
 PLAYERS = 4  # of whom `measures` tells the returns one by one; a league's standing is told by its ratings
@@ -62,8 +62,8 @@ def _players(episodes: Sequence[Episode]) -> dict[str, Any]:
 async def exam(config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> dict[str, Any]:
     """Plays `evaluate.episodes` on `evaluate.seed`, ...: `sampled` as configured and `greedy` (temperature 0), each as `measures`.
 
-    Where the game is small and zero-sum and all probabilities are known, adds the exact `nash_conv` of the last weights, and of their
-    average where a learner keeps one.
+    Adds `against NAME` for every anchor. Where the game is small and zero-sum and all probabilities are known, adds the exact `nash_conv` of the
+    last weights, and of their average where a learner keeps one; with several policies also what each gets, and what its best reply would get.
     """
     plans = exam_plans(config, scenario)
     result: dict[str, Any] = {}
@@ -102,22 +102,32 @@ async def _against_anchors(config: Config, scenario: Scenario, policies: Mapping
 
 
 def _exact(config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> dict[str, float]:
-    seats = {agent: config.agents[agent] for agent in scenario.agents if agent in config.agents}
-    if not scenario.zero_sum or len(seats) != len(scenario.agents) or any(seat.behaviour != "direct" for seat in seats.values()):
+    if not scenario.zero_sum or set(config.agents) != set(scenario.agents) or any(seat.behaviour != "direct" for seat in config.agents.values()):
         return {}
-    owners = {agent: seat.policy or "" for agent, seat in seats.items()}
-    last = {name: strategy for name in set(owners.values()) if (strategy := _strategy(name, policies, learners)) is not None}
+    owners = {seat.policy or "" for seat in config.agents.values()}
+    last = {name: strategy for name in owners if (strategy := _strategy(name, policies, learners)) is not None}
     means = {name: engine_strategy(learners[name].average()) for name in last if hasattr(learners.get(name), "average")}
+    casts = [{agent: seat.policy or "" for agent, seat in cast.items()} for cast in seatings(config)]
     try:
-        if len(last) < len(set(owners.values())):
+        if len(last) < len(owners):
             return {}
-        found = {"nash_conv": exploitability(scenario, {agent: last[name] for agent, name in owners.items()}).nash_conv}
+        exact = [exploitability(scenario, {agent: last[name] for agent, name in cast.items()}) for cast in casts]
+        found = {"nash_conv": _over(one.nash_conv for one in exact)}
+        for name in sorted(owners) if len(owners) > 1 else ():  # what it gets, and what the best reply to the others would get in its place
+            mine = [(one, agent) for one, cast in zip(exact, casts, strict=True) for agent in cast if cast[agent] == name]
+            found[f"exact_return {name}"] = _over(one.values[agent] for one, agent in mine)
+            found[f"best_return {name}"] = _over(one.best_responses[agent] for one, agent in mine)
         if means:
-            averaged = exploitability(scenario, {agent: means.get(name, last[name]) for agent, name in owners.items()})
-            found["nash_conv_averaged"] = averaged.nash_conv
+            averaged = [exploitability(scenario, {agent: means.get(name, last[name]) for agent, name in cast.items()}) for cast in casts]
+            found["nash_conv_averaged"] = _over(one.nash_conv for one in averaged)
     except ConfigError:  # chance that cannot be listed, or too large a game: no exact score
         return {}
     return found
+
+
+def _over(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)
 
 
 def _strategy(name: str, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> Strategy | None:

@@ -51,14 +51,23 @@ def training_plans(
 
 
 def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
-    """`evaluate.episodes` plays of the tasks that `scenario:` names, on seeds `evaluate.seed` and following."""
+    """`evaluate.episodes` plays of the tasks that `scenario:` names, on seeds `evaluate.seed` and following, from each side under `swap`."""
     if config.evaluate.seed + config.evaluate.episodes > TRAINING_SEEDS:
         raise ConfigError(f"evaluate.seed: must lie below {TRAINING_SEEDS}, where training seeds begin; got {config.evaluate.seed}")
     split, chosen = config.scenario.split, config.scenario.tasks
     known = len(scenario.tasks(split))
     tasks = chosen if isinstance(chosen, list) else range(min(chosen or known, known))
-    count = range(config.evaluate.episodes)
-    return [_plan(config, scenario, cast_of(config), f"{split}/{tasks[n % len(tasks)]}", config.evaluate.seed + n) for n in count]
+    sides = seatings(config)
+    starts = range(-(-config.evaluate.episodes // len(sides)))
+    plans = [_plan(config, scenario, cast_of(config), f"{split}/{tasks[n % len(tasks)]}", config.evaluate.seed + n) for n in starts]
+    return [replace(plan, cast=cast, repeat=side) for plan in plans for side, cast in enumerate(sides)][: config.evaluate.episodes]
+
+
+def seatings(config: Config) -> list[dict[str, Seat]]:
+    """The casts of an exam: each rotation of the players where they exchange sides and are not all the same, else the one of the config."""
+    cast = cast_of(config)
+    swapped = config.train is not None and config.train.seats == "swap" and len(set(map(str, cast.values()))) > 1
+    return casts(cast, "swap" if swapped else "fixed", 0, 0)
 
 
 async def play_all(config: Config, plans: Sequence[Plan], policies: Mapping[str, Policy]) -> list[Episode]:
