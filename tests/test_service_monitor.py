@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -332,6 +333,14 @@ def test_silence_and_handing_over_in_place_of_a_due_refusal(goal: str) -> None:
     for rest in ([says("Thank you for your message."), leaves], [use("transfer_to_human_agents", summary="x")]):
         assert ("TRANSFER", True) in codes(task, [*start, *rest])
     assert codes(task, acts) == set()
+
+
+def test_handing_over_a_task_that_cannot_be_scored_is_no_sure_breach() -> None:
+    index = next(tasks_with(BACK))
+    task, acts = shop().tasks("train")[index], acts_of(index)
+    unclear = replace(task, flags=("gold_write_error",))
+    found, _ = watch(unclear, hands_over(acts, task))
+    assert [(finding.code, finding.sure) for finding in found] == [("TRANSFER", False)]
 
 
 # -- users of texts only ----------------------------------------------------------------------------------------------------

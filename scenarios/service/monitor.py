@@ -146,7 +146,7 @@ class Monitor:
         if role == WRITE:
             self._writes(event, call, slots)
         if role == TRANSFER and not event.failed and desk.task.goal == "served":
-            self._find(event, "TRANSFER", True, f"handed over, but the task can be served: {spoken(call)}")
+            self._find(event, "TRANSFER", True, f"handed over, but the task can be served: {spoken(call)}", desk.task.scorable)
         if event.failed:
             return
         if role == FIND:
@@ -315,7 +315,7 @@ class Monitor:
         if task.goal == "served":
             feasible = not any(wish.kind == "impossible" for wish in wishes_in(task))
             if feasible and event.reason in ("refused", "gave_up") and self._refused_some(said):
-                self._find(event, "TRANSFER", True, "a feasible request was refused")
+                self._find(event, "TRANSFER", True, "a feasible request was refused", task.scorable)
         elif task.goal == "transferred":
             if not handed_over and said:
                 self._find(event, "TRANSFER", True, "the due transfer was not made")

@@ -466,7 +466,8 @@ class _Effort:
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         if event.kind == "ended":
-            if self.left > 0 and self.scene.verdict(desk).reward < 1:
+            verdict = self.scene.verdict(desk)
+            if self.left > 0 and verdict.scored and verdict.reward < 1:
                 yield Pay(ASSISTANT, -self.left, "effort: nothing is saved by an end without success")
             return
         if event.kind == "said" and event.agent == USER:
