@@ -18,6 +18,7 @@ from gem_ma.scenarios.retail.describe import every
 from gem_ma.scenarios.retail.forge import HELD_OUT, content
 from gem_ma.scenarios.retail.grading import gold_state
 from gem_ma.scenarios.retail.knobs import INTENTS, QUESTIONS, REFUSALS, WRITES, Knobs, read_knobs
+from gem_ma.scenarios.retail.prove import prove
 from gem_ma.scenarios.retail.render import write_world
 from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
 from gem_ma.scenarios.retail.situations import BANK, LINKS
@@ -111,6 +112,18 @@ def test_splits_share_neither_seeds_nor_worlds_and_no_id_or_content_stands_twice
     assert len(set(ids)) == len(ids)
     for tasks in (*taken.values(), RICH):
         assert len({content(task) for task in tasks}) == len(tasks)
+
+
+def test_a_task_that_its_world_does_not_hold_gets_a_world_of_its_own() -> None:
+    for split in ("val", "shift"):
+        shop = OwnWorld(knobs={"intents": ["gift_balance"], "requests": 1})
+        tasks = shop.tasks(split)[:40]
+        spare = [task for task in tasks if task.world is not None and task.world < 0]
+        assert len({content(task) for task in tasks}) == 40
+        assert {shop.sizes_of(task.world).held_out for task in tasks if task.world is not None} == {split == "shift"}
+        assert split == "shift" or spare
+        assert len({task.world for task in spare}) == len(spare)
+        assert all(prove(task) == task.proof for task in spare)
 
 
 def test_a_small_world_repeats_no_task_whatever_is_asked_for_first() -> None:
@@ -322,7 +335,7 @@ def _repeated(tables: Any) -> int:
 
 
 def test_a_filter_of_intents_leaves_only_these() -> None:
-    for names in (["cancel"], ["return", "exchange"], ["tracking_number"], ["not_yours"], ["once"]):
+    for names in (["cancel"], ["return", "exchange"], ["tracking_number"], ["not_yours"], ["once"], ["balance"], ["beyond_tools"]):
         tasks = OwnWorld(knobs={"intents": names, "requests": 1}).tasks("val")[:20]
         for task in tasks:
             last = task.wishes[-1]

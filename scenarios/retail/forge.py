@@ -24,7 +24,7 @@ from gem_ma.scenarios.service.overlay import Base, Overlay
 from gem_ma.scenarios.service.proofs import Unproved
 from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
 
-TRIES = 60
+TRIES, HOPELESS = 60, 6  # tries for one task; so many in the beginning without even a draft, and the customer has none
 DRAWS = 6  # of one request
 WEIGHTS = {"return": 3, "exchange": 3, "modify": 3, "cancel": 2, "address": 2, "payment": 2}
 HELD_OUT = tuple(  # pairs of writes in one talk that only the split `shift` has; there, who wants several writes wants such a pair
@@ -51,11 +51,15 @@ def forge(
     """
     knobs, rejected = knobs or Knobs(), Counter() if rejected is None else rejected
     rng = random.Random(f"retail-task/{GENERATOR}/{seed}/{knobs.digest}")
-    for _ in range(TRIES):
+    drafts = 0
+    for attempt in range(TRIES):
+        if attempt == HOPELESS and not drafts and user_id:
+            break
         task = _draw(rng, base, name, knobs, user_id, shift)
         if task is None:
             rejected["drawn"] += 1
             continue
+        drafts += 1
         task = replace(task, **fields)
         if content(task) in taken:
             rejected["new"] += 1

@@ -22,6 +22,7 @@ from gem_ma.scenarios.service.task import Task
 from gem_ma.errors import ConfigError
 
 PER_WORLD = 20
+SPARES = 8  # further worlds for a task that its own world does not hold, each of this task alone
 KEPT = 128  # worlds in memory
 SPLITS = {"train": (0, 1000), "val": (10_000_000, 200), "test": (20_000_000, 200), "shift": (30_000_000, 200)}  # first seed, number of tasks
 NONE = "scenario.knobs, scenario.users, scenario.orders: the shop holds no task of this kind; give it more users and orders, or wider knobs"
@@ -49,8 +50,9 @@ class OwnWorld:
         return f"OwnWorld({self.semantics!r}, {self.sizes}, {self.knobs})"
 
     def sizes_of(self, world: int) -> Sizes:
-        """What the world of a seed is made with: those of the split `shift` sell other products."""
-        return replace(self.sizes, held_out=world >= SPLITS["shift"][0] // PER_WORLD)
+        """What the world of a seed is made with: those of the split `shift` sell other products. A seed below 0 is that of a spare one."""
+        seed = world * PER_WORLD if world >= 0 else (-world - 1) // SPARES
+        return replace(self.sizes, held_out=seed >= SPLITS["shift"][0])
 
     def base(self, seed: int) -> Base:
         """The world of a seed; the last ones are kept."""
@@ -83,7 +85,8 @@ class OwnWorld:
 
 class OwnTasks(Sequence[Task]):
     """The tasks of one split, each made when first asked for. No two have the same content: the customers of a world are dealt out to its
-    tasks, and a task whose own customers want nothing of the kind, or that has none, may not repeat another one."""
+    tasks, and a task whose own customers want nothing of the kind, or that has none, may not repeat another one; if the world holds nothing
+    more of the kind, the task gets a spare world."""
 
     def __init__(self, shop: OwnWorld, split: str) -> None:
         self.shop, self.split = shop, split
@@ -111,27 +114,28 @@ class OwnTasks(Sequence[Task]):
     def _dealt_to(self, seed: int) -> Task | None:
         """The task of the first of its own customers who has one."""
         if seed not in self._dealt:
-            customers = self._customers(seed)[seed % PER_WORLD :: PER_WORLD]
+            customers = self._customers(seed // PER_WORLD)[seed % PER_WORLD :: PER_WORLD]
             self._dealt[seed] = next((task for user_id in customers if (task := self._forge(seed, user_id))), None)
         return self._dealt[seed]
 
     def _left_to(self, seed: int) -> Task:
-        """The task of any customer who has one that no other task of the world is like. Raises ConfigError where there is none."""
+        """The task of any customer who has one that no other task of the world is like, or one of a spare world. Raises ConfigError."""
         start = seed - seed % PER_WORLD
         others = [task for other in range(start, start + PER_WORLD) if (task := self._dealt_to(other))]
         others += [self._task(other) for other in range(start, seed)]
         taken = {content(task) for task in others}
-        for user_id in self._customers(seed):
-            if task := self._forge(seed, user_id, taken):
-                return task
+        for world in (seed // PER_WORLD, *range(-SPARES * seed - 1, -SPARES * (seed + 1) - 1, -1)):
+            for user_id in self._customers(world):
+                if task := self._forge(seed, user_id, taken, world):
+                    return task
         raise ConfigError(NONE)
 
-    def _customers(self, seed: int) -> list[str]:
-        users = [key for key, user in self.shop.base(seed // PER_WORLD).tables["users"].items() if user["orders"]]
-        return random.Random(f"retail-customers/{seed // PER_WORLD}").sample(users, len(users))
+    def _customers(self, world: int) -> list[str]:
+        users = [key for key, user in self.shop.base(world).tables["users"].items() if user["orders"]]
+        return random.Random(f"retail-customers/{world}").sample(users, len(users))
 
-    def _forge(self, seed: int, user_id: str, taken: Collection[str] = ()) -> Task | None:
-        shop, world = self.shop, seed // PER_WORLD
+    def _forge(self, seed: int, user_id: str, taken: Collection[str] = (), world: int | None = None) -> Task | None:
+        shop, world = self.shop, seed // PER_WORLD if world is None else world
         name = f"own/{GENERATOR}/{self.split}/{seed}/{shop.digest[:8]}"
         return forge(
             shop.base(world),
