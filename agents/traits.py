@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.agents.customer import traits_of
+from gem_ma.agents.customer_traits import traits_of
 
 VERBOSITY = ("Be terse: a few words, no greeting, no thanks.", "", "Be talkative: three or four sentences, with small talk around what matters.")
 REGISTER = {"casual": "Write casually, as in a chat with a friend.", "formal": "Write formally and politely."}

@@ -198,6 +198,6 @@ def test_the_machinery_names_no_word_of_the_shop() -> None:
         source = (ROOT / "scenarios" / "service" / f"{file}.py").read_text("utf-8").split('"""', 2)[2].lower()
         code = "\n".join(line for line in source.splitlines() if ">>>" not in line)
         assert [word for word in shop if word in code] == [], file
-    for file in ("customer", "customer_phrases"):
+    for file in ("customer", "customer_phrases", "customer_traits"):
         source = (ROOT / "agents" / f"{file}.py").read_text("utf-8").lower()
         assert [word for word in shop if word in source] == [], file

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gem_ma.agents.customer import PRESETS, RANGES, Customer, Traits, traits_of
+from gem_ma.agents.customer import Customer
 from gem_ma.agents.customer_phrases import BANK, REGISTERS
+from gem_ma.agents.customer_traits import PRESETS, RANGES, Traits, traits_of
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail import Retail, Slot, Task, Wish

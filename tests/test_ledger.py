@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from gem_ma.agents.customer import PRESETS
+from gem_ma.agents.customer_traits import PRESETS
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.scenarios.retail import Retail, Slot, Task, Wish
 from gem_ma.scenarios.retail.language import RETAIL

@@ -10,7 +10,7 @@ from itertools import chain, permutations
 from typing import Any
 
 import pytest
-from gem_ma.agents.customer import PRESETS
+from gem_ma.agents.customer_traits import PRESETS
 from gem_ma.scenarios.retail import Retail, Task, Wish
 from gem_ma.scenarios.retail.describe import every
 from gem_ma.scenarios.retail.grading import changes

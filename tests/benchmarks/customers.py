@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 
-from gem_ma.agents.customer import PRESETS
+from gem_ma.agents.customer_traits import PRESETS
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.retail.language import RETAIL
 from gem_ma.scenarios.service.ledger import Ledger
