@@ -141,6 +141,7 @@ def turns(
 ) -> TurnTable:
     """The table of all turns that train `policy`: its seats' turns that hold a reply sampled by it. Rows in the order of the record.
 
+    Turns before an episode's last fork stand in the record of the play that was forked, and give no rows here.
     Credit and returns are taken over *all* own turns of the agent, trained or not. FAILED and INTERRUPTED episodes give no rows and are
     counted. Where the driver cut a play (`end.bootstraps`), the return continues with `tails[(episode index, agent)]` (a critic's value of the
     view as if it were asked now; absent or the agent had left: 0); `truncated="drop"` leaves such episodes out instead, counted.
@@ -161,6 +162,7 @@ def turns(
         folded = {agent: credit(episode, agent, rule, team) for agent in (episode.cast if mix else mine)}
         _check_sum(episode, folded, mix)
         group = episode.group if episode.group is not None else f"{episode.scenario}/{episode.task}/{episode.seed}"
+        taken_over = max((step for step, _ in episode.forks), default=0)  # the turns before are those of the play that was forked
         shown: list[_Row] = []
         for agent in mine:
             rewards, before[index, agent], elsewhere[index, agent] = folded[agent]
@@ -169,7 +171,7 @@ def turns(
             total = math.fsum((*rewards, before[index, agent], elsewhere[index, agent]))
             for k, turn in enumerate(own := [turn for turn in episode.turns if turn.agent == agent]):
                 sampled = [reply for reply in turn.replies if reply.policy == policy]
-                if sampled:
+                if sampled and turn.step >= taken_over:
                     cut = any(reply.finish == "length" for reply in sampled)
                     names = (turn, episode, index, episode.scenario, episode.task, group, agent, policy, k, len(own), turn.step)
                     shown.append(_Row(*names, float(rewards[k]), float(gains[k]), total, 0.0, tail, sampled[0].version, cut))

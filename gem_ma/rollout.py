@@ -17,14 +17,27 @@ from typing import Any
 from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileged, no_policy, seat
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE, Gate
-from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
+from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ReplayError, ScenarioError
 from gem_ma.parsing import clean
 from gem_ma.registry import task_of
-from gem_ma.scenario import Call, Game, Scenario
-from gem_ma.types import Action, Asked, End, Episode, Limits, Message, Reply, Request, Seat, Tool
+from gem_ma.scenario import Call, Game, Pending, Scenario, read, replay
+from gem_ma.types import Action, Asked, End, Episode, Limits, Message, Reply, Request, Seat, Tool, Turn, spoken
 
 NO_LIMITS = Limits()
 CALL_THREAD = "gem_ma call"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Where a play goes on from a recorded one: its decision points before `step` are taken over, then scenario and behaviours are reseeded.
+
+    `first` is the repeat of the play that the chain of branches began with: its behaviours drew from it.
+    """
+
+    of: Episode
+    step: int
+    seed: str
+    first: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,7 @@ class Plan:
     limits: Limits = NO_LIMITS
     call_timeout_s: float | None = 60.0
     options: Mapping[str, Any] = field(default_factory=dict)  # of the scenario, for the record
+    branch: Branch | None = None  # None = from the start
 
     @property
     def id(self) -> tuple[str, int, int]:
@@ -66,7 +80,9 @@ async def play(plan: Plan, policies: Mapping[str, Policy] | None = None, behavio
             task = task_of(plan.scenario, plan.task)
             table = _Table(plan, policies or {}, behaviours or {}, task)
             cast = table.cast
-            game = Game(plan.scenario, task, plan.seed, defer_calls=True)
+            game = Game(plan.scenario, task, plan.seed, defer_calls=True) if plan.branch is None else _forked(plan, plan.branch, task)
+            if plan.branch is not None:
+                await table.take_over(game.turns, plan.branch)
             await _calls(game, plan)
             while game.pending:
                 actions, replies = await table.act(game)
@@ -92,6 +108,17 @@ async def play(plan: Plan, policies: Mapping[str, Policy] | None = None, behavio
     return _record(plan, cast, game, end, error)
 
 
+def _forked(plan: Plan, branch: Branch, task: Any) -> Game:
+    """The recorded play up to the fork, as `Game.fork` would give it. Raises ReplayError where the scenario does not repeat it."""
+    turns = [turn for turn in branch.of.turns if turn.step < branch.step]
+    calls = [call for call in branch.of.calls if call.step < branch.step]
+    forks = [pair for pair in branch.of.forks if pair[0] <= branch.step]
+    game = replay(plan.scenario, task, branch.of.seed, turns, calls, [*forks, (branch.step, branch.seed)], defer_calls=True)
+    if not game.pending and not game.waiting:
+        raise ReplayError(f"{plan.scenario.id}: the record has no decision point {branch.step} to go on from")
+    return game
+
+
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -110,6 +137,8 @@ class _Table:
         self.flying = dict.fromkeys(agents, 0)  # requests without a reply
         self.cut: End | None = None
         self.stop: EndpointError | BudgetError | None = None  # kept, since a behaviour may catch errors or wrap them in a group
+        self.recorded: dict[str, tuple[Reply, ...]] = {}  # of the turn that is taken over
+        self.rngs: dict[str, random.Random] = {}
         self.cast: dict[str, Seat] = {}
         self.players: dict[str, Behaviour] = {}
         for agent, given in plan.cast.items():
@@ -119,7 +148,8 @@ class _Table:
                     raise ConfigError(f"agent {agent!r}: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}")
             further = {key: policies[name] for key, name in given.policies.items()}
             sample = self._sampler(agent, policies[given.policy], further) if given.policy else no_policy(agent)
-            rng = random.Random(f"{plan.task}/{plan.seed}/{plan.repeat}/{agent}")
+            rng = random.Random(f"{plan.task}/{plan.seed}/{plan.branch.first if plan.branch else plan.repeat}/{agent}")
+            self.rngs[agent] = rng
             self.cast[agent] = replace(given, privileged=is_privileged(factory))
             self.players[agent] = seat(factory, agent, sample, rng, task, **given.options)
 
@@ -150,6 +180,8 @@ class _Table:
                 policy=chosen.name,
             )
             replies.append(None)  # its place: requests made side by side keep their order, whichever is answered first
+            if agent in self.recorded:
+                return self._recall(agent, chosen, request, call)
             reply = await self._fly(agent, chosen, request)
             replies[call] = reply
             if reply.finish == "context_overflow":
@@ -158,6 +190,38 @@ class _Table:
             return reply
 
         return sample
+
+    def _recall(self, agent: str, policy: Policy, request: Request, call: int) -> Reply:
+        """What the record holds for this request; an engine that keeps conversations learns of it, so that its next prompt goes on from it."""
+        if call >= len(self.recorded[agent]):
+            raise ReplayError(f"agent {agent!r} asks its model more often than on record, so its play cannot be forked")
+        reply = self.recorded[agent][call]
+        engine: Any = getattr(policy.engine, "engine", policy.engine)
+        if hasattr(engine, "recall"):
+            engine.recall(request, reply)
+        return reply
+
+    async def take_over(self, turns: Sequence[Turn], branch: Branch) -> None:
+        """Brings the behaviours to where the recorded ones stood, by letting them act again on recorded replies; then reseeds them."""
+        views: dict[str, list[Message]] = {agent: [] for agent in self.players}
+        reseeded = dict(branch.of.forks)
+        for turn in turns:
+            self._reseed(reseeded, turn.step)
+            views[turn.agent] += turn.observed
+            self.replies[turn.agent], self.recorded = [], {turn.agent: turn.replies}
+            said = await self._act(turn.agent, Asked(turn.observed, tuple(views[turn.agent]), turn.legal, turn.tools, turn.step))
+            if read(said, Pending(turn.legal, turn.tools)) != turn.action:
+                raise ReplayError(f"agent {turn.agent!r}, step {turn.step}: its behaviour does not repeat what it did, so its play cannot be forked")
+            views[turn.agent].append(spoken(turn.agent, turn.action))
+            self.turn[turn.agent] += 1
+        self.recorded = {}
+        self._reseed({**reseeded, branch.step: branch.seed}, branch.step)
+
+    def _reseed(self, forks: dict[int, str], step: int) -> None:
+        for at in [at for at in forks if at <= step]:
+            seed = forks.pop(at)
+            for agent, rng in self.rngs.items():
+                rng.seed(f"{seed}/{agent}")
 
     async def _fly(self, agent: str, policy: Policy, request: Request) -> Reply:
         """Awaits the engine. Of requests side by side, the gate counts each beyond the first as a coroutine of its own."""

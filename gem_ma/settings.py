@@ -253,6 +253,28 @@ class PolicyTrainSettings(Settings):
     critic: dict[str, Any] = Field(default_factory=dict)
 
 
+class ForkSettings(Settings):
+    """Group sampling from the middle of an episode: continuations of one recorded prefix that form a group."""
+
+    width: int = Field(ge=2, le=64, description="Continuations of each decision point that is forked.")
+    at: Literal["random", "every"] | int = Field("random", description="A drawn decision point, this one (or the next of a learner), or each.")
+    depth: int | None = Field(None, ge=1, le=32, description="Forks of a play at most, one after the other; absent: 1, under `every` 8.")
+    selector: Literal["random", "policy", "greedy"] = Field(
+        "random", description="Which play is forked next: a drawn branch, the play itself, or the best branch (off-policy)."
+    )
+
+    @field_validator("at")
+    @classmethod
+    def _a_point(cls, value: str | int) -> str | int:
+        if isinstance(value, int) and value < 0:
+            raise ValueError("decision points count from 0")
+        return value
+
+    @property
+    def levels(self) -> int:
+        return self.depth or (8 if self.at == "every" else 1)
+
+
 class TrainSettings(Settings):
     """Which policies learn, from what, for how long."""
 
@@ -265,6 +287,7 @@ class TrainSettings(Settings):
     steps: int = Field(60, ge=1)
     episodes: int = Field(128, ge=1, description="Per step.")
     group_size: int = Field(1, ge=1, description="How many of a step's episodes share one start; they form a group for grpo and its kin.")
+    fork: ForkSettings | None = Field(None, description="Further plays that go on from decision points of these; absent = none.")
     split: str = "train"
     lr: float = Field(3e-3, gt=0)
     lr_final: float = Field(1.0, ge=0, le=1, description="Share of lr left at the last step, reached linearly.")

@@ -54,7 +54,7 @@ def test_values_of_positions_by_hand():
     assert value(EMPTY) == 0
     assert value(placed(EMPTY, 4, "x")) == 0
     assert value("xo.......") == 1  # x takes a corner, o an edge beside it: a known loss of o
-    assert best_moves("xx..o....") == [2] and best_moves("xx.o.....") == [2]
+    assert best_moves("xx.oo....") == [2] and best_moves("xx..o....") == [2]
     assert winner("xxxoo....") == "x" and winner("xx.oo....") == ""
 
 

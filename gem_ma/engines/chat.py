@@ -94,6 +94,12 @@ class Chat:
         kept.ids, kept.said = reply.prompt_ids + reply.token_ids, (reply.text, reply.tool_calls)
         kept.ended = bool(reply.token_ids) and reply.token_ids[-1] in self.ends
 
+    def recall(self, request: Request, reply: Reply) -> None:
+        """Takes over what a record holds: this prompt was answered so. The next prompt of the conversation goes on from these ids."""
+        if reply.prompt_ids and request.conversation:
+            self._conversations[request.conversation] = _Conversation(request.messages, request.tools, reply.prompt_ids)
+            self.sampled(request, reply)
+
     def _suffix(self, before: _Conversation, request: Request) -> tuple[int, ...] | None:
         """Ids of what came after the sampled tokens, or None where this is no continuation."""
         length = len(before.messages)

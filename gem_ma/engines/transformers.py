@@ -138,6 +138,11 @@ class Transformers:
                 self.chat.sampled(request, reply)
             return replies
 
+    def recall(self, request: Request, reply: Reply) -> None:
+        """A reply out of a record, in a play that goes on from it: the next prompt of this conversation begins with its ids."""
+        with self.lock:
+            self.chat.recall(request, reply)
+
     def _reply(self, request: Request, prompt: tuple[int, ...], draw: _Draw) -> Reply:
         text = self.text(draw.ids, request.sampling.stop)
         calls: tuple[ToolCall | Malformed, ...] = ()

@@ -1,0 +1,343 @@
+"""Group sampling from the middle of an episode: what branches share, what they are trained on, and that a killed run ends as an unbroken one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gem_ma import Action, Ask, Plan, Reward, Scenario, Seat, Tell, config, credit, play_many
+from gem_ma.engines.base import Policy
+from gem_ma.engines.table import Table
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.registry import make, task_of
+from gem_ma.rollout import Branch, play
+from gem_ma.scenario import Call, replay
+from gem_ma.settings import Config, ForkSettings
+from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.training.forking import cost, grow
+from gem_ma.training.schedule import play_all, training_plans
+from gem_ma.training.train import run_training, train
+from gem_ma.types import End, Episode
+
+
+class Market(Scenario):
+    """Five rounds: a price is drawn and looked up, the buyer bids, the seller answers."""
+
+    agents = ("buyer", "seller")
+
+    def play(self, rng, task):
+        for _ in range(5):
+            price = rng.randrange(4)
+            listed = yield Call(lambda value: value * 10, price)
+            said = yield Ask({"buyer": f"listed at {listed}"}, legal=("low", "middle", "high"))
+            heard = yield Ask({"seller": f"bid {said['buyer'].parsed}"}, legal=("yes", "no"))
+            yield Tell({"buyer": f"the seller says {heard['seller'].parsed}"})
+            yield Reward({"buyer": ("low", "middle", "high").index(said["buyer"].parsed) - price}, why="deal")
+
+
+class Moody:
+    """Says yes the more readily the more often it was asked; its state is its own."""
+
+    def __init__(self, agent, sample, rng, task=None):
+        self.rng, self.asked = rng, 0
+
+    async def act(self, asked):
+        self.asked += 1
+        text = "yes" if self.rng.random() < self.asked / 6 else "no"
+        return Action(text, (), text)
+
+
+SEATS = {"buyer": Seat(policy="main"), "seller": Seat("test_forking:Moody")}
+BEHAVIOURS = {"seller": Moody}
+
+
+def policies() -> dict[str, Policy]:
+    return {"main": Policy("main", Table(policy="main"))}
+
+
+def settings_of(**fork) -> Config:
+    values = {"scenario": {"id": "x"}, "agents": {"buyer": {"policy": "main"}, "seller": {"behaviour": f"{__name__}:Moody"}}}
+    values |= {"policies": {"main": {"model": "table/softmax"}}}
+    values |= {"train": {"policies": ["main"], "steps": 2, "episodes": 4, "estimator": {"name": "grpo"}, "fork": fork}}
+    return Config.model_validate(values)
+
+
+def grown(**fork) -> tuple[list[Episode], list[Episode], dict]:
+    """(trunks, branches, metrics) of one step."""
+    settings = settings_of(**fork)
+
+    async def work():
+        opened = policies()
+        plans = training_plans(settings, settings.train, Market(), 0)
+        trunks = await play_all(settings, plans, opened)
+        found = await grow(settings, settings.train, 0, plans, trunks, opened)
+        return trunks, list(found.episodes), dict(found.metrics)
+
+    return asyncio.run(work())
+
+
+def acts(episode: Episode, until: int) -> list[tuple]:
+    return [(turn.step, turn.agent, turn.observed, turn.action, turn.replies) for turn in episode.turns if turn.step < until]
+
+
+def test_branches_share_the_recorded_prefix_and_differ_afterwards():
+    trunks, branches, metrics = grown(width=6, at=4)
+    assert metrics == {"points": 4, "branches": 24, "failed": 0, "off_policy": 0.0}
+    for trunk in trunks:
+        mine = [branch for branch in branches if branch.seed == trunk.seed]
+        assert len(mine) == 6 and len({branch.group for branch in mine}) == 1
+        assert {step for branch in mine for step, _ in branch.forks} == {4} and len({branch.forks for branch in mine}) == 6
+        assert all(acts(branch, 4) == acts(trunk, 4) for branch in mine)
+        assert all(branch.calls[:3] == trunk.calls[:3] for branch in mine)
+        first = {branch.turns[4].observed for branch in mine}
+        assert len(first) == 1  # one state, several actions
+        assert len({tuple(t.action.text for t in branch.turns if t.agent == "seller") for branch in mine}) > 1
+        assert len({tuple(call.value for call in branch.calls) for branch in mine}) > 1  # chance after the fork is drawn anew
+    assert len({episode.id for episode in [*trunks, *branches]}) == 4 + 24
+    assert len({branch.group for branch in branches}) == 4
+
+
+def test_no_sampled_token_is_trained_twice_and_none_is_left_out():
+    trunks, branches, _ = grown(width=3, at="every", depth=3)
+    table = credit.turns([*trunks, *branches], "main")
+    rows = Counter((episode.id, turn.step) for episode, turn in zip(table.episodes, table.turns, strict=True))
+    assert set(rows.values()) == {1}
+    own = {(e.id, t.step) for e in [*trunks, *branches] for t in e.turns if t.agent == "buyer" and t.step >= max((s for s, _ in e.forks), default=0)}
+    assert set(rows) == own
+    for branch in branches:
+        at = max(step for step, _ in branch.forks)
+        assert min(step for id_, step in rows if id_ == branch.id) == at
+
+
+def test_the_record_of_a_branch_is_replayed_exactly():
+    _, branches, _ = grown(width=2, at="random", depth=3)
+    assert {len(branch.forks) for branch in branches} == {1, 2, 3}
+    for branch in branches:
+        game = replay(Market(), None, branch.seed, branch.turns, branch.calls, branch.forks)
+        assert (tuple(game.turns), tuple(game.ledger), tuple(game.forks), game.over) == (branch.turns, branch.ledger, branch.forks, True)
+
+
+def test_behaviours_go_on_from_the_state_that_they_had():
+    async def work():
+        [trunk] = [e async for e in play_many([Plan(Market(), SEATS, seed=5)], policies(), behaviours=BEHAVIOURS)]
+        states = []
+
+        class Watched(Moody):
+            async def act(self, asked):
+                said = await super().act(asked)
+                states.append((asked.step, self.asked, len(asked.transcript)))
+                return said
+
+        branch = await play(Plan(Market(), SEATS, seed=5, repeat=9, branch=Branch(trunk, 7, "s", 0)), policies(), {"seller": Watched})
+        return trunk, branch, states
+
+    trunk, branch, states = asyncio.run(work())
+    assert branch.end is End.TERMINATED, branch.error
+    assert acts(branch, 7) == acts(trunk, 7)
+    assert states == [(1, 1, 1), (3, 2, 3), (5, 3, 5), (7, 4, 7), (9, 5, 9)]
+
+
+def test_a_behaviour_that_does_not_repeat_itself_fails_its_branch_in_words():
+    count = 0
+
+    class Whimsical(Moody):
+        async def act(self, asked):
+            nonlocal count
+            count += 1
+            return Action("yes" if count % 2 else "no", (), None)
+
+    class Greedy(Moody):
+        def __init__(self, agent, sample, rng, task=None):
+            self.sample = sample
+
+        async def act(self, asked):
+            nonlocal count
+            count += 1
+            for _ in range(1 + (count > 5)):
+                reply = await self.sample(asked.transcript, legal=asked.legal)
+            return reply.text
+
+    async def forked(factory, policy=None):
+        seats = {**SEATS, "seller": Seat("x", policy=policy)}
+        trunk = await play(Plan(Market(), seats, seed=5), policies(), {"seller": factory})
+        assert trunk.end is End.TERMINATED, trunk.error
+        return await play(Plan(Market(), seats, seed=5, repeat=9, branch=Branch(trunk, 6, "s", 0)), policies(), {"seller": factory})
+
+    branch = asyncio.run(forked(Whimsical))
+    assert branch.end is End.FAILED and "agent 'seller', step 1: its behaviour does not repeat what it did" in (branch.error or "")
+    count = 0
+    branch = asyncio.run(forked(Greedy, "main"))
+    assert branch.end is End.FAILED and "asks its model more often than on record" in (branch.error or "")
+
+
+def test_a_decision_point_that_is_not_on_record_cannot_be_forked():
+    async def work():
+        trunk = await play(Plan(Market(), SEATS, seed=5), policies(), BEHAVIOURS)
+        return await play(Plan(Market(), SEATS, seed=5, repeat=9, branch=Branch(trunk, 10, "s", 0)), policies(), BEHAVIOURS)
+
+    branch = asyncio.run(work())
+    assert branch.end is End.FAILED and "no decision point 10" in (branch.error or "")
+
+
+def test_points_are_decision_points_of_learners():
+    for at, steps in ((0, {0}), (1, {2}), (5, {6}), (9, set()), ("random", {0, 2, 4, 6, 8})):
+        _, branches, metrics = grown(width=2, at=at)
+        found = {step for branch in branches for step, _ in branch.forks}
+        assert found <= steps and (found or not steps)
+        assert metrics["branches"] == 2 * metrics["points"] == len(branches)
+    _, branches, metrics = grown(width=2, at="every")
+    assert metrics["points"] == 4 * 5 and {branch.forks[-1][0] for branch in branches} == {0, 2, 4, 6, 8}
+
+
+def test_the_selector_says_which_play_is_forked_next():
+    trunks, branches, metrics = grown(width=4, at="every", depth=2, selector="policy")
+    by_seed = {trunk.seed: trunk for trunk in trunks}
+    later = [branch for branch in branches if branch.forks[-1][0] == 2]
+    assert all(acts(branch, 2) == acts(by_seed[branch.seed], 2) and len(branch.forks) == 1 for branch in later)
+    assert metrics["off_policy"] == 0
+    _, branches, metrics = grown(width=4, at="every", depth=2, selector="greedy")
+    assert metrics["off_policy"] == 0.5  # the second of two levels
+    for seed in {branch.seed for branch in branches}:
+        mine = [branch for branch in branches if branch.seed == seed]
+        first, later = mine[:4], mine[4:]
+        best = max(first, key=lambda branch: branch.returns()["buyer"])
+        assert all(acts(branch, 2) == acts(best, 2) and branch.forks[0] == best.forks[0] for branch in later)
+    _, branches, metrics = grown(width=4, at="every", depth=2, selector="random")
+    assert metrics["off_policy"] == 0
+    assert all(len(branch.forks) == 2 for branch in branches if branch.forks[-1][0] == 2)
+
+
+def test_what_forks_cost_is_said_and_capped():
+    settings = settings_of(width=3, at="every", depth=4).train
+    assert cost(settings) == "train.fork: every step plays 4 plays and up to 48 branches (4 x 3 of each play), 104 in all"
+    assert cost(settings.model_copy(update={"fork": None})) is None
+    for wrong in (
+        {"width": 1},
+        {"width": 65},
+        {"width": 2, "depth": 33},
+        {"width": 2, "at": -1},
+        {"width": 2, "at": "some"},
+        {"width": 2, "selector": "best"},
+    ):
+        with pytest.raises(ValueError):
+            ForkSettings.model_validate(wrong)
+
+
+GUESS = ("train.steps=6", "train.episodes=8", "train.save_every=2", "evaluate.episodes=8", "train.fork={width: 3, at: random, depth: 2}")
+
+
+def small(*overrides: str) -> Config:
+    return config.load("guess_number_table", [*GUESS, *overrides]).config
+
+
+def opened(path: Path, settings: Config) -> RunFolder:
+    return RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json"))
+
+
+def trained(path: Path, settings: Config, **options) -> dict:
+    with opened(path, settings) as folder:
+        return run_training(settings, folder, **options)
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "magrpo", "rebn"])
+def test_estimators_learn_from_groups_of_branches(tmp_path, name):
+    summary = trained(tmp_path / "run", small(f"train.estimator.name={name}"))
+    assert summary["changed"] == ["player"]
+    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    assert all(line["episodes"] == 8 and line["forks"]["branches"] > 8 for line in lines)  # scores are of trunks alone
+    assert len(list(read_episodes(tmp_path / "run"))) == sum(8 + line["forks"]["branches"] for line in lines)
+
+
+def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_does_not():
+    trunks, branches, _ = grown(width=4, at=0)
+    table = credit.turns([*trunks, *branches], "main")
+    from gem_ma.estimators import estimate
+
+    advantages, _ = estimate("grpo", table)
+    lone = [n for n, episode in enumerate(table.episodes) if not episode.forks]
+    assert not advantages[lone].any() and advantages.any()
+    for group in set(table.group.tolist()) - set(table.group[lone].tolist()):
+        first = {table.episode[n]: advantages[n] for n in range(len(table)) if table.group[n] == group}
+        assert sum(first.values()) == pytest.approx(0, abs=1e-6)
+
+
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("at", [1, 3, 6])
+def test_a_forked_run_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
+    def truth(path: Path) -> dict[str, bytes]:
+        files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000006/*")]
+        return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+    def kill(step, metrics):
+        if step == at:
+            raise Killed
+
+    trained(tmp_path / "whole", small())
+    with pytest.raises(Killed):
+        trained(tmp_path / "broken", small(), on_step=kill)
+    trained(tmp_path / "broken", small())
+    trained(tmp_path / "serial", small("run.concurrency=3"))
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole") == truth(tmp_path / "serial")
+
+
+def test_a_forked_training_tells_its_cost_before_it_plays(tmp_path):
+    settings, notes = small(), []
+    with opened(tmp_path / "run", settings) as folder:
+        asyncio.run(train(settings, make("guess_number"), {"player": Policy("player", Table(policy="player"))}, folder, on_note=notes.append))
+    assert notes == ["train.fork: every step plays 8 plays and up to 48 branches (2 x 3 of each play), 336 in all"]
+
+
+def test_a_group_key_needs_groups_or_forks():
+    with pytest.raises(ConfigError, match=r"set train.group_size or train.fork"):
+        run_training(small("train.estimator.name=grpo", "train.fork=null"))
+
+
+def test_a_step_whose_branches_all_fail_ends_with_the_cause():
+    class Odd(Market):
+        plays = 0
+
+        def play(self, rng, task):
+            Odd.plays += 1
+            said = yield Ask({"buyer": f"play {Odd.plays}"}, legal=("low", "high"))
+            yield Ask({"seller": "?"}, legal=("yes", "no"))
+            yield Ask({"buyer": "again"}, legal=("low", "high"))
+            yield Reward({"buyer": float(said["buyer"].parsed == "low")})
+
+    settings = settings_of(width=2, at=2)
+    with pytest.raises(EngineError, match=r"all 8 episodes failed.*the replay differs from the record"):
+        asyncio.run(train(settings, Odd(), policies(), None))
+
+
+def test_a_branch_of_a_language_model_continues_the_very_ids_of_its_prefix(tmp_path):
+    pytest.importorskip("torch", reason="needs the train extra")
+    from gem_ma.engines.base import open_engine
+    from gem_ma.engines.tiny import make_model
+    from gem_ma.training.rows import rows
+    from gem_ma.types import Sampling
+
+    make_model(tmp_path / "model", "guess_number")
+    scenario, seats = make("guess_number"), {"player": Seat(policy="main")}
+    limits = Sampling(max_tokens=4)  # an untrained model: replies that no text gives back
+
+    async def work():
+        opened = {"main": Policy("main", open_engine("main", f"transformers/{tmp_path / 'model'}"), limits)}
+        trunk = await play(Plan(scenario, seats, seed=1), opened)
+        return trunk, [await play(Plan(scenario, seats, seed=1, repeat=n, branch=Branch(trunk, 2, f"s{n}", 0)), opened) for n in (1, 2)]
+
+    trunk, branches = asyncio.run(work())
+    assert len(trunk.turns) == 4
+    for branch in branches:
+        assert branch.end is End.TERMINATED, branch.error
+        assert branch.turns[2].replies[0].prompt_ids == trunk.turns[2].replies[0].prompt_ids
+        table = credit.turns([trunk, branch], "main")
+        made = rows(table, [0.0] * len(table), "main")
+        assert made.forks == 0 and len(made.rows) == 2
+        assert made.tokens == sum(len(t.replies[0].token_ids) for t in (*trunk.turns, *branch.turns[2:]))
+    assert task_of(scenario, trunk.task) is None and json.dumps(trunk.id)
