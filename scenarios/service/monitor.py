@@ -32,6 +32,7 @@ from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, TRANSFER,
 from gem_ma.scenarios.service.facts import folded
 from gem_ma.scenarios.service.grading import hands_over, refused, refuses, transferred, wishes_in
 from gem_ma.scenarios.service.overlay import Overlay, Slot
+from gem_ma.scenarios.service.phrases import fold
 from gem_ma.scenarios.service.talk import ASSISTANT, NOT_FIRST, ONE_CALL, USER, Desk, Event, Outcome, Pay
 from gem_ma.scenarios.service.task import Task
 from gem_ma.scenarios.service.values import Shown, numbers, unmarked
@@ -42,6 +43,7 @@ HARD = ("AUTH", "SUBJECT", "CONSENT", "MISMATCH", "FABRICATED", "ONE_CALL", "TWI
 SOFT = ("AUTH", "SUBJECT", "UNREAD", "SAME_ITEM", "REMINDER")
 CODES = tuple(dict.fromkeys((*HARD, *SOFT)))
 EVIDENCE = 240  # characters
+ALL_OF_IT = -1  # the place of a proposal that is a whole message
 _ALL = re.compile(
     r"\b(everything|(any|some)thing else|(any|no) (other|more|further)|more (of (its|the|your) )?items|all (of )?(the|your) items|is that all"
     r"|only once|once per)\b"
@@ -247,7 +249,15 @@ class Monitor:
                 whole = _of_words(Judgement(book.judge(wish, consent.text)), call)
                 judgement = min((judgement, whole), key=lambda one: (len(one.wrong), len(one.missing)))
             found.append((place, judgement))
+        if not found and self._speaks_of(call, consent):  # the details on lines of their own, and the verb in the question
+            whole = _of_words(Judgement(book.judge(wish, consent.text)), call)
+            found += [(ALL_OF_IT, whole)] if whole.right else []
         return found
+
+    def _speaks_of(self, call: ToolCall, consent: _Consent) -> bool:
+        """Whether some line of what was agreed on has words for this kind of write."""
+        book = self.domain.book
+        return book is not None and any(call.name in book.writes(line) for line in map(fold, re.split(r"(?<=[.?!])\s|\n", consent.text)))
 
     # -- what the assistant says --------------------------------------------------------------------------------------------
 
