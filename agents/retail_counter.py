@@ -19,16 +19,20 @@ STATUSES = ("pending", "delivered", "processed", "cancelled", "changed")
 
 
 class _Counter:
-    """Says what `right` says, or with probability `noise` what `wrong` says."""
+    """Says what `right` says, or what `wrong` says: with probability `noise` at its first turn, and `noise * later` after it."""
+
+    later = 1.0
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0) -> None:
         if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
             raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")
-        self.rng, self.noise = rng, noise
+        self.rng, self.noise, self.acted = rng, noise, False
 
     async def act(self, asked: Asked) -> Action:
         seen = [message.text for message in asked.transcript]
-        text = self.wrong() if self.rng.random() < self.noise else self.right(seen)
+        noise = self.noise * (self.later if self.acted else 1.0)
+        self.acted = True
+        text = self.wrong() if self.rng.random() < noise else self.right(seen)
         return Action(text, (), text)
 
     def right(self, seen: list[str]) -> str:
@@ -42,6 +46,7 @@ class Clerk(_Counter):
     """Looks at the order, asks what it must know, and does what the order's status allows; refuses what it does not."""
 
     looks = asks = True
+    later = 0.25  # who is not handed over at first sight is mostly served
 
     def right(self, seen: list[str]) -> str:
         wish = next((words for words in seen if words in OPENINGS), "")
