@@ -305,6 +305,20 @@ def test_values_are_typed(value: str, kind: str) -> None:
     assert kind_of(value) == kind
 
 
+def test_the_difference_of_several_swaps_is_one_expression_of_a_calculator() -> None:
+    order = (
+        '{"order_id": "#W1", "items": [{"product_id": "P1", "price": 10.1}, {"product_id": "P2", "price": 5.0}, {"product_id": "P3", "price": 1.0}]}'
+    )
+    kites = '{"product_id": "P1", "variants": {"I3": {"price": 40.45}, "I4": {"price": 999.0}}}'
+    lamps = '{"product_id": "P2", "variants": {"I8": {"price": 6.3}, "I9": {"price": 2.2}}}'
+    shown = Shown([order, kites, lamps])
+    assert shown.founds("31.65")  # 40.45 - 10.10 + 6.30 - 5.00
+    assert shown.founds("27.55")  # 40.45 - 10.10 + 2.20 - 5.00
+    assert not shown.founds("31.66")
+    assert not Shown([order, kites]).founds("31.65")  # the second price was not looked up
+    assert not Shown([order, lamps.replace("P2", "P7"), kites]).founds("31.65")  # nothing to do with the entry
+
+
 def test_an_empty_output_is_always_told_and_huge_numbers_are_none() -> None:
     assert told("", ())
     assert not told("5", ("9" * 10_000,))

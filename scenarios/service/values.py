@@ -22,6 +22,7 @@ GUESSES = 3  # numbers that may be told without having been shown, such as one's
 LISTED = 4  # numbers in the message that carries an answer; or twice as many as were asked for
 FRACTION, WHOLE, ID, PHRASE = "fraction", "whole", "id", "phrase"  # what a value is, so that only its like can be guesses at it
 FEW = 8  # entries of which any may be added up in one step
+SWAPS = 20_000  # sums of differences that are looked at
 STEPS = 4000  # shown numbers beyond which no pairs are tried
 _NUMBER = re.compile(r"(?<![\w#.,])-?\$?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w%]|[.,]\d)")
 _MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
@@ -171,7 +172,10 @@ class Shown:
         if any(number - one in held or number + one in held for one in held):
             return True
         small = [one for one in held if 1 < one <= 20 and not one % 1]
-        return any(_cent(number / one) in held and _cent(number / one) * one == number for one in small)
+        if any(_cent(number / one) in held and _cent(number / one) * one == number for one in small):
+            return True
+        swapped = _swapped(tuple(self.texts))
+        return number in swapped or -number in swapped
 
 
 @lru_cache(maxsize=8192)
@@ -216,6 +220,49 @@ def _tallied(entries: Sequence[dict[str, Any]]) -> set[Decimal]:
             sums |= {one + amount for one in sums}
         found |= sums | {sum(column, Decimal(0))}
     return found
+
+
+@lru_cache(maxsize=64)
+def _swapped(texts: tuple[str, ...]) -> frozenset[Decimal]:
+    """What it comes to when entries of a shown list give way to others: an entry's amounts against those of its like in the record that shares a
+    field with it, such as the product that both name; over some of the entries, as one expression of a calculator adds them up."""
+    records = [record for record in map(_record, texts) if record]
+    found: set[Decimal] = set()
+    for record in records:
+        for entries in record.values():
+            if not isinstance(entries, list) or not 1 < len(entries) <= FEW:
+                continue
+            sums = {Decimal(0)}
+            for entry in entries:
+                moves = _moves(entry, records) if isinstance(entry, dict) else set()
+                if len(sums) * len(moves) <= SWAPS:
+                    sums |= {one + move for one in sums for move in moves}
+            found |= sums
+    return frozenset(found)
+
+
+def _record(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if text[:1] == "{" else {}
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _moves(entry: dict[str, Any], records: Sequence[dict[str, Any]]) -> set[Decimal]:
+    """The differences between an entry's amounts and those of what may stand in its place."""
+    amounts = {name: _cent(Decimal(repr(value))) for name, value in entry.items() if type(value) in (int, float) and abs(value) < 10**12}
+    moves: set[Decimal] = set()
+    for record in records:
+        if any(isinstance(value, str) and entry.get(name) == value for name, value in record.items()):
+            for children in record.values():
+                for child in children.values() if isinstance(children, dict) else children if isinstance(children, list) else ():
+                    if isinstance(child, dict):
+                        found = [(child.get(name), amount) for name, amount in amounts.items()]
+                        moves |= {
+                            _cent(Decimal(repr(value))) - amount for value, amount in found if type(value) in (int, float) and abs(value) < 10**12
+                        }
+    return moves
 
 
 def has_token(value: str, text: str) -> bool:
