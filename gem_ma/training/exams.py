@@ -18,6 +18,7 @@ from gem_ma.plans import cast_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
+from gem_ma.training.collapse import first_share, private_effect
 from gem_ma.training.league import anchor_seat
 from gem_ma.training.schedule import exam_plans, play_all, seatings
 from gem_ma.types import Episode
@@ -67,14 +68,39 @@ async def exam(config: Config, scenario: Scenario, policies: Mapping[str, Policy
     """
     plans = exam_plans(config, scenario)
     result: dict[str, Any] = {}
+    signs: dict[str, float] = {}
     for name, temperature in (("sampled", None), ("greedy", 0.0)):
         players = {
             key: policy if temperature is None else replace(policy, sampling=replace(policy.sampling, temperature=temperature))
             for key, policy in policies.items()
         }
-        result[name] = measures(await play_all(config, plans, players), scenario)
+        episodes = await play_all(config, plans, players)
+        result[name] = measures(episodes, scenario)
+        if temperature is None and config.train is not None and config.train.on_collapse != "off":
+            signs = _signs(config, scenario, policies, learners, episodes)
+    result |= signs
     result |= await _against_anchors(config, scenario, policies)
     return result | _exact(config, scenario, policies, learners)
+
+
+def _signs(
+    config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any], episodes: Sequence[Episode]
+) -> dict[str, float]:
+    """What the collapse detectors ask of an exam: `first_share` of mirror play, and `private_effect NAME` of policies played by `direct`.
+
+    The latter only where probabilities of legal strings are known.
+    """
+    found: dict[str, float] = {}
+    if scenario.zero_sum and len({seat.policy or seat.behaviour for seat in config.agents.values()}) == 1:
+        share = first_share(episodes)
+        found |= {"first_share": share[0]} if share is not None else {}
+    for name in policies:
+        agents = [agent for agent, seat in config.agents.items() if seat.policy == name and seat.behaviour == "direct"]
+        own = [episode for episode in episodes if episode.end.scored and all(episode.cast[agent].policy == name for agent in agents)]
+        strategy = _strategy(name, policies, learners)
+        effect = private_effect(strategy, own, agents) if strategy is not None and agents else None
+        found |= {f"private_effect {name}": effect} if effect is not None else {}
+    return found
 
 
 async def _against_anchors(config: Config, scenario: Scenario, policies: Mapping[str, Policy]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_chec
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic, valued
 from gem_ma.training.exams import exam, measures
 from gem_ma.training.forking import cost, grow
+from gem_ma.training.guard import Guard
 from gem_ma.training.league import League, check_opponents
 from gem_ma.training.learner import Learner, TorchLearner
 from gem_ma.training.mapping import plays_per_start
@@ -65,6 +67,7 @@ async def train(
     critical = [name for name in settings.policies if estimator(settings_of(settings, name).estimator.name).critic]
     critics = {name: open_critic(policies[name]) for name in critical}
     league = League(config, settings, policies, folder.path if folder is not None else None)
+    guard = Guard(config, settings, scenario, learners, league)
     total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
     found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
     if on_note is not None:
@@ -72,7 +75,7 @@ async def train(
             on_note(note)
     if folder is not None and found is not None and found.step == total and (ended := _summary(folder)) is not None:
         return ended
-    step, first = _resume(folder, found, learners, critics, states, league)
+    step, first = _resume(folder, found, learners, critics, states, league, guard)
     if first is None:
         for name, warm in settings.warm_start.items():
             learners[name].clone(await demonstrations(config, scenario, policies, name, warm), warm)
@@ -80,7 +83,9 @@ async def train(
         first = {"scores": await exam(config, scenario, policies, learners), "weights": fingerprints(policies)}
         _log(folder, {"kind": "evaluation", "step": 0, **first["scores"]})
         league.snapshot(0)
-        _save(folder, 0, learners, critics, states, first, league)
+        guard.after_exam(first["scores"], 0)
+        guard.settle(0)
+        _save(folder, 0, learners, critics, states, first, league, guard)
     while step < total:
         clock = [time.perf_counter()]
         now = learning(settings, step)
@@ -103,7 +108,7 @@ async def train(
                 turns = valued(turns, critics[name])
             advantages, states[name] = estimate(own.estimator.name, turns, _key(own), states[name], gamma=gamma, **options)
             rng = random.Random(stable_seed(config.run.seed, "update", name, step))
-            lr = learning_rate(own, step)
+            lr = learning_rate(own, step) * guard.brake[name]
             stats = learners[name].update(turns, advantages, lr=lr, settings=own.loss, rng=rng)  # 3 update
             if name in critics:
                 targets = raw_gae(turns, gamma=gamma, **options) + turns.value
@@ -111,17 +116,22 @@ async def train(
             metrics["policies"][name] = {"lr": lr, **stats}
         for name in now:
             metrics["policies"][name] |= {**learners[name].publish(), "version": learners[name].version}  # 4 weights
+        for name, measured in guard.after_update(episodes, metrics["return"], now).items():
+            metrics["policies"][name] |= measured
         clock.append(time.perf_counter())
         step += 1
         if folder is not None:  # 5 record
             folder.append(episodes)
         _log(folder, metrics)
         if config.evaluate.every and step % config.evaluate.every == 0 and step < total:
-            _log(folder, {"kind": "evaluation", "step": step, **await exam(config, scenario, policies, learners)})
+            scores = await exam(config, scenario, policies, learners)
+            _log(folder, {"kind": "evaluation", "step": step, **scores})
             _log(folder, league.standing(step))
+            guard.after_exam(scores, step)
+        _warn(folder, guard.settle(step), on_note)
         league.snapshot(step)
         if step % settings.save_every == 0 or step == total:
-            _save(folder, step, learners, critics, states, first, league)
+            _save(folder, step, learners, critics, states, first, league, guard)
         clock.append(time.perf_counter())
         _time(folder, step, clock)
         if on_step is not None:
@@ -129,6 +139,8 @@ async def train(
     scores = await exam(config, scenario, policies, learners)
     _log(folder, {"kind": "evaluation", "step": step, **scores})
     _log(folder, league.standing(step))
+    guard.after_exam(scores, step)
+    _warn(folder, guard.settle(step, last=True), on_note)
     league.close()
     after = fingerprints(policies)
     changed = [name for name, digest in after.items() if digest != first["weights"][name]]
@@ -236,6 +248,7 @@ def _resume(
     critics: Mapping[str, Critic],
     states: dict[str, dict[str, float]],
     league: League,
+    guard: Guard,
 ) -> tuple[int, dict[str, Any] | None]:
     """Takes folder and learners back to the last checkpoint; (steps done, what was true before step 1), or (0, None) for a new run."""
     if folder is None:
@@ -247,6 +260,7 @@ def _resume(
     folder.rewind(trainer["mark"])
     states.update(trainer["estimators"])
     league.load(trainer["league"])
+    guard.load(trainer["guard"], {file: found.read(file) for file in found.files if re.match(r".+@(healthy|candidate)\.", file)})
     loaded: dict[str, Learner | Critic] = {**learners, **{f"{name}@critic": critic for name, critic in critics.items()}}
     for name, part in loaded.items():
         prefix = f"{name}."
@@ -262,17 +276,29 @@ def _save(
     states: Mapping[str, Mapping[str, float]],
     first: Mapping[str, Any],
     league: League,
+    guard: Guard,
 ) -> None:
     if folder is not None:
-        trainer = {"mark": folder.mark(), "estimators": states, "first": first, "league": league.state()}
+        trainer = {"mark": folder.mark(), "estimators": states, "first": first, "league": league.state(), "guard": guard.state()}
         weights = {f"{name}.{file}": data for name, learner in learners.items() for file, data in learner.state().items()}
         weights |= {f"{name}@critic.{file}": data for name, critic in critics.items() for file, data in critic.state().items()}
+        weights |= guard.files()
         write_checkpoint(folder.path / "checkpoints", step, {"trainer.json": json.dumps(trainer).encode(), **weights})
 
 
 def _log(folder: RunFolder | None, values: Mapping[str, Any]) -> None:
     if folder is not None and values:
         folder.log(values)
+
+
+def _warn(folder: RunFolder | None, alarms: Sequence[Mapping[str, Any]], on_note: Callable[[str], None] | None) -> None:
+    """Alarms as lines of the record and as notes to the user."""
+    for alarm in alarms:
+        _log(folder, alarm)
+        if on_note is not None:
+            back = f"; back to the weights of step {alarm['rolled_back_to']} at half the learning rate" if "rolled_back_to" in alarm else ""
+            mixed = "; half of its games against itself go to the pool" if "mixed_pool" in alarm else ""
+            on_note(f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}{back}{mixed} (train.on_collapse)")
 
 
 def _time(folder: RunFolder | None, step: int, clock: Sequence[float]) -> None:

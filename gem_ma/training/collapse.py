@@ -1,0 +1,292 @@
+"""Collapse detectors: what tells that a learner has stopped being a player, although its reward may not show it. Pure functions of the record.
+
+| signal | alarm |
+|---|---|
+| `side`: share of games that the first agent wins against itself | off `reference` by > max(.15, 3 standard errors), 3 exams in a row |
+| `anchor`: return against an anchor on the same seeds | below the best exam by > 3 standard errors of the difference |
+| `deaf`: what the private part of a view changes in a decision's probabilities | < .05 over all probed views |
+| `entropy` at decision tokens | < .05 nats, or halved within 10 updates, mean of 3 |
+| `one_action`: share of the commonest action in each closed choice | > .95, mean of 3 |
+| `invalid`, `length`: unreadable answers, tokens per answer | > 2 x the mean of the 10 updates before (and of `invalid` more than .05) |
+
+Low entropy is no alarm by itself where a game is not zero-sum and the return is at its best: that is learning. In self-play of a zero-sum game
+the return says nothing, so there the alarm stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gem_ma.evaluation.exploitability import Strategy
+from gem_ma.types import Episode, Message, Reply, Turn
+
+SIDE, ERRORS, EXAMS = 0.15, 3.0, 3
+DEAF, PROBES = 0.05, 64
+ENTROPY, HALVED, WINDOW, SMOOTH = 0.05, 0.5, 10, 3
+ONE_ACTION, TWICE, INVALID = 0.95, 2.0, 0.05
+RECENT = ("entropy", "one_action", "invalid", "length")  # of which no more than the last updates is judged
+DECISIONS = 30  # in an update, below which its shares are noise
+
+
+class Alarm(NamedTuple):
+    """A detector has fired: `value` passed `limit`."""
+
+    signal: str
+    policy: str
+    value: float
+    limit: float
+    text: str
+
+
+# -- what is measured ---------------------------------------------------------------------------------------------------------
+
+
+def health(episodes: Sequence[Episode], policy: str) -> dict[str, float]:
+    """How a policy decides in these episodes: `decisions` (turns with several legal strings), and over them the estimated `entropy` at the
+    decision token in nats, the share of `one_action` and of `invalid` answers; `length` is the mean number of tokens of all its replies.
+
+    {} where it had nothing to decide.
+    """
+    turns = [(turn, reply) for turn, reply in _sampled(episodes, policy)]
+    open_ = [(turn, reply) for turn, reply in turns if turn.legal is not None and len(turn.legal) > 1]
+    if not turns:
+        return {}
+    found = {"length": sum(len(reply.token_ids) for _, reply in turns) / len(turns), "decisions": float(len(open_))}
+    if open_:
+        choices: dict[tuple[str, ...], list[tuple[Turn, Reply]]] = {}
+        for turn, reply in open_:
+            choices.setdefault(turn.legal or (), []).append((turn, reply))
+        common = sum(Counter(turn.action.parsed for turn, _ in part).most_common(1)[0][1] for part in choices.values())
+        found["one_action"] = common / len(open_)
+        found["invalid"] = sum(turn.action.parsed is None for turn, _ in open_) / len(open_)
+        surprise = [value for part in choices.values() for value in _surprises(part)]
+        if surprise:
+            found["entropy"] = sum(surprise) / len(surprise)
+    return found
+
+
+def _sampled(episodes: Sequence[Episode], policy: str) -> list[tuple[Turn, Reply]]:
+    """Every turn of the policy with its last reply."""
+    own = []
+    for episode in episodes:
+        if episode.end.scored:
+            for turn in episode.turns:
+                replies = [reply for reply in turn.replies if reply.policy == policy and reply.token_ids]
+                if replies:
+                    own.append((turn, replies[-1]))
+    return own
+
+
+def _surprises(part: Sequence[tuple[Turn, Reply]]) -> list[float]:
+    """Minus the log-probability of the decision token of each readable answer to one closed choice; their mean estimates its entropy.
+
+    The decision token is the first at which recorded answers with different meanings differ; where all mean the same, the least certain one.
+    """
+    read = [(turn.action.parsed, reply) for turn, reply in part if turn.action.parsed is not None and len(reply.logprobs) == len(reply.token_ids)]
+    if not read:
+        return []
+    shown = {parsed: reply.token_ids for parsed, reply in read}
+    sequences = list(shown.values())
+    if len(sequences) > 1:
+        at = next((n for n, ids in enumerate(zip(*sequences, strict=False)) if len(set(ids)) > 1), min(map(len, sequences)) - 1)
+    else:
+        length = min(len(reply.logprobs) for _, reply in read)
+        at = min(range(length), key=lambda n: sum(reply.logprobs[n] for _, reply in read))
+    return [-reply.logprobs[min(at, len(reply.logprobs) - 1)] for _, reply in read]
+
+
+def first_share(episodes: Sequence[Episode]) -> tuple[float, int] | None:
+    """Share of games that the first agent wins, half the ties included, and the number of games; None without any."""
+    scored = [list(episode.returns().values()) for episode in episodes if episode.end.scored and len(episode.cast) > 1]
+    if not scored:
+        return None
+    points = [0.5 if paid[0] == max(paid[1:]) else float(paid[0] > max(paid[1:])) for paid in scored]
+    return sum(points) / len(points), len(points)
+
+
+def private_effect(strategy: Strategy, episodes: Sequence[Episode], agents: Sequence[str], probes: int = PROBES) -> float | None:
+    """How much a decision's probabilities change, at most, when what only this agent was shown is exchanged for that of another episode.
+
+    Two recorded views of one agent are such an exchange when they agree in all that others saw or said and in the legal strings, and differ in
+    what only this agent was shown. Largest difference of a probability over such pairs of the first `probes` views; None where there is no pair.
+    """
+    groups: dict[tuple[Any, ...], dict[tuple[Message, ...], list[float]]] = {}
+    seen = 0
+    for episode in episodes:
+        transcripts = {agent: episode.transcript(agent) for agent in episode.cast}
+        for agent in agents:
+            shared = {message for other, messages in transcripts.items() if other != agent for message in messages}
+            view: tuple[Message, ...] = ()
+            for turn in (turn for turn in episode.turns if turn.agent == agent):
+                view = (*view, *turn.observed)
+                if turn.legal is not None and len(turn.legal) > 1 and seen < probes:
+                    public = tuple(m.text if m.sender == agent or m in shared else None for m in view)
+                    group = groups.setdefault((agent, turn.legal, public), {})
+                    if view not in group:
+                        group[view] = [float(chance) for chance in strategy(agent, view, turn.legal)]
+                        seen += 1
+                view = (*view, Message(turn.action.text, agent, turn.action.tool_calls))
+    spreads = [max(max(column) - min(column) for column in zip(*views.values(), strict=True)) for views in groups.values() if len(views) > 1]
+    return max(spreads) if spreads else None
+
+
+# -- what is judged -----------------------------------------------------------------------------------------------------------
+
+
+def side(shares: Sequence[tuple[float, int]], policy: str, reference: float = 0.5) -> Alarm | None:
+    """Judges the last three (share, games) of mirror play."""
+    last = list(shares)[-EXAMS:]
+    limits = [max(SIDE, ERRORS * math.sqrt(reference * (1 - reference) / games)) for _, games in last]
+    if len(last) < EXAMS or any(abs(share - reference) <= limit for (share, _), limit in zip(last, limits, strict=True)):
+        return None
+    text = f"the first agent wins {last[-1][0]:.2f} of the games against itself, {reference:.2f} would be even"
+    return Alarm("side", policy, last[-1][0], limits[-1], text)
+
+
+def anchor(scores: Sequence[tuple[float, float]], policy: str, name: str) -> Alarm | None:
+    """Judges the last (mean, standard error) against an anchor by the best one before."""
+    if len(scores) < 2:
+        return None
+    (mean, error), (best, best_error) = scores[-1], max(list(scores)[:-1])
+    allowed = ERRORS * math.hypot(error, best_error)
+    if best - mean <= allowed:
+        return None
+    return Alarm("anchor", policy, mean, best - allowed, f"against {name} it gets {mean:.3f}, and got {best:.3f} before")
+
+
+def deaf(effect: float | None, policy: str) -> Alarm | None:
+    """Judges what the private part of a view changes."""
+    if effect is None or effect >= DEAF:
+        return None
+    text = f"what only it is shown changes no probability of its decisions by more than {effect:.3f}: it does not read its own cards"
+    return Alarm("deaf", policy, effect, DEAF, text)
+
+
+def entropy(values: Sequence[float], policy: str) -> Alarm | None:
+    """Judges the entropies of the updates so far."""
+    if len(values) < SMOOTH:
+        return None
+    now = _mean(values[-SMOOTH:])
+    if now < ENTROPY:
+        return Alarm("entropy", policy, now, ENTROPY, f"the entropy of its decisions is {now:.3f} nats")
+    if len(values) >= WINDOW + SMOOTH:
+        before = _mean(values[-WINDOW - SMOOTH : -WINDOW])
+        if now < HALVED * before:
+            text = f"the entropy of its decisions fell from {before:.3f} to {now:.3f} nats in 10 updates"
+            return Alarm("entropy", policy, now, HALVED * before, text)
+    return None
+
+
+def one_action(shares: Sequence[float], policy: str) -> Alarm | None:
+    """Judges the shares of the commonest action."""
+    if len(shares) < SMOOTH or (now := _mean(shares[-SMOOTH:])) <= ONE_ACTION:
+        return None
+    return Alarm("one_action", policy, now, ONE_ACTION, f"in {now:.2f} of its decisions it does the same thing, whatever it sees")
+
+
+def doubled(values: Sequence[float], policy: str, signal: str, floor: float = 0.0) -> Alarm | None:
+    """Judges the last value by the mean of the ten before it; values up to `floor` never count."""
+    if len(values) <= WINDOW:
+        return None
+    limit = max(TWICE * _mean(values[-WINDOW - 1 : -1]), floor)
+    if values[-1] <= limit:
+        return None
+    what = {"invalid": "of its answers are unreadable", "length": "tokens is the mean length of its answers"}.get(signal, signal)
+    return Alarm(signal, policy, values[-1], limit, f"{values[-1]:.3g} {what}, more than twice the mean of the updates before")
+
+
+def at_its_best(returns: Sequence[float]) -> bool:
+    """Whether the mean of the last three returns is within a tenth of the whole range from the best such mean so far."""
+    means = [_mean(returns[n - SMOOTH : n]) for n in range(SMOOTH, len(returns) + 1)]
+    return bool(means) and means[-1] >= max(means) - 0.1 * (max(means) - min(means))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+# -- the watch ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Watch:
+    """What the detectors remember of one run; JSON values only, so that a checkpoint holds it. An alarm is given once until it has cleared."""
+
+    zero_sum: bool
+    reference: float = 0.5
+    past: dict[str, list[Any]] = field(default_factory=dict)
+    active: list[str] = field(default_factory=list)
+
+    def after_update(self, policy: str, found: Mapping[str, float], paid: float | None) -> list[Alarm]:
+        """Takes the `health` of a policy in one update's episodes and the mean return of its agents; gives the new alarms."""
+        if paid is not None:
+            self._keep("paid", policy, paid)
+        if found.get("decisions", 0.0) < DECISIONS:
+            return []
+        for name in RECENT:
+            if name in found:
+                self._keep(name, policy, found[name])
+        learned = not self.zero_sum and at_its_best(self._of("paid", policy))
+        judged = {
+            "entropy": None if learned else entropy(self._of("entropy", policy), policy),
+            "one_action": one_action(self._of("one_action", policy), policy),
+            "invalid": doubled(self._of("invalid", policy), policy, "invalid", INVALID),
+            "length": doubled(self._of("length", policy), policy, "length"),
+        }
+        return self._new(judged, policy)
+
+    def after_exam(self, scores: Mapping[str, Any], policies: Sequence[str], step: int) -> list[Alarm]:
+        """Takes an exam; gives the new alarms. `deaf` is judged after the first update, since nothing was learned before."""
+        alarms = []
+        share = scores.get("first_share")
+        for policy in policies:
+            judged: dict[str, Alarm | None] = {}
+            if share is not None and len(policies) == 1:
+                self._keep("side", policy, [share, scores["sampled"]["ok"]])
+                judged["side"] = side([(value, games) for value, games in self._of("side", policy)], policy, self.reference)
+            for key, one in scores.items():
+                if key.startswith("against ") and (mean := one["return"].get(policy)) is not None and one["standard_error"].get(policy) is not None:
+                    self._keep(key, policy, [mean, one["standard_error"][policy]])
+                    judged[key] = anchor([(value, error) for value, error in self._of(key, policy)], policy, key.removeprefix("against "))
+            effect = scores.get(f"private_effect {policy}")
+            if effect is not None and effect >= DEAF:
+                self.past[f"{policy}/heard"] = [True]
+            if step > 0:
+                judged["deaf"] = deaf(effect, policy)
+            alarms += self._new(judged, policy)
+        return alarms
+
+    def heard(self, policy: str) -> bool:
+        """Whether an exam found the policy to read what only it is shown."""
+        return bool(self._of("heard", policy))
+
+    def calm(self, policy: str) -> bool:
+        """Whether no alarm of the policy stands."""
+        return not any(name.startswith(f"{policy}/") for name in self.active)
+
+    def forget(self, policy: str) -> None:
+        """Drops what is known of a policy, as after its weights were put back."""
+        self.past = {name: values for name, values in self.past.items() if not name.startswith(f"{policy}/") or name == f"{policy}/heard"}
+        self.active = [name for name in self.active if not name.startswith(f"{policy}/")]
+
+    def _new(self, judged: Mapping[str, Alarm | None], policy: str) -> list[Alarm]:
+        alarms = []
+        for name, alarm in judged.items():
+            key = f"{policy}/{name}"
+            if alarm is None:
+                self.active = [other for other in self.active if other != key]
+            elif key not in self.active:
+                self.active.append(key)
+                alarms.append(alarm)
+        return alarms
+
+    def _of(self, name: str, policy: str) -> list[Any]:
+        return self.past.get(f"{policy}/{name}", [])
+
+    def _keep(self, name: str, policy: str, value: Any) -> None:
+        values = [*self._of(name, policy), value]
+        self.past[f"{policy}/{name}"] = values[-WINDOW - SMOOTH :] if name in RECENT else values

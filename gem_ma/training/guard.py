@@ -1,0 +1,105 @@
+"""What is done about a collapse: the detectors are fed, their alarms recorded, and under `train.on_collapse` weights go back or the pool is mixed in.
+
+`rollback` keeps two states of every learner, taken every ten steps while no alarm stands, and goes back to the older one: what was healthy ten
+to twenty steps ago. It halves the learning rate, since the same steps at the same rate lead to the same place. Versions go on rising.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gem_ma.scenario import Scenario
+from gem_ma.settings import Config, TrainSettings
+from gem_ma.training.collapse import WINDOW, Alarm, Watch, health
+from gem_ma.training.league import League
+from gem_ma.training.learner import Learner
+from gem_ma.types import Episode
+
+Files = Mapping[str, bytes]
+NAMES = {"entropy": "decision_entropy", "length": "reply_tokens", "invalid": "invalid_share", "one_action": "one_action", "decisions": "decisions"}
+
+
+class Guard:
+    """Watches the learned policies of one run."""
+
+    def __init__(self, config: Config, settings: TrainSettings, scenario: Scenario, learners: Mapping[str, Learner], league: League) -> None:
+        self.settings, self.league = settings, league
+        self.learners = {name: learners[name] for name in settings.policies}
+        self.agents = {name: [agent for agent, seat in config.agents.items() if seat.policy == name] for name in settings.policies}
+        self.on = settings.on_collapse != "off"
+        self.watch = Watch(bool(scenario.zero_sum))
+        self.brake = dict.fromkeys(settings.policies, 1.0)  # of the learning rate
+        self.kept: dict[str, dict[str, tuple[int, Files]]] = {}  # policy -> healthy and candidate: (step, state)
+        self._alarms: list[Alarm] = []
+
+    def after_update(self, episodes: Sequence[Episode], returns: Mapping[str, float | None], policies: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Takes the episodes of an update; gives what was measured, by policy."""
+        if not self.on:
+            return {}
+        found = {}
+        for name in policies:
+            measured = health(episodes, name)
+            paid = [value for agent in self.agents[name] if (value := returns.get(agent)) is not None]
+            self._alarms += self.watch.after_update(name, measured, sum(paid) / len(paid) if paid else None)
+            found[name] = {NAMES[key]: value for key, value in measured.items()}
+        return found
+
+    def after_exam(self, scores: Mapping[str, Any], step: int) -> None:
+        """Takes an exam."""
+        if self.on:
+            self._alarms += self.watch.after_exam(scores, self.settings.policies, step)
+
+    def settle(self, step: int, *, last: bool = False) -> list[dict[str, Any]]:
+        """Acts on the alarms since the last call and gives them as lines of the record. At the `last` step they are only told."""
+        lines, back = [], {}
+        for alarm in self._alarms:
+            line = {"kind": "alarm", "step": step, **alarm._asdict()}
+            way = "warn" if last else self.settings.on_collapse
+            if way == "rollback" and (alarm.signal != "deaf" or self.watch.heard(alarm.policy)):
+                back[alarm.policy] = line["rolled_back_to"] = self.kept[alarm.policy]["healthy"][0]
+            elif way == "mix_pool" and not self.league.mixed:
+                self.league.mixed = line["mixed_pool"] = True
+            lines.append(line)
+        self._alarms = []
+        for name in back:
+            self._restore(name)
+        if self.settings.on_collapse == "rollback" and step % WINDOW == 0 and not last:
+            for name in self.learners:
+                if name not in back and self.watch.calm(name):
+                    self._keep(name, step)
+        return lines
+
+    def _keep(self, name: str, step: int) -> None:
+        now = (step, self.learners[name].state())
+        self.kept[name] = {"healthy": self.kept.get(name, {}).get("candidate", now), "candidate": now}
+
+    def _restore(self, name: str) -> None:
+        learner, (_, files) = self.learners[name], self.kept[name]["healthy"]
+        note = {**json.loads(files["learner.json"]), "version": learner.version}  # a version names one set of weights
+        learner.load({**files, "learner.json": json.dumps(note).encode()})
+        learner.publish()
+        self.kept[name]["candidate"] = self.kept[name]["healthy"]
+        self.brake[name] /= 2
+        self.watch.forget(name)
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the kept weights, as JSON values."""
+        steps = {name: {age: step for age, (step, _) in kept.items()} for name, kept in self.kept.items()}
+        return {"past": self.watch.past, "active": self.watch.active, "brake": self.brake, "kept": steps}
+
+    def files(self) -> dict[str, bytes]:
+        """The kept weights, as files of a checkpoint."""
+        ages = [(f"{name}@{age}", files) for name, kept in self.kept.items() for age, (_, files) in kept.items()]
+        return {f"{where}.{file}": data for where, files in ages for file, data in files.items()}
+
+    def load(self, state: Mapping[str, Any], files: Files) -> None:
+        """The inverse of `state` and `files`; `files` may hold others."""
+        self.watch.past, self.watch.active, self.brake = state["past"], state["active"], state["brake"]
+        self.kept = {}
+        for name, ages in state["kept"].items():
+            self.kept[name] = {}
+            for age, step in ages.items():
+                prefix = f"{name}@{age}."
+                self.kept[name][age] = (step, {file.removeprefix(prefix): data for file, data in files.items() if file.startswith(prefix)})
