@@ -14,9 +14,10 @@ from gem_ma.scenarios.service.domain import Domain
 from gem_ma.scenarios.service.facts import plain, state
 from gem_ma.scenarios.service.grading import Verdict, founded_by, goals_of, results_of
 from gem_ma.scenarios.service.monitor import Monitor
-from gem_ma.scenarios.service.rewards import Judge, Scene, Shadow, read_settings, watchers
+from gem_ma.scenarios.service.rewards import Judge, Scene, Shadow, watchers
 from gem_ma.scenarios.service.talk import Desk, Outcome, retell
 from gem_ma.scenarios.service.task import GoldCall, Task
+from gem_ma.scenarios.service.terms import read_settings
 
 from gem_ma import Action, ToolCall
 from tests.phone_desk import PHONE, desk, plan_task, refusal_task, stores
@@ -169,7 +170,7 @@ def test_any_json_record_is_a_multiset_of_facts() -> None:
 SHOP_WORDS = re.compile(r"retail|paypal|gift.?card|credit.?card|cancel|exchange|delivered|item_id|order_id|#W|catalogue of|zip", re.IGNORECASE)
 
 
-@pytest.mark.parametrize("name", ["domain", "facts", "values", "monitor", "rewards", "blame", "audit"])
+@pytest.mark.parametrize("name", ["domain", "facts", "values", "monitor", "rewards", "terms", "blame", "audit"])
 def test_the_machinery_knows_no_word_of_the_shop(name: str) -> None:
     text = Path(grading.__file__).with_name(f"{name}.py").read_text("utf-8")
     assert [line for line in text.splitlines() if SHOP_WORDS.search(line.replace("zip(", ""))] == []

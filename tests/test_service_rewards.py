@@ -11,8 +11,9 @@ import pytest
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.service.grading import Verdict, goals_of
 from gem_ma.scenarios.service.monitor import Monitor
-from gem_ma.scenarios.service.rewards import TERMS, Progress, Scene, Settings, Shadow, read_settings, watchers
+from gem_ma.scenarios.service.rewards import Scene, Shadow, watchers
 from gem_ma.scenarios.service.talk import Desk, Event, retell
+from gem_ma.scenarios.service.terms import TERMS, Progress, Settings, read_settings
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.credit import credit, returns

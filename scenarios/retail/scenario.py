@@ -24,10 +24,11 @@ from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
 from gem_ma.scenarios.service.audit import Audit, labels, measures
 from gem_ma.scenarios.service.blame import Course, blame
 from gem_ma.scenarios.service.monitor import Monitor
-from gem_ma.scenarios.service.rewards import NEEDS_LEDGER, NEEDS_MONITOR, Judge, Scene, Shadow, read_settings, watchers
+from gem_ma.scenarios.service.rewards import NEEDS_LEDGER, NEEDS_MONITOR, Judge, Scene, Shadow, watchers
 from gem_ma.scenarios.service.talk import Desk, Outcome, Rules, Style, Watcher, retell, talk
 from gem_ma.scenarios.service.task import Task
 from gem_ma.scenarios.service.tau2 import MAX_ERRORS, MAX_STEPS
+from gem_ma.scenarios.service.terms import read_settings
 
 from gem_ma import Episode, Message, Reward, Scenario
 from gem_ma.errors import ConfigError

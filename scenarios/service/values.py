@@ -251,18 +251,18 @@ def _record(text: str) -> dict[str, Any]:
 
 def _moves(entry: dict[str, Any], records: Sequence[dict[str, Any]]) -> set[Decimal]:
     """The differences between an entry's amounts and those of what may stand in its place."""
-    amounts = {name: _cent(Decimal(repr(value))) for name, value in entry.items() if type(value) in (int, float) and abs(value) < 10**12}
-    moves: set[Decimal] = set()
+    amounts, moves = _amounts(entry), set[Decimal]()
     for record in records:
         if any(isinstance(value, str) and entry.get(name) == value for name, value in record.items()):
             for children in record.values():
                 for child in children.values() if isinstance(children, dict) else children if isinstance(children, list) else ():
-                    if isinstance(child, dict):
-                        found = [(child.get(name), amount) for name, amount in amounts.items()]
-                        moves |= {
-                            _cent(Decimal(repr(value))) - amount for value, amount in found if type(value) in (int, float) and abs(value) < 10**12
-                        }
+                    others = _amounts(child) if isinstance(child, dict) else {}
+                    moves |= {others[name] - amount for name, amount in amounts.items() if name in others}
     return moves
+
+
+def _amounts(entry: dict[str, Any]) -> dict[str, Decimal]:
+    return {name: _cent(Decimal(repr(value))) for name, value in entry.items() if type(value) in (int, float) and abs(value) < 10**12}
 
 
 def has_token(value: str, text: str) -> bool:
