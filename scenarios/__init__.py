@@ -10,5 +10,6 @@ CATALOG = {
     "referential": "gem_ma.scenarios.referential:Referential",
     "retail": "gem_ma.scenarios.retail.scenario:Retail",
     "retail_one_order": "gem_ma.scenarios.retail.counter:RetailOneOrder",
+    "stop_or_go": "gem_ma.scenarios.stop_or_go:StopOrGo",
     "tic_tac_toe": "gem_ma.scenarios.tic_tac_toe:TicTacToe",
 }

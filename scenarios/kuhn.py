@@ -23,6 +23,10 @@ class Kuhn(Scenario):
     ends_within = 3
     baselines = {"uniform (exploitability, milli-chips)": 458.33, "card-blind (exploitability, milli-chips)": 333.33}
 
+    def __init__(self, offset: float = 0.0) -> None:
+        """`offset` is what player_1 pays player_0 at the end of every hand, whoever wins: it changes no decision."""
+        self.offset = offset
+
     def deal(self, rng: random.Random, task: Any) -> dict[str, str]:
         return dict(zip(self.agents, rng.sample(CARDS, 2), strict=True))
 
@@ -39,3 +43,5 @@ class Kuhn(Scenario):
         winner = self.agents[len(history) % 2] if history.endswith("f") else max(self.agents, key=lambda a: CARDS.index(cards[a]))
         loser = next(agent for agent in self.agents if agent != winner)
         yield Reward({winner: chips[loser], loser: -chips[loser]}, why=history)
+        if self.offset:
+            yield Reward({"player_0": self.offset, "player_1": -self.offset}, why="offset")
