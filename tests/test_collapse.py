@@ -1,0 +1,275 @@
+"""Collapse detectors: each on the failure that it is for, and silent on a healthy run."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gem_ma import config
+from gem_ma.engines.base import Policy
+from gem_ma.engines.table import Table
+from gem_ma.errors import ConfigError
+from gem_ma.evaluation.exploitability import engine_strategy, exploitability
+from gem_ma.plans import open_policies, scenario_of
+from gem_ma.registry import make
+from gem_ma.settings import Config
+from gem_ma.store import RunFolder, read_metrics
+from gem_ma.training import collapse
+from gem_ma.training.collapse import Watch, first_share, health, private_effect
+from gem_ma.training.schedule import exam_plans, play_all
+from gem_ma.training.train import run_training, train
+from gem_ma.types import Action, End, Entry, Episode, Message, Reply, Seat, Turn
+
+KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
+
+
+def kuhn(*overrides: str) -> Config:
+    return config.load("kuhn_table", [*KUHN, *overrides]).config
+
+
+def trained(path: Path, settings: Config, policies: dict[str, Policy] | None = None, notes: list[str] | None = None) -> dict:
+    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+        say = notes.append if notes is not None else None
+        return asyncio.run(train(settings, scenario_of(settings), policies or open_policies(settings), folder, on_note=say))
+
+
+def alarms(path: Path) -> list[dict]:
+    return [line for line in read_metrics(path) if line["kind"] == "alarm"]
+
+
+def said(choice: str, tokens: tuple[int, ...], logprobs: tuple[float, ...], legal=("check", "bet")) -> Episode:
+    reply = Reply(choice, (), (1,), tokens, logprobs, policy="main")
+    turn = Turn(0, "a", (), legal, (), Action(choice, (), choice if choice in legal else None), (reply,))
+    return Episode("s", 1, 0, "train/0", 0, None, {"a": Seat(policy="main")}, (turn,), (), (), {}, (Entry(0, "a", 1.0),), End.TERMINATED)
+
+
+# -- what is measured ---------------------------------------------------------------------------------------------------------
+
+
+def test_entropy_is_that_of_the_token_at_which_choices_part_not_of_the_format():
+    half, quarter = math.log(0.5), math.log(0.25)
+    played = [said("check", (7, 8, 3), (quarter, half, 0.0)), said("bet", (7, 9, 3), (quarter, quarter, 0.0))]
+    found = health(played, "main")
+    assert found["entropy"] == pytest.approx((-half - quarter) / 2)
+    assert found["one_action"] == 0.5 and found["decisions"] == 2 and found["length"] == 3
+    alone = health([said("check", (7, 8, 3), (-0.1, -0.7, 0.0)), said("check", (7, 8, 3), (-0.1, -0.9, 0.0))], "main")
+    assert alone["entropy"] == pytest.approx(0.8)  # one choice only: the least certain token
+    unread = health([said("hm", (5,), (-2.0,)), said("check", (7, 8), (0.0, -1.0))], "main")
+    assert unread["invalid"] == 0.5 and unread["entropy"] == pytest.approx(1.0)
+    assert health(played, "other") == {} and health([replace(played[0], end=End.FAILED)], "main") == {}
+
+
+def test_forced_turns_are_no_decisions():
+    assert health([said("check", (7,), (0.0,), legal=("check",))], "main") == {"length": 1.0, "decisions": 0.0}
+
+
+def test_the_first_agents_share_counts_ties_as_halves():
+    def played(paid):
+        one = said("check", (7,), (0.0,))
+        return replace(one, cast={"a": Seat(), "b": Seat()}, ledger=tuple(Entry(0, agent, value) for agent, value in paid.items()))
+
+    assert first_share([played({"a": 1.0}), played({}), played({"b": 1.0}), played({"a": 2.0, "b": 1.0})]) == (0.625, 4)
+    assert first_share([said("check", (7,), (0.0,))]) is None
+
+
+@pytest.fixture(scope="module")
+def hands() -> list[Episode]:
+    settings = kuhn()
+    return asyncio.run(play_all(settings, exam_plans(settings, make("kuhn_poker")), open_policies(settings)))
+
+
+def by_card(agent, view, legal):
+    bold = {"J": 0.1, "Q": 0.5, "K": 0.8}[view[0].text.rstrip(".")[-1]]
+    return [1 - bold, bold]
+
+
+def by_history(agent, view, legal):
+    return [0.9, 0.1] if "call" in legal else [0.2, 0.8]
+
+
+def test_who_reads_its_card_is_told_from_who_reads_only_the_moves(hands):
+    agents = ("player_0", "player_1")
+    assert private_effect(by_card, hands, agents) == pytest.approx(0.7)
+    assert private_effect(by_history, hands, agents) == 0.0  # what both saw or said is not exchanged
+    assert private_effect(by_card, hands, agents, probes=1) is None  # nothing to exchange with
+    assert private_effect(by_card, hands, ()) is None
+
+
+def test_a_game_without_secrets_has_no_deaf_player():
+    board = Message("the board")
+    turn = replace(said("check", (7,), (0.0,)).turns[0], observed=(board,))
+    shown = replace(said("check", (7,), (0.0,)), turns=(turn,), cast={"a": Seat(), "b": Seat()}, final={"b": (board,)})
+    assert private_effect(lambda *_: [0.5, 0.5], [shown, replace(shown, seed=1)], ("a",)) is None
+
+
+# -- what is judged -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_side_must_win_in_three_exams_by_more_than_noise():
+    assert collapse.side([(0.8, 400)] * 3, "main") is not None
+    assert collapse.side([(0.2, 400)] * 3, "main") is not None
+    assert collapse.side([(0.5, 400), (0.8, 400), (0.8, 400)], "main") is None
+    assert collapse.side([(0.8, 400)] * 2, "main") is None
+    assert collapse.side([(0.64, 400)] * 3, "main") is None  # .15 is allowed
+    assert collapse.side([(0.8, 16)] * 3, "main") is None  # 3 standard errors of 16 games are .375
+    assert collapse.side([(0.8, 400)] * 3, "main", reference=0.76) is None
+
+
+def test_a_fall_against_an_anchor_must_pass_three_errors_of_the_difference():
+    assert collapse.anchor([(0.5, 0.05), (0.1, 0.05)], "main", "x") is not None
+    assert collapse.anchor([(0.5, 0.05), (0.3, 0.05)], "main", "x") is None  # 3 sqrt(2) .05 = .212
+    assert collapse.anchor([(0.1, 0.05), (0.5, 0.05)], "main", "x") is None
+    assert collapse.anchor([(0.5, 0.05)], "main", "x") is None
+
+
+def test_entropy_alarms_when_it_is_gone_or_halves_in_ten_updates():
+    assert collapse.entropy([0.04] * 3, "main") is not None
+    assert collapse.entropy([0.6] * 3 + [0.5] * 7 + [0.29] * 3, "main") is not None
+    assert collapse.entropy([0.6] * 3 + [0.5] * 7 + [0.31] * 3, "main") is None
+    slow = [0.69 * 0.95**n for n in range(50)]
+    assert all(collapse.entropy(slow[: n + 1], "main") is None for n in range(45))
+    assert collapse.entropy([0.01] * 2, "main") is None
+
+
+def test_doubled_values_and_one_action_alarm():
+    assert collapse.doubled([4.0] * 10 + [8.1], "main", "length") is not None
+    assert collapse.doubled([4.0] * 10 + [7.9], "main", "length") is None
+    assert collapse.doubled([4.0] * 9 + [9.0], "main", "length") is None
+    assert collapse.doubled([0.001] * 10 + [0.04], "main", "invalid", collapse.INVALID) is None
+    assert collapse.doubled([0.001] * 10 + [0.06], "main", "invalid", collapse.INVALID) is not None
+    assert collapse.one_action([0.96] * 3, "main") is not None and collapse.one_action([0.94, 0.95, 0.95], "main") is None
+
+
+def test_an_alarm_is_given_once_until_it_has_cleared():
+    watch = Watch(zero_sum=True)
+    bad, good = {"decisions": 64.0, "one_action": 1.0}, {"decisions": 64.0, "one_action": 0.5}
+    given = [len(watch.after_update("main", found, 0.0)) for found in [bad] * 5 + [good] * 3 + [bad] * 4]
+    assert given == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0]
+    assert [len(Watch(True).after_update("main", {**bad, "decisions": 8.0}, 0.0)) for _ in range(4)] == [0] * 4
+
+
+def test_low_entropy_is_learning_where_the_return_is_at_its_best_and_no_game_of_win_and_loss():
+    found = {"decisions": 64.0, "entropy": 0.01}
+    team, duel = Watch(zero_sum=False), Watch(zero_sum=True)
+    assert not [alarm for n in range(6) for alarm in team.after_update("main", found, n / 5)]
+    assert [alarm.signal for n in range(6) for alarm in duel.after_update("main", found, 0.0)] == ["entropy"]
+    assert [alarm.signal for n in range(6) for alarm in team.after_update("main", found, 0.2)] == ["entropy"]  # the return has fallen
+
+
+# -- runs that collapse -------------------------------------------------------------------------------------------------------
+
+
+class Blind(Table):
+    """A table that is never shown its card: what a model is after cloning players who ignore theirs."""
+
+    async def sample(self, request):
+        return await super().sample(replace(request, messages=request.messages[1:]))
+
+    def probabilities(self, request):
+        return super().probabilities(replace(request, messages=request.messages[1:]))
+
+
+def test_a_card_blind_policy_stays_at_a_third_of_a_chip_and_is_found_deaf(tmp_path):
+    settings, notes = kuhn("train.steps=40", "evaluate.every=20"), []
+    summary = trained(tmp_path / "run", settings, {"main": Policy("main", Blind(policy="main"))}, notes)
+    assert summary["after"]["nash_conv"] >= 2 / 3 - 1e-9  # no play that ignores its card does better
+    assert [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")][:1] == [("deaf", 20)]
+    assert "does not read its own cards" in notes[0] and notes[0].startswith("step 20, policy main: ")
+    assert abs(summary["after"]["sampled"]["return"]["player_0"]) < 0.6  # the reward shows nothing
+
+
+def test_a_constant_policy_is_found_by_its_entropy_and_its_one_action(tmp_path):
+    settings = kuhn("train.steps=4", "train.lr=0.000001")
+    table = Table(policy="main")
+    for card in ("Kuhn poker. Your card is J.", "Kuhn poker. Your card is Q.", "Kuhn poker. Your card is K."):
+        _teach(table, card)
+    trained(tmp_path / "run", settings, {"main": Policy("main", table)})
+    assert {line["signal"] for line in alarms(tmp_path / "run")} >= {"entropy", "one_action"}
+
+
+def _teach(table: Table, card: str) -> None:
+    """Always bet, always call."""
+    import numpy as np
+
+    from gem_ma.engines.table import view_key
+
+    def ask(moves: str, legal: tuple[str, str]) -> Message:
+        return Message(f"Moves so far: {moves}. Choose {legal[0]} or {legal[1]}.")
+
+    check, fold = ("check", "bet"), ("fold", "call")
+    own = (Message(card), ask("none", check), Message("check", "me"), ask("c b", fold))
+    views = [(own[:2], check), (own, fold), ((Message(card), ask("c", check)), check), ((Message(card), ask("b", fold)), fold)]
+    for view, legal in views:
+        table.logits[view_key("me", view, legal)] = np.array([-8.0, 8.0])
+
+
+FAST = ("train.steps=40", "train.lr=400.0", "train.lr_final=1.0", "train.loss.entropy=0.0")
+
+
+def test_a_learning_rate_that_is_too_high_is_told_and_a_rollback_recovers(tmp_path):
+    left = trained(tmp_path / "warn", kuhn(*FAST))
+    saved = trained(tmp_path / "rollback", kuhn(*FAST, "train.on_collapse=rollback"))
+    told = alarms(tmp_path / "warn")
+    assert told[0]["signal"] == "entropy" and told[0]["step"] <= 5
+    assert not any("rolled_back_to" in line for line in told)
+    back = [line for line in alarms(tmp_path / "rollback") if "rolled_back_to" in line]
+    assert back and all(line["rolled_back_to"] < line["step"] for line in back)
+    rates = [line["policies"]["main"]["lr"] for line in read_metrics(tmp_path / "rollback") if line["kind"] == "train"]
+    assert rates[0] == 400.0 and rates[-1] == 400.0 / 2 ** len({line["step"] for line in back})
+    versions = [line["policies"]["main"]["version"] for line in read_metrics(tmp_path / "rollback") if line["kind"] == "train"]
+    assert versions == sorted(set(versions))  # weights that were put back are a new version
+    assert saved["after"]["nash_conv"] < left["after"]["nash_conv"]
+
+
+def test_a_healthy_run_is_silent(tmp_path):
+    notes: list[str] = []
+    summary = trained(tmp_path / "run", kuhn("train.episodes=128", "train.steps=60", "evaluate.every=20"), None, notes)
+    assert alarms(tmp_path / "run") == [] and notes == []
+    assert summary["after"]["nash_conv"] < summary["before"]["nash_conv"] / 2
+    assert summary["after"]["private_effect main"] > 0.5
+    assert 0.3 < summary["after"]["first_share"] < 0.7
+    line = next(line for line in read_metrics(tmp_path / "run") if line["kind"] == "train")
+    assert {"decision_entropy", "one_action", "invalid_share", "reply_tokens", "decisions"} <= line["policies"]["main"].keys()
+
+
+def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
+    trained(tmp_path / "run", kuhn("train.steps=8", "train.episodes=256"))
+    for line in read_metrics(tmp_path / "run"):
+        if line["kind"] == "train":
+            found = line["policies"]["main"]
+            assert found["decision_entropy"] == pytest.approx(found["entropy"], abs=0.1)
+
+
+def test_mix_pool_gives_half_of_the_games_to_the_pool(tmp_path):
+    opponents = ("train.opponents={latest: 1.0}", "train.pool.every=1", "train.on_collapse=mix_pool")
+    settings = kuhn(*FAST, *opponents, "train.steps=10")
+    trained(tmp_path / "run", settings)
+    told = [line for line in alarms(tmp_path / "run") if line.get("mixed_pool")]
+    assert len(told) == 1
+    from gem_ma.store import read_episodes
+
+    met = [any("@" in (seat.policy or "") for seat in episode.cast.values()) for episode in read_episodes(tmp_path / "run")]
+    before = 64 * told[0]["step"]
+    assert not any(met[:before]) and 0.3 < sum(met[before:]) / len(met[before:]) < 0.7
+
+
+def test_off_measures_nothing_and_a_pool_must_be_there_to_be_mixed(tmp_path):
+    summary = trained(tmp_path / "run", kuhn(*FAST, "train.steps=6", "train.on_collapse=off"))
+    assert alarms(tmp_path / "run") == [] and "first_share" not in summary["after"]
+    with pytest.raises(ConfigError, match=r"train.on_collapse: mix_pool .* wants train.opponents"):
+        run_training(kuhn("train.on_collapse=mix_pool"))
+
+
+def test_the_exact_bound_of_card_blind_play_is_what_the_test_above_says():
+    """Of the card-blind plays on a grid, by chance to bet and to call, none is below a NashConv of 2/3."""
+    game, best = make("kuhn_poker"), 9.0
+    for a in (0.0, 0.2, 1 / 3, 0.5, 1.0):
+        for b in (0.0, 1 / 3, 0.5, 2 / 3, 1.0):
+            found = exploitability(game, lambda agent, view, legal, a=a, b=b: [1 - b, b] if "call" in legal else [1 - a, a])
+            best = min(best, found.nash_conv)
+    assert best >= 2 / 3 - 1e-9
+    assert exploitability(game, engine_strategy(Blind(policy="main"))).nash_conv == pytest.approx(0.916667, abs=1e-5)
