@@ -114,8 +114,8 @@ class League:
         for name in self.settings.policies:
             engine = _engine(self.policies[name])
             member = Member(name, int(engine.version), step, engine.fingerprint())
-            if any((old.name, old.policy) == (member.name, name) or old.fingerprint == member.fingerprint for old in self.members[-20:]):
-                continue
+            if any(old.version == member.version or old.fingerprint == member.fingerprint for old in self.drawn_from(name)):
+                continue  # nothing new
             with oserror(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
                 temporary, target = self.root / f".{member.name}.tmp", self.root / member.name

@@ -1,0 +1,412 @@
+"""Who plays whom: seats, turns to learn, the pool and its draws, and that all of it is resumed exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gem_ma import Ask, Reward, Scenario, config, credit
+from gem_ma.engines.base import Policy
+from gem_ma.errors import ConfigError, DataError
+from gem_ma.evaluation.ratings import games, ratings
+from gem_ma.plans import open_policies, scenario_of
+from gem_ma.registry import make
+from gem_ma.settings import Config, PoolSettings, TrainSettings
+from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.training.alternation import learning, settings_of
+from gem_ma.training.league import League, prioritised
+from gem_ma.training.mapping import casts
+from gem_ma.training.schedule import exam_plans, play_all, training_plans
+from gem_ma.training.train import checked, run_training, train
+from gem_ma.types import Seat
+
+SMALL = ("train.steps=6", "train.episodes=16", "train.save_every=2", "evaluate.episodes=8", "evaluate.every=3")
+MIXED = "train.opponents={latest: 0.4, uniform: 0.2, prioritised: 0.2, anchors: {random_legal: 0.2, first_legal: 0}}"
+TWO = """
+scenario: {id: kuhn_poker}
+agents:
+  player_0: {policy: one}
+  player_1: {policy: two}
+policies:
+  one: {model: table/softmax}
+  two: {model: table/softmax}
+train: {policies: [one, two], lr: 3.0, loss: {minibatches: 1}}
+"""
+
+
+def kuhn(*overrides: str) -> Config:
+    return config.load("kuhn_table", [*SMALL, "train.pool.every=1", *overrides]).config
+
+
+@pytest.fixture
+def two(tmp_path):
+    file = tmp_path / "two.yaml"
+    file.write_text(TWO)
+    return lambda *overrides: config.load(file, [*SMALL, *overrides]).config
+
+
+def opened(path: Path, settings: Config) -> RunFolder:
+    return RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json"))
+
+
+def trained(path: Path, settings: Config, **options) -> dict:
+    with opened(path, settings) as folder:
+        return run_training(settings, folder, **options)
+
+
+def truth(path: Path) -> dict[str, bytes]:
+    """Everything of a run folder that must not depend on interruptions."""
+    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json"]
+    files += [file for part in ("checkpoints/step-000006", "league") for file in sorted((path / part).rglob("*")) if file.is_file()]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+# -- seats --------------------------------------------------------------------------------------------------------------------
+
+
+def test_swap_plays_every_start_once_from_each_side(two):
+    settings = two("train.seats=swap")
+    plans = training_plans(settings, settings.train, make("kuhn_poker"), 1)
+    assert len(plans) == 16 == len({plan.id for plan in plans})
+    starts = {}
+    for plan in plans:
+        starts.setdefault((plan.task, plan.seed), []).append(tuple(seat.policy for seat in plan.cast.values()))
+    assert list(starts.values()) == [[("one", "two"), ("two", "one")]] * 8
+    assert {plan.group for plan in plans} == {None}
+
+
+def test_groups_share_start_and_cast_under_swap(two):
+    settings = two("train.seats=swap", "train.group_size=2")
+    plans = training_plans(settings, settings.train, make("kuhn_poker"), 0)
+    groups = {}
+    for plan in plans:
+        groups.setdefault(plan.group, set()).add((plan.seed, tuple(map(str, plan.cast.values()))))
+    assert len(groups) == 8 and all(len(shared) == 1 for shared in groups.values())
+    assert len({plan.id for plan in plans}) == 16
+
+
+def test_random_seats_are_a_function_of_seed_and_start():
+    cast = {"a": Seat(policy="x"), "b": Seat(policy="y"), "c": Seat("bot")}
+    drawn = [casts(cast, "random", 5, start)[0] for start in range(300)]
+    assert drawn == [casts(cast, "random", 5, start)[0] for start in range(300)]
+    counts = Counter(tuple(map(str, one.values())) for one in drawn)
+    assert len(counts) == 6 and min(counts.values()) > 25  # every order, about 50 times each
+    assert drawn != [casts(cast, "random", 6, start)[0] for start in range(300)]
+    assert [list(one.values()) for one in casts(cast, "swap", 0, 0)][1] == [cast["b"], cast["c"], cast["a"]]
+    assert casts(cast, "fixed", 0, 9) == [cast]
+
+
+def test_the_record_says_who_sat_where_and_each_policy_learns_from_both_seats(two, tmp_path):
+    trained(tmp_path / "run", two("train.seats=swap"))
+    played = list(read_episodes(tmp_path / "run"))
+    for name in ("one", "two"):
+        table = credit.turns(played, name)
+        assert set(table.agent.tolist()) == {"player_0", "player_1"}
+        assert all(reply.policy == name for turn in table.turns for reply in turn.replies)
+    after = json.loads((tmp_path / "run" / "summary.json").read_bytes())["after"]
+    assert set(after["sampled"]["players"]["one"]) == {"player_0", "player_1"}
+    assert after["exact_return one"] == pytest.approx(-after["exact_return two"])
+
+
+# -- turns to learn -----------------------------------------------------------------------------------------------------------
+
+
+def test_alternating_policies_wait_bit_equal(two, tmp_path):
+    settings = two("train.alternate={two: 2, one: 1}", "train.save_every=1")
+    trained(tmp_path / "run", settings)
+    weights = [
+        {name: (tmp_path / "run" / "checkpoints" / f"step-{step:06d}" / f"{name}.table.json").read_bytes() for name in ("one", "two")}
+        for step in range(7)
+    ]
+    moved = ["".join(name[0] for name in ("one", "two") if a[name] != b[name]) for a, b in pairwise(weights)]
+    assert moved == ["t", "t", "o", "t", "t", "o"]
+    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    assert [list(line["policies"]) for line in lines] == [["two"], ["two"], ["one"]] * 2
+
+
+def test_policies_without_a_turn_always_learn():
+    settings = TrainSettings(policies=["a", "b", "c"], alternate={"a": 1, "b": 2})
+    assert [learning(settings, step) for step in range(4)] == [("a", "c"), ("b", "c"), ("b", "c"), ("a", "c")]
+    assert learning(TrainSettings(policies=["a", "b"]), 3) == ("a", "b")
+
+
+def test_settings_of_one_policy_replace_single_keys(two, tmp_path):
+    own = "train.per_policy={two: {lr: 0.5, loss: {entropy: 0.2}, estimator: {name: rae}, credit: {gamma: 0.9}}}"
+    settings = two(own)
+    mine = settings_of(settings.train, "two")
+    assert (mine.lr, mine.loss.entropy, mine.loss.minibatches, mine.estimator.name, mine.credit.gamma) == (0.5, 0.2, 1, "rae", 0.9)
+    assert settings_of(settings.train, "one") == settings.train
+    trained(tmp_path / "run", settings)
+    line = next(line for line in read_metrics(tmp_path / "run") if line["kind"] == "train")
+    assert (line["policies"]["one"]["lr"], line["policies"]["two"]["lr"]) == (3.0, 0.5)
+    state = json.loads((tmp_path / "run" / "checkpoints" / "step-000006" / "trainer.json").read_bytes())["estimators"]
+    assert state["one"] == {} and state["two"]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.alternate={three: 1}", "train.alternate.three: no policy of train.policies is called so; they are one, two"),
+        ("train.per_policy={one: {loss: {entrop: 1}}}", "train.per_policy.one.loss.entrop: unknown key"),
+        ("train.per_policy={one: {loss: {clip: -1}}}", "train.per_policy.one.loss.clip: .*greater than 0"),
+        ("train.per_policy={one: {estimator: {name: grpo}}}", "share a start"),
+        ("train.seats=swap train.episodes=15", "15 episodes are no whole number of starts, which have 2 seatings"),
+        ("train.opponents={latest: 0.5}", "sum to 1; here to 0.5"),
+        ("train.opponents={latest: 1.0, anchors: {one: 0}}", "an anchor stands still, and this policy learns"),
+        ("train.opponents={latest: 1.0, anchors: {direct: 0}}", "samples from a policy; name the policy instead"),
+        ("train.opponents={latest: 1.0, anchors: {nobody: 0}}", "no behaviour is called 'nobody'"),
+        ("train.policies=[one] train.opponents={latest: 0.5, uniform: 0.5}", "no other agent is played by one; use anchors"),
+        ("train.alternate={one: 0}", "at least 1 step"),
+    ],
+)
+def test_what_no_league_can_be_is_refused_in_one_line(two, override, message):
+    with pytest.raises(ConfigError, match=message):
+        settings = two(*override.split(" train.")[:1], *(f"train.{rest}" for rest in override.split(" train.")[1:]))
+        checked(settings, settings.policies)
+
+
+# -- opponents ----------------------------------------------------------------------------------------------------------------
+
+
+def league_of(settings: Config, tmp_path: Path, snapshots: int = 0) -> tuple[League, Policy]:
+    policies = open_policies(settings)
+    league = League(settings, settings.train, policies, tmp_path)
+    engine = policies["main"].engine
+    for step in range(snapshots):
+        engine.version, engine.logits[step] = step, np.array([float(step), 0.0])
+        league.snapshot(step)
+    return league, policies["main"]
+
+
+def test_opponents_come_in_their_shares_one_per_start_and_from_the_whole_pool(tmp_path):
+    league, _ = league_of(kuhn(MIXED), tmp_path, snapshots=10)
+    kinds, members, sides = Counter(), Counter(), Counter()
+    for step in range(200):
+        seats = league.opponents(step, ("main",))
+        for start in range(step * 10, step * 10 + 10):
+            cast = seats(start)
+            assert cast == seats(start)
+            names = [seat.policy or seat.behaviour for seat in cast.values()]
+            assert "main" in names  # somebody learns
+            other = next((name for name in names if name != "main"), "main")
+            kinds[other.partition("@")[0] + "@" * ("@" in other)] += 1
+            if "@" in other:
+                members[other] += 1
+            if other != "main":
+                sides[names.index(other)] += 1
+    assert kinds["main"] / 2000 == pytest.approx(0.4, abs=0.04)
+    assert kinds["main@"] / 2000 == pytest.approx(0.4, abs=0.04)
+    assert kinds["random_legal"] / 2000 == pytest.approx(0.2, abs=0.03)
+    assert "first_legal" not in kinds  # a share of 0: met in exams only
+    assert set(members) == {f"main@{n}" for n in range(10)} and min(members.values()) > 40  # 80 each
+    assert abs(sides[0] - sides[1]) < 150
+
+
+def test_the_harder_or_the_more_even_member_is_drawn_more_often(tmp_path):
+    league, _ = league_of(kuhn("train.opponents={prioritised: 1.0}"), tmp_path, snapshots=3)
+    league.recent = {("main", "main@0"): 18.0, ("main@0", "main"): 0.0, ("main", "main@1"): 2.0, ("main@1", "main"): 16.0}
+    assert [league.win_rate("main", f"main@{n}") for n in range(3)] == [pytest.approx(0.95), pytest.approx(0.15), 0.5]
+    drawn = Counter()
+    for step in range(300):
+        seats = league.opponents(step, ("main",))
+        drawn.update(seat.policy for start in range(step * 8, step * 8 + 8) for seat in seats(start).values() if "@" in (seat.policy or ""))
+    weights = [0.05**2, 0.85**2, 0.5**2]
+    for n, weight in enumerate(weights):
+        assert drawn[f"main@{n}"] / drawn.total() == pytest.approx(weight / sum(weights), abs=0.05)
+    assert prioritised([0.95, 0.15, 0.5], PoolSettings(prioritised="even")) == pytest.approx([0.0475, 0.1275, 0.25])
+
+
+def test_only_the_newest_members_are_drawn_and_few_are_open_at_once(tmp_path):
+    settings = kuhn("train.opponents={uniform: 1.0}", "train.pool.size=6", "train.pool.loaded=2")
+    league, _ = league_of(settings, tmp_path, snapshots=10)
+    assert [member.version for member in league.drawn_from("main")] == [4, 5, 6, 7, 8, 9]
+    met = set()
+    for step in range(40):
+        plans = training_plans(settings, settings.train, make("kuhn_poker"), step, league.opponents(step, ("main",)))
+        members = league.opened(plans)
+        assert 1 <= len(members) <= 2 >= len(league._open)
+        met |= set(members)
+    assert met == {f"main@{n}" for n in range(4, 10)}
+    assert sorted(path.name for path in (tmp_path / "league").iterdir()) == [f"main@{n}" for n in range(10)]  # none is deleted
+
+
+def test_snapshots_are_taken_in_time_and_only_when_the_weights_are_new(tmp_path):
+    league, main = league_of(kuhn("train.opponents={uniform: 1.0}", "train.pool.every=5"), tmp_path)
+    for step in range(11):
+        league.snapshot(step)  # nothing has changed
+    assert [(member.name, member.step) for member in league.members] == [("main@0", 0)]
+    main.engine.version, main.engine.logits[1] = 7, np.array([1.0, 2.0])
+    league.snapshot(11)
+    league.snapshot(15)
+    assert [(member.name, member.step) for member in league.members] == [("main@0", 0), ("main@7", 15)]
+
+
+def test_opponents_are_never_trained_on_and_stay_bit_equal(tmp_path):
+    settings = kuhn(MIXED, "train.seats=swap")
+    trained(tmp_path / "run", settings)
+    played = list(read_episodes(tmp_path / "run"))
+    table = credit.turns(played, "main")
+    assert {reply.policy for turn in table.turns for reply in turn.replies} == {"main"}
+    frozen = [reply for episode in played for turn in episode.turns for reply in turn.replies if "@" in reply.policy]
+    assert frozen and all(reply.version == int(reply.policy.partition("@")[2]) for reply in frozen)
+    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    own = sum(reply.policy == "main" for episode in played for turn in episode.turns for reply in turn.replies)
+    assert sum(line["policies"]["main"]["turns"] for line in lines) == own
+    for step in (0, 2, 4, 6):  # what plays as main@4 is what was learned up to step 4, also after it played
+        file = (tmp_path / "run" / "league" / f"main@{step}").read_bytes()
+        assert file == (tmp_path / "run" / "checkpoints" / f"step-{step:06d}" / "main.table.json").read_bytes()
+
+
+def test_the_standing_is_that_of_the_recorded_games(tmp_path):
+    trained(tmp_path / "run", kuhn(MIXED, "train.episodes=64"))
+    last = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "league"][-1]
+    rated = ratings(games(read_episodes(tmp_path / "run")), resamples=20)
+    assert last["ratings"] == {name: pytest.approx(rating.points, abs=0.06) for name, rating in rated.items()}
+    assert all(rating.low < rating.high for rating in rated.values())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_bytes())
+    assert summary["league"]["ratings"] == last["ratings"] and last["members"] == 7
+
+
+def test_every_anchor_is_met_in_exams_from_each_side_on_the_same_seeds(tmp_path):
+    settings = kuhn(MIXED, "evaluate.episodes=32")
+    scores = trained(tmp_path / "run", settings)["after"]
+    assert {"against random_legal", "against first_legal"} <= scores.keys()
+    one = scores["against first_legal"]
+    assert one["episodes"] == 32 and set(one["return"]) == {"main"} == set(one["standard_error"])
+    assert set(one["players"]["main"]) == {"player_0", "player_1"}
+    assert not any("first_legal" in {seat.behaviour for seat in e.cast.values()} for e in read_episodes(tmp_path / "run"))
+
+
+def test_a_frozen_policy_may_be_an_anchor_without_a_seat(tmp_path):
+    file = tmp_path / "anchor.yaml"
+    file.write_text(
+        "scenario: {id: kuhn_poker}\nagents: {player_0: {policy: main}, player_1: {policy: main}}\n"
+        "policies: {main: {model: table/softmax}, old: {model: table/softmax}}\n"
+        "train: {policies: [main], lr: 3.0, opponents: {latest: 0.5, anchors: {old: 0.5}}}\n"
+    )
+    settings = config.load(file, list(SMALL)).config
+    summary = trained(tmp_path / "run", settings)
+    assert summary["changed"] == ["main"] and summary["unchanged"] == ["old"]
+    assert any(seat.policy == "old" for episode in read_episodes(tmp_path / "run") for seat in episode.cast.values())
+
+
+def test_separate_policies_meet_snapshots_of_each_other(two, tmp_path):
+    settings = two("train.opponents={latest: 0.5, uniform: 0.5}", "train.pool.every=2", "train.alternate={one: 3, two: 3}")
+    trained(tmp_path / "run", settings)
+    seated = [{agent: seat.policy for agent, seat in episode.cast.items()} for episode in read_episodes(tmp_path / "run")]
+    first, later = seated[:48], seated[48:]
+    assert {cast["player_0"] for cast in first} == {"one"} and {cast["player_1"].partition("@")[0] for cast in first} == {"two"}
+    assert {cast["player_1"] for cast in later} == {"two"} and any("one@" in cast["player_0"] for cast in later)
+
+
+def test_three_agents_each_meet_a_member_of_their_own():
+    class Trio(Scenario):
+        agents = ("a", "b", "c")
+
+        def play(self, rng, task):
+            said = yield Ask(dict.fromkeys(self.agents, "?"), legal=("left", "right"))
+            yield Reward({agent: float(said[agent].parsed == "left") for agent in self.agents})
+
+    values = {"scenario": {"id": "x"}, "agents": {agent: {"policy": "main"} for agent in "abc"}, "policies": {"main": {"model": "table/softmax"}}}
+    league = {"opponents": {"latest": 0.2, "uniform": 0.8}, "pool": {"every": 1}, "seats": "random"}
+    values |= {"train": {"policies": ["main"], "steps": 5, "episodes": 12, "lr": 3.0, **league}, "evaluate": {"episodes": 12}}
+    settings = Config.model_validate(values)
+    summary = asyncio.run(train(settings, Trio(), open_policies(settings), None))  # without a folder the pool is a temporary one
+    assert summary["changed"] == ["main"] and summary["league"]["members"] >= 3
+    assert summary["after"]["sampled"]["return"]["c"] > 0.8 > summary["before"]["sampled"]["return"]["c"]
+
+
+# -- exploiters ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
+    summary = run_training(two("train.policies=[two]", "train.seats=swap", "train.steps=40", "train.episodes=96", "train.lr=5", "evaluate.every=~"))
+    before, after = summary["before"], summary["after"]
+    assert summary["unchanged"] == ["one"]
+    assert before["best_return two"] == after["best_return two"] == pytest.approx(0.916667 / 2, abs=1e-6)  # of an untrained table
+    assert before["exact_return two"] == pytest.approx(0)
+    assert after["exact_return two"] > 0.8 * after["best_return two"]
+
+
+# -- resuming -----------------------------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing below may catch it."""
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_a_league_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
+    collapsing = ("train.lr=400.0", "train.on_collapse=rollback", "train.loss.entropy=0.0", "train.episodes=64")
+    settings = kuhn(MIXED, "train.seats=swap", *collapsing)
+
+    def kill(step, metrics):
+        if step == at:
+            raise Killed
+
+    trained(tmp_path / "whole", settings)
+    with pytest.raises(Killed):
+        trained(tmp_path / "broken", settings, on_step=kill)
+    trained(tmp_path / "broken", settings)
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    assert any("rolled_back_to" in line for line in read_metrics(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("harm", ["gone", "changed"])
+def test_a_snapshot_that_is_gone_or_changed_is_told_with_its_path(tmp_path, harm):
+    settings = kuhn("train.opponents={uniform: 1.0}", "train.pool.size=1", "train.pool.every=2")
+
+    def kill(step, metrics):
+        if step == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        trained(tmp_path / "run", settings, on_step=kill)
+    file = tmp_path / "run" / "league" / "main@2"
+    file.unlink() if harm == "gone" else file.write_text(file.read_text().replace('"logits": {', '"logits": {"1": [0.0, 1.0], '))
+    with pytest.raises(DataError, match=r"main@2: .*(is gone|not those that were written)"):
+        trained(tmp_path / "run", settings)
+
+
+# -- language models ----------------------------------------------------------------------------------------------------------
+
+
+def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
+    settings = config.load(
+        "kuhn_table",
+        [
+            f"policies.main.model=transformers/{kuhn_model}",
+            *("policies.main.max_tokens=4", "train.steps=2", "train.episodes=8", "train.lr=0.001", "train.save_every=1"),
+            *("train.opponents={latest: 0.5, uniform: 0.5}", "train.pool.every=1", "train.pool.loaded=1", "evaluate.episodes=4"),
+        ],
+    ).config
+
+    def kill(step, metrics):
+        if step == 1:
+            raise Killed
+
+    summary = trained(tmp_path / "run", settings)
+    played = list(read_episodes(tmp_path / "run"))
+    assert summary["changed"] == ["main"] and summary["league"]["members"] == 3
+    assert any("@" in (seat.policy or "") for episode in played for seat in episode.cast.values())
+    assert (tmp_path / "run" / "league" / "main@0" / "model.safetensors").is_file()
+    with pytest.raises(Killed):
+        trained(tmp_path / "broken", settings, on_step=kill)
+    trained(tmp_path / "broken", settings)
+    assert list(read_episodes(tmp_path / "broken")) == played
+    assert (tmp_path / "broken" / "metrics.jsonl").read_bytes() == (tmp_path / "run" / "metrics.jsonl").read_bytes()
+
+
+def test_the_shipped_league_plays_both_sides_and_prints_its_exploitability(tmp_path):
+    settings = config.load("kuhn_league", ["train.steps=4", "train.episodes=32", "evaluate.episodes=16"]).config
+    summary = trained(tmp_path / "run", settings)
+    assert {"nash_conv", "nash_conv_averaged", "against random_legal"} <= summary["after"].keys()
+    plans = exam_plans(settings, scenario_of(settings))
+    assert len(plans) == 16 and len({plan.id for plan in plans}) == 16
+    assert len(asyncio.run(play_all(settings, plans, open_policies(settings)))) == 16
