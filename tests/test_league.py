@@ -407,6 +407,9 @@ def test_the_shipped_league_plays_both_sides_and_prints_its_exploitability(tmp_p
     settings = config.load("kuhn_league", ["train.steps=4", "train.episodes=32", "evaluate.episodes=16"]).config
     summary = trained(tmp_path / "run", settings)
     assert {"nash_conv", "nash_conv_averaged", "against random_legal"} <= summary["after"].keys()
+    mean = summary["averaged"]["main"]  # a model like any other
+    again = config.load("kuhn_table", [f"policies.main.model={mean['engine']}/{tmp_path / 'run' / mean['path']}", "train.policies=[]"]).config
+    assert run_training(again)["before"]["nash_conv"] == pytest.approx(summary["after"]["nash_conv_averaged"])
     plans = exam_plans(settings, scenario_of(settings))
     assert len(plans) == 16 and len({plan.id for plan in plans}) == 16
     assert len(asyncio.run(play_all(settings, plans, open_policies(settings)))) == 16

@@ -110,8 +110,13 @@ def show_training(summary: dict[str, Any], ended: int, failed: int, path: Path, 
     emit(columns([(name, before.get(name, "n/a"), value) for name, value in after.items()], ("measure", "before", "after")))
     rows = [("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"), ("steps", str(summary["steps"]))]
     rows += baseline_rows(summary)
+    rated = summary.get("league", {}).get("ratings", {})
+    if isinstance(rated, dict) and rated:
+        rows.append(("ratings", ", ".join(f"{name} {value:.0f}" for name, value in list(rated.items())[:8])))
+    rows += [(f"alarms of {name}", str(count)) for name, count in summary.get("alarms", {}).items()]
     rows += [("learned", ", ".join(summary["learned"]) or "none"), ("unchanged", ", ".join(summary["unchanged"]) or "none")]
     rows += [(f"model {name}", f"{model['engine']}/{path / model['path']}") for name, model in summary["models"].items()]
+    rows += [(f"averaged {name}", f"{model['engine']}/{path / model['path']}") for name, model in summary.get("averaged", {}).items()]
     emit(columns([*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])]))
 
 

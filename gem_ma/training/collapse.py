@@ -214,12 +214,15 @@ def _mean(values: Sequence[float]) -> float:
 
 @dataclass(slots=True)
 class Watch:
-    """What the detectors remember of one run; JSON values only, so that a checkpoint holds it. An alarm is given once until it has cleared."""
+    """What the detectors remember of one run; JSON values only, so that a checkpoint holds it. An alarm is given once until it has cleared.
+
+    An alarm of the updates has cleared after ten updates without it, one of the exams with the first exam without it.
+    """
 
     zero_sum: bool
     reference: float = 0.5
     past: dict[str, list[Any]] = field(default_factory=dict)
-    active: list[str] = field(default_factory=list)
+    active: dict[str, int] = field(default_factory=dict)  # policy/signal -> how many judgements without the alarm clear it
 
     def after_update(self, policy: str, found: Mapping[str, float], paid: float | None) -> list[Alarm]:
         """Takes the `health` of a policy in one update's episodes and the mean return of its agents; gives the new alarms."""
@@ -271,17 +274,18 @@ class Watch:
     def forget(self, policy: str) -> None:
         """Drops what is known of a policy, as after its weights were put back."""
         self.past = {name: values for name, values in self.past.items() if not name.startswith(f"{policy}/") or name == f"{policy}/heard"}
-        self.active = [name for name in self.active if not name.startswith(f"{policy}/")]
+        self.active = {name: left for name, left in self.active.items() if not name.startswith(f"{policy}/")}
 
     def _new(self, judged: Mapping[str, Alarm | None], policy: str) -> list[Alarm]:
         alarms = []
         for name, alarm in judged.items():
             key = f"{policy}/{name}"
-            if alarm is None:
-                self.active = [other for other in self.active if other != key]
-            elif key not in self.active:
-                self.active.append(key)
-                alarms.append(alarm)
+            left = self.active.pop(key, 0)
+            if alarm is not None:
+                self.active[key] = WINDOW if name in RECENT else 1
+                alarms += [alarm] if not left else []
+            elif left > 1:
+                self.active[key] = left - 1
         return alarms
 
     def _of(self, name: str, policy: str) -> list[Any]:

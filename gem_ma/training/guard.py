@@ -32,6 +32,7 @@ class Guard:
         self.watch = Watch(bool(scenario.zero_sum))
         self.brake = dict.fromkeys(settings.policies, 1.0)  # of the learning rate
         self.kept: dict[str, dict[str, tuple[int, Files]]] = {}  # policy -> healthy and candidate: (step, state)
+        self.told: dict[str, int] = {}  # policy and signal -> alarms so far
         self._alarms: list[Alarm] = []
 
     def after_update(self, episodes: Sequence[Episode], returns: Mapping[str, float | None], policies: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -56,6 +57,8 @@ class Guard:
         lines, back = [], {}
         for alarm in self._alarms:
             line = {"kind": "alarm", "step": step, **alarm._asdict()}
+            name = f"{alarm.policy} {alarm.signal}"
+            self.told[name] = self.told.get(name, 0) + 1
             way = "warn" if last else self.settings.on_collapse
             if way == "rollback" and (alarm.signal != "deaf" or self.watch.heard(alarm.policy)):
                 back[alarm.policy] = line["rolled_back_to"] = self.kept[alarm.policy]["healthy"][0]
@@ -87,7 +90,7 @@ class Guard:
     def state(self) -> dict[str, Any]:
         """Everything but the kept weights, as JSON values."""
         steps = {name: {age: step for age, (step, _) in kept.items()} for name, kept in self.kept.items()}
-        return {"past": self.watch.past, "active": self.watch.active, "brake": self.brake, "kept": steps}
+        return {"past": self.watch.past, "active": self.watch.active, "brake": self.brake, "kept": steps, "told": self.told}
 
     def files(self) -> dict[str, bytes]:
         """The kept weights, as files of a checkpoint."""
@@ -97,7 +100,7 @@ class Guard:
     def load(self, state: Mapping[str, Any], files: Files) -> None:
         """The inverse of `state` and `files`; `files` may hold others."""
         self.watch.past, self.watch.active, self.brake = state["past"], state["active"], state["brake"]
-        self.kept = {}
+        self.told, self.kept = state["told"], {}
         for name, ages in state["kept"].items():
             self.kept[name] = {}
             for age, step in ages.items():

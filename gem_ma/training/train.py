@@ -151,8 +151,12 @@ async def train(
     summary |= {"unchanged": [name for name in after if name not in changed], "weights": after}
     if league.active:
         summary["league"] = league.standing(step)
+    if guard.told:
+        summary["alarms"] = guard.told
     if folder is not None:
-        summary["models"] = {name: _export(folder, policies[name]) for name in learners}
+        summary["models"] = {name: _export(folder, name, policies[name].engine) for name in learners}
+        means = {name: learner.average() for name, learner in learners.items() if isinstance(learner, TableLearner)}
+        summary["averaged"] = {name: _export(folder, f"{name}.averaged", mean) for name, mean in means.items()}
         folder.write_summary(summary)
     return summary
 
@@ -173,10 +177,10 @@ def open_critic(policy: Policy) -> Critic:
     return TableCritic() if isinstance(engine, Table) else TorchCritic(engine)
 
 
-def _export(folder: RunFolder, policy: Policy) -> dict[str, str]:
+def _export(folder: RunFolder, name: str, sampled: Any) -> dict[str, str]:
     """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`; gives engine and path."""
-    engine: Any = getattr(policy.engine, "engine", policy.engine)
-    path = Path("models", policy.name)
+    engine: Any = getattr(sampled, "engine", sampled)
+    path = Path("models", name)
     (folder.path / "models").mkdir(exist_ok=True)
     engine.save(folder.path / path)
     return {"engine": engine.kind, "path": str(path)}
