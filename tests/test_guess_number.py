@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from gem_ma.scenarios.guess_number import HIGHER, LOWER, UNREADABLE, GuessNumber
 
-from gem_ma import Game, Plan, Seat, make, play_many
+from gem_ma import Game, Plan, Seat, config, make, play_many
 from gem_ma.errors import ConfigError
+from gem_ma.training.train import run_training
+
+CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def number_of(seed: int, **options: int) -> int:
@@ -103,3 +107,22 @@ def test_a_word_level_model_of_the_scenario_says_every_number_in_one_or_two_ids(
         assert words.decode(ids) == str(number) and len(ids) == len(str(number))
     seen = f"{HIGHER} Turns left: 3."
     assert words.unk_token_id not in words(seen)["input_ids"]
+
+
+def test_a_table_learns_to_use_the_hints():
+    """One seed of a minute's recipe, cut short: no player that is deaf to the hints is better than .40."""
+    summary = run_training(config.load(CONFIGS / "guess_number_table.yaml", ["train.steps=40", "train.episodes=128", "evaluate.episodes=512"]).config)
+    before, after = (summary[when]["sampled"]["success"] for when in ("before", "after"))
+    assert before == pytest.approx(0.344, abs=0.07) and after >= 0.5
+
+
+def test_the_recipe_of_the_tiny_model_starts_and_learns_what_it_names(tmp_path):
+    """The bars over five seeds are in `make test-learning`."""
+    pytest.importorskip("torch", reason="needs the train extra")
+    from gem_ma.engines.tiny import make_model
+
+    make_model(tmp_path / "model", "guess_number")
+    short = ["train.steps=2", "train.episodes=32", "evaluate.episodes=64", "train.warm_start.player.steps=40", "train.warm_start.player.episodes=128"]
+    summary = run_training(config.load(CONFIGS / "guess_number.yaml", [f"policies.player.model=transformers/{tmp_path / 'model'}", *short]).config)
+    assert summary["changed"] == ["player"] and summary["after"]["sampled"]["failed"] == 0
+    assert summary["before"]["sampled"]["invalid"]["player"] < 0.5  # cloned: it names numbers
