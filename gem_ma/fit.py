@@ -112,9 +112,9 @@ def _make(document: Document, base: Path | None) -> Scenario | None:
     except DataError as error:
         raise _data_error(document, error) from error
     except Exception as error:  # the constructor of a scenario may refuse a value with any exception
-        named = re.match(r"scenario\.(\w+): ", str(error)) if isinstance(error, ConfigError) else None  # the author may name the key
+        named = re.match(r"scenario\.([\w.]+): ", str(error)) if isinstance(error, ConfigError) else None  # the author may name the key
         if named is not None:
-            document.fault(("scenario", named[1]), str(error)[named.end() :])
+            document.fault(("scenario", *named[1].split(".")), str(error)[named.end() :])
         else:
             document.fault(("scenario",), f"cannot be made: {_said(error)}")
     return None

@@ -189,8 +189,11 @@ def test_a_training_run_shows_its_scores_before_and_after(tmp_path: Path) -> Non
     with RunFolder.open(run, config_text="", resolved={}, manifest={"command": "train"}) as folder:
         folder.append([episode(0)])
         exams = [{"sampled": {"success": score, "return": {"a": 1.0}, "ok": 9, "failed": 0, "turns": 2.0}} for score in (0.125, 0.875)]
-        folder.write_summary({"before": exams[0], "after": exams[1], "learned": ["main"]})
+        rate = {"mean": 0.25, "low": 0.1, "high": 0.5, "n": 8, "method": "wilson"}
+        idle = {"cast": {"a": "silent"}, "ok": 8, "failed": 0, "excluded": 0, "success": rate, "returns": {"a": rate}, "tasks": 8, "of": 8}
+        folder.write_summary({"before": exams[0], "after": exams[1], "learned": ["main"], "baselines": {"idle": idle}})
     html = write_report(run).read_text()
+    assert "trivial players beside it" in html and "0.250 [0.100, 0.500]" in html and "a: silent" in html
     assert '<th scope="row">sampled success</th><td>0.125</td><td>0.875</td>' in html
     assert "learned: main" in html and "run played 1 / 0 / 0 (ok / failed / excluded) episodes while it learned" in html
 

@@ -42,6 +42,7 @@ def run_folder(run: str) -> Path:
     """The run folder of this path, or of this name below runs/. Raises ConfigError with the nearest names."""
     from pathlib import Path
 
+    from gem_ma import registry
     from gem_ma.errors import ConfigError
     from gem_ma.fit import nearest
 
@@ -52,4 +53,6 @@ def run_folder(run: str) -> Path:
         raise ConfigError(f"{run}: the folder of a study; type its `gem-ma study` command again, or resume one of its cells")
     known = [str(path.parent) for path in sorted(Path("runs").glob("*/manifest.json"))]
     what = "is no run folder: it has no manifest.json" if Path(run).exists() else "no such run folder"
+    if run in registry.catalog("scenarios"):
+        raise ConfigError(f"{run}: {what}; of the scenario tells: gem-ma show scenario {run}")
     raise ConfigError(f"{run}: {what}{nearest(run, known, listed=False) or '; `gem-ma list runs` shows them'}")

@@ -14,7 +14,7 @@ EXAMPLE = """\b
 Examples:
   gem-ma show scenario kuhn_poker
   gem-ma show runs/dilemma-01616cee"""
-SPLITS = ("train", "dev", "test")
+SPLITS = ("train", "val", "dev", "test", "shift")
 
 
 @click.command(epilog=EXAMPLE)

@@ -325,7 +325,7 @@ def _check_sampling(request: Request) -> None:
 
 def _check_folder(name: str, policy: str) -> None:
     """Missing parts are named before anything heavy is imported."""
-    folder, make = Path(name), 'make one with "gem-ma new model PATH", or name a folder with a model'
+    folder, make = Path(name), 'make one with "gem-ma new model PATH --scenario ID", or name a folder with a model'
     if not name or not folder.is_dir():
         raise DataError(f"policy {policy!r}: there is no model folder {name!r}; {make}")
     if not (folder / "config.json").is_file():

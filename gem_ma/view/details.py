@@ -19,7 +19,7 @@ Summary = Mapping[str, Any]
 def details(label: str, summary: Summary) -> list[Html]:
     """The parts that this summary has; `label` names the run where a page shows several."""
     before = f"{label}: " if label else ""
-    parts = [_baselines(before, summary), _pass_k(before, summary), _measures(before, summary)]
+    parts = [baselines(before, summary), _pass_k(before, summary), _measures(before, summary)]
     for name, one in summary.get("labels", {}).items():
         if is_constant(one, summary) and not is_cause(name, one):
             continue
@@ -27,16 +27,18 @@ def details(label: str, summary: Summary) -> list[Html]:
     return [part for part in parts if part]
 
 
-def _baselines(before: str, summary: Summary) -> Html:
+def baselines(before: str, summary: Summary) -> Html:
+    """The trivial players; above them the run's own scores where the summary has them, as that of a training run has not."""
     found = summary.get("baselines") or {}
     if not found:
         return Html("")
     judged = any(one["success"] is not None for one in found.values())
     agents = list(dict.fromkeys(agent for one in found.values() for agent in one["returns"]))
-    own: list[object] = [f"{before}this run", "", _interval(summary["success"], rate=True)] if judged else [f"{before}this run", ""]
-    rows: list[list[object]] = [
-        [*own, *(_interval(summary["returns"].get(agent)) for agent in agents), f"{summary['ok']} / {summary['failed']} / {summary['excluded']}"]
-    ]
+    rows: list[list[object]] = []
+    if "returns" in summary:
+        own: list[object] = [f"{before}this run", "", *([_interval(summary["success"], rate=True)] if judged else [])]
+        counts = f"{summary['ok']} / {summary['failed']} / {summary['excluded']}"
+        rows.append([*own, *(_interval(summary["returns"].get(agent)) for agent in agents), counts])
     for name, one in found.items():
         cast = ", ".join(f"{agent}: {behaviour}" for agent, behaviour in one["cast"].items())
         row: list[object] = [name, cast, *([_interval(one["success"], rate=True)] if judged else [])]

@@ -18,7 +18,7 @@ from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.metrics import Success, interval_text
 from gem_ma.store import read_ends, read_episodes, read_manifest, read_media, read_metrics
 from gem_ma.types import End
-from gem_ma.view.details import details
+from gem_ma.view.details import baselines, details
 from gem_ma.view.page import Html, page, table, text
 from gem_ma.view.svg import BAND_SEEDS, CLASSES, Line, Point, interval_mark, line_chart, line_of
 from gem_ma.view.transcript import transcript
@@ -128,7 +128,8 @@ def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
         learned = [label for label, path in named.items() if _manifest(path).get("command") == "train"]
         loaded = {label: _load(label, path, section.hooks, label in learned, data) for label, path in named.items()}
         for label in learned if section.own_curves else ():
-            parts.append(_before_and_after(label if len(named) > 1 else "", named[label]))
+            name = label if len(named) > 1 else ""
+            parts += [_before_and_after(name, named[label]), baselines(f"{name}: " if name else "", _summary_file(named[label]))]
         scored = {label: one for label, one in loaded.items() if label not in learned}
         parts += [_scores(scored)] if scored else []
         for label, one in scored.items():

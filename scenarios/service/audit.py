@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gem_ma.scenarios.service.acts import SURE, answer, corrects, read
 from gem_ma.scenarios.service.blame import Blame
 from gem_ma.scenarios.service.grading import Verdict, wishes_in
 from gem_ma.scenarios.service.ledger import FAULTS, Fault
 from gem_ma.scenarios.service.monitor import Monitor
+from gem_ma.scenarios.service.phrases import Phrasebook
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Desk
 from gem_ma.scenarios.service.task import Task
 
@@ -44,6 +47,7 @@ def measures(episode: Episode, audit: Audit, success: bool | None, paying: Itera
         **{f"user faults {kind}": sum(fault.kind == kind for fault in audit.faults) for kind in FAULTS},
         "assistant turns": desk.acted[ASSISTANT],
         "user turns": desk.acted[USER],
+        **manner(desk, audit.monitor.domain.book),
         "tool calls": len(called),
         "tool errors": sum(event.failed for event in called),
         "distance": canon.distance,
@@ -52,6 +56,34 @@ def measures(episode: Episode, audit: Audit, success: bool | None, paying: Itera
         **{f"score {name}": verdict.reward if verdict.scored else None for name, verdict in audit.others.items()},
     }
     return {**found, **dict(_terms(episode, paying))}
+
+
+def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
+    """How the two talked, read from their texts, so that it holds for any user; None where there is no text, or no phrasebook to read it by.
+
+    `user queries`: messages that answer a proposal with neither yes nor no; `user corrections`: of the user's own words, its mind included;
+    `questions`: slots that the assistant asks for, `questions again` those of them that it had asked for before.
+    """
+    spoken = [event for event in desk.events if event.kind == "said"]
+    said = [event.text for event in spoken if event.agent == USER]
+    found: dict[str, float | None] = {
+        "words per user message": sum(len(text.split()) for text in said) / len(said) if said else None,
+        "user corrections": sum(corrects(text) and answer(text) != "no" for text in said),
+        "user gave up": float(desk.outcome is not None and desk.outcome.by == USER and desk.outcome.reason == "gave_up"),
+    }
+    if book is None:
+        return found | dict.fromkeys(("user queries", "questions", "questions again"))
+    asked: Counter[str] = Counter()
+    queries, proposed = 0, False
+    for event in spoken:
+        if event.agent == USER:
+            queries += proposed and not answer(event.text) and not corrects(event.text)
+            proposed = False
+            continue
+        acts = read(event.text, book)
+        asked.update({act.slot for act in acts if act.kind == "ask"} - {"", "request"})
+        proposed = any(act.kind == "propose" and act.confidence >= SURE for act in acts)
+    return found | {"user queries": queries, "questions": asked.total(), "questions again": asked.total() - len(asked)}
 
 
 def _told(verdict: Verdict, task: Task) -> float | None:

@@ -1,0 +1,78 @@
+"""How two talked, as numbers: counted by hand on one talk, and moved by each preset of the scripted customer in its own direction."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from statistics import mean
+
+import pytest
+from gem_ma.scenarios.retail import Retail
+from gem_ma.scenarios.retail.domain import RETAIL
+from gem_ma.scenarios.service.audit import manner
+from gem_ma.scenarios.service.talk import retell
+
+from gem_ma import Action, Plan, Seat, ToolCall, make, play
+
+TALK = (
+    ("user", "Hello, I want to cancel order #W1000001."),
+    ("assistant", "What is your e-mail address?"),
+    ("user", "Why do you need that?"),
+    ("assistant", "Please tell me your e-mail address and your zip code."),
+    ("user", "Sorry, I made a typo before."),
+    ("assistant", "I will cancel order #W1000001 because it is no longer needed. Shall I go ahead (yes/no)?"),
+    ("user", "What exactly would you change?"),
+    ("assistant", "I will cancel order #W1000001 because it is no longer needed. Shall I go ahead (yes/no)?"),
+    ("user", "Yes, please do."),
+    ("assistant", "One moment."),
+)
+
+
+@lru_cache(maxsize=1)
+def shop() -> Retail:
+    made = make("retail", data="own")
+    assert isinstance(made, Retail)
+    return made
+
+
+def test_a_talk_is_counted_as_by_hand() -> None:
+    desk = shop().desk(shop().tasks("test")[0])
+    end = Action("", (ToolCall("call_0", "end_conversation", {"reason": "gave_up"}),))
+    retell(desk, [*({agent: Action(text)} for agent, text in TALK), {"user": end}])
+    found = manner(desk, RETAIL.book)
+    assert found["words per user message"] == pytest.approx((7 + 5 + 6 + 5 + 3) / 5)
+    assert (found["user corrections"], found["user queries"], found["user gave up"]) == (1, 1, 1)
+    assert (found["questions"], found["questions again"]) == (3, 1)  # e-mail, e-mail, zip code
+    unread = manner(desk, None)
+    assert unread["questions"] is None and unread["user queries"] is None and unread["user corrections"] == 1
+
+
+def test_a_talk_without_a_word_has_no_words_per_message() -> None:
+    desk = shop().desk(shop().tasks("test")[0])
+    desk.end("cut")
+    found = manner(desk, RETAIL.book)
+    assert found["words per user message"] is None and found["user gave up"] == 0 and found["questions"] == 0
+
+
+@lru_cache(maxsize=64)
+def level(preset: str, measure: str, assistant: str = "retail_scripted") -> float:
+    cast = {"assistant": Seat(assistant), "user": Seat("retail_user", None, {"preset": preset})}
+    plays = [asyncio.run(play(Plan(shop(), cast, f"test/{index}"))) for index in range(20)]
+    return mean(found for found in (shop().measures(episode)[measure] for episode in plays) if found is not None)
+
+
+@pytest.mark.parametrize(
+    ("preset", "measure", "assistant", "sign"),
+    [
+        ("terse", "words per user message", "retail_scripted", -1),
+        ("chatty", "words per user message", "retail_scripted", 1),
+        ("impatient", "user turns", "retail_nothing", -1),
+        ("forgetful", "user corrections", "retail_scripted", 1),
+        ("sceptical", "user queries", "retail_scripted", 1),
+        ("erratic", "user queries", "retail_scripted", 1),
+        ("erratic", "user corrections", "retail_scripted", 1),
+        ("uncooperative", "questions again", "retail_scripted", 1),
+    ],
+)
+def test_each_preset_moves_its_own_measure(preset: str, measure: str, assistant: str, sign: int) -> None:
+    assert sign * (level(preset, measure, assistant) - level("faithful", measure, assistant)) > 0
