@@ -197,3 +197,9 @@ def test_a_table_that_cannot_be_typed_is_told_by_the_tau2_rules_alone(tmp_path: 
     assert RetailStore.load(tmp_path, "tau1").call("get_order_details", {"order_id": "#W1"}).startswith("{")
     with pytest.raises(DataError, match="the field state is missing"):
         RetailStore.load(tmp_path, "tau2")
+
+
+def test_a_folder_of_several_worlds_is_told_to_be_named_by_one_of_them(tmp_path: Path) -> None:
+    write_tables(tmp_path / "world-1", tiny_tables())
+    with pytest.raises(DataError, match=r"holds no users.json .*did you mean .*world-1\?$"):
+        TauBench(str(tmp_path))

@@ -152,6 +152,11 @@ LOST = Verdict(0.0, {"database": False, "facts": True, "outcome": False}, distan
 HARD = Finding(5, "CONSENT", True, "no yes")
 
 
+def left(said: str) -> Outcome:
+    """A talk in which the user said this, and left content."""
+    return Outcome("user", "settled", events=(Event(0, "said", "user", text=said), Event(3, "ended", "user", reason="settled")))
+
+
 def ended(reason: str = "gave_up", by: str = "user", *events: Event) -> Outcome:
     return Outcome(by, reason, ("x",), (), (*events, Event(9, "ended", "user", reason=reason)))
 
@@ -184,6 +189,8 @@ def used(value: str) -> Event:
         ({"findings": [], "faults": [], "flags": ("order_sensitive",)}, "environment", "order_sensitive"),
         ({"findings": [], "faults": [], "outcome": Outcome("limit")}, "assistant", "limit"),
         ({"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",))}, "assistant", "missing_fact"),
+        ({"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",)), "outcome": left("Cancel it.")}, "user", "not_asked"),
+        ({"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",)), "outcome": left("How much is it?")}, "assistant", "missing_fact"),
         ({"findings": [], "faults": [], "verdict": replace(LOST, parts={"database": True, "facts": True, "outcome": False})}, "user", "wrong_end"),
         ({"findings": [], "faults": [], "end": End.FAILED, "verdict": None, "outcome": None}, "infrastructure", "failed"),
         ({"findings": [], "faults": [], "end": End.TIMEOUT}, "infrastructure", "timeout"),

@@ -2,11 +2,13 @@
 
 The first critical event wins, in the order of the talk; at the same step the user's fault comes first, since an end that the user forces leaves
 the assistant no turn. Where nothing critical happened: the task if its own flags say that it is no fair test, the driver's limit if that cut
-the talk, the user if all was right but the reason it gave for leaving, and else the assistant, whose part it was to serve.
+the talk, the user if all was right but the reason it gave for leaving, or if it left content and never asked for the fact that was wanted, and else
+the assistant, whose part it was to serve.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +27,8 @@ SIDES = (ASSISTANT, USER, ENVIRONMENT, INFRASTRUCTURE)
 CRITICAL = frozenset(("hallucinated_slot", "confirm_wrong", "early_stop", "missed_goal", "refuse_right", "inconsistent", "role_flip", "loop"))
 UNFAIR = frozenset(("gold_write_error", "order_sensitive", "needs_judge"))
 _FREE = frozenset(("UNFOUNDED", "REMINDER"))  # breaches that lose no task by themselves: they are named where nothing else is
+
+_ASKS = re.compile(r"\?|\b(?:how (?:much|many)|what|which|when|where|who|tell|know|wonder|inform|find out|check)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +113,17 @@ def _without_event(hard: Sequence[Finding], verdict: Verdict, outcome: Outcome, 
         return Blame(ASSISTANT, "no_write_after_consent", last)
     if hard:
         return Blame(ASSISTANT, hard[0].code, hard[0].step, hard[0].evidence)
+    if verdict.missing and (outcome.by, outcome.reason) == ("user", "settled") and not _questioned(outcome):
+        return Blame(USER, "not_asked", last, ", ".join(verdict.missing))
     if verdict.missing or verdict.unfounded:
         return Blame(ASSISTANT, "missing_fact", last, ", ".join((*verdict.missing, *verdict.unfounded)))
     return Blame(ASSISTANT, "limit" if outcome.by == "limit" else "not_served", last)
+
+
+def _questioned(outcome: Outcome) -> bool:
+    """Whether the user wanted to know anything; a talk without a log counts as if."""
+    said = [event.text for event in outcome.events if event.kind == "said" and event.agent == USER]
+    return not said or any(_ASKS.search(text) for text in said)
 
 
 def _value(fault: Fault) -> str:
