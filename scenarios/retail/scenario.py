@@ -23,6 +23,7 @@ from gem_ma.scenarios.retail.tau2_tools import TAU2_TOOLS
 from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
 from gem_ma.scenarios.service.audit import Audit, labels, measures
 from gem_ma.scenarios.service.blame import Course, blame
+from gem_ma.scenarios.service.grading import wishes_in
 from gem_ma.scenarios.service.monitor import Monitor
 from gem_ma.scenarios.service.rewards import NEEDS_LEDGER, NEEDS_MONITOR, Judge, Scene, Shadow, watchers
 from gem_ma.scenarios.service.talk import Desk, Outcome, Rules, Style, Watcher, retell, talk
@@ -211,7 +212,9 @@ class Retail(Scenario):
         verdict = self.verdict(desk, outcome)
         benchmark = "tau2" if self.semantics == "tau2" else "tau1"
         strict = {name: self.verdict(desk, outcome, name) for name in ("canonical", benchmark) if name != self.scoring}
-        whose = blame(monitor.findings, shadow.faults, verdict, outcome, episode.end, strays=course.strays, owed=monitor.owed, flags=task.flags)
+        loose = set(task.outputs) - {output for wish in wishes_in(task) for output in wish.outputs}
+        known = (monitor.findings, shadow.faults, verdict, outcome, episode.end)
+        whose = blame(*known, strays=course.strays, owed=monitor.owed, flags=task.flags, loose=loose)
         return Audit(desk, verdict, strict, monitor, tuple(shadow.faults), whose)
 
     def measures(self, episode: Episode) -> Mapping[str, float | None]:

@@ -2,7 +2,7 @@
 
 The first critical event wins, in the order of the talk; at the same step the user's fault comes first, since an end that the user forces leaves
 the assistant no turn. Where nothing critical happened: the task if its own flags say that it is no fair test, the driver's limit if that cut
-the talk, the user if all was right but the reason it gave for leaving, or if it left content and never asked for the fact that was wanted, and else
+the talk, the user if all was right but the reason it gave for leaving, or if it left and never asked for a fact that only its briefing knows of, else
 the assistant, whose part it was to serve.
 """
 
@@ -28,7 +28,10 @@ CRITICAL = frozenset(("hallucinated_slot", "confirm_wrong", "early_stop", "misse
 UNFAIR = frozenset(("gold_write_error", "order_sensitive", "needs_judge"))
 _FREE = frozenset(("UNFOUNDED", "REMINDER"))  # breaches that lose no task by themselves: they are named where nothing else is
 
-_ASKS = re.compile(r"\?|\b(?:how (?:much|many)|what|which|when|where|who|tell|know|wonder|inform|find out|check)\b", re.IGNORECASE)
+_ASKS = re.compile(
+    r"\?|\b(?:how (?:much|many)|what|which|when|where|who|tell me|let me know|(?:want|like|need) to (?:know|find out)|wonder(?:ing)?)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +77,12 @@ def blame(
     strays: Sequence[Finding] = (),
     owed: bool = False,
     flags: Sequence[str] = (),
+    loose: Iterable[str] = (),
 ) -> Blame | None:
     """Whom a talk is lost by; None where it was won without a hard violation, or cannot be scored.
 
-    `findings` of the monitor, `faults` of the ledger, `strays` of `Course`; `owed`: a yes waited for its write at the end. `verdict` and
-    `outcome` may be None only where the talk failed outside the agents (`end`).
+    `findings` of the monitor, `faults` of the ledger, `strays` of `Course`; `owed`: a yes waited for its write at the end; `loose`: facts that
+    the task wants and none of its wishes asks for. `verdict` and `outcome` may be None only where the talk failed outside the agents (`end`).
     """
     if not end.scored:
         return Blame(INFRASTRUCTURE, end.value)
@@ -95,10 +99,12 @@ def blame(
     if events:
         step, _, side, cause, evidence = min(events)
         return Blame(side, cause, step, evidence)
-    return _without_event(hard, verdict, outcome, end, owed, flags)
+    return _without_event(hard, verdict, outcome, end, owed, flags, loose)
 
 
-def _without_event(hard: Sequence[Finding], verdict: Verdict, outcome: Outcome, end: End, owed: bool, flags: Sequence[str]) -> Blame:
+def _without_event(
+    hard: Sequence[Finding], verdict: Verdict, outcome: Outcome, end: End, owed: bool, flags: Sequence[str], loose: Iterable[str]
+) -> Blame:
     last = outcome.events[-1].step if outcome.events else -1
     parts = verdict.parts
     if unfair := sorted(UNFAIR & set(flags)):
@@ -113,7 +119,7 @@ def _without_event(hard: Sequence[Finding], verdict: Verdict, outcome: Outcome, 
         return Blame(ASSISTANT, "no_write_after_consent", last)
     if hard:
         return Blame(ASSISTANT, hard[0].code, hard[0].step, hard[0].evidence)
-    if verdict.missing and (outcome.by, outcome.reason) == ("user", "settled") and not _questioned(outcome):
+    if (set(verdict.missing) & set(loose)) and outcome.by == "user" and not _questioned(outcome):
         return Blame(USER, "not_asked", last, ", ".join(verdict.missing))
     if verdict.missing or verdict.unfounded:
         return Blame(ASSISTANT, "missing_fact", last, ", ".join((*verdict.missing, *verdict.unfounded)))
