@@ -13,7 +13,7 @@ from typing import Any
 from gem_ma.scenarios.retail import naming
 from gem_ma.scenarios.retail.naming_items import items
 from gem_ma.scenarios.retail.words import PRODUCTS
-from gem_ma.scenarios.service.phrases import Mention, Pick, fold
+from gem_ma.scenarios.service.phrases import MISSING, RIGHT, Mention, Pick, fold
 from gem_ma.scenarios.service.task import Wish
 
 CANCEL, RETURN = "cancel_pending_order", "return_delivered_order_items"
@@ -52,6 +52,8 @@ _MODIFY_VERB = re.compile(
     r"(?<!following )(?<!this )(?<!these )(?<!that )(?<!the )(?<!any )(?<!your )(?<!of )\b(?:chang(?:e"
     r"|ing|es|ed)|modif\w*|updat\w*)\b(?! (?:my|your) mind)"
 )
+_PART = re.compile(r"\bcancel\w*\b(?: (?:only|just)\b|[^.?!\n]{0,30}\b(?:items?|part|half) (?:of|from|in)\b)")
+_BOTH = re.compile(r"\b(?:and|also|plus)(?: also)?(?: your| the| my)? (?:default|account|profile)\b")
 _REFUND = re.compile(r"\brefund\w*\b")
 
 _WHO = (  # an identity that is asked for in general: by all of its parts, unless the sentence names one
@@ -193,6 +195,10 @@ class RetailPhrasebook:
                 verdicts |= items(wish, text, lines, self.products)
             elif name in ADDRESS:
                 verdicts[name] = naming.address_part(name, str(value), lines)
+        if (_PART.search(lines) if wish.kind == CANCEL else _BOTH.search(lines) if wish.kind == ORDER_ADDRESS else None) and verdicts[
+            "order_id"
+        ] == RIGHT:
+            verdicts["order_id"] = MISSING  # of more, or less, than the order
         return verdicts
 
     # -- items --------------------------------------------------------------------------------------------------------------

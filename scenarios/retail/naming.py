@@ -12,7 +12,10 @@ from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, fol
 from gem_ma.scenarios.service.task import Wish
 
 PAYMENT = "modify_pending_order_payment"
-_ORDER = re.compile(r"(?<!\w)#?(W\d+)\b", re.IGNORECASE)
+_ORDER = re.compile(r"(?<!\w)#?(W\d+)\b(?!-\d)", re.IGNORECASE)
+_ORDERS = re.compile(r"\b(?:all|every|each|both)\b(?: of)?(?: \w+){0,2} orders?\b", re.IGNORECASE)
+_WITHOUT = re.compile(r"\b(?:without|no)(?: \w+){0,3} (?:to )?$")
+_TAKEN = re.compile(r"\b(?:remov\w+|delet\w+|drop\w*|not|without|instead of|rather than)\b[^.;\n\d]{0,20}$")
 _METHOD_ID = re.compile(r"\b(?:credit_card|gift_card|paypal|debit_card)_\d+\b", re.IGNORECASE)
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _ZIP = re.compile(r"(?<![\w#$.,*-])\d{5}(?:-\d{4})?(?![\w*-]|[.,]\d)")
@@ -105,7 +108,7 @@ def order_id(value: str, text: str) -> str:
     """Whether a text names this order and no other."""
     found = {f"#{hit.group(1).upper()}" for hit in _ORDER.finditer(text)}
     if value.upper() in found:
-        return RIGHT if len(found) == 1 else MISSING
+        return RIGHT if len(found) == 1 and not _ORDERS.search(text) else MISSING
     return WRONG if found else MISSING
 
 
@@ -131,7 +134,8 @@ def method(wish: Wish, value: str, text: str) -> str:
         found.append((hit.start(), RIGHT if hit.group() == value.lower() else WRONG))
         exact.append((hit.start(), hit.group().rsplit("_", 1)[0]))
     for hit in _DIGITS.finditer(low):
-        verdict = RIGHT if (hit.group(1) or hit.group(2)) == own_digits else MISSING if ambiguous and source == "credit_card" else WRONG
+        unknown = source == "credit_card" and not own_digits  # the customer named no digits
+        verdict = RIGHT if (hit.group(1) or hit.group(2)) == own_digits else MISSING if unknown else WRONG
         found.append((hit.start(), verdict))
         exact.append((hit.start(), "credit_card"))
     for name, pattern in _SOURCES:
@@ -139,6 +143,8 @@ def method(wish: Wish, value: str, text: str) -> str:
             if any(kind == name and 0 <= start - hit.start() < 60 and "\n" not in low[hit.start() : start] for start, kind in exact):
                 continue  # its id or its digits follow and say more
             found.append((hit.start(), WRONG if name != source else MISSING if ambiguous or own_digits else RIGHT))
+    if any(_WITHOUT.search(low[max(0, start - 40) : start]) for start, _ in found):
+        return WRONG
     now = [verdict for start, verdict in found if not _OLD.search(low[max(0, start - 60) : start])]
     if wish.kind != PAYMENT and not now:
         now = [verdict for _, verdict in found]
@@ -148,7 +154,13 @@ def method(wish: Wish, value: str, text: str) -> str:
 
 
 def address_part(name: str, value: str, lines: str) -> str:
-    """Whether a folded text names this part of an address."""
+    """Whether a folded text names this part of an address; what stands behind `from` and before `to` is the old one."""
+    moved = re.search(r"\bfrom\b[^\n]*?\d{5}[^\n]*?\bto\b(?=[^\n]*\d{5})", lines)
+    lines = f"{lines[: moved.start()]} {lines[moved.end() :]}" if moved else lines
+    if name == "zip" and value in lines and len({hit.group() for hit in _ZIP.finditer(lines)}) > 1:
+        return MISSING
+    if value and _TAKEN.search(lines[: max(0, lines.find(fold(value)))]):
+        return WRONG
     if not value.strip():
         street = _EXTRA.search(lines)
         given = [other for other in labelled(name, lines) if other not in ("none", "n/a", "-", "empty", "(none)", '""', "''")]
@@ -157,13 +169,21 @@ def address_part(name: str, value: str, lines: str) -> str:
     if given:
         return RIGHT if any(_same(name, value, other) for other in given) else WRONG
     flat = _street(lines)
-    if any(names(_street(form), flat) for form in _forms(name, value)):
-        return RIGHT
+    for form in map(_street, _forms(name, value)):
+        if names(form, flat) and (name != "state" or len(form) > 2 or _as_state(form, flat)):
+            return RIGHT
     if name == "address2" and _EXTRA.search(lines):
         return WRONG
     if name == "zip":
         return WRONG if _ZIP.search(lines) else MISSING
     return WRONG if name in ("address1", "city") and _ZIP.search(lines) else MISSING
+
+
+def _as_state(letters: str, flat: str) -> bool:
+    """Whether two letters stand as a state does, before what follows it in an address: `me` and `or` are words as well."""
+    return (
+        re.search(rf"(?<!\w){letters}[\s,;.]*(?:\d{{5}}|\bzip|\busa?\b|\bu\.s|\bunited|\n|$)|\bstate(?: is| of|=|:)? {letters}\b", flat) is not None
+    )
 
 
 def _same(name: str, value: str, other: str) -> bool:

@@ -6,6 +6,7 @@ Pairs are read by the order of the text and by words such as `for`, `to`, `inste
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from itertools import permutations
 from typing import Any
@@ -24,6 +25,16 @@ _INTO = re.compile(
 )
 _WITH = re.compile(rf"\b(?:with|by|as)\b(?!{_PAYS})")
 _BACK = re.compile(r"\b(?:instead of|rather than|in place of|replacing|replaces|in exchange for your)\b")
+_GIVES = r"\b(?:it|this|that|gets?|receives?|have|give|send|you'll)\b"
+_BACK_TO = re.compile(rf"(?:{_BACK.pattern})(?:(?!{_GIVES}).)*$", re.DOTALL)  # what follows is the old one
+_SEVERAL = re.compile(r"\b(?:both|two|three|four|each|all|twice|pair|qty|quantity)\b|\b[2-5] ?[x×]|[x×] ?[2-5]\b")
+_OUT = re.compile(  # what follows is left out
+    r"\b(?:keep(?:ing)?|leav(?:e|ing)|not|except(?: for)?|excluding|without|(?:everything|all) but|other than"
+    r"|(?:different|other|another)(?: \w+)? than)"
+    r"(?: (?:the|your|item|items|a|an))*(?: #?\d+,?(?: and| or)?)*\s*$"
+)
+_REST = re.compile(r"\b(?:and|with|plus|also) (?:all |any |the )*(?:other|remaining) items?\b|\beverything else too\b")
+_BULLET = re.compile(r"\s*(?:[-•]|\d{1,2}[.)])\s+")
 _EMPTY = re.compile(r"\b(?:the|an?|your|one|another|new|this|item|of|order|#w\d+)\b")
 
 
@@ -32,16 +43,17 @@ def items(wish: Wish, text: str, lines: str, products: Products) -> dict[str, st
     old, new = list(wish.arguments["item_ids"]), list(wish.arguments.get("new_item_ids", ()))
     keys: tuple[str, ...] = ("item_ids", "new_item_ids") if new else ("item_ids",)
     seen = [hit.group() for hit in ITEM.finditer(text)] or [word for word in (*old, *new) if names(word, lines)]
+    if any(_OUT.search(lines[:start]) for value in (*old, *new, *_names_of(wish)) for start, _ in places(value, lines)):
+        return {keys[0]: WRONG} | ({keys[1]: MISSING} if new else {})
     foreign = [item for item in seen if item not in old and item not in new]
     if foreign:
         if not new or not all(item in seen for item in old):
             return {keys[0]: WRONG} | ({keys[1]: MISSING} if new else {})
         return {keys[0]: RIGHT, keys[1]: WRONG}
-    by_id = all(seen.count(item) >= min(old.count(item), 1) for item in old)
-    if not new and by_id and seen:
-        return {"item_ids": RIGHT}
-    if new and by_id and all(item in seen for item in new):
-        return dict.fromkeys(keys, RIGHT) if _paired(old, new, seen, text) else {keys[0]: RIGHT, keys[1]: WRONG}
+    if seen and all(item in seen for item in (*old, *new)):
+        sides = dict.fromkeys(keys, RIGHT) if not new or _paired(old, new, seen, text) else {keys[0]: RIGHT, keys[1]: WRONG}
+        counted = all(_as_often(item, old.count(item), seen.count(item), lines) for item in {*old} - {*new})
+        return sides if counted and not _REST.search(lines) and not _others(wish, lines, products) else {**sides, keys[0]: MISSING}
     if "items" not in wish.words:
         return dict.fromkeys(keys, MISSING)
     return _described(products, wish, keys, lines, seen)
@@ -52,14 +64,52 @@ def _described(products: Products, wish: Wish, keys: tuple[str, ...], lines: str
     meant: dict[str, list[int]] = {}
     for place, item in enumerate(wish.words["items"]):
         meant.setdefault(fold(item.name), []).append(place)
-    if any(names(other, lines) or names(f"{other}s", lines) for other in products if other not in meant and not any(other in name for name in meant)):
+    if _others(wish, lines, products):
         return {keys[0]: WRONG} | ({keys[1]: MISSING} if len(keys) > 1 else {})
     verdicts = dict.fromkeys(keys, RIGHT)
     for name, alike in meant.items():
         slices = _slices(name, lines)
-        for key, verdict in zip(keys, _matched(products, wish, name, alike, slices, seen, len(keys) > 1), strict=False):
+        found = _matched(products, wish, name, alike, slices, seen, len(keys) > 1)
+        if WRONG not in found and not _all_meant(products, wish, name, alike, slices, lines):
+            found = (MISSING, found[1])
+        for key, verdict in zip(keys, found, strict=False):
             verdicts[key] = _worse(verdicts[key], verdict)
     return verdicts
+
+
+def _all_meant(products: Products, wish: Wish, name: str, alike: list[int], slices: list[tuple[str, str]], lines: str) -> bool:
+    """Whether a text speaks of no item of this name but those of the wish and what is to replace them, and of each as often as it is meant."""
+    items = [wish.words["items"][place] for place in alike]
+    known = [options for item in items for options in (item.options, item.wanted) if options]
+    if any(side and all(_fits(products, name, options, (), side) == WRONG for options in known) for both in slices for side in both):
+        return False
+    for each in {f"{name}{options}" for options in re.findall(rf"(?<!\w){re.escape(name)}( ?\([^()]*\))", lines)}:
+        if _often(each, lines) > sum(_fits(products, name, options, (), each) != WRONG for options in known):
+            return False
+    return not _REST.search(lines) and (len(slices) >= len(alike) or _SEVERAL.search(lines) is not None)
+
+
+def _names_of(wish: Wish) -> list[str]:
+    return sorted({fold(item.name) for item in wish.words.get("items", ())})
+
+
+def _others(wish: Wish, lines: str, products: Products) -> bool:
+    """Whether a text names a product that the wish has nothing to do with."""
+    meant = _names_of(wish)
+    others = (other for other in products if other not in meant and not any(other in name for name in meant)) if meant else ()
+    return any(names(other, lines) or names(f"{other}s", lines) for other in others)
+
+
+def _as_often(item: str, wanted: int, seen: int, lines: str) -> bool:
+    """Whether a text names an id as often as it is meant; said again in another sentence it is the same item."""
+    return _often(item, lines) <= wanted and (seen >= wanted or _SEVERAL.search(lines) is not None)
+
+
+def _often(part: str, lines: str) -> int:
+    """How often a text names something in one sentence, or in equal entries of a list."""
+    sentences = Counter(sentence.strip() for sentence in re.split(r"(?<=[.!?])\s|\n", lines) if part in sentence)
+    entries = Counter(_BULLET.sub("", sentence) for sentence in sentences.elements() if _BULLET.match(sentence))
+    return max((sentence.count(part) * max(1, entries[_BULLET.sub("", sentence)]) for sentence in sentences), default=0)
 
 
 def _matched(
@@ -119,14 +169,27 @@ def _worse(one: str, other: str) -> str:
 def _paired(old: list[str], new: list[str], seen: list[str], text: str) -> bool:
     """Whether ids stand in a text in an order that joins each old item with its own new one; where the order says nothing, they may not be joined."""
     wanted = sorted(zip(old, new, strict=True))
-    if len(wanted) == 1:
-        first_new, first_old = seen.index(new[0]), seen.index(old[0])
-        return first_old <= first_new or _BACK.search(fold(text)) is not None or "new" in fold(text)
     if set(old) & set(new):
         return sorted(zip(seen[::2], seen[1::2], strict=False)) == wanted
     marks = [(item, item in new) for number, item in enumerate(seen) if item not in seen[:number] or old.count(item) + new.count(item) > 1]
+    if len(wanted) == 1:
+        marks = sorted({*marks}, key=lambda mark: seen.index(mark[0]))
     joined = pairs(marks)
-    return joined is not None and sorted(joined) == wanted
+    if joined is None or sorted(joined) != wanted:
+        return False
+    in_turns = marks[0][1] != marks[1][1]
+    turns = zip(marks[::2], marks[1::2], strict=True) if in_turns else [(marks[len(wanted) - 1], marks[len(wanted)])]
+    return all(_runs(*two, text) for two in turns)
+
+
+def _runs(one: tuple[str, bool], other: tuple[str, bool], text: str) -> bool:
+    """Whether the words between two ids agree with which of them is the new one."""
+    start = text.find(one[0])
+    between = fold(text[start + len(one[0]) : text.find(other[0], start)])
+    back = _BACK_TO.search(between) is not None
+    if other[1]:
+        return not back
+    return back or (_INTO.search(_outside(between)) is None and ("new" in fold(text) or len(_BACK.findall(fold(text))) > 0))
 
 
 def _present(values: Collection[str], text: str) -> set[str]:

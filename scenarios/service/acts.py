@@ -45,6 +45,7 @@ class _Look:
     note: bool
     acts: tuple[tuple[str, float, str], ...]
     kind: str
+    twisted: bool = False  # it speaks of a write that is not to be made, of one of several ways, or of writes of two kinds
 
 
 @dataclass(slots=True)
@@ -139,7 +140,24 @@ def _look(said: str, phrasebook: Phrasebook, listed: bool) -> _Look:
     if not acts and cues.GREET.search(said) and not strong:
         acts.append(("greet", 0.8, ""))
         kind = "greet"
-    return _Look(writes, asks, strong, weak, note, tuple(acts), kind)
+    return _Look(writes, asks, strong, weak, note, tuple(acts), kind, _twisted(said, writes, phrasebook))
+
+
+def _twisted(said: str, writes: frozenset[str], phrasebook: Phrasebook) -> bool:
+    """Whether a yes to a sentence would leave it open what is to be done."""
+    if not writes:
+        return False
+    if cues.OTHERWISE.search(said) or any(phrasebook.writes(_next(said, found.end())) for found in cues.NEGATES.finditer(said)):
+        return True
+    kinds = [phrasebook.writes(_next(said, found.end())) for found in cues.JOINS.finditer(said)]
+    first = cues.JOINS.search(said)
+    before = phrasebook.writes(said[: first.start()]) if first else frozenset[str]()
+    return any(kind and before and not kind & before for kind in kinds)
+
+
+def _next(said: str, at: int) -> str:
+    """The next words of the same clause."""
+    return " ".join(re.split(r"[,;:(]", said[at:])[0].split()[:3])
 
 
 def _reports(said: str, phrasebook: Phrasebook) -> bool:
@@ -210,7 +228,7 @@ def _writes(chunk: list[_Part]) -> frozenset[str]:
 def _sure(chunk: list[_Part], confidence: float) -> float:
     questions = [part for part in chunk if part.look.strong and part.look.writes]
     either = any(cues.CHOICE.search(part.folded) and len(part.look.writes) > 1 and not part.orders for part in questions)
-    return min(confidence, 0.4) if either else confidence
+    return min(confidence, 0.4) if either or any(part.look.twisted and not part.look.note for part in chunk) else confidence
 
 
 # -- judging a proposal -----------------------------------------------------------------------------------------------------

@@ -134,3 +134,9 @@ WH_START = re.compile(
     rf"(?:tell me |let me know |specify |confirm |share |clarify |explain )?{WH}\b(?! i(?:'ll| will| would|'d)\b)"
 )
 FACT = re.compile(r"\d|[$€£]")
+NEGATES = re.compile(  # what follows is not to be done
+    r"\b(?:not|never|won't|don't|shan't|instead of|rather than|without|undo(?:ing)?|stop(?:ping)?|revers(?:e|ing)|abort(?:ing)?"
+    r"|prevent(?:ing)?|revok(?:e|ing))\b"
+)
+JOINS = re.compile(r"\b(?:and|then|also)\b(?! (?:and|then|also)\b)")
+OTHERWISE = re.compile(r"\bor (?:shall|should|would|do you|rather|keep|leave|just|instead|something|somewhere|is (?:that|it|this))\b")
