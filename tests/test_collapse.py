@@ -22,7 +22,7 @@ from gem_ma.training import collapse
 from gem_ma.training.collapse import Watch, first_share, health, private_effect
 from gem_ma.training.schedule import exam_plans, play_all
 from gem_ma.training.train import run_training, train
-from gem_ma.types import Action, End, Entry, Episode, Message, Reply, Seat, Turn
+from gem_ma.types import Action, End, Entry, Episode, Malformed, Message, Reply, Seat, Turn
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
 
@@ -43,7 +43,7 @@ def alarms(path: Path) -> list[dict]:
 
 def said(choice: str, tokens: tuple[int, ...], logprobs: tuple[float, ...], legal=("check", "bet")) -> Episode:
     reply = Reply(choice, (), (1,), tokens, logprobs, policy="main")
-    turn = Turn(0, "a", (), legal, (), Action(choice, (), choice if choice in legal else None), (reply,))
+    turn = Turn(0, "a", (), legal, (), Action(choice, (), choice if legal and choice in legal else None), (reply,))
     return Episode("s", 1, 0, "train/0", 0, None, {"a": Seat(policy="main")}, (turn,), (), (), {}, (Entry(0, "a", 1.0),), End.TERMINATED)
 
 
@@ -64,7 +64,16 @@ def test_entropy_is_that_of_the_token_at_which_choices_part_not_of_the_format():
 
 
 def test_forced_turns_are_no_decisions():
-    assert health([said("check", (7,), (0.0,), legal=("check",))], "main") == {"length": 1.0, "decisions": 0.0}
+    assert health([said("check", (7,), (0.0,), legal=("check",))], "main") == {"turns": 1.0, "length": 1.0, "invalid": 0.0, "decisions": 0.0}
+
+
+def test_talk_has_a_length_and_malformed_calls_but_no_decisions():
+    one = said("let me look", (7, 8), (0.0, -1.0), legal=None)
+    broken = replace(one.turns[0], action=Action("", (Malformed("{", "no JSON"),)))
+    assert health([one, replace(one, turns=(broken,))], "main") == {"turns": 2.0, "length": 2.0, "invalid": 0.5, "decisions": 0.0}
+    watch = Watch(zero_sum=False)
+    given = [watch.after_update("main", {"turns": 64.0, "length": length, "decisions": 0.0}, 0.0) for length in [10.0] * 10 + [25.0]]
+    assert [alarm.signal for alarms in given for alarm in alarms] == ["length"]
 
 
 def test_the_first_agents_share_counts_ties_as_halves():
@@ -146,14 +155,14 @@ def test_doubled_values_and_one_action_alarm():
 
 def test_an_alarm_is_given_once_until_it_has_cleared():
     watch = Watch(zero_sum=True)
-    bad, good = {"decisions": 64.0, "one_action": 1.0}, {"decisions": 64.0, "one_action": 0.5}
+    bad, good = {"turns": 64.0, "decisions": 64.0, "one_action": 1.0}, {"turns": 64.0, "decisions": 64.0, "one_action": 0.5}
     given = [len(watch.after_update("main", found, 0.0)) for found in [bad] * 5 + [good] * 5 + [bad] * 4 + [good] * 13 + [bad] * 3]
     assert [at for at, alarms in enumerate(given) if alarms] == [2, 29]  # five good updates clear nothing, eleven do
     assert [len(Watch(True).after_update("main", {**bad, "decisions": 8.0}, 0.0)) for _ in range(4)] == [0] * 4
 
 
 def test_low_entropy_is_learning_where_the_return_is_at_its_best_and_no_game_of_win_and_loss():
-    found = {"decisions": 64.0, "entropy": 0.01}
+    found = {"turns": 64.0, "decisions": 64.0, "entropy": 0.01}
     team, duel = Watch(zero_sum=False), Watch(zero_sum=True)
     assert not [alarm for n in range(6) for alarm in team.after_update("main", found, n / 5)]
     assert [alarm.signal for n in range(6) for alarm in duel.after_update("main", found, 0.0)] == ["entropy"]

@@ -292,6 +292,11 @@ def test_every_anchor_is_met_in_exams_from_each_side_on_the_same_seeds(tmp_path)
     assert not any("first_legal" in {seat.behaviour for seat in e.cast.values()} for e in read_episodes(tmp_path / "run"))
 
 
+def test_nobody_is_examined_against_anchors_where_nobody_learns():
+    scores = run_training(kuhn(MIXED, "train.opponents={latest: 0.5, anchors: {random_legal: 0.5}}", "train.policies=[]"))["after"]
+    assert "sampled" in scores and not any(key.startswith("against") for key in scores)
+
+
 def test_a_frozen_policy_may_be_an_anchor_without_a_seat(tmp_path):
     file = tmp_path / "anchor.yaml"
     file.write_text(

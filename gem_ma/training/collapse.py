@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gem_ma.evaluation.exploitability import Strategy
-from gem_ma.types import Episode, Message, Reply, Turn
+from gem_ma.types import Episode, Malformed, Message, Reply, Turn
 
 SIDE, ERRORS, EXAMS = 0.15, 3.0, 3
 DEAF, PROBES = 0.05, 64
 ENTROPY, HALVED, WINDOW, SMOOTH = 0.05, 0.5, 10, 3
 ONE_ACTION, TWICE, INVALID = 0.95, 2.0, 0.05
 RECENT = ("entropy", "one_action", "invalid", "length")  # of which no more than the last updates is judged
-DECISIONS = 30  # in an update, below which its shares are noise
+DECISIONS = 30  # or turns of an update, below which its shares are noise
 
 
 class Alarm(NamedTuple):
@@ -46,27 +46,36 @@ class Alarm(NamedTuple):
 
 
 def health(episodes: Sequence[Episode], policy: str) -> dict[str, float]:
-    """How a policy decides in these episodes: `decisions` (turns with several legal strings), and over them the estimated `entropy` at the
-    decision token in nats, the share of `one_action` and of `invalid` answers; `length` is the mean number of tokens of all its replies.
+    """How a policy answers in these episodes; {} where it did not.
 
-    {} where it had nothing to decide.
+    Over all `turns`: the mean `length` of its last replies in tokens and the share of `invalid` answers (a closed choice that could not be read, a
+    malformed tool call). Over `decisions`, turns with several legal strings: the estimated `entropy` at the decision token in nats, and the share of
+    `one_action`, the commonest of each closed choice.
     """
-    turns = [(turn, reply) for turn, reply in _sampled(episodes, policy)]
-    open_ = [(turn, reply) for turn, reply in turns if turn.legal is not None and len(turn.legal) > 1]
+    turns = _sampled(episodes, policy)
     if not turns:
         return {}
-    found = {"length": sum(len(reply.token_ids) for _, reply in turns) / len(turns), "decisions": float(len(open_))}
-    if open_:
-        choices: dict[tuple[str, ...], list[tuple[Turn, Reply]]] = {}
-        for turn, reply in open_:
-            choices.setdefault(turn.legal or (), []).append((turn, reply))
-        common = sum(Counter(turn.action.parsed for turn, _ in part).most_common(1)[0][1] for part in choices.values())
-        found["one_action"] = common / len(open_)
-        found["invalid"] = sum(turn.action.parsed is None for turn, _ in open_) / len(open_)
+    choices: dict[tuple[str, ...], list[tuple[Turn, Reply]]] = {}
+    for turn, reply in turns:
+        if turn.legal is not None and len(turn.legal) > 1:
+            choices.setdefault(turn.legal, []).append((turn, reply))
+    decisions = sum(map(len, choices.values()))
+    found = {
+        "turns": float(len(turns)),
+        "length": sum(len(reply.token_ids) for _, reply in turns) / len(turns),
+        "invalid": sum(_unreadable(turn) for turn, _ in turns) / len(turns),
+        "decisions": float(decisions),
+    }
+    if decisions:
+        found["one_action"] = sum(Counter(turn.action.parsed for turn, _ in part).most_common(1)[0][1] for part in choices.values()) / decisions
         surprise = [value for part in choices.values() for value in _surprises(part)]
         if surprise:
             found["entropy"] = sum(surprise) / len(surprise)
     return found
+
+
+def _unreadable(turn: Turn) -> bool:
+    return (turn.legal is not None and turn.action.parsed is None) or any(isinstance(call, Malformed) for call in turn.action.tool_calls)
 
 
 def _sampled(episodes: Sequence[Episode], policy: str) -> list[tuple[Turn, Reply]]:
@@ -228,10 +237,8 @@ class Watch:
         """Takes the `health` of a policy in one update's episodes and the mean return of its agents; gives the new alarms."""
         if paid is not None:
             self._keep("paid", policy, paid)
-        if found.get("decisions", 0.0) < DECISIONS:
-            return []
         for name in RECENT:
-            if name in found:
+            if name in found and found["decisions" if name in ("entropy", "one_action") else "turns"] >= DECISIONS:
                 self._keep(name, policy, found[name])
         learned = not self.zero_sum and at_its_best(self._of("paid", policy))
         judged = {

@@ -109,7 +109,7 @@ async def _against_anchors(config: Config, scenario: Scenario, policies: Mapping
     anchors = train.opponents.anchors if train is not None and train.opponents is not None else {}
     learned = [agent for agent, seat in config.agents.items() if train is not None and seat.policy in train.policies]
     result = {}
-    for anchor in anchors if len(config.agents) > 1 else ():
+    for anchor in anchors if learned and len(config.agents) > 1 else ():
         plans: list[Plan] = []
         focus: list[str] = []
         for side, agent in enumerate(learned):

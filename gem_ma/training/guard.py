@@ -44,7 +44,7 @@ class Guard:
             measured = health(episodes, name)
             paid = [value for agent in self.agents[name] if (value := returns.get(agent)) is not None]
             self._alarms += self.watch.after_update(name, measured, sum(paid) / len(paid) if paid else None)
-            found[name] = {NAMES[key]: value for key, value in measured.items()}
+            found[name] = {NAMES[key]: value for key, value in measured.items() if key in NAMES}
         return found
 
     def after_exam(self, scores: Mapping[str, Any], step: int) -> None:
