@@ -35,8 +35,8 @@ def tables_folder(folder: str | Path) -> Path:
     for inner in _LAYOUTS:
         if any(os.path.isfile(root / inner / f"{table}.json") for table in TABLES):
             return root / inner
-    inner = next((found for pattern in ("*/users.json", "*/tau2/domains/retail/db.json") for found in sorted(root.glob(pattern))), None)
-    hint = f"; did you mean {root / inner.relative_to(root).parts[0]}?" if inner is not None else ""
+    found = next((each for pattern in ("*/users.json", "*/tau2/domains/retail/db.json") for each in sorted(root.glob(pattern))), None)
+    hint = f"; did you mean {root / found.relative_to(root).parts[0]}?" if found is not None else ""
     raise DataError(
         f"retail data: {root} holds no users.json that can be read{naming(folder)}, nor {CHECKOUT / 'data'}/users.json, nor tau2's db.json{hint}"
     )
