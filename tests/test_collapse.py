@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from gem_ma import config
+from gem_ma import config, credit
 from gem_ma.engines.base import Policy
-from gem_ma.engines.table import Table
+from gem_ma.engines.table import Table, view_key
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import engine_strategy, exploitability
 from gem_ma.plans import open_policies, scenario_of
 from gem_ma.registry import make
 from gem_ma.settings import Config
-from gem_ma.store import RunFolder, read_metrics
+from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training import collapse
 from gem_ma.training.collapse import Watch, first_share, health, private_effect
-from gem_ma.training.schedule import exam_plans, play_all
-from gem_ma.training.train import run_training, train
+from gem_ma.training.guard import Guard
+from gem_ma.training.league import League
+from gem_ma.training.schedule import exam_plans, play_all, training_plans
+from gem_ma.training.train import open_learner, run_training, train
 from gem_ma.types import Action, End, Entry, Episode, Malformed, Message, Reply, Seat, Turn
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
@@ -104,6 +108,7 @@ def test_who_reads_its_card_is_told_from_who_reads_only_the_moves(hands):
     agents = ("player_0", "player_1")
     assert private_effect(by_card, hands, agents) == pytest.approx(0.7)
     assert private_effect(by_history, hands, agents) == 0.0  # what both saw or said is not exchanged
+    assert private_effect(lambda *view: [p / 1000 for p in by_card(*view)], hands, agents) == pytest.approx(0.7)  # hardly ever readable
     assert private_effect(by_card, hands, agents, probes=1) is None  # nothing to exchange with
     assert private_effect(by_card, hands, ()) is None
 
@@ -202,9 +207,6 @@ def test_a_constant_policy_is_found_by_its_entropy_and_its_one_action(tmp_path):
 
 def _teach(table: Table, card: str) -> None:
     """Always bet, always call."""
-    import numpy as np
-
-    from gem_ma.engines.table import view_key
 
     def ask(moves: str, legal: tuple[str, str]) -> Message:
         return Message(f"Moves so far: {moves}. Choose {legal[0]} or {legal[1]}.")
@@ -234,6 +236,26 @@ def test_a_learning_rate_that_is_too_high_is_told_and_a_rollback_recovers(tmp_pa
     assert saved["after"]["nash_conv"] < left["after"]["nash_conv"]
 
 
+def test_a_language_model_is_put_back_too_and_its_version_goes_on(kuhn_model):
+    settings = kuhn(f"policies.main.model=transformers/{kuhn_model}", "policies.main.max_tokens=3", "train.on_collapse=rollback", "train.episodes=8")
+    policies = open_policies(settings)
+    learner = open_learner(policies["main"])
+    guard = Guard(settings, settings.train, scenario_of(settings), {"main": learner}, League(settings, settings.train, policies, None))
+    assert guard.settle(0) == []
+    first = learner.fingerprint()
+    episodes = asyncio.run(play_all(settings, training_plans(settings, settings.train, scenario_of(settings), 0), policies))
+    table = credit.turns(episodes, "main")
+    learner.update(table, np.arange(len(table)) - 3.0, lr=1e-2, settings=settings.train.loss, rng=random.Random(0))
+    learner.publish()
+    assert learner.fingerprint() != first and learner.version == 1
+    guard._alarms = [collapse.Alarm("entropy", "main", 0.0, 0.05, "gone")]
+    assert guard.settle(7)[0]["rolled_back_to"] == 0
+    assert learner.fingerprint() == first and learner.version == 2 and guard.brake == {"main": 0.5}
+    other = Guard(settings, settings.train, scenario_of(settings), {"main": learner}, guard.league)
+    other.load(guard.state(), guard.files())
+    assert other.state() == guard.state() and other.files() == guard.files()
+
+
 def test_a_healthy_run_is_silent(tmp_path):
     notes: list[str] = []
     summary = trained(tmp_path / "run", kuhn("train.episodes=128", "train.steps=60", "evaluate.every=20"), None, notes)
@@ -259,8 +281,6 @@ def test_mix_pool_gives_half_of_the_games_to_the_pool(tmp_path):
     trained(tmp_path / "run", settings)
     told = [line for line in alarms(tmp_path / "run") if line.get("mixed_pool")]
     assert len(told) == 1
-    from gem_ma.store import read_episodes
-
     met = [any("@" in (seat.policy or "") for seat in episode.cast.values()) for episode in read_episodes(tmp_path / "run")]
     before = 64 * told[0]["step"]
     assert not any(met[:before]) and 0.3 < sum(met[before:]) / len(met[before:]) < 0.7

@@ -136,7 +136,8 @@ def private_effect(strategy: Strategy, episodes: Sequence[Episode], agents: Sequ
                     public = tuple(m.text if m.sender == agent or m in shared else None for m in view)
                     group = groups.setdefault((agent, turn.legal, public), {})
                     if view not in group:
-                        group[view] = [float(chance) for chance in strategy(agent, view, turn.legal)]
+                        chances = [float(chance) for chance in strategy(agent, view, turn.legal)]
+                        group[view] = [chance / (sum(chances) or 1.0) for chance in chances]  # among readable answers
                         seen += 1
                 view = (*view, Message(turn.action.text, agent, turn.action.tool_calls))
     spreads = [max(max(column) - min(column) for column in zip(*views.values(), strict=True)) for views in groups.values() if len(views) > 1]
