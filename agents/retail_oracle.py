@@ -81,6 +81,7 @@ class RetailOracle(Scripted):
                 if call.name == asked.kind and dict(call.arguments) == dict(asked.arguments):
                     left.remove(call)
                     if asked.before_change is not None:  # what was asked for first is proposed first, and taken back
+                        yield from self._address(asked.before_change.arguments)
                         first = proposal([change(call.name, asked.before_change.arguments)])
                         yield say(f"{first} {ONCE}" if call.name in (EXCHANGE, MODIFY) else first)
                     yield from self._write(call.name, call.arguments)
@@ -89,14 +90,18 @@ class RetailOracle(Scripted):
 
     def _write(self, name: str, arguments: Mapping[str, Any]) -> Script:
         """Proposes a change, makes it after a yes, and says so."""
-        if any(str(arguments.get(part, "")) not in self.told for part in ADDRESS):
-            yield say("Please give me the whole new address, with street, city, state, country and zip code.")
+        yield from self._address(arguments)
         asked = proposal([change(name, arguments)])
         while not is_yes((yield say(f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked))):
             pass
         yield use(name, **arguments)
         if self.task.goal != "transferred":  # a customer who is content would leave before it is handed over
             yield say(f"This has been done: {change(name, arguments)}. {MORE}")
+
+    def _address(self, arguments: Mapping[str, Any]) -> Script:
+        """Asks for an address that it knows and was not told."""
+        if any(str(arguments.get(part, "")) not in self.told for part in ADDRESS):
+            yield say("Please give me the whole new address, with street, city, state, country and zip code.")
 
     async def act(self, asked: Asked) -> Action:
         self.told += "".join(f" {message.text}" for message in asked.new if message.sender == "user")
