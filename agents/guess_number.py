@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from gem_ma.scenarios.guess_number import HIGHER, LOWER
@@ -29,13 +28,9 @@ class NumberGuesser:
         return self.rng.choice(numbers)
 
     def hints(self, seen: Sequence[Message]) -> list[tuple[int, str]]:
-        """(own guess, what came next) so far; an answer that was no number is left out."""
-        pairs = []
-        for said, heard in pairwise(seen):
-            number = re.fullmatch(r"\s*(\d+)\s*", said.text)
-            if said.sender == self.agent and number:
-                pairs.append((int(number[1]), heard.text))
-        return pairs
+        """(guess, hint) so far, as the hints tell them."""
+        found = [re.match(rf"({HIGHER}|{LOWER}) (\d+)", message.text) for message in seen if message.sender != self.agent]
+        return [(int(hint[2]), hint[1]) for hint in found if hint]
 
 
 class NumberGuesserWithoutRepeats(NumberGuesser):
@@ -60,6 +55,6 @@ class NumberHalver(NumberGuesser):
             return self.rng.choice(numbers)
         low, high = numbers[0], numbers[-1]
         for guess, heard in self.hints(seen):
-            low = max(low, guess + 1) if heard.startswith(HIGHER) else low
-            high = min(high, guess - 1) if heard.startswith(LOWER) else high
+            low = max(low, guess + 1) if heard == HIGHER else low
+            high = min(high, guess - 1) if heard == LOWER else high
         return (low + high) // 2 if low <= high else self.rng.choice(numbers)

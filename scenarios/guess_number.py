@@ -12,7 +12,7 @@ from gem_ma import Ask, Episode, Reward, Scenario
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Play
 
-HIGHER, LOWER, UNREADABLE = "Higher.", "Lower.", "That is no number of mine."
+HIGHER, LOWER, UNREADABLE = "Higher than", "Lower than", "That is no number of mine."
 START = "I think of a number from 1 to {numbers}. Guess it."
 LEFT = "Turns left: {left}."
 
@@ -55,7 +55,7 @@ class GuessNumber(Scenario):
                 yield Reward({"player": self.win}, why="win")
                 return
             else:
-                shown = HIGHER if int(guess) < number else LOWER
+                shown = f"{HIGHER if int(guess) < number else LOWER} {guess}."
 
     def success(self, episode: Episode) -> bool | None:
         return any(entry.why == "win" for entry in episode.ledger) if episode.end.scored else None
