@@ -50,7 +50,7 @@ def _balance(text: str, user: Record) -> str:
 def _product_named(folded: str) -> Step:
     """The record of the product that a text names, or None; the longest name counts."""
     types: dict[str, str] = json.loads((yield use("list_all_product_types")))
-    named = [name for name in types if re.search(rf"(?<!\w){re.escape(name.casefold())}(?:e?s)?(?!\w)", folded)]
+    named = [name for name in types if reading.mentions(name, folded)]
     if not named:
         return None
     return json.loads((yield use("get_product_details", product_id=types[max(named, key=len)])))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.agents.retail_reading import Named, named_values
+from gem_ma.agents.retail_reading import Named, named_values, where
 
 Record = Mapping[str, Any]
 _CHEAP = re.compile(r"\b(?:cheapest|least expensive|lowest price|lowest-priced|most affordable)\b")
@@ -24,7 +24,7 @@ def choose(named: Named, product: Record, texts: Sequence[str]) -> Record | str:
     """
     old = named.item
     said = named.into or (texts[-1] if len(texts) > 1 else named.about)
-    by_id = [variant for key, variant in product["variants"].items() if re.search(rf"(?<!\d){re.escape(key)}(?!\d)", said) and key != old["item_id"]]
+    by_id = [variant for key, variant in product["variants"].items() if where(key, said) >= 0 and key != old["item_id"]]
     if by_id:
         return by_id[0] if by_id[0]["available"] else f"I am sorry, {product['name']} {by_id[0]['item_id']} is not available."
     values: dict[str, list[str]] = {}

@@ -189,11 +189,13 @@ def items(text: str, order: Record) -> tuple[list[Named], str]:
     text = _ORDER_WITH.sub("order", text)
     folded = text.casefold()
     held: Sequence[Record] = order["items"]
-    if re.search(r"\b(?:all|every(?:thing)?|whole|entire|both)\b", folded) and not any(_mentions(item["name"], folded) for item in held):
+    if re.search(r"\b(?:all|every(?:thing)?|whole|entire|both)\b", folded) and not any(mentions(item["name"], folded) for item in held):
         return [Named(item, text, "") for item in held], ""
-    ids = [place for place, item in enumerate(held) if re.search(rf"(?<!\d){re.escape(item['item_id'])}(?!\d)", text)]
-    marks: list[tuple[int, int, str]] = [span for name in dict.fromkeys(item["name"] for item in held) for span in _mentions(name, folded)]
-    marks += [(found.start(), found.end(), held[place]["name"]) for place in ids for found in re.finditer(re.escape(held[place]["item_id"]), text)]
+    ids = [number for number, item in enumerate(held) if where(item["item_id"], text) >= 0]
+    marks: list[tuple[int, int, str]] = [span for name in dict.fromkeys(item["name"] for item in held) for span in mentions(name, folded)]
+    for number in ids:
+        at = where(held[number]["item_id"], text)
+        marks.append((at, at + len(held[number]["item_id"]), held[number]["name"]))
     marks.sort()
     found: list[Named] = []
     used: set[int] = set()
@@ -223,6 +225,32 @@ def items(text: str, order: Record) -> tuple[list[Named], str]:
     return found, ""
 
 
+def where(word: str, text: str, start: int = 0) -> int:
+    """Where a text holds a word that is no part of a longer word or number, from `start` on; -1 where it does not. Both are in one case.
+
+    >>> where("1", "1.5 or 10 or 1."), where("steel", "carbon-steels"), where("", "x")
+    (13, -1, -1)
+    """
+    at = text.find(word, start) if word else -1
+    while at >= 0:
+        end = at + len(word)
+        before, after = text[max(0, at - 2) : at], text[end : end + 2]
+        joined = (
+            _in_word(before[-1:])
+            or _in_word(after[:1])
+            or (before[-1:] == "." and before[:1].isdigit())
+            or (after[:1] == "." and after[1:].isdigit())
+        )
+        if not joined:
+            return at
+        at = text.find(word, at + 1)
+    return -1
+
+
+def _in_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
 def split(about: str) -> tuple[str, str]:
     """What a text says of the old item, and of the new one."""
     outside = re.sub(r"\([^()]*\)", lambda found: "\0" * len(found.group()), about)
@@ -237,10 +265,12 @@ def named_values(options: Mapping[str, Sequence[str]], text: str) -> dict[str, l
     for name, values in options.items():
         rest = folded
         for value in sorted(values, key=len, reverse=True):
-            pattern = rf"(?<![\w.]){re.escape(value.casefold())}(?![\w]|\.\d)"
-            if re.search(pattern, rest):
+            word, at = value.casefold(), where(value.casefold(), rest)
+            if at >= 0:
                 found.setdefault(name, []).append(value)
-                rest = re.sub(pattern, " ", rest)
+            while at >= 0:
+                rest = f"{rest[:at]} {rest[at + len(word) :]}"
+                at = where(word, rest)
     return found
 
 
@@ -251,12 +281,18 @@ def _before(folded: str, start: int, end: int) -> str:
 
 def _score(item: Record, text: str) -> int:
     folded = text.casefold()
-    return sum(re.search(rf"(?<!\w){re.escape(str(value).casefold())}(?!\w)", folded) is not None for value in item["options"].values())
+    return sum(where(str(value).casefold(), folded) >= 0 for value in item["options"].values())
 
 
-def _mentions(name: str, folded: str) -> list[tuple[int, int, str]]:
-    words = name.casefold()
-    return [(found.start(), found.end(), name) for found in re.finditer(rf"(?<!\w){re.escape(words)}(?:e?s)?(?!\w)", folded)]
+def mentions(name: str, folded: str) -> list[tuple[int, int, str]]:
+    """Where a text names a product, one or several of it: (start, end, name)."""
+    found = []
+    for word in (name.casefold(), f"{name.casefold()}s", f"{name.casefold()}es"):
+        at = where(word, folded)
+        while at >= 0:
+            found.append((at, at + len(word), name))
+            at = where(word, folded, at + len(word))
+    return sorted(found)
 
 
 def _listed(item: Record) -> str:

@@ -270,7 +270,7 @@ class RetailScripted(Scripted):
         """The name of another product that an item should become, "" where the customer wants none."""
         types: dict[str, str] = json.loads((yield use("list_all_product_types")))
         wanted = named.into.casefold()
-        found = [name for name in types if name != named.item["name"] and re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", wanted)]
+        found = [name for name in types if name != named.item["name"] and reading.where(name.casefold(), wanted) >= 0]
         found += [name for name in _A_THING.findall(named.into) if name.casefold() != named.item["name"].casefold()]  # not in this shop at all
         return max(found, key=len, default="")
 
