@@ -38,7 +38,7 @@ ROLES = {
     "transfer_to_human_agents": TRANSFER,
 }
 SWAPS = frozenset({"modify_pending_order_items", "exchange_delivered_order_items"})
-IDS = re.compile(r"#W\d+|\b(?:credit_card|gift_card|paypal)_\d+\b|(?<![\w#])\d{10}(?!\d)")
+IDS = re.compile(r"#W\d+|\b(?:credit_card|gift_card|paypal)_\d+\b|(?<![\w#])\d{10}(?:\d{2})?(?!\d)")  # items, products and parcels
 OPEN_STATUSES = ("pending", "delivered")
 
 

@@ -19,6 +19,7 @@ from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Phrasebook, 
 from gem_ma.scenarios.service.task import Wish
 
 SURE = 0.5  # an act below this confidence is asked about, never acted upon
+OPEN = 0.2  # of a proposal that negates itself or leaves open what is to be done: even a yes to it says little
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,9 @@ def _writes(chunk: list[_Part]) -> frozenset[str]:
 def _sure(chunk: list[_Part], confidence: float) -> float:
     questions = [part for part in chunk if part.look.strong and part.look.writes]
     either = any(cues.CHOICE.search(part.folded) and len(part.look.writes) > 1 and not part.orders for part in questions)
-    return min(confidence, 0.4) if either or any(part.look.twisted and not part.look.note for part in chunk) else confidence
+    if any(part.look.twisted and not part.look.note for part in chunk):
+        return min(confidence, OPEN)
+    return min(confidence, 0.4) if either else confidence
 
 
 # -- judging a proposal -----------------------------------------------------------------------------------------------------
@@ -318,7 +321,7 @@ _YES = re.compile(
     r"|sounds|looks|perfect|exactly)|confirm(?:ed)?|i (?:do )?(?:confirm|agree|approve)"
     r"|please (?:do|proceed|go ahead|go on|continue)|go (?:ahead|for it|on)|absolutely|of course|sounds? (?:good"
     r"|great|right|perfect)|looks? (?:good|right)|do (?:it|that|so)|exactly|right|proceed|definitely|certainly"
-    r"|agreed|by all means)\b"
+    r"|agreed|by all means|i(?:'m| am) (?:quite |very |absolutely |totally )?sure(?! (?:you|that|it|there|about|if|we|this)\b))\b"
 )
 _BARE_YES = re.compile(_LEAD + r"(?:perfect|great|fine|wonderful|ok(?:ay)?|good|alright|all right)\W*$")
 _BUT = re.compile(r"\b(?:but (?!that|thanks|thank)|however|except|only if|wait\b|hold on|not yet|actually|instead\b|on one condition|although)")

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.scenarios.service.acts import SURE, Act, Judgement, answer, changes_mind, corrects, judge, read
+from gem_ma.scenarios.service.acts import OPEN, SURE, Act, Judgement, answer, changes_mind, corrects, judge, read
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, WRITE, Domain, spoken
 from gem_ma.scenarios.service.facts import folded
 from gem_ma.scenarios.service.grading import hands_over, refused, refuses, transferred, wishes_in
@@ -221,6 +221,8 @@ class Monitor:
                 elif judgement.right:
                     if not event.failed:
                         consent.used.add(place)
+                    if any(act.confidence <= OPEN for act in consent.acts):
+                        self._find(event, "CONSENT", True, f"what was agreed to leaves it open: {consent.text!r}", sure=False)
                     return
                 elif near is None or (len(judgement.wrong), len(judgement.missing)) < (len(near[0].wrong), len(near[0].missing)):
                     near = (judgement, consent, place)
