@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from gem_ma.errors import ScenarioError
-from gem_ma.evaluation.metrics import interval_text, summarise, table
+from gem_ma.evaluation.metrics import baseline_rows, interval_text, summarise, table
 from gem_ma.evaluation.stats import wilson
 from gem_ma.types import Action, Attempt, End, Entry, Episode, Malformed, Reply, Seat, ToolCall, Turn, Usage
 
@@ -247,3 +247,11 @@ def test_a_record_that_broke_off_may_lack_what_labels_read():
     played = [episode(0), episode(1, end=End.FAILED, error="E", turns=())]
     summary = summarise(played, won, labels=lambda one: {"said": one.turns[0].action.text})
     assert summary["labels"]["said"]["lost"] == 1 and summary["labels"]["said"]["unlabelled"] == 1
+
+
+def test_a_baseline_says_over_how_many_of_its_episodes_it_was_judged() -> None:
+    rate = {"mean": 0.0, "low": 0.0, "high": 0.034, "n": 108, "method": "wilson"}
+    one = {"ok": 115, "failed": 2, "success": rate, "returns": {}, "tasks": 117, "of": 117}
+    assert baseline_rows({"baselines": {"idle": one}}) == [("baseline idle", "0.000 [0.000, 0.034] of 108 judged, 7 cannot be, 2 failed")]
+    whole = {**one, "ok": 108, "failed": 0}
+    assert baseline_rows({"baselines": {"idle": whole}}) == [("baseline idle", "0.000 [0.000, 0.034] of 108")]

@@ -107,7 +107,9 @@ def baseline_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, one in summary.get("baselines", {}).items():
         scores = {"": one["success"]} if one["success"] is not None else {f"return {agent} ": found for agent, found in one["returns"].items()}
         told = ", ".join(what + interval_text(found) for what, found in scores.items())
-        told += f" of {one['ok']}" + (f", {one['failed']} failed" if one["failed"] else "")
+        judged = one["ok"] if one["success"] is None else one["success"]["n"]
+        told += f" of {judged}" + (f" judged, {one['ok'] - judged} cannot be" if judged < one["ok"] else "")
+        told += f", {one['failed']} failed" if one["failed"] else ""
         rows.append((f"baseline {name}", told + (f" ({one['tasks']} of {one['of']} tasks)" if one["tasks"] < one["of"] else "")))
     return rows
 
