@@ -350,7 +350,7 @@ def _group(key: str) -> tuple[str, str, str]:
 
 
 def _flat_metrics(path: Path) -> list[dict[str, Any]]:
-    return [_flatten(row) for row in read_metrics(path)]
+    return [_flatten(row) for row in read_metrics(path) if row.get("kind") != "alarm"]  # an alarm is an event, no point of a curve
 
 
 def _flatten(row: Mapping[str, Any], at: str = "") -> dict[str, Any]:
