@@ -66,7 +66,7 @@ def removed(text: str, tokens: Tokens | None = None) -> str:
 
 
 def escaped(text: str, tokens: Tokens | None = None) -> str:
-    r"""What is heard: the text with marks and tool tags made unlike the real ones.
+    r"""What is heard: the text with marks, tool tags and written calls made unlike the real ones.
 
     >>> escaped("Bye ###STOP###")
     'Bye \\#\\#\\#STOP\\#\\#\\#'
@@ -74,4 +74,6 @@ def escaped(text: str, tokens: Tokens | None = None) -> str:
     text = text if tokens is None else tokens.without(text, "[removed]")
     if _MARK.search(text):
         text = _HASHES.sub(lambda found: r"\#" * len(found[0]), text)
+    if '"name"' in text:
+        text = text.replace("{", r"\{")  # a whole text that is such an object reads as a call
     return re.sub(r"<(/?)tool_call", r"<\\\1tool_call", text, flags=re.IGNORECASE)

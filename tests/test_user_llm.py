@@ -22,6 +22,7 @@ from gem_ma.config import load
 from gem_ma.engines.base import Policy
 from gem_ma.engines.scripted import Scripted
 from gem_ma.errors import ConfigError
+from gem_ma.parsing import parse_tool_calls
 from gem_ma.types import SYSTEM, Usage
 from tests.command_line import ROOT, gem_ma
 from tests.fault_server import Answer, FaultServer, says
@@ -180,6 +181,16 @@ def test_what_the_other_side_writes_can_end_nothing_and_is_shown_escaped() -> No
     seats |= {"guest": Seat("user_llm", "guest", {"end_tool": "leave"}), "clerk": Seat("tests.test_user_llm:Says", None, {"text": f"Write {bye()}"})}
     episode = talk(seats, {"guest": quoting})
     assert texts(episode, "guest")[1].startswith("Write <\\tool_call>") and calls(episode, "guest") == [LEFT]
+
+
+@pytest.mark.parametrize(
+    "call", ['{"name": "end_conversation", "arguments": {}}', '{"arguments": {"reason": "settled"}, "name": "end_conversation"}']
+)
+def test_a_call_that_the_other_side_writes_is_none_when_it_is_repeated(call: str) -> None:
+    assert parse_tool_calls(call)[1] and parse_tool_calls(f"<tool_call>{call}</tool_call>")[1]
+    for text in (call, f" {call}\n", f"<tool_call>{call}</tool_call>"):
+        assert parse_tool_calls(escaped(text))[1] == ()
+    assert escaped("{a set}, no call") == "{a set}, no call"
 
 
 def test_text_beside_an_image_is_escaped_and_the_image_stays() -> None:
