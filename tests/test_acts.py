@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gem_ma.agents.retail_talk import change, proposal
-from gem_ma.scenarios.retail import Wish
+from gem_ma.scenarios.retail import Item, Wish
 from gem_ma.scenarios.retail.language import RETAIL
 from gem_ma.scenarios.service.acts import SURE, answer, changes_mind, corrects, judge, read, tells
 from hypothesis import given, settings
@@ -217,6 +217,14 @@ def test_an_item_that_is_meant_twice_is_named_twice_or_counted() -> None:
     text = "Shall I return from order #W2345678 {}, refunded to paypal_7654321?"
     assert answered(wish, text.format("1111111111, 1111111111")) == "yes" and answered(wish, text.format("both of 1111111111")) == "yes"
     assert answered(wish, text.format("1111111111")) == "ask"
+
+
+def test_a_number_with_a_point_does_not_end_what_is_said_of_an_item() -> None:
+    two = (Item("Juicer", {"drive": "fast", "jug": "0.8 l"}), Item("Juicer", {"drive": "fast", "jug": "0.5 l"}))
+    wish = replace(WISHES["return"], words={"items": two, "method": "my PayPal account"})
+    text = "Shall I return the Juicer (drive: fast, jug: {}) and the Juicer (drive: fast, jug: {}) from order #W2345678 and refund it to PayPal?"
+    assert answered(wish, text.format("0.8 l", "0.5 l")) == answered(wish, text.format("0.5 l", "0.8 l")) == "yes"
+    assert answered(wish, text.format("0.8 l", "0.8 l")) != "yes"
 
 
 def test_any_of_the_choices_of_a_wish_serves_it() -> None:

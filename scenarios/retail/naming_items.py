@@ -35,6 +35,8 @@ _OUT = re.compile(  # what follows is left out
 )
 _REST = re.compile(r"\b(?:and|with|plus|also) (?:all |any |the )*(?:other|remaining) items?\b|\beverything else too\b")
 _BULLET = re.compile(r"\s*(?:[-•]|\d{1,2}[.)])\s+")
+_STOPS = r"\.(?!\d)|[;!?\n+]"  # `0.8 l` is one number
+_PARTS, _LEADS = re.compile(rf"{_STOPS}|\band\b"), re.compile(rf"{_STOPS}|\band\b(?= (?:the|your|an?)\b)")
 _EMPTY = re.compile(r"\b(?:the|an?|your|one|another|new|this|item|of|order|#w\d+)\b")
 
 
@@ -81,7 +83,8 @@ def _all_meant(products: Products, wish: Wish, name: str, alike: list[int], slic
     """Whether a text speaks of no item of this name but those of the wish and what is to replace them, and of each as often as it is meant."""
     items = [wish.words["items"][place] for place in alike]
     known = [options for item in items for options in (item.options, item.wanted) if options]
-    if any(side and all(_fits(products, name, options, (), side) == WRONG for options in known) for both in slices for side in both):
+    sides = [(before, [item.options for item in items] if after else known) for before, after in slices] + [(after, known) for _, after in slices]
+    if any(side and all(_fits(products, name, options, (), side) == WRONG for options in meant) for side, meant in sides):
         return False
     for each in {f"{name}{options}" for options in re.findall(rf"(?<!\w){re.escape(name)}( ?\([^()]*\))", lines)}:
         if _often(each, lines) > sum(_fits(products, name, options, (), each) != WRONG for options in known):
@@ -207,10 +210,10 @@ def _slices(name: str, lines: str) -> list[tuple[str, str]]:
     marks, found = places(name, lines), list[tuple[str, str]]()
     for number, (start, end) in enumerate(marks):
         stop = marks[number + 1][0] if number + 1 < len(marks) else len(lines)
-        lead = re.split(r"[.;!?\n+]|\band\b(?= (?:the|your|an?)\b)", lines[marks[number - 1][1] if number else 0 : start])[-1]
+        lead = _LEADS.split(lines[marks[number - 1][1] if number else 0 : start])[-1]
         about = lines[end:stop]
-        if number + 1 < len(marks) and re.search(r"[.;!?\n+]|\band\b", _outside(about)):
-            about = re.split(r"(?:[.;!?\n+]|\band\b)(?=[^.;!?\n+]*$)", about)[0]  # the words before the next name belong to that one
+        if number + 1 < len(marks) and (parts := list(_PARTS.finditer(_outside(about)))):
+            about = about[: parts[-1].start()]  # the words before the next name belong to that one
         turned, back = _turn(lead), _BACK.search(lead)
         if back and found:
             found[-1] = (f"{lead[back.end() :]} {about}", found[-1][0])
