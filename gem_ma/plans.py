@@ -7,15 +7,17 @@ there `scenario.tasks: n` means n seeds (the first n of 2n are the same n), and 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from gem_ma.behaviour import as_factory, no_policy, seat
 from gem_ma.config import located, reveal
 from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.engines.spending import Budget
 from gem_ma.errors import ConfigError
 from gem_ma.fit import signature, single
-from gem_ma.registry import load, make
+from gem_ma.registry import load, make, task_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
@@ -30,6 +32,23 @@ def scenario_of(config: Config, *, base: Path | None = None) -> Scenario:
 def cast_of(config: Config) -> dict[str, Seat]:
     """Who plays each agent."""
     return {agent: settings.seat for agent, settings in config.agents.items()}
+
+
+def try_seats(config: Config, scenario: Scenario) -> None:
+    """Makes each seat's behaviour once, for the first play, and lets it go: a wrong option is found before a run folder is made.
+
+    Raises ConfigError; what a behaviour raises otherwise is left to the play, which records it.
+    """
+    plan = next(evaluation_plans(config, scenario), None)
+    if plan is None:
+        return
+    for agent, given in plan.cast.items():
+        try:
+            seat(as_factory(given.behaviour), agent, no_policy(agent), random.Random(0), task_of(scenario, plan.task), **given.options)
+        except ConfigError:
+            raise
+        except Exception:  # it will say so again where it is recorded
+            continue
 
 
 def budget_of(config: Config) -> Budget | None:

@@ -166,3 +166,10 @@ def test_nothing_from_a_model_can_steer_a_terminal(hostile: str, left: str) -> N
     from gem_ma.cli.terminal import plain
 
     assert plain(hostile) == left
+
+
+def test_a_wrong_option_of_a_behaviour_is_told_before_a_run_folder_is_made(tmp_path: Path) -> None:
+    for command in ("run", "check"):
+        found = gem_ma(command, "retail_scripted", "scenario.data=own", "agents.user.options.preset=faithfull", cwd=tmp_path)
+        assert found.returncode == 2 and "did you mean 'faithful'" in found.stderr, found.stderr
+    assert not (tmp_path / "runs").exists()

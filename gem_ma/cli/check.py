@@ -54,11 +54,13 @@ def command(
     from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
     from gem_ma.config import load
     from gem_ma.errors import ConformanceError
-    from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of
+    from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of, try_seats
 
     loaded = load(source, overrides)
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
+    if loaded.path is not None:
+        try_seats(config, scenario)
     facts: dict[str, Any] = {"scenario": scenario.id, "episodes": count(config, scenario), "findings": []}
     if loaded.study:
         facts |= _cells(source, overrides, offline)

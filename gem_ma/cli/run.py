@@ -61,10 +61,11 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     from gem_ma.cli.terminal import Progress, progress_line
     from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.evaluation.judge import Judge
-    from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of
+    from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of, try_seats
 
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
+    try_seats(config, scenario)
     policies = open_policies(config, base=loaded.base)  # before the folder is made: what cannot be opened leaves nothing behind
     with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
         done = folder.done() - (folder.failed() if retry_failed else set())

@@ -50,12 +50,13 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
     from gem_ma.errors import BudgetError, EndpointError
-    from gem_ma.plans import open_policies, scenario_of
+    from gem_ma.plans import open_policies, scenario_of, try_seats
     from gem_ma.training.train import checked, train
 
     config = loaded.config
     settings = checked(config, config.policies)  # before a folder is made
     scenario = scenario_of(config, base=loaded.base)
+    try_seats(config, scenario)
     policies = open_policies(config, base=loaded.base)
     summary: dict[str, Any] = {}
     with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
