@@ -126,6 +126,10 @@ def _turned(call: GoldCall) -> Iterator[GoldCall]:
 
 
 def _unique(task: Task, start: Overlay, end: Store) -> str:
+    if not start.has("users", task.user_id):
+        return f"there is no user {task.user_id}"
+    if (task.goal == "transferred") != any(wish.reason == "beyond_tools" for wish in every(task.wishes)):
+        return f"what the wishes come to is not {task.goal}"
     for wish in every(task.wishes):
         fault = _named(task, start, wish)
         if not fault and wish.kind == "question":

@@ -145,7 +145,19 @@ def idle(trial: Trial) -> Iterator[str]:
 
 
 def unique(trial: Trial) -> Iterator[str]:
-    yield trial.unique(trial.stages[-1])
+    yield _coherent(trial) or trial.unique(trial.stages[-1])
+
+
+def _coherent(trial: Trial) -> str:
+    """Whether solution, outputs and goal say what the wishes say; "" where they do."""
+    task, final = trial.task, _final(trial.task)
+    wanted = sorted(repr((wish.kind, sorted(wish.arguments.items()))) for wish in served(task))
+    if wanted != sorted(repr((call.name, sorted(call.arguments.items()))) for call in trial.writes):
+        return "the writes of the solution are not those that the wishes ask for"
+    if {*task.outputs} != {output for wish in final for output in wish.outputs}:
+        return "the outputs are not the answers to the wishes"
+    refused = bool(final) and all(wish.kind == "impossible" for wish in final)
+    return f"the wishes do not end {task.goal}" if task.goal != "transferred" and refused != (task.goal == "refused") else ""
 
 
 def told(trial: Trial) -> Iterator[str]:
