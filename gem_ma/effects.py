@@ -91,6 +91,7 @@ class Scenario:
     private: Mapping[str, Sequence[str]] = {}  # agent -> fields of the task that only it may come to know
     reveals_after: int | None = None  # decision points after which what `deal` drew is no secret any more
     baselines: Mapping[str, float] = {}  # name of a trivial policy -> its score
+    discounts: Mapping[str, float] = {}  # agent -> gamma that the shaping of its rewards stands on; it may not learn with another one
     default_cast: Mapping[str, str] = {}  # agent -> behaviour that plays it where a config does not say who
     baseline_casts: Mapping[str, Mapping[str, str]] = {}  # name -> {agent: behaviour}: played on a run's own tasks, printed beside its score
     examiners: Mapping[str, Mapping[str, str]] = {}  # agent -> {other agent: behaviour} whose score with it is that agent's ceiling

@@ -22,7 +22,7 @@ from gem_ma.plans import open_policies, scenario_of
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.schedule import TRAINING_SEEDS, learning_rate, play_all, training_plans
-from gem_ma.training.train import open_learner, run_training, train
+from gem_ma.training.train import check_discounts, open_learner, run_training, train
 
 SMALL = ("train.steps=6", "train.episodes=8", "train.save_every=2", "evaluate.episodes=8", "evaluate.every=3")
 WARM = ("train.warm_start.speaker.episodes=64", "train.warm_start.listener.episodes=64")
@@ -327,3 +327,22 @@ def test_trained_weights_are_a_model_that_another_run_can_name(tmp_path):
     names = [f"policies.{name}.model={model['engine']}/{path / model['path']}" for name, model in summary["models"].items()]
     again = config.load("referential_table.yaml", [*names, "train.policies=[]", "train.warm_start={}", "evaluate.episodes=64"])
     assert run_training(again.config, base=again.base)["before"] == summary["after"]
+
+
+def test_shaped_rewards_are_learned_with_the_discount_that_they_are_shaped_for():
+    class Shaped(Scenario):
+        """Shapes its rewards for .9."""
+
+        agents = ("speaker", "listener")
+        discounts = {"speaker": 0.9}
+        id = "shaped"
+
+    for gamma, refused in (("0.9", False), ("1.0", True), ("{speaker: 0.9, listener: 1.0}", False), ("{speaker: 0.5, listener: 0.9}", True)):
+        settings = small(f"train.credit.gamma={gamma}")
+        if refused:
+            with pytest.raises(ConfigError, match=r"shapes the rewards of 'speaker' for a discount of 0.9, and it would learn with (1|0.5);"):
+                check_discounts(settings, settings.train, Shaped())
+        else:
+            check_discounts(settings, settings.train, Shaped())
+    frozen = small("train.policies=[listener]")
+    check_discounts(frozen, frozen.train, Shaped())

@@ -62,6 +62,7 @@ async def train(
     step failed or a publication does not pass its parity check.
     """
     settings = checked(config, policies)
+    check_discounts(config, settings, scenario)
     learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
     critical = [name for name in settings.policies if estimator(settings_of(settings, name).estimator.name).critic]
@@ -198,6 +199,19 @@ def _summary(folder: RunFolder) -> dict[str, Any] | None:
         return read_summary(folder.path, SUMMARY)
     except StoreError:
         return None
+
+
+def check_discounts(config: Config, settings: TrainSettings, scenario: Scenario) -> None:
+    """Raises ConfigError where an agent would learn with another discount than the shaping of its rewards stands on."""
+    for agent, wanted in scenario.discounts.items():
+        policy = config.agents[agent].policy if agent in config.agents else None
+        if policy not in settings.policies:
+            continue
+        given = settings_of(settings, policy).credit.gamma
+        gamma = given.get(agent, wanted) if isinstance(given, Mapping) else given
+        if gamma != wanted:
+            what = f"{scenario.id} shapes the rewards of {agent!r} for a discount of {wanted:g}, and it would learn with {gamma:g}"
+            raise ConfigError(f"train.credit.gamma: {what}; make both alike (scenario.gamma)")
 
 
 def checked(config: Config, policies: Iterable[str]) -> TrainSettings:

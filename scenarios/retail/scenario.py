@@ -111,6 +111,7 @@ class Retail(Scenario):
         self.policy = self.source.policy() or POLICY
         self.settings = read_settings(rewards, user_reward, gamma)
         self.cooperative = self.settings.alike
+        self.discounts = {"assistant": gamma} if "progress" in self.settings.terms else {}
         self._audits: dict[int, tuple[Episode, Audit]] = {}
         self._golds: dict[str, tuple[Task, Gold]] = {}
 
