@@ -24,8 +24,9 @@ def answer(text: str, order_id: str, user_id: str, user: Record) -> Step:
     folded = text.casefold()
     if re.search(r"\bbalance\b|\bgift card\b.*\b(?:left|hold|have|worth)\b|\b(?:left|much)\b.*\bgift card\b", folded) and not order_id:
         return _balance(text, user)
-    if not order_id and (yield from _product_named(folded)) is None and user.get("orders"):
-        order_id = yield from _order_named(folded, user)
+    product = None if order_id else (yield from _product_named(folded))
+    if product is None and not order_id and len(user.get("orders", ())) == 1:
+        order_id = user["orders"][0]
     if order_id:
         read = yield use("get_order_details", order_id=order_id)
         if read.startswith("Error"):
@@ -34,7 +35,6 @@ def answer(text: str, order_id: str, user_id: str, user: Record) -> Step:
         if order["user_id"] != user_id:
             return f"I am sorry, I cannot tell you about order {order_id}: it does not belong to your account."
         return (yield from _about_order(text, order))
-    product = yield from _product_named(folded)
     if product is None:
         return "I am sorry, I do not know which product you mean."
     return _about_product(text, product)
@@ -54,12 +54,6 @@ def _product_named(folded: str) -> Step:
     if not named:
         return None
     return json.loads((yield use("get_product_details", product_id=types[max(named, key=len)])))
-
-
-def _order_named(folded: str, user: Record) -> Step:
-    """The only order of the account, or ""."""
-    return user["orders"][0] if len(user["orders"]) == 1 else ""
-    yield  # a generator like its siblings
 
 
 def _about_order(text: str, order: Record) -> Step:

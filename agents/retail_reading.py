@@ -38,7 +38,6 @@ _GOES_ON = re.compile(  # a sentence that tells more of the request before it
     r"|it (?:is|was|should)\b|because\b|since\b|if (?:not|that|it|there)\b|as for\b|everything else\b|the rest\b)"
 )
 _HUMAN = re.compile(r"\b(?:human|real person|supervisor|manager|representative|somebody else|someone else)\b")
-_OVER = re.compile(r"\b(?:that(?:'s| is| was| will be) (?:all|it|everything)|nothing else|no more|all set|bye|no,? thank)\b")
 _TURN = re.compile(r"\b(?:actually|changed my mind|on second thou?ghts?|rather|forget (?:that|it)|scratch that|instead of that|not that)\b")
 _INTO = re.compile(r"\b(?:for|to|into|with|by|instead|but|rather)\b|->|=>|→")
 
@@ -88,11 +87,6 @@ def kind_of(sentence: str) -> str:
 def wants_human(text: str) -> bool:
     """Whether a message asks for a person."""
     return _HUMAN.search(text.casefold()) is not None
-
-
-def is_over(text: str) -> bool:
-    """Whether a message says that nothing is left."""
-    return _OVER.search(text.casefold()) is not None and not requests(text)
 
 
 def changes_mind(text: str) -> bool:

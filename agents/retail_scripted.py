@@ -67,7 +67,6 @@ class RetailScripted(Scripted):
         self.forms: list[Form] = []
         self.last, self.human = "", 0  # the newest message, and how often a human was asked for
         self.known: dict[str, str] = {}  # orders by the words that the customer has for them
-        self.changed: set[str] = set()  # orders whose items were changed, exchanged or returned in this talk
 
     def asks_human(self) -> bool:
         """Whether the customer asked for a human, about something that no tool does; a bare wish for one has to be said twice."""
@@ -344,7 +343,6 @@ class RetailScripted(Scripted):
         if result.startswith("Error"):
             text = f"I am sorry, this is not possible: {result.removeprefix('Error: ')}."
         else:
-            self.changed.add(form.order_id)
             text = f"This has been done: {change(plan.tool, plan.arguments)}."
             if plan.tool == "modify_user_address":
                 self.user = json.loads(result)

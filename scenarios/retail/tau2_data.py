@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from gem_ma.scenarios.retail.source import commit_of, naming, read_bytes, read_json, read_text
 from gem_ma.scenarios.retail.store import RetailStore
@@ -20,6 +20,7 @@ from gem_ma.scenarios.retail.tau2 import SHAPES, typed
 from gem_ma.scenarios.retail.tau2_source import FILES, load_typed, retail_folder
 from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.service import tau2
+from gem_ma.scenarios.service.lazy import Lazy
 from gem_ma.scenarios.service.overlay import Base
 from gem_ma.scenarios.service.shapes import ShapeError, kind, shown
 from gem_ma.scenarios.service.task import GoldCall, Slot, Task
@@ -38,7 +39,7 @@ class Tau2Bench:
         self.base, self.folder, self.named = load_typed(folder), str(folder), naming(folder)
         self.inner = retail_folder(folder) or Path(folder)
         self._worlds: dict[str, Base] = {}
-        self._splits: dict[str, Tau2Tasks] = {}
+        self._splits: dict[str, Lazy] = {}
 
     def __repr__(self) -> str:
         return f"Tau2Bench({self.folder!r})"
@@ -90,12 +91,13 @@ class Tau2Bench:
         """The splits that the folder has; `base` is all tasks where its file does not say otherwise."""
         return tuple(self._ids)
 
-    def tasks(self, split: str) -> Tau2Tasks:
+    def tasks(self, split: str) -> Lazy:
         """The tasks of a split. Raises DataError for an unknown one, and for a damaged file."""
         if split not in self._splits:
             if split not in self._ids:
                 raise DataError(f"retail data: {self.inner} has no split {split!r}{self.named}; its splits: {', '.join(self._ids)}")
-            self._splits[split] = Tau2Tasks(self, [self._rows[task_id] for task_id in self._ids[split]])
+            rows = [self._rows[task_id] for task_id in self._ids[split]]
+            self._splits[split] = Lazy(len(rows), lambda place: _typed(self, rows[place]))
         return self._splits[split]
 
     @cached_property
@@ -147,46 +149,24 @@ class Tau2Bench:
         return {**found, "base": found.get("base", everything)}
 
 
-class Tau2Tasks(Sequence[Task]):
-    """The tasks of one split; each is made typed when first asked for."""
-
-    def __init__(self, source: Tau2Bench, rows: list[dict[str, Any]]) -> None:
-        self.source, self.rows = source, rows
-        self._made: dict[int, Task] = {}
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        if place not in self._made:
-            self._made[place] = self._typed(self.rows[place])
-        return self._made[place]
-
-    def _typed(self, row: dict[str, Any]) -> Task:
-        scenario, criteria = row["user_scenario"], row["evaluation_criteria"] or {}
-        actions = tuple(GoldCall(call["name"], call["arguments"], call["requestor"]) for call in criteria.get("actions") or ())
-        bare = Task(f"tau2/{row['id']}", "tau2-bench", "", tau2.scene_text(scenario), actions, raw=row)
-        world = self.source.world(bare)
-        mine = tuple(call for call in actions if call.agent == "assistant")
-        user_id = _whose(world, mine, bare.instruction)
-        found = tau2.criteria_of(bare)
-        judged = ("needs_judge",) if found is not None and found.needs_judge else ()
-        return replace(
-            bare,
-            user_id=user_id,
-            outputs=tuple(criteria.get("communicate_info") or ()),
-            goal=goal_of(mine),
-            knowledge=_known(identity_of(world, user_id), bare.instruction),
-            wishes=wishes_of(world, SEMANTICS, mine),
-            flags=tuple(sorted((*flags_of(world, SEMANTICS, mine), *judged))),
-        )
+def _typed(source: Tau2Bench, row: dict[str, Any]) -> Task:
+    scenario, criteria = row["user_scenario"], row["evaluation_criteria"] or {}
+    actions = tuple(GoldCall(call["name"], call["arguments"], call["requestor"]) for call in criteria.get("actions") or ())
+    bare = Task(f"tau2/{row['id']}", "tau2-bench", "", tau2.scene_text(scenario), actions, raw=row)
+    world = source.world(bare)
+    mine = tuple(call for call in actions if call.agent == "assistant")
+    user_id = _whose(world, mine, bare.instruction)
+    found = tau2.criteria_of(bare)
+    judged = ("needs_judge",) if found is not None and found.needs_judge else ()
+    return replace(
+        bare,
+        user_id=user_id,
+        outputs=tuple(criteria.get("communicate_info") or ()),
+        goal=goal_of(mine),
+        knowledge=_known(identity_of(world, user_id), bare.instruction),
+        wishes=wishes_of(world, SEMANTICS, mine),
+        flags=tuple(sorted((*flags_of(world, SEMANTICS, mine), *judged))),
+    )
 
 
 def _check(at: str, row: Mapping[str, Any]) -> None:

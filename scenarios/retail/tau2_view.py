@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 from gem_ma.scenarios.retail.tasks import flags_of
 from gem_ma.scenarios.retail.tau2 import typed_base
 from gem_ma.scenarios.retail.tau2_tools import TAU2
+from gem_ma.scenarios.service.lazy import Lazy
 from gem_ma.scenarios.service.overlay import Base
 from gem_ma.scenarios.service.task import Task
 
@@ -32,7 +33,7 @@ class AsTau2:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._splits: dict[str, _Tasks] = {}
+        self._splits: dict[str, Lazy] = {}
 
     def __repr__(self) -> str:
         return f"AsTau2({self.source!r})"
@@ -44,8 +45,13 @@ class AsTau2:
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of a split; raises what the source raises."""
         if split not in self._splits:
-            self._splits[split] = _Tasks(self, self.source.tasks(split))
+            given = self.source.tasks(split)
+            self._splits[split] = Lazy(len(given), lambda place: self._seen(given[place]))
         return self._splits[split]
+
+    def _seen(self, task: Task) -> Task:
+        actions = tuple(call for call in task.actions if call.name in TAU2)  # there is no tool for thinking
+        return replace(task, actions=actions, flags=flags_of(self.world(task), self.semantics, actions))
 
     def policy(self) -> str | None:
         """The source's own policy text."""
@@ -54,28 +60,3 @@ class AsTau2:
     def provenance(self) -> dict[str, Any]:
         """That of the source, and the form."""
         return {**self.source.provenance(), "form": "tau2"}
-
-
-class _Tasks(Sequence[Task]):
-    """The tasks of one split, each made when first asked for."""
-
-    def __init__(self, view: AsTau2, tasks: Sequence[Task]) -> None:
-        self.view, self.given = view, tasks
-        self._made: dict[int, Task] = {}
-
-    def __len__(self) -> int:
-        return len(self.given)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        if place not in self._made:
-            task = self.given[place]
-            actions = tuple(call for call in task.actions if call.name in TAU2)  # there is no tool for thinking
-            self._made[place] = replace(task, actions=actions, flags=flags_of(self.view.world(task), self.view.semantics, actions))
-        return self._made[place]

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from gem_ma.scenarios.retail.schemas import SCHEMAS
 from gem_ma.scenarios.retail.source import CHECKOUT, TABLES, commit_of, load_tables, naming, read_bytes, read_json, read_text, tables_folder
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
+from gem_ma.scenarios.service.lazy import Lazy
 from gem_ma.scenarios.service.overlay import Base
 from gem_ma.scenarios.service.task import GoldCall, Slot, Task
 
@@ -46,7 +47,7 @@ class TauBench:
         if "dev" in self.files:
             self.files.setdefault("train", self.files["dev"])  # a folder without training tasks trains on dev, never on test
         self.wiki = next((root / "wiki.md" for root in roots if (root / "wiki.md").is_file()), None)
-        self._splits: dict[str, TauTasks] = {}
+        self._splits: dict[str, Lazy] = {}
 
     def __repr__(self) -> str:
         return f"TauBench({self.folder!r})"
@@ -68,7 +69,7 @@ class TauBench:
         """The policy text of the checkout; None in a flat folder."""
         return read_text(self.wiki, self.named) if self.wiki else None
 
-    def tasks(self, split: str) -> TauTasks:
+    def tasks(self, split: str) -> Lazy:
         """The tasks of a split; `train` is `dev` where there is no tasks_train. Raises DataError for any other, and for a damaged file."""
         if split not in self._splits:
             if split not in self.files:
@@ -77,7 +78,8 @@ class TauBench:
             path = self.files[split]
             rows, lines = (read_json(path, self.named), []) if path.suffix == ".json" else _read_python(path, self.named)
             _check_tasks(path, rows, lines, self.named)
-            self._splits[split] = TauTasks(self.base, path.stem.removeprefix("tasks_"), rows)
+            name = f"tau1/{path.stem.removeprefix('tasks_')}"
+            self._splits[split] = Lazy(len(rows), lambda place: _typed(self.base, f"{name}/{place}", rows[place]))
         return self._splits[split]
 
     @cached_property
@@ -95,44 +97,21 @@ class TauBench:
         return commit_of(self.folder)
 
 
-class TauTasks(Sequence[Task]):
-    """The tasks of one file; each is made typed when first asked for."""
-
-    def __init__(self, base: Base, split: str, rows: list[dict[str, Any]]) -> None:
-        self.base, self.split, self.rows = base, split, rows
-        self._made: dict[int, Task] = {}
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        if place not in self._made:
-            self._made[place] = self._typed(place)
-        return self._made[place]
-
-    def _typed(self, place: int) -> Task:
-        row = self.rows[place]
-        actions = tuple(GoldCall(action["name"], action["kwargs"]) for action in row["actions"])
-        return Task(
-            id=f"tau1/{self.split}/{place}",
-            source="tau-bench",
-            user_id=row["user_id"],
-            instruction=row["instruction"],
-            actions=actions,
-            outputs=tuple(row.get("outputs") or ()),
-            goal=goal_of(actions),
-            knowledge=_remembered(identity_of(self.base, row["user_id"]), row["instruction"]),
-            wishes=wishes_of(self.base, "tau1", actions),
-            flags=flags_of(self.base, "tau1", actions),
-            raw=row,
-        )
+def _typed(base: Base, name: str, row: dict[str, Any]) -> Task:
+    actions = tuple(GoldCall(action["name"], action["kwargs"]) for action in row["actions"])
+    return Task(
+        id=name,
+        source="tau-bench",
+        user_id=row["user_id"],
+        instruction=row["instruction"],
+        actions=actions,
+        outputs=tuple(row.get("outputs") or ()),
+        goal=goal_of(actions),
+        knowledge=_remembered(identity_of(base, row["user_id"]), row["instruction"]),
+        wishes=wishes_of(base, "tau1", actions),
+        flags=flags_of(base, "tau1", actions),
+        raw=row,
+    )
 
 
 def _remembered(knowledge: tuple[Slot, ...], instruction: str) -> tuple[Slot, ...]:
