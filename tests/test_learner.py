@@ -62,7 +62,7 @@ def plain(learner: TorchLearner, prompt: Sequence[int], ids: Sequence[int]) -> A
     """Log-probabilities [len(ids)] by one forward pass per token: no padding, no packing, no cache."""
     result = []
     for at, token in enumerate(ids):
-        logits = learner.model(torch.tensor([[*prompt, *ids[:at]]]), use_cache=False).logits[0, -1]
+        logits = learner.engine.model(torch.tensor([[*prompt, *ids[:at]]]), use_cache=False).logits[0, -1]
         result.append(((logits + learner.engine.banned) / learner.temperature).log_softmax(-1)[token])
     return torch.stack(result)
 
@@ -118,13 +118,13 @@ def test_another_architecture_is_learned_with_the_logits_it_samples_from(kind: s
     metrics = update(learner, credit.turns(episodes([learner], 8), "main"))
     assert metrics["logprob_gap"] < 1e-5
     assert learner.publish()["parity_gap"] < 1e-5
-    assert (learner._selects, learner._branches) == ((False, False) if kind == "gemma2" else (True, True))
+    assert (learner.scorer.selects, learner.scorer.branches) == ((False, False) if kind == "gemma2" else (True, True))
 
 
 @pytest.mark.parametrize("model", ["kuhn_model", "byte_model"])
 def test_our_own_architecture_is_learned_by_the_fast_path(model: str, request: pytest.FixtureRequest) -> None:
     learner = learner_of(request.getfixturevalue(model))
-    assert (learner._selects, learner._branches) == (True, True)  # a wrong fast path would only turn itself off
+    assert (learner.scorer.selects, learner.scorer.branches) == (True, True)  # a wrong fast path would only turn itself off
 
 
 # -- gradients -----------------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_one_step_equals_a_slow_loop_over_single_tokens(aggregation: str, model:
     spread = []
     for row in made.rows:
         for at in np.flatnonzero(row.mask):
-            logits = slow.model(torch.tensor([row.ids[:at].tolist()]), use_cache=False).logits[0, -1] + slow.engine.banned
+            logits = slow.engine.model(torch.tensor([row.ids[:at].tolist()]), use_cache=False).logits[0, -1] + slow.engine.banned
             logprobs = logits.log_softmax(-1)
             ratio = (logprobs[row.ids[at]] - logprobs[row.ids[at]].detach()).exp()
             loss = loss - next(weights) * torch.minimum(ratio * row.advantage[at], ratio.clamp(0.8, 1.2) * row.advantage[at])
@@ -170,7 +170,7 @@ def test_small_passes_add_up_to_the_same_step(kuhn_model: Path, monkeypatch: pyt
     table = credit.turns(episodes([whole]), "main")
     for learner, tokens in ((whole, 16_384), (cut, 64)):
         learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)
-        monkeypatch.setattr("gem_ma.training.learner.PASS_TOKENS", tokens)
+        monkeypatch.setattr("gem_ma.training.forward.PASS_TOKENS", tokens)
         update(learner, table, lr=0.1, minibatches=1)
     for name, weight in whole.parameters.items():
         assert torch.allclose(weight, cut.parameters[name], atol=1e-6)
@@ -227,14 +227,14 @@ def test_nothing_is_sampled_between_an_update_and_its_publish(kuhn_model: Path) 
 def test_a_sampler_that_disagrees_is_not_published(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = learner_of(kuhn_model)
     update(learner, credit.turns(episodes([learner], 8), "main"))
-    forward: Callable[..., Any] = learner.engine._forward
+    forward: Callable[..., Any] = learner.engine.decoder._forward
 
     def stale(*args: Any) -> Any:  # what keeping an old cache or an old head looks like
         out = forward(*args)
         out.logits = out.logits + 0.01 * torch.arange(out.logits.shape[-1])
         return out
 
-    monkeypatch.setattr(learner.engine, "_forward", stale)
+    monkeypatch.setattr(learner.engine.decoder, "_forward", stale)
     with pytest.raises(EngineError, match=r"'main'.*differ by .* nats"):
         learner.publish()
     assert learner.version == 0

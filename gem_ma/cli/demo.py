@@ -45,7 +45,7 @@ def command(language_model: bool, out: Path, tasks: int, seed: int, as_json: boo
     from gem_ma.view.report import write_report
 
     if language_model:
-        from gem_ma.engines.transformers import import_stack
+        from gem_ma.engines.loading import import_stack
 
         import_stack()  # a missing extra is told before anything is played
     retail, section = _retail(out, tasks, seed, quiet)

@@ -109,7 +109,7 @@ def make_model(
         raise ConfigError(f"no size is called {size!r}; sizes are {', '.join(SIZES)}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target}: exists already and is left as it is; name a new folder, or remove this one first")
-    from gem_ma.engines.transformers import import_stack, quiet
+    from gem_ma.engines.loading import import_stack, quiet
 
     _, transformers = import_stack()
     played = as_scenario(scenario)

@@ -13,56 +13,21 @@ Dropout is off: the weights are always in eval mode. A folder's generation_confi
 
 from __future__ import annotations
 
-import gc
 import hashlib
-import json
-import os
-import random
-import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.chat import Chat
+from gem_ma.engines.decoding import Decoder, Draw
+from gem_ma.engines.loading import check_folder, first_line, import_stack, load_model, quiet
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.parsing import clean, parse_tool_calls
 from gem_ma.types import Malformed, Reply, Request, Sampling, ToolCall, Usage
 
 PADDED_TOKENS = 65_536  # of one forward pass, padding included
-DTYPES = ("float32", "bfloat16", "float16")
-
-
-def import_stack() -> tuple[Any, Any]:
-    """(torch, transformers), with one thread unless the user chose. Raises ConfigError that names the extra."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    new = "transformers" not in sys.modules
-    try:
-        import torch
-        import transformers
-        from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401  (loaded lazily by the library; here, so that it counts)
-    except ImportError as error:
-        raise ConfigError(f'the transformers engine needs torch and transformers ({error.name or error}): pip install "gem-ma[train]"') from error
-    if "OMP_NUM_THREADS" not in os.environ and "MKL_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)  # small models on a busy machine are many times slower with more
-    if new:  # about a million objects that live for ever: each later collection would walk them, a quarter of the time of a rollout
-        gc.collect()
-        gc.freeze()
-    return torch, transformers
-
-
-@dataclass(slots=True)
-class _Draw:
-    """The state of one request of a running batch."""
-
-    sampling: Sampling
-    rng: random.Random
-    room: int  # tokens that may still be sampled
-    ids: list[int]
-    logprobs: list[float]
-    finish: str = "length"
+PARITY = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}  # nats
 
 
 class Transformers:
@@ -86,23 +51,34 @@ class Transformers:
         padded_tokens: int = PADDED_TOKENS,
     ) -> None:
         self.path, self.policy, self.version = name, policy, 0
-        if dtype not in DTYPES:
-            raise ConfigError(f"policy {policy!r}: dtype is one of {', '.join(DTYPES)}; got {dtype!r}")
+        if dtype not in PARITY:
+            raise ConfigError(f"policy {policy!r}: dtype is one of {', '.join(PARITY)}; got {dtype!r}")
         if padded_tokens < 1:
             raise ConfigError(f"policy {policy!r}: padded_tokens must be at least 1; got {padded_tokens}")
-        _check_folder(name, policy)
+        check_folder(name, policy)
         self.torch, transformers = import_stack()
         try:
             self.torch.zeros(1, device=device)
         except (RuntimeError, AssertionError) as error:  # torch asserts where it was built without the device
-            raise ConfigError(f"policy {policy!r}: device {device!r} cannot be used here ({_first_line(error)}); device: cpu always works") from error
-        self.tokenizer, self.model = _load(self.torch, transformers, name, policy, dtype, device)
+            raise ConfigError(f"policy {policy!r}: device {device!r} cannot be used here ({first_line(error)}); device: cpu always works") from error
+        self.tokenizer, self.model = load_model(self.torch, transformers, name, policy, dtype, device)
         self.device, self.padded_tokens = device, padded_tokens
         self.positions = int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
         self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
         self.ends = self._end_ids()
         self.banned = self._banned()
         self.chat = Chat(self.tokenizer, self.ends, template, f"policy {policy!r} ({name})")
+        self.decoder = Decoder(
+            self.torch,
+            self.model,
+            banned=self.banned,
+            ends=self.ends,
+            positions=self.positions,
+            device=device,
+            padded_tokens=padded_tokens,
+            text=self.text,
+            where=f"policy {policy!r}",
+        )
         self.lock = threading.RLock()  # held while sampling and while weights change
         self.unpublished = False  # weights were changed and not yet checked: nothing may be sampled as if it were an old version
 
@@ -143,7 +119,7 @@ class Transformers:
         with self.lock:
             self.chat.recall(request, reply)
 
-    def _reply(self, request: Request, prompt: tuple[int, ...], draw: _Draw) -> Reply:
+    def _reply(self, request: Request, prompt: tuple[int, ...], draw: Draw) -> Reply:
         text = self.text(draw.ids, request.sampling.stop)
         calls: tuple[ToolCall | Malformed, ...] = ()
         if request.tools:
@@ -169,127 +145,26 @@ class Transformers:
         cuts = [at for at in (text.find(mark) for mark in stop if mark) if at >= 0]
         return text[: min(cuts)] if cuts else text
 
-    # -- the token loop -----------------------------------------------------------------------------------------------------
-
-    def sample_ids(self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int]) -> list[_Draw]:
+    def sample_ids(self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int]) -> list[Draw]:
         """Samples after each prompt [B of ids]; gives ids, log-probabilities and finish per prompt."""
-        draws = [
-            _Draw(sampling, random.Random(seed), min(sampling.max_tokens, self.positions - len(prompt)), [], [])
-            for prompt, sampling, seed in zip(prompts, samplings, seeds, strict=True)
-        ]
-        waiting = []
-        for row, draw in enumerate(draws):
-            if draw.room < 1:
-                draw.finish = "context_overflow"
-            elif prompts[row]:
-                waiting.append(row)
-            else:
-                raise EngineError(f"policy {self.policy!r}: an empty prompt cannot be sampled from")
-        waiting.sort(key=lambda row: (len(prompts[row]), row))
-        with self.torch.inference_mode():
-            while waiting:
-                take = 1
-                while take < len(waiting) and (take + 1) * (len(prompts[waiting[take]]) + draws[waiting[take]].room) <= self.padded_tokens:
-                    take += 1
-                rows, waiting = waiting[:take], waiting[take:]
-                self._loop([prompts[row] for row in rows], [draws[row] for row in rows])
-        return draws
+        return self.decoder.sample(prompts, samplings, seeds)
 
-    def _loop(self, prompts: list[tuple[int, ...]], draws: list[_Draw]) -> None:
-        torch = self.torch
-        logits, cache, mask = self._prefill(prompts)
-        alive = list(range(len(draws)))
-        while True:
-            chosen, logprobs = self._draw(logits, [draws[row] for row in alive])
-            staying = []
-            for at, row in enumerate(alive):
-                draw = draws[row]
-                draw.ids.append(chosen[at])
-                draw.logprobs.append(logprobs[at])
-                draw.room -= 1
-                if chosen[at] in self.ends or self._stopped(draw):
-                    draw.finish = "stop"
-                elif draw.room > 0:
-                    staying.append(at)
-            if not staying:
-                return
-            if len(staying) < len(alive):  # rows that have ended leave the batch
-                keep = torch.tensor(staying, device=self.device)
-                cache.batch_select_indices(keep)
-                mask, alive = mask[keep], [alive[at] for at in staying]
-            mask = torch.cat([mask, mask.new_ones(len(alive), 1)], 1)
-            last = torch.tensor([[draws[row].ids[-1]] for row in alive], device=self.device)
-            logits = self._forward(last, mask, cache).logits[:, -1]
+    # -- weights ------------------------------------------------------------------------------------------------------------
 
-    def _prefill(self, prompts: list[tuple[int, ...]]) -> tuple[Any, Any, Any]:
-        """(logits [B, V] after the last prompt token, KV cache, mask [B, T]); equal prompts are computed once.
+    @property
+    def parity(self) -> float:
+        """Nats that sampler and learner may differ in."""
+        return PARITY[str(self.model.dtype).removeprefix("torch.")]
 
-        The seam for keeping KV across turns: a caller that holds a cache would feed only what is new here.
-        """
-        torch = self.torch
-        different: dict[tuple[int, ...], int] = {}
-        back = [different.setdefault(prompt, len(different)) for prompt in prompts]
-        width = max(map(len, different))
-        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in different], device=self.device)
-        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in different], device=self.device)
-        out = self._forward(ids, mask, None)
-        logits, cache = out.logits[:, -1], out.past_key_values
-        if len(different) < len(prompts):
-            rows = torch.tensor(back, device=self.device)
-            cache.batch_select_indices(rows)
-            logits, mask = logits[rows], mask[rows]
-        return logits, cache, mask
+    def weights(self) -> dict[str, Any]:
+        """The parameters that a learner of this policy trains, by name."""
+        return dict(self.model.named_parameters())
 
-    def _forward(self, ids: Any, mask: Any, cache: Any) -> Any:
-        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        return self.model(
-            input_ids=ids,
-            attention_mask=None if bool(mask.all()) else mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-
-    def _draw(self, logits: Any, draws: list[_Draw]) -> tuple[list[int], list[float]]:
-        """One id per row [B] and its log-probability, by inverse of the cumulated distribution in float64."""
-        torch = self.torch
-        scores = logits.float() + self.banned
-        temperature = [draw.sampling.temperature for draw in draws]
-        if any(t != 1.0 for t in temperature):
-            scores = scores / torch.tensor([[t or 1.0] for t in temperature], dtype=torch.float32, device=self.device)
-        if any(draw.sampling.top_k > 0 or draw.sampling.top_p < 1 for draw in draws):
-            scores = self._filtered(scores, draws)
-        logprobs = scores.log_softmax(-1)
-        mass = logprobs.double().exp().cumsum(-1)
-        total = mass[:, -1:]
-        if not bool(total.isfinite().all()):
-            raise EngineError(f"policy {self.policy!r}: its weights (version {self.version}) give no probabilities but NaN; go back to a checkpoint")
-        uniform = torch.tensor([[draw.rng.random()] for draw in draws], dtype=torch.float64, device=self.device)
-        point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
-        chosen = torch.searchsorted(mass, point, right=True)
-        taken = logprobs.gather(1, chosen)
-        if any(t == 0 for t in temperature):
-            greedy = torch.tensor([[t == 0] for t in temperature], device=self.device)
-            chosen = torch.where(greedy, scores.argmax(-1, keepdim=True), chosen)
-            taken = torch.where(greedy, torch.zeros_like(taken), taken)
-        return chosen[:, 0].tolist(), taken[:, 0].tolist()
-
-    def _filtered(self, scores: Any, draws: list[_Draw]) -> Any:
-        """Scores with -inf outside top_k, and outside the smallest set whose mass reaches top_p; the likeliest id always stays."""
-        torch = self.torch
-        ordered, order = scores.sort(dim=-1, descending=True, stable=True)
-        rank = torch.arange(scores.shape[1], device=self.device)[None]
-        top_k = torch.tensor([[draw.sampling.top_k or scores.shape[1]] for draw in draws], device=self.device)
-        top_p = torch.tensor([[draw.sampling.top_p] for draw in draws], dtype=torch.float64, device=self.device)
-        kept = ordered.masked_fill(rank >= top_k, -torch.inf)
-        mass = kept.double().softmax(-1)
-        before = mass.cumsum(-1) - mass
-        kept = kept.masked_fill((before >= top_p) & (top_p < 1) & (rank > 0), -torch.inf)
-        return torch.empty_like(scores).scatter_(1, order, kept)
-
-    def _stopped(self, draw: _Draw) -> bool:
-        return any(mark and mark in self.text(draw.ids) for mark in draw.sampling.stop)
+    def take(self, weights: Mapping[str, Any]) -> None:
+        """Copies these weights over its own, in place; the learner then checks parity and raises the version."""
+        with self.lock, self.torch.no_grad():
+            for name, weight in self.weights().items():
+                weight.copy_(weights[name])
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights: equal before and after a run for a policy that does not learn."""
@@ -321,63 +196,3 @@ def _check_sampling(request: Request) -> None:
     for name, (fits, rule) in ranges.items():
         if not fits:
             raise ConfigError(f"agent {request.agent!r}: {name} must be {rule}; got {getattr(how, name)}")
-
-
-def _check_folder(name: str, policy: str) -> None:
-    """Missing parts are named before anything heavy is imported."""
-    folder, make = Path(name), 'make one with "gem-ma new model PATH --scenario ID", or name a folder with a model'
-    if not name or not folder.is_dir():
-        raise DataError(f"policy {policy!r}: there is no model folder {name!r}; {make}")
-    if not (folder / "config.json").is_file():
-        raise DataError(f"policy {policy!r}: {name} has no config.json, so it is no model folder; {make}")
-    for config in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"):
-        if (folder / config).is_file():
-            try:
-                json.loads((folder / config).read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise DataError(f"policy {policy!r}: {folder / config} cannot be read as JSON ({error}); copy the model again") from error
-    if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")):
-        raise DataError(f"policy {policy!r}: {name} has no tokenizer (tokenizer.json); copy the model's tokenizer files into it")
-    if not any(folder.glob("*.safetensors")):
-        raise DataError(f"policy {policy!r}: {name} has no weights (*.safetensors); copy the model again, or {make}")
-
-
-def _load(torch: Any, transformers: Any, name: str, policy: str, dtype: str, device: str) -> tuple[Any, Any]:
-    try:
-        with quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=True)
-    except Exception as error:  # whatever a damaged file makes the loader raise
-        raise DataError(f"policy {policy!r}: the tokenizer of {name} cannot be loaded ({_first_line(error)}); copy the model again") from error
-    try:
-        with quiet(transformers):
-            model, info = transformers.AutoModelForCausalLM.from_pretrained(
-                name, local_files_only=True, dtype=getattr(torch, dtype), output_loading_info=True, ignore_mismatched_sizes=True
-            )  # what mismatches is refused below, by name
-        lost = sorted(info["missing_keys"]) + sorted(map(str, info["mismatched_keys"]))
-        if lost:
-            raise ValueError(f"{len(lost)} weights are missing or of another shape, as {lost[0]}")
-        known, highest = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values(), default=0)
-        if highest >= known:
-            raise ValueError(f"its tokenizer has ids up to {highest}, its weights know {known}: they are of two models")
-        return tokenizer, model.to(device).eval().requires_grad_(False)
-    except Exception as error:
-        raise DataError(f"policy {policy!r}: the model in {name} cannot be loaded ({_first_line(error)}); copy or make it again") from error
-
-
-@contextmanager
-def quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars and no warnings of the library; what matters is raised."""
-    logging = transformers.utils.logging
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
