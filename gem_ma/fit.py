@@ -21,7 +21,7 @@ from gem_ma.behaviour import is_privileged
 from gem_ma.document import Document, Keys
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.scenario import Scenario
-from gem_ma.settings import PolicySettings, ScenarioSettings
+from gem_ma.settings import SCHEDULE, PolicySettings, ScenarioSettings
 
 _SEAT = frozenset({"agent", "sample", "rng", "task"})  # what a behaviour gets from the driver
 _ENGINE = frozenset({"name", "policy", "budget", "offline"})  # what an engine gets from the driver
@@ -245,10 +245,19 @@ def _check_training(document: Document, agents: Sequence[str], engines: dict[str
             behaviour = document.get("agents", agent, "behaviour")
             if isinstance(behaviour, str) and _is_privileged(behaviour):
                 document.fault(("agents", agent), f"the behaviour {behaviour!r} is given the task (privileged); a learned policy may not sit there")
-    discounts = section(document, "train", "credit").get("gamma")
-    for agent in discounts if isinstance(discounts, dict) and agents else ():
-        if agent not in agents:
-            document.fault(("train", "credit", "gamma", agent), f"no agent of {document.get('scenario', 'id')} is called so{nearest(agent, agents)}")
+    for place in (("train",), *(("train", "per_policy", policy) for policy in section(document, "train", "per_policy"))):
+        _check_credit(document, (*place, "credit"), agents)
+
+
+def _check_credit(document: Document, place: tuple[str, ...], agents: Sequence[str]) -> None:
+    """The agents that discounts and teams name."""
+    discounts, team = (section(document, *place).get(key) for key in ("gamma", "team"))
+    by_agent = isinstance(discounts, dict) and not SCHEDULE & discounts.keys()  # else one schedule for all
+    named: list[tuple[Keys, Any]] = [((*place, "gamma", agent), agent) for agent in (discounts if isinstance(discounts, dict) and by_agent else ())]
+    named += [((*place, "team", at), agent) for at, agent in enumerate(team if isinstance(team, list) else ())]
+    for path, agent in named if agents else ():
+        if isinstance(agent, str) and agent not in agents:
+            document.fault(path, f"no agent of {document.get('scenario', 'id')} is called so{nearest(agent, agents)}")
 
 
 def needs_policy(behaviour: str, factory: Any) -> bool:

@@ -6,6 +6,7 @@ Unknown keys are errors everywhere. `scenario:` and `policies.<name>:` also take
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
@@ -142,11 +143,66 @@ class RetrySettings(Settings):
         return self.model_dump(exclude_none=True)
 
 
+SCHEDULE = frozenset({"from", "to", "steps"})  # the keys that make a mapping a schedule
+
+
 class CreditSettings(Settings):
     """Ledger -> per-turn rewards -> returns."""
 
-    rule: Literal["until_next_turn", "own_step", "terminal_to_last"] = "until_next_turn"
-    gamma: float | dict[str, float] = Field(1.0, description="Discount over the agent's own turns; one value, or one per agent.")
+    rule: str = Field("until_next_turn", description="until_next_turn, own_step, terminal_to_last, or team_mix(w) with w in 0..1.")
+    team: list[str] | None = Field(None, description="The agents that share under team_mix; all where absent.")
+    gamma: float | dict[str, float | dict[str, float]] = Field(
+        1.0, description="Discount over the agent's own turns: a number, or {from: 0.9, to: 1.0, steps: 60}; for all, or one per agent."
+    )
+    truncated: Literal["zero", "drop"] = Field(
+        "zero", description="Of episodes that the driver cut: nothing follows (a critic says what would), or they teach nothing."
+    )
+
+    @field_validator("rule")
+    @classmethod
+    def _a_rule(cls, value: str) -> str:
+        names = ("until_next_turn", "own_step", "terminal_to_last")
+        mixed = re.fullmatch(r"team_mix\(\s*(\d*\.?\d+(?:[eE][+-]?\d+)?)\s*\)", value)
+        if value not in names and not (mixed is not None and float(mixed[1]) <= 1):
+            near = get_close_matches(value, names, n=1, cutoff=0.5)
+            raise ValueError(f"wants {', '.join(names)}, or team_mix(w) with w in 0..1" + (f" (did you mean {near[0]!r}?)" if near else ""))
+        return value
+
+    @field_validator("gamma")
+    @classmethod
+    def _discounts(cls, value: float | dict[str, Any]) -> float | dict[str, Any]:
+        several = isinstance(value, dict) and not SCHEDULE & value.keys()
+        for agent, one in value.items() if isinstance(value, dict) and several else [("", value)]:
+            _check_discount(one, f" of {agent}" if agent else "")
+        if value == {}:
+            raise ValueError("names no agent")
+        return value
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Later keys are written only where they say something: a config keeps the run folder that it had before there were any."""
+        return {key: value for key, value in handler(self).items() if (key, value) not in (("team", None), ("truncated", "zero"))}
+
+
+def _check_discount(value: float | dict[str, float], whose: str) -> None:
+    """Raises ValueError for what is neither a number in 0..1 nor a schedule between two."""
+    if isinstance(value, dict):
+        if value.keys() != SCHEDULE:
+            raise ValueError(f"the schedule{whose} has the keys from, to and steps; here {', '.join(value) or 'none'}")
+        if value["steps"] < 2 or value["steps"] != int(value["steps"]):
+            raise ValueError(f"steps of the schedule{whose} is a whole number, 2 or more")
+    for discount in (value["from"], value["to"]) if isinstance(value, dict) else (value,):
+        if not 0 <= discount <= 1:
+            raise ValueError(f"the discount{whose} lies in 0..1")
+
+
+class ShapingSettings(Settings):
+    """Rewards shaped by the agent's own past, before the estimator. What is learned for changes; records and evaluation stay raw."""
+
+    form: Literal["margin", "quality"] = Field(
+        description="margin: R + alpha (R - Q); quality: R + alpha (Q R - (1-Q)(1-R)); Q = mean return so far."
+    )
+    alpha: float = Field(description="Weight of the shaping.")
 
 
 class EstimatorSettings(Settings):
@@ -155,6 +211,12 @@ class EstimatorSettings(Settings):
     name: str = "rebn"
     key: str | list[str] | None = Field(None, description="Columns that form a group, as in [policy, scenario, agent]; or global.")
     options: dict[str, float | bool] = Field(default_factory=dict, description="Parameters of the estimator, as in {lam: 0.95}.")
+    shaping: ShapingSettings | None = Field(None, description="Adaptive shaping of its rewards, as in {form: margin, alpha: 0.5}; absent = none.")
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """No shaping is no key: the config keeps its run folder."""
+        return {key: value for key, value in handler(self).items() if key != "shaping" or value is not None}
 
 
 class LossSettings(Settings):

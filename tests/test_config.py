@@ -210,7 +210,8 @@ def test_a_refused_secret_is_not_repeated(tmp_path: Path) -> None:
         ),
         (
             "{policies: [main], credit: {rule: own}}",
-            "run.yaml:9: train.credit.rule: wants 'until_next_turn', 'own_step' or 'terminal_to_last'; got 'own' (did you mean 'own_step'?)",
+            "run.yaml:9: train.credit.rule: wants until_next_turn, own_step, terminal_to_last, or team_mix(w) with w in 0..1 "
+            "(did you mean 'own_step'?); got 'own'",
         ),
         ("{policies: [main], lr: 1e400}", "run.yaml:9: train.lr: 1e400 is not a finite number"),
         ("{policies: main}", "run.yaml:9: train.policies: wants a list (text each); got 'main'"),

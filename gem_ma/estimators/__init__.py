@@ -7,7 +7,7 @@ and gives float64 [N]: one advantage per turn, for all its tokens. `ESTIMATORS` 
 from gem_ma.estimators.groups import columns, groups
 from gem_ma.estimators.registry import ESTIMATORS, Estimator, estimate, estimator
 from gem_ma.estimators.returns import agent_norm, dr_grpo, grpo, rae, rebn, reinforce, rloo
-from gem_ma.estimators.shaping import shaped
+from gem_ma.estimators.shaping import mean_return, shaped
 from gem_ma.estimators.turnwise import at_grpo, gae, gigpo, magrpo, mt_grpo, raw_gae, spread, turn_credit, turn_gae
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "groups",
     "grpo",
     "magrpo",
+    "mean_return",
     "mt_grpo",
     "rae",
     "raw_gae",

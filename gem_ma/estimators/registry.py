@@ -21,7 +21,7 @@ class Estimator:
     `centred`: advantages sum to zero in each group ("ret": over turns, "total": over episodes; "" = no). `offset`: what one agent is paid on top
     at its last turn changes nothing. `scale`: nor does a positive factor on all rewards. `unbiased`: at most a positive factor away from the
     gradient in expectation, for turns of any number. `silent`: a constant group, or a single one, gives exact zeros. `critic`: reads
-    `table.value`. `stateful`: takes `state` and gives (advantages, state).
+    `table.value`. `stateful`: takes `state` and gives (advantages, state). `ledger`: reads what the episodes paid, not the columns of the table.
     """
 
     function: Callable[..., Any]
@@ -33,6 +33,7 @@ class Estimator:
     silent: bool = True
     critic: bool = False
     stateful: bool = False
+    ledger: bool = False
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -53,7 +54,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "gigpo": Estimator(turnwise.gigpo, ("group", "agent"), offset=True),
     "mt_grpo": Estimator(turnwise.mt_grpo, ("group", "agent", "k"), "ret", offset=True, scale=True),
     "at_grpo": Estimator(turnwise.at_grpo, ("group", "agent", "k"), "reward", scale=True, unbiased=False),
-    "magrpo": Estimator(turnwise.magrpo, ("group",)),
+    "magrpo": Estimator(turnwise.magrpo, ("group",), ledger=True),
     "turn_credit": Estimator(turnwise.turn_credit, silent=False, unbiased=False),
 }
 

@@ -52,3 +52,9 @@ def shaped(
         after[f"{name}#mean"] = (before.get(f"{name}#mean", 0.0) * count + math.fsum(values)) / (count + len(values))
         after[f"{name}#n"] = count + len(values)
     return replace(table, reward=reward, ret=gains, total=totals), after
+
+
+def mean_return(table: TurnTable) -> float | None:
+    """Mean R over each (episode, agent) of the table, None for an empty one."""
+    totals = [float(table.total[rows[0]]) for rows in episodes(table)]
+    return math.fsum(totals) / len(totals) if totals else None

@@ -19,7 +19,7 @@ from gem_ma import credit
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.table import Table
 from gem_ma.errors import ConfigError, EngineError, StoreError
-from gem_ma.estimators import columns, estimate, estimator, raw_gae
+from gem_ma.estimators import columns, estimate, estimator, mean_return, raw_gae, shaped
 from gem_ma.plans import open_policies, scenario_of
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
@@ -27,6 +27,7 @@ from gem_ma.store import RunFolder, read_summary
 from gem_ma.training.alternation import check_names, learning, settings_of
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic, valued
+from gem_ma.training.discounts import check_discounts, discounts, logged
 from gem_ma.training.exams import exam, measures
 from gem_ma.training.forking import cost, grow
 from gem_ma.training.guard import Guard
@@ -102,9 +103,15 @@ async def train(
         clock.append(time.perf_counter())
         for name in now:  # all learn from the same recorded batch, then all publish
             own = settings_of(settings, name)
-            gamma, options = own.credit.gamma, own.estimator.options
+            gamma, options = discounts(own.credit.gamma, step), own.estimator.options
             tails = critics[name].tails(episodes, name) if name in critics else None
-            turns = credit.turns(episodes, name, rule=own.credit.rule, gamma=gamma, tails=tails)  # 2 credit
+            rule, team, truncated = own.credit.rule, own.credit.team, own.credit.truncated
+            turns = credit.turns(episodes, name, rule=rule, gamma=gamma, team=team, tails=tails, truncated=truncated)  # 2 credit
+            told: dict[str, Any] = {"gamma": logged(gamma, sorted(set(turns.agent.tolist()))), "excluded": sum(turns.excluded.values())}
+            if (shaping := own.estimator.shaping) is not None:
+                told["return_raw"], past = mean_return(turns), states.get(f"{name}@shaping")
+                turns, states[f"{name}@shaping"] = shaped(turns, shaping.form, shaping.alpha, gamma=gamma, state=past)
+                told["return_shaped"] = mean_return(turns)
             if name in critics:
                 turns = valued(turns, critics[name])
             advantages, states[name] = estimate(own.estimator.name, turns, _key(own), states[name], gamma=gamma, **options)
@@ -114,7 +121,7 @@ async def train(
             if name in critics:
                 targets = raw_gae(turns, gamma=gamma, **options) + turns.value
                 stats = {**stats, **critics[name].fit(turns, targets, own.critic, rng)}
-            metrics["policies"][name] = {"lr": lr, **stats}
+            metrics["policies"][name] = {"lr": lr, **told, **stats}
         for name in now:
             metrics["policies"][name] |= {**learners[name].publish(), "version": learners[name].version}  # 4 weights
         for name, measured in guard.after_update(episodes, metrics["return"], now).items():
@@ -201,19 +208,6 @@ def _summary(folder: RunFolder) -> dict[str, Any] | None:
         return None
 
 
-def check_discounts(config: Config, settings: TrainSettings, scenario: Scenario) -> None:
-    """Raises ConfigError where an agent would learn with another discount than the shaping of its rewards stands on."""
-    for agent, wanted in scenario.discounts.items():
-        policy = config.agents[agent].policy if agent in config.agents else None
-        if policy not in settings.policies:
-            continue
-        given = settings_of(settings, policy).credit.gamma
-        gamma = given.get(agent, wanted) if isinstance(given, Mapping) else given
-        if gamma != wanted:
-            what = f"{scenario.id} shapes the rewards of {agent!r} for a discount of {wanted:g}, and it would learn with {gamma:g}"
-            raise ConfigError(f"train.credit.gamma: {what}; make both alike (scenario.gamma)")
-
-
 def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
     """The section `train:`. Raises ConfigError, with its key, for what no schema can refuse: names of policies, estimators and columns."""
     settings = config.train
@@ -248,6 +242,8 @@ def _check_estimator(settings: TrainSettings) -> None:
         raise ConfigError(
             f"{what}, and this config plays every start once; set train.group_size or train.fork, or name another key, such as [task, agent]"
         )
+    if settings.estimator.shaping is not None and estimator(settings.estimator.name).ledger:
+        raise ConfigError(f"train.estimator.shaping: {settings.estimator.name} reads the ledger itself, so shaped rewards would not reach it")
     for option in settings.estimator.options:
         if option not in estimator(settings.estimator.name).options:
             known = ", ".join(estimator(settings.estimator.name).options) or "none"
