@@ -236,6 +236,14 @@ class LossSettings(Settings):
     minibatches: int = Field(4, ge=1)
     target_kl: float | None = Field(None, gt=0)
     grad_clip: float = Field(1.0, gt=0)
+    pass_tokens: int = Field(
+        16_384, ge=1, description="Padded tokens of one forward and backward pass; the gradients of a step's passes add up, so memory alone changes."
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A pass size that is not set is no key: the config keeps its run folder."""
+        return {key: value for key, value in handler(self).items() if (key, value) != ("pass_tokens", 16_384)}
 
 
 class CriticSettings(Settings):
@@ -313,6 +321,12 @@ class PolicyTrainSettings(Settings):
     estimator: dict[str, Any] = Field(default_factory=dict, description="With a name, the estimator as a whole.")
     loss: dict[str, Any] = Field(default_factory=dict)
     critic: dict[str, Any] = Field(default_factory=dict)
+    max_policy_lag: int | None = Field(None, ge=0)
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """No bound is no key: the config keeps its run folder."""
+        return {key: value for key, value in handler(self).items() if key != "max_policy_lag" or value is not None}
 
 
 class ForkSettings(Settings):
@@ -366,6 +380,16 @@ class TrainSettings(Settings):
         "warn",
         description="When a detector fires: say so; go back to the last healthy weights at half the lr; or give half of `latest` to the pool.",
     )
+
+    overlap: bool = Field(False, description="Play the next step while this one is learned from: off-policy by one update.")
+    max_policy_lag: int | None = Field(
+        None, ge=0, description="A policy does not learn from episodes with a turn older than so many of its publishes; absent = no bound."
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Later keys are written only where they say something: a config keeps the run folder that it had before there were any."""
+        return {key: value for key, value in handler(self).items() if (key, value) not in (("overlap", False), ("max_policy_lag", None))}
 
     @field_validator("alternate")
     @classmethod

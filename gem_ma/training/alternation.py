@@ -40,7 +40,7 @@ def settings_of(settings: TrainSettings, policy: str) -> TrainSettings:
     own = settings.per_policy.get(policy)
     if own is None:
         return settings
-    changed: dict[str, Any] = {name: value for name in ("lr", "lr_final", "lr_warmup") if (value := getattr(own, name)) is not None}
+    changed: dict[str, Any] = {name: value for name in ("lr", "lr_final", "lr_warmup", "max_policy_lag") if (value := getattr(own, name)) is not None}
     for section in SECTIONS:
         if given := getattr(own, section):
             common: Settings = getattr(settings, section)
