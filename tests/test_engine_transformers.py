@@ -288,3 +288,17 @@ def test_without_the_train_extra_one_line_names_it(kuhn_model: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ConfigError, match=r'pip install "gem-ma\[train\]"'):
         open_engine("main", f"transformers/{kuhn_model}")
+
+
+def test_a_request_that_cannot_be_rendered_fails_alone_in_its_batch(kuhn_model: Path, engine: Transformers) -> None:
+    refused = Request("a", (Message(("look", Image.of(b"x"))),), policy="main")
+    first, error, last = engine.sample_batch([request(seed=1), refused, request(seed=2)])
+    assert [first, last] == engine.sample_batch([request(seed=1), request(seed=2)])
+    assert isinstance(error, EngineError) and "image" in str(error)
+    batched = open_engine("main", f"transformers/{kuhn_model}")
+
+    async def ask() -> list[object]:
+        return await asyncio.gather(*(batched.sample(one) for one in (request(seed=1), refused, request(seed=2))), return_exceptions=True)
+
+    replies = asyncio.run(ask())
+    assert replies[0] == first and isinstance(replies[1], EngineError) and replies[2] == last

@@ -22,9 +22,12 @@ class Engine(Protocol):
 
 
 class BatchEngine(Protocol):
-    """A sync engine that answers many requests at once; `Batched` makes an Engine of it."""
+    """A sync engine that answers many requests at once; `Batched` makes an Engine of it.
 
-    def sample_batch(self, requests: Sequence[Request]) -> list[Reply]: ...
+    An exception in place of a reply goes to the asker of that request alone; one that is raised goes to every asker of the batch.
+    """
+
+    def sample_batch(self, requests: Sequence[Request]) -> Sequence[Reply | Exception]: ...
 
 
 @dataclass(frozen=True, slots=True)

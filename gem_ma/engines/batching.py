@@ -18,7 +18,7 @@ Row = tuple[Request, "asyncio.Future[Reply]"]
 
 
 class _BatchEngine(Protocol):
-    def sample_batch(self, requests: Sequence[Request]) -> list[Reply]: ...
+    def sample_batch(self, requests: Sequence[Request]) -> Sequence[Reply | Exception]: ...
 
 
 class Gate:
@@ -84,7 +84,9 @@ def _order(row: Row) -> tuple[str, str, int, int]:
 
 
 class Batched:
-    """An Engine made of a batch engine. A failing batch gives its error to all its askers; a cancelled asker is skipped."""
+    """An Engine made of a batch engine. A failing batch gives its error to all its askers, an error in place of a reply to its own asker alone;
+    a cancelled asker is skipped.
+    """
 
     def __init__(self, engine: _BatchEngine, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
         self.engine, self.max_batch, self.wait_s = engine, max_batch, wait_s
@@ -118,13 +120,13 @@ class Batched:
         finally:
             self._worker = None
 
-    async def _run_in_thread(self, requests: list[Request]) -> list[Reply] | Exception:
+    async def _run_in_thread(self, requests: list[Request]) -> Sequence[Reply | Exception] | Exception:
         try:
             return await asyncio.to_thread(self._run, requests)
         except RuntimeError as error:  # no thread to be had: the askers must hear of it
             return error
 
-    def _run(self, requests: list[Request]) -> list[Reply] | Exception:
+    def _run(self, requests: list[Request]) -> Sequence[Reply | Exception] | Exception:
         try:
             replies = list(self.engine.sample_batch(requests))
         except (StopIteration, SystemExit) as error:  # a future refuses the first, the second would end the run
@@ -141,11 +143,12 @@ def _open(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if not row[1].done()]
 
 
-def _answer(batch: list[Row], replies: list[Reply] | Exception) -> None:
+def _answer(batch: list[Row], replies: Sequence[Reply | Exception] | Exception) -> None:
     for at, (_, answer) in enumerate(batch):
         if answer.done() or answer.get_loop().is_closed():
             continue
-        if isinstance(replies, Exception):
-            answer.set_exception(replies)
+        reply = replies if isinstance(replies, Exception) else replies[at]
+        if isinstance(reply, Exception):
+            answer.set_exception(reply)
         else:
-            answer.set_result(replies[at])
+            answer.set_result(reply)

@@ -21,12 +21,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.errors import ConfigError, EngineError
+from gem_ma.parsing import clean, parse_tool_calls
 from gem_ma.types import SCENARIO, SYSTEM, Image, Malformed, Message, Reply, Request, Tool, ToolCall
 
 SLOT = "zqslot"  # a placeholder is this word and six digits: survives JSON, case and trimming filters of templates
 _SLOTS = re.compile(SLOT + r"(\d{6})")
 ANSWER = "\x00answer\x00"  # stands where an answer would, and is never encoded
 KEPT, KEPT_PIECES = 4096, 65_536  # conversations and encoded pieces kept; the oldest goes first
+
+MARKS = ("<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<tool_call>", "</tool_call>", "<think>", "</think>")
 
 Piece = tuple[str, bool]  # (text, it is a content and not template)
 
@@ -48,10 +51,22 @@ class Chat:
     Raises ConfigError where there is no template, or it cannot render a user message.
     """
 
-    def __init__(self, tokenizer: Any, ends: frozenset[int], options: Mapping[str, Any] | None = None, where: str = "the tokenizer") -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        ends: frozenset[int],
+        options: Mapping[str, Any] | str | None = None,
+        where: str = "the tokenizer",
+        *,
+        keep_thinking: bool = True,
+        tool_format: str = "auto",
+    ) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise ConfigError(f"{where}: there is no chat template, so messages cannot be rendered; use a chat model, or add chat_template.jinja")
-        self.tokenizer, self.ends, self.options, self.where = tokenizer, ends, dict(options or {}), where
+        self.tokenizer, self.ends, self.where = tokenizer, ends, where
+        self.options = {} if isinstance(options, str) else dict(options or {})
+        self.keep_thinking, self.tool_format = keep_thinking, tool_format
+        self.marks = self._marks()
         self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
         self._ids: OrderedDict[Piece, tuple[int, ...]] = OrderedDict()
         self._layouts: dict[tuple[Any, ...], list[str | int]] = {}
@@ -133,6 +148,29 @@ class Chat:
         after = self._encode(self._after_answer("x", (Message("y"),), ())[:1]) if self.continues else ()
         end = next((token for token in after if token in self.ends), min(self.ends))
         return (*self._encode([(text, True)] if text else []), end)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of sampled ids, without control tokens; those that open a tool call stay."""
+        parts: list[str] = []
+        plain: list[int] = []
+        for token in [*ids, None]:
+            if token is not None and token not in self.marks:
+                plain.append(token)
+                continue
+            parts.append(self.tokenizer.decode(plain, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+            plain = []
+            if token is not None:
+                parts.append(self.tokenizer.convert_ids_to_tokens(token))
+        return clean("".join(parts))
+
+    def read(self, text: str, tools: Sequence[Tool] = (), finish: str = "stop") -> tuple[str, tuple[ToolCall | Malformed, ...]]:
+        """The text around the tool calls of a sampled text, and the calls; without tools, all is text."""
+        if not tools:
+            return text, ()
+        whole, (text, calls) = text, parse_tool_calls(text)
+        if calls and finish == "length" and whole.rfind("<tool_call>") > whole.rfind("</tool_call>"):
+            calls = (*calls[:-1], Malformed(whole[whole.rfind("<tool_call>") :][:200], "truncated_call: cut by max_tokens"))
+        return text, calls
 
     def _after_answer(self, agent: str, new: Sequence[Message], tools: Sequence[Tool]) -> list[Piece]:
         parts = self._pieces(agent, (Message("x"), Message(ANSWER, agent), *new), tools)
@@ -234,6 +272,12 @@ class Chat:
                     self._ids.popitem(last=False)
             ids += known
         return tuple(ids)
+
+    def _marks(self) -> frozenset[int]:
+        """Control tokens that a policy may say: those of its template that open a tool call."""
+        template = str(getattr(self.tokenizer, "chat_template", "") or "")
+        known = dict(zip(self.tokenizer.all_special_ids, self.tokenizer.all_special_tokens, strict=True))
+        return frozenset(token for token, text in known.items() if text in MARKS and text in template)
 
     def _can_continue(self) -> bool:
         """Whether full renderings of canned dialogues end as their suffixes do; where they do not, every turn is rendered in full."""

@@ -23,8 +23,7 @@ from gem_ma.engines.chat import Chat
 from gem_ma.engines.decoding import Decoder, Draw
 from gem_ma.engines.loading import check_folder, first_line, import_stack, load_model, quiet
 from gem_ma.errors import ConfigError, DataError, EngineError
-from gem_ma.parsing import clean, parse_tool_calls
-from gem_ma.types import Malformed, Reply, Request, Sampling, ToolCall, Usage
+from gem_ma.types import Reply, Request, Sampling, Usage
 
 PADDED_TOKENS = 65_536  # of one forward pass, padding included
 PARITY = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}  # nats
@@ -33,7 +32,8 @@ PARITY = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}  # nats
 class Transformers:
     """A local causal language model as an engine: `transformers/PATH`.
 
-    `name`: a folder with config, weights, tokenizer and chat template. `template`: options of the chat template, as {enable_thinking: false}.
+    `name`: a folder with config, weights, tokenizer and chat template. `template`: options of the chat template, as {enable_thinking: false}, or
+    `plain` for a model without one. `keep_thinking` and `tool_format`: see `Chat`.
     `version` counts publishes. Two engines on one folder hold weights of their own. Raises DataError where the folder is missing or damaged,
     ConfigError for options that do not fit, and where the train extra is missing.
     """
@@ -47,7 +47,9 @@ class Transformers:
         policy: str = "",
         dtype: str = "float32",
         device: str = "cpu",
-        template: dict[str, Any] | None = None,
+        template: dict[str, Any] | str | None = None,
+        keep_thinking: bool = True,
+        tool_format: str = "auto",
         padded_tokens: int = PADDED_TOKENS,
     ) -> None:
         self.path, self.policy, self.version = name, policy, 0
@@ -66,8 +68,9 @@ class Transformers:
         self.positions = int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
         self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
         self.ends = self._end_ids()
+        where = f"policy {policy!r} ({name})"
+        self.chat = Chat(self.tokenizer, self.ends, template, where, keep_thinking=keep_thinking, tool_format=tool_format)
         self.banned = self._banned()
-        self.chat = Chat(self.tokenizer, self.ends, template, f"policy {policy!r} ({name})")
         self.decoder = Decoder(
             self.torch,
             self.model,
@@ -94,25 +97,39 @@ class Transformers:
         """[vocabulary] float32: -inf at ids that are never sampled and never trained on, else 0."""
         mask = self.torch.zeros(self.vocabulary, dtype=self.torch.float32, device=self.device)
         mask[len(self.tokenizer) :] = -self.torch.inf  # rows that only pad the embedding
-        never = {token for token in self.tokenizer.all_special_ids if token not in self.ends and token < self.vocabulary}
+        free = self.ends | self.chat.marks  # some templates open a tool call by a control token
+        never = {token for token in self.tokenizer.all_special_ids if token not in free and token < self.vocabulary}
         mask[sorted(never)] = -self.torch.inf
         return mask
 
     # -- requests -----------------------------------------------------------------------------------------------------------
 
-    def sample_batch(self, requests: Sequence[Request]) -> list[Reply]:
-        """One reply per request, in their order. A prompt that leaves no room for a token gives finish `context_overflow`, unsampled."""
+    def sample_batch(self, requests: Sequence[Request]) -> list[Reply | EngineError]:
+        """One reply per request, in their order; for a request whose messages cannot be rendered the EngineError that says why.
+
+        A prompt that leaves no room for a token gives finish `context_overflow`, unsampled. A request that is alone raises its error.
+        """
         with self.lock:
             if self.unpublished:
                 raise EngineError(f"policy {self.policy!r}: its weights have changed and are not published; call publish() of its learner first")
             for request in requests:
                 _check_sampling(request)
-            prompts = [self.chat.prompt(request) for request in requests]
-            draws = self.sample_ids(prompts, [request.sampling for request in requests], [request.seed for request in requests])
-            replies = [self._reply(*one) for one in zip(requests, prompts, draws, strict=True)]
-            for request, reply in zip(requests, replies, strict=True):
+            answers: list[Reply | EngineError] = []
+            fine: list[tuple[int, Request, tuple[int, ...]]] = []
+            for at, request in enumerate(requests):
+                try:
+                    fine.append((at, request, self.chat.prompt(request)))
+                    answers.append(Reply())
+                except EngineError as error:  # this request's own fault: the others of its batch are answered
+                    if len(requests) == 1:
+                        raise
+                    answers.append(error)
+            draws = self.sample_ids([prompt for _, _, prompt in fine], [r.sampling for _, r, _ in fine], [r.seed for _, r, _ in fine])
+            for (at, request, prompt), draw in zip(fine, draws, strict=True):
+                reply = self._reply(request, prompt, draw)
+                answers[at] = reply
                 self.chat.sampled(request, reply)
-            return replies
+            return answers
 
     def recall(self, request: Request, reply: Reply) -> None:
         """A reply out of a record, in a play that goes on from it: the next prompt of this conversation begins with its ids."""
@@ -120,12 +137,7 @@ class Transformers:
             self.chat.recall(request, reply)
 
     def _reply(self, request: Request, prompt: tuple[int, ...], draw: Draw) -> Reply:
-        text = self.text(draw.ids, request.sampling.stop)
-        calls: tuple[ToolCall | Malformed, ...] = ()
-        if request.tools:
-            whole, (text, calls) = text, parse_tool_calls(text)
-            if calls and draw.finish == "length" and whole.rfind("<tool_call>") > whole.rfind("</tool_call>"):
-                calls = (*calls[:-1], Malformed(whole[whole.rfind("<tool_call>") :][:200], "truncated_call: cut by max_tokens"))
+        text, calls = self.chat.read(self.text(draw.ids, request.sampling.stop), request.tools, draw.finish)
         return Reply(
             text=text,
             tool_calls=calls,
@@ -141,7 +153,7 @@ class Transformers:
     def text(self, ids: Sequence[int], stop: Sequence[str] = ()) -> str:
         """The text of sampled ids, without the end token and before the first stop string."""
         kept = ids[:-1] if ids and ids[-1] in self.ends else ids
-        text = clean(self.tokenizer.decode(list(kept), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        text = self.chat.text(kept)
         cuts = [at for at in (text.find(mark) for mark in stop if mark) if at >= 0]
         return text[: min(cuts)] if cuts else text
 
