@@ -8,11 +8,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.errors import EngineError
 from gem_ma.types import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Whose weights sample a row: an adapter of the module (None: the module as it is), at a version; `where` begins messages about it.
+
+    What was computed for one source may be used again for an equal one only.
+    """
+
+    adapter: str | None = None
+    version: int = 0
+    where: str = "the model"
 
 
 @dataclass(slots=True)
@@ -24,13 +37,15 @@ class Draw:
     room: int  # tokens that may still be sampled
     ids: list[int]
     logprobs: list[float]
+    source: Source = Source()
     finish: str = "length"
 
 
 class Decoder:
     """Samples from `model`. `banned` [vocabulary]: -inf at ids that are never sampled; `ends`: ids that end a row; `positions`: of the model.
 
-    `padded_tokens` bounds one forward pass, padding included. `text(ids, stop)` is used for stop strings only; `where` begins every message.
+    `padded_tokens` bounds one forward pass, padding included. `text(ids, stop)` is used for stop strings only. `route(sources)` makes row k of
+    the passes inside it see the adapter of source k.
     """
 
     def __init__(
@@ -44,16 +59,18 @@ class Decoder:
         device: str,
         padded_tokens: int,
         text: Callable[[Sequence[int], Sequence[str]], str],
-        where: str,
+        route: Callable[[Sequence[Source]], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.torch, self.model, self.banned, self.ends, self.positions = torch, model, banned, ends, positions
-        self.device, self.padded_tokens, self.text, self.where = device, padded_tokens, text, where
+        self.device, self.padded_tokens, self.text, self.route = device, padded_tokens, text, route
 
-    def sample(self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int]) -> list[Draw]:
-        """Samples after each prompt [B of ids]; gives ids, log-probabilities and finish per prompt."""
+    def sample(
+        self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int], sources: Sequence[Source]
+    ) -> list[Draw]:
+        """Samples after each prompt [B of ids] with the weights of its source; gives ids, log-probabilities and finish per prompt."""
         draws = [
-            Draw(sampling, random.Random(seed), min(sampling.max_tokens, self.positions - len(prompt)), [], [])
-            for prompt, sampling, seed in zip(prompts, samplings, seeds, strict=True)
+            Draw(sampling, random.Random(seed), min(sampling.max_tokens, self.positions - len(prompt)), [], [], source)
+            for prompt, sampling, seed, source in zip(prompts, samplings, seeds, sources, strict=True)
         ]
         waiting = []
         for row, draw in enumerate(draws):
@@ -62,7 +79,7 @@ class Decoder:
             elif prompts[row]:
                 waiting.append(row)
             else:
-                raise EngineError(f"{self.where}: an empty prompt cannot be sampled from")
+                raise EngineError(f"{draw.source.where}: an empty prompt cannot be sampled from")
         waiting.sort(key=lambda row: (len(prompts[row]), row))
         with self.torch.inference_mode():
             while waiting:
@@ -75,7 +92,7 @@ class Decoder:
 
     def _loop(self, prompts: list[tuple[int, ...]], draws: list[Draw]) -> None:
         torch = self.torch
-        logits, cache, mask = self._prefill(prompts)
+        logits, cache, mask = self._prefill(prompts, [draw.source for draw in draws])
         alive = list(range(len(draws)))
         while True:
             chosen, logprobs = self._draw(logits, [draws[row] for row in alive])
@@ -97,20 +114,20 @@ class Decoder:
                 mask, alive = mask[keep], [alive[at] for at in staying]
             mask = torch.cat([mask, mask.new_ones(len(alive), 1)], 1)
             last = torch.tensor([[draws[row].ids[-1]] for row in alive], device=self.device)
-            logits = self._forward(last, mask, cache).logits[:, -1]
+            logits = self._forward(last, mask, cache, [draws[row].source for row in alive]).logits[:, -1]
 
-    def _prefill(self, prompts: list[tuple[int, ...]]) -> tuple[Any, Any, Any]:
-        """(logits [B, V] after the last prompt token, KV cache, mask [B, T]); equal prompts are computed once.
+    def _prefill(self, prompts: list[tuple[int, ...]], sources: Sequence[Source]) -> tuple[Any, Any, Any]:
+        """(logits [B, V] after the last prompt token, KV cache, mask [B, T]); equal prompts of one source are computed once.
 
         The seam for keeping KV across turns: a caller that holds a cache would feed only what is new here.
         """
         torch = self.torch
-        different: dict[tuple[int, ...], int] = {}
-        back = [different.setdefault(prompt, len(different)) for prompt in prompts]
-        width = max(map(len, different))
-        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in different], device=self.device)
-        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in different], device=self.device)
-        out = self._forward(ids, mask, None)
+        different: dict[tuple[tuple[int, ...], Source], int] = {}
+        back = [different.setdefault(one, len(different)) for one in zip(prompts, sources, strict=True)]
+        width = max(map(len, prompts))
+        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt, _ in different], device=self.device)
+        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt, _ in different], device=self.device)
+        out = self._forward(ids, mask, None, [source for _, source in different])
         logits, cache = out.logits[:, -1], out.past_key_values
         if len(different) < len(prompts):
             rows = torch.tensor(back, device=self.device)
@@ -118,16 +135,17 @@ class Decoder:
             logits, mask = logits[rows], mask[rows]
         return logits, cache, mask
 
-    def _forward(self, ids: Any, mask: Any, cache: Any) -> Any:
+    def _forward(self, ids: Any, mask: Any, cache: Any, sources: Sequence[Source]) -> Any:
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        return self.model(
-            input_ids=ids,
-            attention_mask=None if bool(mask.all()) else mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        with self.route(sources):
+            return self.model(
+                input_ids=ids,
+                attention_mask=None if bool(mask.all()) else mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
 
     def _draw(self, logits: Any, draws: list[Draw]) -> tuple[list[int], list[float]]:
         """One id per row [B] and its log-probability, by inverse of the cumulated distribution in float64."""
@@ -142,7 +160,8 @@ class Decoder:
         mass = logprobs.double().exp().cumsum(-1)
         total = mass[:, -1:]
         if not bool(total.isfinite().all()):
-            raise EngineError(f"{self.where}: its weights give no probabilities but NaN; go back to a checkpoint")
+            bad = int((~total[:, 0].isfinite()).nonzero()[0])
+            raise EngineError(f"{draws[bad].source.where}: its weights give no probabilities but NaN; go back to a checkpoint")
         uniform = torch.tensor([[draw.rng.random()] for draw in draws], dtype=torch.float64, device=self.device)
         point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
         chosen = torch.searchsorted(mass, point, right=True)

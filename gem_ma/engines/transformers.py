@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.chat import Chat
-from gem_ma.engines.decoding import Decoder, Draw
+from gem_ma.engines.decoding import Decoder, Draw, Source
 from gem_ma.engines.loading import check_folder, first_line, import_stack, load_model, quiet
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.types import Reply, Request, Sampling, Usage
@@ -80,7 +80,6 @@ class Transformers:
             device=device,
             padded_tokens=padded_tokens,
             text=self.text,
-            where=f"policy {policy!r}",
         )
         self.lock = threading.RLock()  # held while sampling and while weights change
         self.unpublished = False  # weights were changed and not yet checked: nothing may be sampled as if it were an old version
@@ -159,7 +158,8 @@ class Transformers:
 
     def sample_ids(self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int]) -> list[Draw]:
         """Samples after each prompt [B of ids]; gives ids, log-probabilities and finish per prompt."""
-        return self.decoder.sample(prompts, samplings, seeds)
+        source = Source(None, self.version, f"policy {self.policy!r}")
+        return self.decoder.sample(prompts, samplings, seeds, [source] * len(prompts))
 
     # -- weights ------------------------------------------------------------------------------------------------------------
 
