@@ -12,12 +12,13 @@ from typing import Any
 
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError
-from gem_ma.evaluation.exploitability import Strategy, engine_strategy, exploitability, token_strategy
+from gem_ma.evaluation.exploitability import Strategy, TokenStrategy, engine_strategy, exploitability
 from gem_ma.evaluation.ratings import player_of
 from gem_ma.plans import cast_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
+from gem_ma.training.averaging import Averages, exact
 from gem_ma.training.collapse import first_share, private_effect
 from gem_ma.training.league import anchor_seat
 from gem_ma.training.schedule import exam_plans, play_all, seatings
@@ -60,11 +61,14 @@ def _players(episodes: Sequence[Episode]) -> dict[str, Any]:
     return {"players": {name: {agent: _mean(values) for agent, values in sides.items()} for name, sides in paid.items()}}
 
 
-async def exam(config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> dict[str, Any]:
+async def exam(
+    config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any], averages: Averages | None = None
+) -> dict[str, Any]:
     """Plays `evaluate.episodes` on `evaluate.seed`, ...: `sampled` as configured and `greedy` (temperature 0), each as `measures`.
 
-    Adds `against NAME` for every anchor. Where the game is small and zero-sum and all probabilities are known, adds the exact `nash_conv` of the
-    last weights, and of their average where a learner keeps one; with several policies also what each gets, and what its best reply would get.
+    Adds `against NAME` for every anchor. Where the game is small and zero-sum and all probabilities are known, adds the exact `nash_conv` and
+    `exploitability` of the last weights, and of their average (`..._averaged`) where a learner or `averages` keeps one; with several policies
+    also what each gets, and what its best reply would get.
     """
     plans = exam_plans(config, scenario)
     result: dict[str, Any] = {}
@@ -80,7 +84,7 @@ async def exam(config: Config, scenario: Scenario, policies: Mapping[str, Policy
             signs = _signs(config, scenario, policies, learners, episodes)
     result |= signs
     result |= await _against_anchors(config, scenario, policies)
-    return result | _exact(config, scenario, policies, learners)
+    return result | _exact(config, scenario, policies, learners, averages)
 
 
 def _signs(
@@ -127,25 +131,29 @@ async def _against_anchors(config: Config, scenario: Scenario, policies: Mapping
     return result
 
 
-def _exact(config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any]) -> dict[str, float]:
-    if not scenario.zero_sum or set(config.agents) != set(scenario.agents) or any(seat.behaviour != "direct" for seat in config.agents.values()):
+def _exact(
+    config: Config, scenario: Scenario, policies: Mapping[str, Policy], learners: Mapping[str, Any], averages: Averages | None
+) -> dict[str, float]:
+    if not exact(config, scenario):
         return {}
     owners = {seat.policy or "" for seat in config.agents.values()}
     last = {name: strategy for name in owners if (strategy := _strategy(name, policies, learners)) is not None}
     means = {name: engine_strategy(learners[name].average()) for name in last if hasattr(learners.get(name), "average")}
+    means |= {name: mixture.strategy() for name, mixture in averages.mixtures.items() if mixture.size} if averages is not None else {}
     casts = [{agent: seat.policy or "" for agent, seat in cast.items()} for cast in seatings(config)]
     try:
         if len(last) < len(owners):
             return {}
-        exact = [exploitability(scenario, {agent: last[name] for agent, name in cast.items()}) for cast in casts]
-        found = {"nash_conv": _over(one.nash_conv for one in exact)}
+        now = [exploitability(scenario, {agent: last[name] for agent, name in cast.items()}) for cast in casts]
+        found = {"nash_conv": _over(one.nash_conv for one in now), "exploitability": _over(one.exploitability for one in now)}
         for name in sorted(owners) if len(owners) > 1 else ():  # what it gets, and what the best reply to the others would get in its place
-            mine = [(one, agent) for one, cast in zip(exact, casts, strict=True) for agent in cast if cast[agent] == name]
+            mine = [(one, agent) for one, cast in zip(now, casts, strict=True) for agent in cast if cast[agent] == name]
             found[f"exact_return {name}"] = _over(one.values[agent] for one, agent in mine)
             found[f"best_return {name}"] = _over(one.best_responses[agent] for one, agent in mine)
         if means:
             averaged = [exploitability(scenario, {agent: means.get(name, last[name]) for agent, name in cast.items()}) for cast in casts]
             found["nash_conv_averaged"] = _over(one.nash_conv for one in averaged)
+            found["exploitability_averaged"] = _over(one.exploitability for one in averaged)
     except ConfigError:  # chance that cannot be listed, or too large a game: no exact score
         return {}
     return found
@@ -160,7 +168,7 @@ def _strategy(name: str, policies: Mapping[str, Policy], learners: Mapping[str, 
     policy, learner = policies.get(name), learners.get(name)
     if policy is not None and hasattr(policy.engine, "probabilities"):
         return engine_strategy(policy.engine, policy.sampling)
-    return token_strategy(learner) if hasattr(learner, "score") else None
+    return TokenStrategy(learner) if hasattr(learner, "score") else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

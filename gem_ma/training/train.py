@@ -25,6 +25,7 @@ from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_summary
 from gem_ma.training.alternation import check_names, learning, settings_of
+from gem_ma.training.averaging import Averages, as_table
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic, valued
 from gem_ma.training.discounts import check_discounts, discounts, logged
@@ -70,6 +71,7 @@ async def train(
     critics = {name: open_critic(policies[name]) for name in critical}
     league = League(config, settings, policies, folder.path if folder is not None else None)
     guard = Guard(config, settings, scenario, learners, league)
+    averages = Averages(config, scenario, learners)
     total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
     found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
     if on_note is not None:
@@ -77,17 +79,18 @@ async def train(
             on_note(note)
     if folder is not None and found is not None and found.step == total and (ended := _summary(folder)) is not None:
         return ended
-    step, first = _resume(folder, found, learners, critics, states, league, guard)
+    step, first = _resume(folder, found, learners, critics, states, league, guard, averages)
     if first is None:
         for name, warm in settings.warm_start.items():
             learners[name].clone(await demonstrations(config, scenario, policies, name, warm), warm)
             learners[name].publish()
-        first = {"scores": await exam(config, scenario, policies, learners), "weights": fingerprints(policies)}
+        averages.take(settings.policies)
+        first = {"scores": await exam(config, scenario, policies, learners, averages), "weights": fingerprints(policies)}
         _log(folder, {"kind": "evaluation", "step": 0, **first["scores"]})
         league.snapshot(0)
         guard.after_exam(first["scores"], 0)
         guard.settle(0)
-        _save(folder, 0, learners, critics, states, first, league, guard)
+        _save(folder, 0, learners, critics, states, first, league, guard, averages)
     while step < total:
         clock = [time.perf_counter()]
         now = learning(settings, step)
@@ -124,6 +127,7 @@ async def train(
             metrics["policies"][name] = {"lr": lr, **told, **stats}
         for name in now:
             metrics["policies"][name] |= {**learners[name].publish(), "version": learners[name].version}  # 4 weights
+        averages.take(now)
         for name, measured in guard.after_update(episodes, metrics["return"], now).items():
             metrics["policies"][name] |= measured
         clock.append(time.perf_counter())
@@ -132,19 +136,19 @@ async def train(
             folder.append(episodes)
         _log(folder, metrics)
         if config.evaluate.every and step % config.evaluate.every == 0 and step < total:
-            scores = await exam(config, scenario, policies, learners)
+            scores = await exam(config, scenario, policies, learners, averages)
             _log(folder, {"kind": "evaluation", "step": step, **scores})
             _log(folder, league.standing(step))
             guard.after_exam(scores, step)
         _warn(folder, guard.settle(step), on_note)
         league.snapshot(step)
         if step % settings.save_every == 0 or step == total:
-            _save(folder, step, learners, critics, states, first, league, guard)
+            _save(folder, step, learners, critics, states, first, league, guard, averages)
         clock.append(time.perf_counter())
         _time(folder, step, clock)
         if on_step is not None:
             on_step(step, metrics)
-    scores = await exam(config, scenario, policies, learners)
+    scores = await exam(config, scenario, policies, learners, averages)
     _log(folder, {"kind": "evaluation", "step": step, **scores})
     _log(folder, league.standing(step))
     guard.after_exam(scores, step)
@@ -164,6 +168,7 @@ async def train(
     if folder is not None:
         summary["models"] = {name: _export(folder, name, policies[name].engine) for name in learners}
         means = {name: learner.average() for name, learner in learners.items() if isinstance(learner, TableLearner)}
+        means |= {name: as_table(mixture, name) for name, mixture in averages.mixtures.items() if mixture.size}
         summary["averaged"] = {name: _export(folder, f"{name}.averaged", mean) for name, mean in means.items()}
         folder.write_summary(summary)
     return summary
@@ -263,6 +268,7 @@ def _resume(
     states: dict[str, dict[str, float]],
     league: League,
     guard: Guard,
+    averages: Averages,
 ) -> tuple[int, dict[str, Any] | None]:
     """Takes folder and learners back to the last checkpoint; (steps done, what was true before step 1), or (0, None) for a new run."""
     if folder is None:
@@ -274,6 +280,7 @@ def _resume(
     folder.rewind(trainer["mark"])
     states.update(trainer["estimators"])
     league.load(trainer["league"])
+    averages.load(trainer.get("averages", {}))
     guard.load(trainer["guard"], {file: found.read(file) for file in found.files if re.match(r".+@(healthy|candidate)\.", file)})
     loaded: dict[str, Learner | Critic] = {**learners, **{f"{name}@critic": critic for name, critic in critics.items()}}
     for name, part in loaded.items():
@@ -291,9 +298,11 @@ def _save(
     first: Mapping[str, Any],
     league: League,
     guard: Guard,
+    averages: Averages,
 ) -> None:
     if folder is not None:
-        trainer = {"mark": folder.mark(), "estimators": states, "first": first, "league": league.state(), "guard": guard.state()}
+        kept = {"league": league.state(), "guard": guard.state(), "averages": averages.state()}
+        trainer = {"mark": folder.mark(), "estimators": states, "first": first, **kept}
         weights = {f"{name}.{file}": data for name, learner in learners.items() for file, data in learner.state().items()}
         weights |= {f"{name}@critic.{file}": data for name, critic in critics.items() for file, data in critic.state().items()}
         weights |= guard.files()
