@@ -165,13 +165,16 @@ def test_one_step_equals_a_slow_loop_over_single_tokens(aggregation: str, model:
         assert torch.allclose(before[name] - weight, slow.parameters[name].grad, atol=1e-6), name
 
 
-def test_small_passes_add_up_to_the_same_step(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ratio", ["token", "episode"])
+def test_small_passes_add_up_to_the_same_step(kuhn_model: Path, ratio: str) -> None:
     whole, cut = learner_of(kuhn_model), learner_of(kuhn_model)
     table = credit.turns(episodes([whole]), "main")
+    told = []
     for learner, tokens in ((whole, 16_384), (cut, 64)):
         learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)
-        monkeypatch.setattr("gem_ma.training.forward.PASS_TOKENS", tokens)
-        update(learner, table, lr=0.1, minibatches=1)
+        told.append(update(learner, table, lr=0.1, minibatches=1, pass_tokens=tokens, ratio=ratio, entropy=0.01, kl=0.1))
+    assert len(list(cut.scorer.packs(rows(table, noise(table), "main").rows))) > 4
+    assert told[0] == pytest.approx(told[1], abs=1e-6)
     for name, weight in whole.parameters.items():
         assert torch.allclose(weight, cut.parameters[name], atol=1e-6)
 

@@ -57,7 +57,9 @@ def _imitate(learner: TorchLearner, batch: list[Row]) -> float:
     for pack in learner.scorer.packs(batch):
         loss = -learner.scorer.forward(pack)[0].sum() / count
         loss.backward()
+        learner.gather()
         total += float(loss.detach())
+    (total,) = learner.scorer.team.sum(np.array([total])).tolist()
     learner.step(1.0, total, batch)
     return total
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gem_ma.training.losses import entropy
 from gem_ma.training.packing import Pack, packs
+from gem_ma.training.processes import SOLO, Team
 from gem_ma.training.rows import Row
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ class Scorer:
     """Scores ids with the module of an engine, at one temperature.
 
     `selects`: logits are computed at trained places only; `branches`: rows share their prompt. Both are tried once and left off where this
-    architecture does not allow them.
+    architecture does not allow them. `pass_tokens`: padded tokens of one pass. `team`: who takes which share of the passes.
     """
 
     def __init__(self, engine: Transformers, temperature: float) -> None:
         self.engine, self.torch, self.model, self.temperature = engine, engine.torch, engine.model, temperature
+        self.pass_tokens, self.team = PASS_TOKENS, SOLO
         self._probe()
 
     def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[NDArray[np.float64]]:
@@ -41,19 +43,24 @@ class Scorer:
             zeros = np.zeros(len(whole), np.float64)
             made.append(Row(("score", 0, 0), whole, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(whole), np.int64)))
         cuts = np.cumsum([len(ids) for _, ids in sequences])[:-1]
-        return list(np.split(self.logprobs(made), cuts))
+        return list(np.split(self._logprobs(made, SOLO), cuts))
 
     def logprobs(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
-        """Log-probability [n] of every trained token under the weights of now."""
+        """Log-probability [n] of every trained token under the weights of now. All processes of the team ask for it together."""
+        return self.team.sum(self._logprobs(chosen, self.team))
+
+    def _logprobs(self, chosen: Sequence[Row], team: Team) -> NDArray[np.float64]:
+        """The share of a team's process; 0 at the tokens of the others."""
         result = np.zeros(sum(int(row.mask.sum()) for row in chosen))
         with self.torch.no_grad():
-            for pack in self.packs(chosen):
+            for pack in self.packs(chosen, team):
                 result[pack.order] = self.forward(pack, spread=False)[0].double().cpu().numpy()
         return result
 
-    def packs(self, chosen: Sequence[Row]) -> Iterator[Pack]:
-        """The passes of some rows, as this model can take them."""
-        return packs(chosen, tokens=PASS_TOKENS, share=self.branches)
+    def packs(self, chosen: Sequence[Row], team: Team | None = None) -> Iterator[Pack]:
+        """The passes of some rows, as this model can take them: this process's share of them."""
+        mine = self.team if team is None else team
+        return packs(chosen, tokens=self.pass_tokens, share=self.branches, part=(mine.rank, mine.size))
 
     def forward(self, pack: Pack, *, spread: bool = True) -> tuple[Any, Any]:
         """(log-probability [n], entropy [n]) of the tokens, under the mask and the temperature of the sampler."""

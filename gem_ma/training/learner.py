@@ -81,8 +81,15 @@ class TorchLearner:
             )
         self.temperature, self.longest = how.temperature, how.max_tokens
         self.parameters = engine.weights()
+        if any(weight.dtype == self.torch.float16 for weight in self.parameters.values()):
+            raise ConfigError(f"policy {self.policy!r}: float16 loses small gradients, so it is not trained; set dtype: bfloat16 or float32")
         for weight in self.parameters.values():
             weight.requires_grad_(True)
+        full = self.torch.float32
+        self.masters = {  # what the optimiser moves: the weights themselves, or float32 copies of rounded ones
+            name: weight if weight.dtype == full else weight.detach().to(full).requires_grad_(True) for name, weight in self.parameters.items()
+        }
+        self.rounded = [name for name, weight in self.parameters.items() if weight.dtype != full]
         self.optimizer = self.new_optimizer(0.0)
         self.probes: list[tuple[int, ...]] = []
         self.reference: dict[str, Any] = {}  # the weights that loss.kl holds to; taken before the first update that needs them
@@ -107,6 +114,7 @@ class TorchLearner:
         made = rows(table, advantages, self.policy)
         if not made.rows:
             return {"turns": 0.0, "tokens": 0.0, "rows": 0.0, "optimizer_steps": 0.0}
+        self.scorer.pass_tokens = settings.pass_tokens
         self.probe_with(made.rows)
         every = Tokens.of(made.rows)
         self._finite(np.isfinite(every.advantage) & np.isfinite(every.logprob), "an advantage or a sampled log-probability", made.rows)
@@ -195,9 +203,10 @@ class TorchLearner:
         worth = tokens.advantage * truncated_weight(old - tokens.logprob, tokens.turn, part, settings.ratio, settings.tis)
         pull: NDArray[np.float64] | None = None
         loss_sum = entropy_sum = kl_sum = clipped_sum = away_sum = 0.0
+        whole = np.zeros(5)  # what every process knows of the whole minibatch, so that it is counted once
         if settings.ratio != "token":
-            pull, loss_sum, cut = unit_pull(self.scorer.logprobs(chosen), old, worth, tokens.turn, part, settings.ratio, settings.clip)
-            clipped_sum = float(cut.sum())
+            pull, whole[0], cut = unit_pull(self.scorer.logprobs(chosen), old, worth, tokens.turn, part, settings.ratio, settings.clip)
+            whole[3] = cut.sum()
         weight = token_weights(tokens.turn, settings.aggregation, part, self.longest)
         for pack in self.scorer.packs(chosen):
             logprobs, spread = self.scorer.forward(pack)
@@ -216,25 +225,48 @@ class TorchLearner:
                 away_sum += float(away.detach())
             kl_sum += float(k3(before, logprobs.detach()).sum())
             (loss + rest).backward()
+            self.gather()
             loss_sum += float(rest.detach())
             entropy_sum += float(spread.detach().sum())
+        sums = np.array([loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum])
+        loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum = (self.scorer.team.sum(sums) + whole).tolist()
         if settings.target_kl is not None and kl_sum / count > settings.target_kl:
-            self.optimizer.zero_grad(set_to_none=True)
+            self.forget()
             return None
         norm = self.step(settings.grad_clip, loss_sum, chosen)
         found = (loss_sum, entropy_sum / count, kl_sum / count, clipped_sum / count, norm)
         return (*found, away_sum / count) if anchor is not None else found
 
+    def gather(self) -> None:
+        """Adds the gradients of a pass to those of the step, in float32, whatever the weights are rounded to."""
+        for name in self.rounded:
+            weight, master = self.parameters[name], self.masters[name]
+            if weight.grad is not None:
+                full = weight.grad.to(master.dtype)
+                master.grad = full if master.grad is None else master.grad.add_(full)
+                weight.grad = None
+
+    def forget(self) -> None:
+        """Drops the gradients that have gathered."""
+        self.optimizer.zero_grad(set_to_none=True)
+
     def step(self, grad_clip: float, loss: float, chosen: Sequence[Row]) -> float:
-        """One optimiser step on the gradients that have gathered; their norm before clipping. Raises EngineError where a number is not finite."""
-        norm = float(self.torch.nn.utils.clip_grad_norm_(self.parameters.values(), grad_clip))
+        """One optimiser step on the gradients that have gathered in all processes; their norm before clipping.
+
+        Raises EngineError where a number is not finite.
+        """
+        self.scorer.team.sum_gradients(self.masters.values())
+        norm = float(self.torch.nn.utils.clip_grad_norm_(self.masters.values(), grad_clip))
         if not (math.isfinite(norm) and math.isfinite(loss)):
-            self.optimizer.zero_grad(set_to_none=True)
+            self.forget()
             self._finite(np.zeros(1, np.bool_), "the loss or its gradient", chosen)
         if self.sampler is self.engine:
             self.engine.unpublished = True
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.forget()
+        with self.torch.no_grad():
+            for name in self.rounded:
+                self.parameters[name].copy_(self.masters[name])
         return norm
 
     def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]:
@@ -282,11 +314,14 @@ class TorchLearner:
         return self.engine.fingerprint()
 
     def state(self) -> dict[str, bytes]:
-        """Files of a checkpoint: model.safetensors, optimizer.safetensors, learner.json. Loading them resumes exactly."""
+        """Files of a checkpoint: model.safetensors, optimizer.safetensors, learner.json, of rounded weights masters.safetensors (float32).
+
+        Loading them resumes exactly.
+        """
         from safetensors.torch import save
 
         moments, counts = {}, {}
-        for name, weight in self.parameters.items():
+        for name, weight in self.masters.items():
             for key, value in self.optimizer.state.get(weight, {}).items():
                 if key == "step":
                     counts[name] = float(value)
@@ -295,6 +330,8 @@ class TorchLearner:
         note = {"version": self.version, "unpublished": self.sampler.unpublished, "optimizer_steps": counts, "probes": [list(p) for p in self.probes]}
         weights = {name: weight.detach().cpu().contiguous() for name, weight in self.parameters.items()}
         held = {"reference.safetensors": save({name: weight.cpu().contiguous() for name, weight in self.reference.items()})} if self.reference else {}
+        if self.rounded:
+            held["masters.safetensors"] = save({name: self.masters[name].detach().cpu().contiguous() for name in self.rounded})
         return {
             **held,
             "model.safetensors": save(weights),
@@ -309,6 +346,7 @@ class TorchLearner:
         try:
             weights, moments = load(files["model.safetensors"]), load(files["optimizer.safetensors"])
             reference = load(files["reference.safetensors"]) if "reference.safetensors" in files else {}
+            masters = {**weights, **(load(files["masters.safetensors"]) if self.rounded else {})}
             note = json.loads(files["learner.json"])
             version, unpublished, counts = int(note["version"]), bool(note["unpublished"]), dict(note["optimizer_steps"])
             probes = [tuple(map(int, probe)) for probe in note["probes"]]
@@ -319,16 +357,19 @@ class TorchLearner:
         if shapes != expected:
             wrong = sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name))
             raise DataError(f"policy {self.policy!r}: its checkpoint is of another model than {self.engine.path}: {wrong[0]} differs")
+        if {name: tuple(weight.shape) for name, weight in masters.items()} != expected:
+            raise DataError(f"policy {self.policy!r}: its checkpoint's float32 weights do not fit the model")
         optimizer = self.new_optimizer(0.0)
         for name, count in counts.items():
             kept = {key.partition("/")[0]: value for key, value in moments.items() if key.partition("/")[2] == name}
             if name not in expected or set(kept) != {"exp_avg", "exp_avg_sq"} or any(tuple(v.shape) != expected[name] for v in kept.values()):
                 raise DataError(f"policy {self.policy!r}: its checkpoint's optimizer does not fit the model: {name}")
             step = self.torch.tensor(count, dtype=self.torch.float32, device=self.engine.device)
-            optimizer.state[self.parameters[name]] = {"step": step, **{key: value.to(self.engine.device) for key, value in kept.items()}}
+            optimizer.state[self.masters[name]] = {"step": step, **{key: value.to(self.engine.device) for key, value in kept.items()}}
         with self.engine.lock, self.torch.no_grad():
             for name, weight in self.parameters.items():
                 weight.copy_(weights[name])
+                self.masters[name].copy_(masters[name])
             self.optimizer, self.probes = optimizer, probes
             self.reference = {name: weight.to(self.engine.device) for name, weight in reference.items()}
             if self.sampler is not self.engine:
@@ -337,8 +378,7 @@ class TorchLearner:
 
     def new_optimizer(self, weight_decay: float) -> Any:
         """AdamW over what is learned, without moments."""
-        fused = all(weight.dtype == self.torch.float32 for weight in self.parameters.values())
-        return self.torch.optim.AdamW(self.parameters.values(), lr=1e-3, betas=BETAS, weight_decay=weight_decay, fused=fused)
+        return self.torch.optim.AdamW(self.masters.values(), lr=1e-3, betas=BETAS, weight_decay=weight_decay, fused=True)
 
     def _tensor(self, values: NDArray[np.float64]) -> Any:
         return self.torch.from_numpy(values.astype(np.float32)).to(self.engine.device)

@@ -53,10 +53,13 @@ class _Sequence:
         self.length += len(row.ids) - 1 - self.prompt
 
 
-def packs(rows: Sequence[Row], *, tokens: int, share: bool = True) -> Iterator[Pack]:
-    """Passes of at most `tokens` padded positions (a longer row has one of its own) that hold every trained token exactly once."""
+def packs(rows: Sequence[Row], *, tokens: int, share: bool = True, part: tuple[int, int] = (0, 1)) -> Iterator[Pack]:
+    """Passes of at most `tokens` padded positions (a longer row has one of its own) that hold every trained token exactly once.
+
+    `part` (k, n): the k-th of n shares of them, which together hold every token once.
+    """
     starts = np.cumsum([0, *(int(row.mask.sum()) for row in rows)])
-    sequences = sorted(_sequences(rows, share), key=lambda sequence: sequence.length)
+    sequences = sorted(_sequences(rows, share), key=lambda sequence: sequence.length)[part[0] :: part[1]]
     while sequences:
         take = 1
         while take < len(sequences) and (take + 1) * sequences[take].length <= tokens:
