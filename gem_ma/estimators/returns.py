@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gem_ma.credit import Gamma, TurnTable, discount_of
 from gem_ma.estimators.groups import Array, Given, Key, State, by_group, centred, episodes, group_names, groups, normalised, per_episode, values_of
 
 
@@ -67,12 +68,19 @@ def rloo(table: Given, key: Key = ("group", "agent")) -> Array:
 
 
 def rae(
-    table: Given, key: Key = ("scenario", "agent"), *, state: Mapping[str, float] | None = None, decay: float = 0.95, first: bool = False
+    table: Given,
+    key: Key = ("scenario", "agent"),
+    *,
+    state: Mapping[str, float] | None = None,
+    decay: float = 0.95,
+    first: bool = False,
+    faded: bool = False,
+    gamma: Gamma = 1.0,
 ) -> tuple[Array, State]:
     """Role-conditioned baseline:  A = R - b, then  b <- decay b + (1 - decay) R, per group.  (SPIRAL, arXiv 2506.24119.) [N] -> [N], state
 
     Episodes are taken in the order of their ids, never of completion. `state` maps a group to its b and is not changed: a checkpoint is this
-    dict. b starts at 0 as in the paper, with `first` at the group's first R.
+    dict. b starts at 0 as in the paper, with `first` at the group's first R. With `faded` the k-th of K own turns gets A gamma^(K-1-k).
 
     >>> advantages, state = rae([1, 1, -1])
     >>> advantages.round(4).tolist(), {group: round(b, 6) for group, b in state.items()}
@@ -86,6 +94,9 @@ def rae(
         name, value = names[group[n]], float(values[n])
         baseline = baselines.get(name, value if first else 0.0)
         advantages[rows] = value - baseline
+        if faded and isinstance(table, TurnTable):
+            rate, left = discount_of(gamma, str(table.agent[n])), table.K[rows] - 1 - table.k[rows]
+            advantages[rows] *= np.power(rate, left.astype(np.float64))
         baselines[name] = decay * baseline + (1 - decay) * value
     return advantages, baselines
 
