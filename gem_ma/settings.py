@@ -369,6 +369,9 @@ class TrainSettings(Settings):
     lr_final: float = Field(1.0, ge=0, le=1, description="Share of lr left at the last step, reached linearly.")
     lr_warmup: int = Field(0, ge=0, description="Steps over which lr rises from 0.")
     save_every: int = Field(10, ge=1)
+    log: list[str] | dict[str, dict[str, Any]] = Field(
+        default_factory=list, description="Who else gets the numbers of metrics.jsonl: tensorboard, wandb, trackio; a list, or name -> options."
+    )
     per_policy: dict[str, PolicyTrainSettings] = Field(default_factory=dict, description="What a policy does otherwise than these settings say.")
     alternate: dict[str, int] = Field(default_factory=dict, description="Policies that learn in turn, each for so many steps; the others always do.")
     seats: Literal["fixed", "swap", "random"] = Field(
@@ -390,6 +393,13 @@ class TrainSettings(Settings):
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Later keys are written only where they say something: a config keeps the run folder that it had before there were any."""
         return {key: value for key, value in handler(self).items() if (key, value) not in (("overlap", False), ("max_policy_lag", None))}
+
+    @field_validator("log", mode="before")
+    @classmethod
+    def _one_tracker(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: {} if options is None else options for name, options in value.items()}
+        return [value] if isinstance(value, str) else value
 
     @field_validator("alternate")
     @classmethod

@@ -15,7 +15,7 @@ FLOORS = {
     0: {"errors", "types", "codec", "parsing", "document"},
     1: {"effects", "scenario", "registry", "behaviour", "settings", "fit", "schema", "grid", "config", "casts"},
     2: {"envs", "adapters", "tools", "engines", "testing"},
-    3: {"rollout", "plans", "store", "credit", "estimators", "evaluation", "view"},
+    3: {"rollout", "plans", "store", "tracking", "credit", "estimators", "evaluation", "view"},
     4: {"training"},
     5: {"cli", "__main__"},
 }
@@ -36,6 +36,7 @@ SAME_FLOOR = {  # who may import whom on its own floor
     "rollout": {"store"},
     "plans": {"rollout"},
     "estimators": {"credit"},
+    "tracking": {"store"},
     "view": {"store", "evaluation"},
     "__main__": {"cli"},
 }
@@ -44,8 +45,9 @@ NEVER = {  # allowed by the floors and still refused: these read episodes only
     "view": {"engines", "envs", "tools", "adapters"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
-HEAVY = {"torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "vllm", "openai", "httpx2", "ray"}
-HEAVY_ROOMS = {"engines", "training", "cli", "adapters"}
+TRACKERS = {"tensorboard", "wandb", "trackio"}
+HEAVY = {"torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "vllm", "openai", "httpx2", "ray", *TRACKERS}
+HEAVY_ROOMS = {"engines", "training", "cli", "adapters", "tracking"}
 OPEN_TO_AUTHORS = {"effects", "scenario", "parsing", "errors", "types", "testing", "evaluation"}  # all else by `from gem_ma import name`
 
 

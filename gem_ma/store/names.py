@@ -21,6 +21,7 @@ FREE_KEYS = (
     "retry",
     "report",
     "train.save_every",
+    "train.log",
     "policies.*.api_key",
     "policies.*.base_url",
     "policies.*.api_key_env",
@@ -37,8 +38,12 @@ CHANGES_SHOWN = 5  # in a message
 
 def result_digest(resolved: Mapping[str, Any]) -> str:
     """8 hex digits of the settings that change results: two configs that differ elsewhere share a run folder."""
-    relevant = {key: value for key, value in _flat(plain(resolved)).items() if not _is_free(key)}
-    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(result_settings(resolved), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def result_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted key -> value of the settings that change results."""
+    return {key: value for key, value in _flat(plain(resolved)).items() if not _is_free(key)}
 
 
 def run_path(stem: str, resolved: Mapping[str, Any], root: Path = Path("runs")) -> Path:

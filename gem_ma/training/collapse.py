@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ DEAF, PROBES = 0.05, 64
 ENTROPY, HALVED, WINDOW, SMOOTH = 0.05, 0.5, 10, 3
 ONE_ACTION, TWICE, INVALID = 0.95, 2.0, 0.05
 RECENT = ("entropy", "one_action", "invalid", "length")  # of which no more than the last updates is judged
+Encode = Callable[[str], Sequence[int]]  # text of an answer -> its ids, end of turn included
 DECISIONS = 30  # or turns of an update, below which its shares are noise
 
 
@@ -45,12 +46,13 @@ class Alarm(NamedTuple):
 # -- what is measured ---------------------------------------------------------------------------------------------------------
 
 
-def health(episodes: Sequence[Episode], policy: str) -> dict[str, float]:
+def health(episodes: Sequence[Episode], policy: str, encode: Encode | None = None) -> dict[str, float]:
     """How a policy answers in these episodes; {} where it did not.
 
     Over all `turns`: the mean `length` of its last replies in tokens and the share of `invalid` answers (a closed choice that could not be read, a
-    malformed tool call). Over `decisions`, turns with several legal strings: the estimated `entropy` at the decision token in nats, and the share of
-    `one_action`, the commonest of each closed choice.
+    malformed tool call). Over `decisions`, turns with several legal strings: the share of `one_action`, the commonest of each closed choice, the
+    estimated `entropy` at the decision token in nats, and `format_entropy` at all other sampled tokens of the same replies, where there are any.
+    Both estimates are means of the sampled tokens' surprise. `encode` gives the ids of an answer's text, where the policy has a tokenizer.
     """
     turns = _sampled(episodes, policy)
     if not turns:
@@ -68,9 +70,12 @@ def health(episodes: Sequence[Episode], policy: str) -> dict[str, float]:
     }
     if decisions:
         found["one_action"] = sum(Counter(turn.action.parsed for turn, _ in part).most_common(1)[0][1] for part in choices.values()) / decisions
-        surprise = [value for part in choices.values() for value in _surprises(part)]
-        if surprise:
-            found["entropy"] = sum(surprise) / len(surprise)
+        chosen = [(reply, at) for legal, part in choices.items() for reply, at in decision_tokens(legal, part, encode)]
+        if chosen:
+            found["entropy"] = sum(-reply.logprobs[at] for reply, at in chosen) / len(chosen)
+        others = [-value for reply, at in chosen for n, value in enumerate(reply.logprobs) if n != at]
+        if others:
+            found["format_entropy"] = sum(others) / len(others)
     return found
 
 
@@ -90,22 +95,48 @@ def _sampled(episodes: Sequence[Episode], policy: str) -> list[tuple[Turn, Reply
     return own
 
 
-def _surprises(part: Sequence[tuple[Turn, Reply]]) -> list[float]:
-    """Minus the log-probability of the decision token of each readable answer to one closed choice; their mean estimates its entropy.
+def decision_tokens(legal: Sequence[str], part: Sequence[tuple[Turn, Reply]], encode: Encode | None = None) -> list[tuple[Reply, int]]:
+    """The readable answers to one closed choice, each with the place in its sampled ids at which it decides.
 
-    The decision token is the first at which recorded answers with different meanings differ; where all mean the same, the least certain one.
+    That is the first place at which the ids of the legal strings differ. Where the sampled ids do not hold the ids of what was meant (no tokenizer
+    here, another wording), it is the first at which recorded answers with different meanings differ, and where all mean the same, the least
+    certain one.
     """
     read = [(turn.action.parsed, reply) for turn, reply in part if turn.action.parsed is not None and len(reply.logprobs) == len(reply.token_ids)]
     if not read:
         return []
+    spelled = {text: tuple(encode(text)) for text in legal} if encode is not None else {}
+    differ = _first_difference(list(spelled.values()))
+    held = [_where(reply.token_ids, spelled.get(parsed, ())) for parsed, reply in read]
+    fallback = _recorded_difference(read)
+    return [
+        (
+            reply,
+            start + differ if start is not None and differ is not None and differ < len(spelled[parsed]) else min(fallback, len(reply.logprobs) - 1),
+        )
+        for (parsed, reply), start in zip(read, held, strict=True)
+    ]
+
+
+def _recorded_difference(read: Sequence[tuple[str, Reply]]) -> int:
     shown = {parsed: reply.token_ids for parsed, reply in read}
     sequences = list(shown.values())
     if len(sequences) > 1:
-        at = next((n for n, ids in enumerate(zip(*sequences, strict=False)) if len(set(ids)) > 1), min(map(len, sequences)) - 1)
-    else:
-        length = min(len(reply.logprobs) for _, reply in read)
-        at = min(range(length), key=lambda n: sum(reply.logprobs[n] for _, reply in read))
-    return [-reply.logprobs[min(at, len(reply.logprobs) - 1)] for _, reply in read]
+        at = _first_difference(sequences)
+        return at if at is not None else min(map(len, sequences)) - 1
+    length = min(len(reply.logprobs) for _, reply in read)
+    return min(range(length), key=lambda n: sum(reply.logprobs[n] for _, reply in read))
+
+
+def _first_difference(sequences: Sequence[Sequence[int]]) -> int | None:
+    """The first place at which not all ids are the same; None where they agree as far as the shortest goes."""
+    return next((n for n, ids in enumerate(zip(*sequences, strict=False)) if len(set(ids)) > 1), None)
+
+
+def _where(ids: Sequence[int], part: Sequence[int]) -> int | None:
+    """Where the ids hold these ids in a row."""
+    width = len(part)
+    return next((n for n in range(len(ids) - width + 1) if tuple(ids[n : n + width]) == tuple(part)), None) if width else None
 
 
 def first_share(episodes: Sequence[Episode]) -> tuple[float, int] | None:

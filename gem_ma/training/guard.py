@@ -12,13 +12,20 @@ from typing import Any
 
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
-from gem_ma.training.collapse import WINDOW, Alarm, Watch, health
+from gem_ma.training.collapse import WINDOW, Alarm, Encode, Watch, health
 from gem_ma.training.league import League
 from gem_ma.training.learner import Learner
 from gem_ma.types import Episode
 
 Files = Mapping[str, bytes]
-NAMES = {"entropy": "decision_entropy", "length": "reply_tokens", "invalid": "invalid_share", "one_action": "one_action", "decisions": "decisions"}
+NAMES = {
+    "entropy": "decision_entropy",
+    "format_entropy": "format_entropy",
+    "length": "reply_tokens",
+    "invalid": "invalid_share",
+    "one_action": "one_action",
+    "decisions": "decisions",
+}
 
 
 class Guard:
@@ -37,13 +44,12 @@ class Guard:
 
     def after_update(self, episodes: Sequence[Episode], returns: Mapping[str, float | None], policies: Sequence[str]) -> dict[str, dict[str, float]]:
         """Takes the episodes of an update; gives what was measured, by policy."""
-        if not self.on:
-            return {}
         found = {}
         for name in policies:
-            measured = health(episodes, name)
+            measured = health(episodes, name, _encoder(self.learners[name]))
             paid = [value for agent in self.agents[name] if (value := returns.get(agent)) is not None]
-            self._alarms += self.watch.after_update(name, measured, sum(paid) / len(paid) if paid else None)
+            if self.on:
+                self._alarms += self.watch.after_update(name, measured, sum(paid) / len(paid) if paid else None)
             found[name] = {NAMES[key]: value for key, value in measured.items() if key in NAMES}
         return found
 
@@ -106,3 +112,10 @@ class Guard:
             for age, step in ages.items():
                 prefix = f"{name}@{age}."
                 self.kept[name][age] = (step, {file.removeprefix(prefix): data for file, data in files.items() if file.startswith(prefix)})
+
+
+def _encoder(learner: Learner) -> Encode | None:
+    """How the policy spells an answer, where it has a tokenizer."""
+    chat: Any = getattr(getattr(learner, "engine", None), "chat", None)
+    encode: Encode | None = getattr(chat, "answer", None)
+    return encode

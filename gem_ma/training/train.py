@@ -10,7 +10,6 @@ import asyncio
 import json
 import random
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from gem_ma.plans import open_policies, scenario_of
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_summary
+from gem_ma.tracking import Tracker, Tracking, options_of
 from gem_ma.training.alternation import check_names, learning, settings_of
 from gem_ma.training.averaging import Averages, as_table
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
@@ -35,6 +35,8 @@ from gem_ma.training.guard import Guard
 from gem_ma.training.league import League, check_opponents
 from gem_ma.training.learner import Learner, TorchLearner
 from gem_ma.training.mapping import plays_per_start
+from gem_ma.training.measured import policy_measures, tokens_of
+from gem_ma.training.phases import Phases
 from gem_ma.training.schedule import demonstrations, learning_rate, play_all, training_plans
 from gem_ma.training.table_learner import TableLearner
 
@@ -56,14 +58,31 @@ async def train(
     *,
     on_step: OnStep | None = None,
     on_note: Callable[[str], None] | None = None,
+    watchers: Mapping[str, Tracker] | None = None,
 ) -> dict[str, Any]:
     """Trains `config.train.policies` and gives the summary, which is also summary.json: scores before and after, sampled and greedy.
 
     `on_step(step, metrics)` is called after every step, `on_note(line)` for each damaged checkpoint that was passed over and for what forks cost.
     Where the folder holds a checkpoint, goes on from it. Raises ConfigError for a policy that cannot learn, EngineError where all episodes of a
     step failed or a publication does not pass its parity check.
+    `watchers` get every row of numbers, beside the trackers that `train.log` names; their faults cost the run nothing.
     """
     settings = checked(config, policies)
+    with Tracking(folder, settings.log, watchers=watchers, settings=config.model_dump(mode="json"), on_note=on_note) as tracking:
+        return await _train(config, settings, scenario, policies, folder, tracking, on_step=on_step, on_note=on_note)
+
+
+async def _train(
+    config: Config,
+    settings: TrainSettings,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    folder: RunFolder | None,
+    tracking: Tracking,
+    *,
+    on_step: OnStep | None,
+    on_note: Callable[[str], None] | None,
+) -> dict[str, Any]:
     check_discounts(config, settings, scenario)
     learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
@@ -80,19 +99,20 @@ async def train(
     if folder is not None and found is not None and found.step == total and (ended := _summary(folder)) is not None:
         return ended
     step, first = _resume(folder, found, learners, critics, states, league, guard, averages)
+    tracking.start(step)
     if first is None:
         for name, warm in settings.warm_start.items():
             learners[name].clone(await demonstrations(config, scenario, policies, name, warm), warm)
             learners[name].publish()
         averages.take(settings.policies)
         first = {"scores": await exam(config, scenario, policies, learners, averages), "weights": fingerprints(policies)}
-        _log(folder, {"kind": "evaluation", "step": 0, **first["scores"]})
+        _log(tracking, {"kind": "evaluation", "step": 0, **first["scores"]})
         league.snapshot(0)
         guard.after_exam(first["scores"], 0)
         guard.settle(0)
         _save(folder, 0, learners, critics, states, first, league, guard, averages)
     while step < total:
-        clock = [time.perf_counter()]
+        phases = Phases()
         now = learning(settings, step)
         plans = training_plans(config, settings, scenario, step, league.opponents(step, now))
         players = {**policies, **league.opened(plans)}
@@ -103,7 +123,7 @@ async def train(
             grown = await grow(config, settings, step, plans, episodes, players)
             metrics["forks"] = grown.metrics
             episodes = [*episodes, *grown.episodes]
-        clock.append(time.perf_counter())
+        phases.lap("play")
         for name in now:  # all learn from the same recorded batch, then all publish
             own = settings_of(settings, name)
             gamma, options = discounts(own.credit.gamma, step), own.estimator.options
@@ -120,39 +140,42 @@ async def train(
             advantages, states[name] = estimate(own.estimator.name, turns, _key(own), states[name], gamma=gamma, **options)
             rng = random.Random(stable_seed(config.run.seed, "update", name, step))
             lr = learning_rate(own, step) * guard.brake[name]
+            phases.lap("credit")
             stats = learners[name].update(turns, advantages, lr=lr, settings=own.loss, rng=rng)  # 3 update
             if name in critics:
                 targets = raw_gae(turns, gamma=gamma, **options) + turns.value
                 stats = {**stats, **critics[name].fit(turns, targets, own.critic, rng)}
+            phases.lap("update")
+            told |= policy_measures(episodes[: len(plans)], name, scenario, learners[name].version)
             metrics["policies"][name] = {"lr": lr, **told, **stats}
         for name in now:
             metrics["policies"][name] |= {**learners[name].publish(), "version": learners[name].version}  # 4 weights
         averages.take(now)
         for name, measured in guard.after_update(episodes, metrics["return"], now).items():
             metrics["policies"][name] |= measured
-        clock.append(time.perf_counter())
+        phases.lap("publish")
         step += 1
         if folder is not None:  # 5 record
             folder.append(episodes)
-        _log(folder, metrics)
+        _log(tracking, metrics)
         if config.evaluate.every and step % config.evaluate.every == 0 and step < total:
             scores = await exam(config, scenario, policies, learners, averages)
-            _log(folder, {"kind": "evaluation", "step": step, **scores})
-            _log(folder, league.standing(step))
+            _log(tracking, {"kind": "evaluation", "step": step, **scores})
+            _log(tracking, league.standing(step))
             guard.after_exam(scores, step)
-        _warn(folder, guard.settle(step), on_note)
+        _warn(tracking, guard.settle(step), on_note)
         league.snapshot(step)
         if step % settings.save_every == 0 or step == total:
             _save(folder, step, learners, critics, states, first, league, guard, averages)
-        clock.append(time.perf_counter())
-        _time(folder, step, clock)
+        phases.lap("record")
+        tracking.time(phases.row(tokens_of(episodes), sum(metrics["policies"][name].get("tokens", 0) for name in now)), step)
         if on_step is not None:
             on_step(step, metrics)
     scores = await exam(config, scenario, policies, learners, averages)
-    _log(folder, {"kind": "evaluation", "step": step, **scores})
-    _log(folder, league.standing(step))
+    _log(tracking, {"kind": "evaluation", "step": step, **scores})
+    _log(tracking, league.standing(step))
     guard.after_exam(scores, step)
-    _warn(folder, guard.settle(step, last=True), on_note)
+    _warn(tracking, guard.settle(step, last=True), on_note)
     league.close()
     after = fingerprints(policies)
     changed = [name for name, digest in after.items() if digest != first["weights"][name]]
@@ -222,6 +245,7 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
         if name not in policies:
             raise ConfigError(f"train: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}")
     check_names(settings)
+    options_of(settings.log)
     check_opponents(config, settings)
     for name in settings.policies or ("",):
         _check_estimator(settings_of(settings, name))
@@ -309,23 +333,16 @@ def _save(
         write_checkpoint(folder.path / "checkpoints", step, {"trainer.json": json.dumps(trainer).encode(), **weights})
 
 
-def _log(folder: RunFolder | None, values: Mapping[str, Any]) -> None:
-    if folder is not None and values:
-        folder.log(values)
+def _log(tracking: Tracking, values: Mapping[str, Any]) -> None:
+    if values:
+        tracking.log(values, values["step"])
 
 
-def _warn(folder: RunFolder | None, alarms: Sequence[Mapping[str, Any]], on_note: Callable[[str], None] | None) -> None:
+def _warn(tracking: Tracking, alarms: Sequence[Mapping[str, Any]], on_note: Callable[[str], None] | None) -> None:
     """Alarms as lines of the record and as notes to the user."""
     for alarm in alarms:
-        _log(folder, alarm)
+        _log(tracking, alarm)
         if on_note is not None:
             back = f"; back to the weights of step {alarm['rolled_back_to']} at half the learning rate" if "rolled_back_to" in alarm else ""
             mixed = "; half of its games against itself go to the pool" if "mixed_pool" in alarm else ""
             on_note(f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}{back}{mixed} (train.on_collapse)")
-
-
-def _time(folder: RunFolder | None, step: int, clock: Sequence[float]) -> None:
-    if folder is not None:
-        seconds = {name: round(b - a, 6) for name, a, b in zip(("play_s", "learn_s", "record_s"), clock[:-1], clock[1:], strict=True)}
-        with open(folder.path / "timings.jsonl", "a", encoding="utf-8") as lines:
-            lines.write(json.dumps({"step": step, **seconds}) + "\n")

@@ -1,0 +1,279 @@
+"""Watching a run: every row of numbers goes to the run folder, and from there to whoever else listens, behind one `log(values, step)`.
+
+`metrics.jsonl` and `timings.jsonl` are the truth and always written. A tracker (TensorBoard, wandb, trackio, a live table, a user's own) gets the
+same rows as flat names, such as `policy/main/kl`. No tracker can change a run: one that raises is told once and not asked again, and a run that is
+taken up again gives each tracker only what it has not got.
+
+`train.log` is a list of names, or name -> options; a name is one of `TRACKERS`, or `package.module:factory`, called as `factory(facts, **options)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from gem_ma.errors import ConfigError
+from gem_ma.store import RunFolder, result_settings
+from gem_ma.tracking.names import flat
+
+TRACKERS = ("tensorboard", "trackio", "wandb")  # each a module here, a library and an extra of the package
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "tensorboard": (),
+    "trackio": ("project", "name", "group", "space_id"),
+    "wandb": ("project", "name", "group", "entity", "mode", "tags", "notes", "job_type"),
+}
+PROJECT = "gem_ma"
+
+Chosen = Sequence[str] | Mapping[str, Mapping[str, Any]]
+Note = Callable[[str], None]
+
+
+class Tracker(Protocol):
+    """Whoever listens to a run. `values` are finite numbers by flat name; `step` never decreases, and several calls may share one."""
+
+    def log(self, values: Mapping[str, float], step: int) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a tracker is told of its run when it is opened.
+
+    `id` stays the same however often the run is taken up. `settings`: dotted key -> value of all that changes results, so no key and no address.
+    `times`: step -> seconds since the epoch at which it ended, of the steps that are handed over once more.
+    """
+
+    path: Path
+    id: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    times: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+
+def options_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
+    """Name -> options. Raises ConfigError, before anything is played, for a tracker that is unknown, not installed or given an unknown option."""
+    listed = {name: dict(options) for name, options in chosen.items()} if isinstance(chosen, Mapping) else {name: {} for name in chosen}
+    for name, options in listed.items():
+        if ":" in name:
+            _factory(name)
+            continue
+        if name not in TRACKERS:
+            raise ConfigError(f"train.log: no tracker is called {name!r}; trackers are {', '.join(TRACKERS)}, or package.module:factory")
+        for option in options:
+            if option not in OPTIONS[name]:
+                known = f"it has {', '.join(OPTIONS[name])}" if OPTIONS[name] else "it has none"
+                raise ConfigError(f"train.log.{name}.{option}: {name} has no such option; {known}")
+        if not _installed(name):
+            raise ConfigError(f'train.log: {name} needs a library that is not installed: pip install "gem-ma[{name}]"')
+    return listed
+
+
+def _installed(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except (ImportError, ValueError):  # ValueError: a module without a spec, put there by hand
+        return True
+
+
+def _factory(name: str) -> Callable[..., Tracker]:
+    module, _, attribute = name.partition(":")
+    try:
+        factory: Callable[..., Tracker] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"train.log: tracker {name!r} cannot be found: {error}") from error
+    return factory
+
+
+class Tracking:
+    """The one log of a run. `folder` None keeps no record; `watchers` are trackers that are open already and get every row, old ones first.
+
+    A context manager: leaving it closes all trackers.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder | None,
+        chosen: Chosen = (),
+        *,
+        watchers: Mapping[str, Tracker] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        on_note: Note | None = None,
+    ) -> None:
+        self._folder, self._chosen = folder, options_of(chosen)
+        self._settings = result_settings(settings or {})
+        self._on_note = on_note
+        self._trackers: dict[str, Tracker] = dict(watchers or {})
+        self._has: dict[str, _Delivered] = {name: _Delivered() for name in self._trackers}
+        self._id = ""
+
+    def __enter__(self) -> Tracking:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for name in list(self._trackers):
+            self._ask(name, "close")
+        self._trackers = {}
+
+    def start(self, step: int) -> None:
+        """Opens the trackers and gives them what the folder holds already and they have not got; the run goes on after `step`."""
+        timings = _timings(self._folder.path, step) if self._folder is not None else {}
+        if self._folder is not None and self._chosen:
+            self._open(self._folder.path, {at: row["at"] for at, row in timings.items() if isinstance(row.get("at"), (int, float))})
+        if self._folder is None or not self._trackers:
+            return
+        now = None
+        for row in self._folder.metrics():
+            at = _step(row)
+            if now is not None and at != now and now in timings:
+                self._tell(timings[now], now)
+            now = at
+            self._tell(row, at)
+        if now is not None and now in timings:
+            self._tell(timings[now], now)
+
+    def log(self, values: Mapping[str, Any], step: int) -> None:
+        """One row of metrics.jsonl, values nested as they come. Raises StoreError where it cannot be written."""
+        row = {**values, "step": step}
+        if self._folder is not None:
+            self._folder.log(row)
+        self._tell(row, step)
+
+    def time(self, values: Mapping[str, Any], step: int) -> None:
+        """One row of timings.jsonl, which is apart because no two runs agree on it."""
+        row = {"step": step, **values}
+        if self._folder is not None:
+            with open(self._folder.path / "timings.jsonl", "a", encoding="utf-8") as lines:
+                lines.write(json.dumps(row) + "\n")
+        self._tell(row, step)
+
+    # -- inside -------------------------------------------------------------------------------------------------------------
+
+    def _open(self, path: Path, times: Mapping[int, float]) -> None:
+        kept = _read(path / "tracking.json")
+        self._id = str(kept.get("id") or uuid.uuid4().hex[:12])
+        for name, options in self._chosen.items():
+            try:
+                facts = Facts(path, self._id, self._settings, times)
+                with _no_stdout():
+                    factory = _factory(name) if ":" in name else import_module(f"gem_ma.tracking.{name}").open_tracker
+                    self._trackers[name] = factory(facts, **options)
+            except Exception as error:
+                self._drop(name, error)
+                continue
+            anew = getattr(self._trackers[name], "anew", False)  # it begins with nothing, as its files are made again
+            self._has[name] = _Delivered() if anew else _Delivered.read(kept.get("delivered"), name)
+        self._keep()
+
+    def _tell(self, row: Mapping[str, Any], step: int) -> None:
+        if not self._trackers:
+            return
+        label, values = _label(row), flat(row)
+        waiting = [name for name in self._trackers if self._has[name].wants(step, label)] if values else []
+        for name in waiting:
+            if self._ask(name, "log", values, step):
+                self._has[name].got(step, label)
+        if any(name in self._chosen for name in waiting):
+            self._keep()
+
+    def _ask(self, name: str, what: str, *args: Any) -> bool:
+        """Whether the tracker did what it was asked."""
+        try:
+            with _no_stdout():
+                getattr(self._trackers[name], what)(*args)
+        except Exception as error:
+            self._drop(name, error)
+            return False
+        return True
+
+    def _drop(self, name: str, error: Exception) -> None:
+        """The one place where a fault of somebody else's library ends: the run goes on without that tracker."""
+        self._trackers.pop(name, None)
+        if self._on_note is not None:
+            said = " ".join(str(error).split())[:200]
+            self._on_note(f"tracker {name} is off: {type(error).__name__}: {said}; training goes on, metrics.jsonl has every number (train.log)")
+
+    def _keep(self) -> None:
+        """Notes in tracking.json who has got what; a note that cannot be written costs no run."""
+        if self._folder is None or not self._chosen:
+            return
+        delivered = {name: self._has[name].state() for name in self._chosen if name in self._has}
+        target = self._folder.path / "tracking.json"
+        with contextlib.suppress(OSError):
+            temporary = target.with_name(".tracking.json.tmp")
+            temporary.write_text(json.dumps({"id": self._id, "delivered": delivered}) + "\n", encoding="utf-8")
+            os.replace(temporary, target)
+
+
+@dataclass(slots=True)
+class _Delivered:
+    """What a tracker has got: all before `step`, and of `step` the rows with these labels."""
+
+    step: int = -1
+    labels: set[str] = field(default_factory=set)
+
+    def wants(self, step: int, label: str) -> bool:
+        return step > self.step or (step == self.step and label not in self.labels)
+
+    def got(self, step: int, label: str) -> None:
+        if step > self.step:
+            self.step, self.labels = step, set()
+        self.labels.add(label)
+
+    def state(self) -> dict[str, Any]:
+        return {"step": self.step, "labels": sorted(self.labels)}
+
+    @classmethod
+    def read(cls, kept: Any, name: str) -> _Delivered:
+        one = kept.get(name) if isinstance(kept, dict) else None
+        if not isinstance(one, dict) or not isinstance(one.get("step"), int) or not isinstance(one.get("labels"), list):
+            return cls()
+        return cls(one["step"], set(map(str, one["labels"])))
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    """Tells the rows of one step apart."""
+    return "/".join(str(row[key]) for key in ("kind", "policy", "signal") if key in row) or "time"
+
+
+def _step(row: Mapping[str, Any]) -> int:
+    step = row.get("step", 0)
+    return step if isinstance(step, int) else 0
+
+
+def _timings(path: Path, last: int) -> dict[int, dict[str, Any]]:
+    """The rows of timings.jsonl up to a step; of a step that was made twice the later one. A line that cannot be read is passed over."""
+    found: dict[int, dict[str, Any]] = {}
+    with contextlib.suppress(OSError), open(path / "timings.jsonl", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError, RecursionError):
+                row = json.loads(line)
+                if isinstance(row, dict) and isinstance(row.get("step"), int) and row["step"] <= last:
+                    found[row["step"]] = row
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+@contextlib.contextmanager
+def _no_stdout() -> Iterator[None]:
+    """Trackers chat; stdout is the result of a command and stays clean."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield

@@ -1,0 +1,47 @@
+"""TensorBoard: event files in `tensorboard/` of the run folder, one event per row.
+
+They are a drawing of metrics.jsonl: taking up a run replaces them by a file that holds every step once. That file begins with a session start at
+step 0, at which a TensorBoard that has the old file open forgets what it read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from gem_ma.tracking import Facts
+
+
+class TensorBoard:
+    """A tracker. `anew`: it wants all rows from the first."""
+
+    anew = True
+
+    def __init__(self, path: Path, times: Mapping[int, float]) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        path.mkdir(exist_ok=True)
+        for old in path.glob("events.out.tfevents.*"):
+            old.unlink()
+        self._event, self._summary, self._times = event_pb2, summary_pb2, times
+        self._writer = EventFileWriter(str(path))
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=0, session_log=start))
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """One event; on the disk when this returns."""
+        scalars = [self._summary.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        when = self._times.get(step, time.time())
+        self._writer.add_event(self._event.Event(wall_time=when, step=step, summary=self._summary.Summary(value=scalars)))
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._writer.close()
+
+
+def open_tracker(facts: Facts) -> TensorBoard:
+    """A new event file in the run folder; older ones are removed."""
+    return TensorBoard(facts.path / "tensorboard", facts.times)
