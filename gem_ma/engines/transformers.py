@@ -13,6 +13,7 @@ Dropout is off: the weights are always in eval mode. A folder's generation_confi
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
@@ -177,6 +178,14 @@ class Transformers:
         with self.lock, self.torch.no_grad():
             for name, weight in self.weights().items():
                 weight.copy_(weights[name])
+
+    def twin(self) -> Transformers:
+        """The same weights in a module of its own, and the same tokenizer: to be learned while this engine is sampled from."""
+        other = copy.copy(self)
+        other.model, other.decoder = copy.deepcopy(self.model), copy.copy(self.decoder)
+        other.decoder.model = other.model
+        other.lock = threading.RLock()
+        return other
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights: equal before and after a run for a policy that does not learn."""

@@ -91,15 +91,24 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
     with oserror(folder):
         found = sorted(((int(m[1]), p) for p in folder.iterdir() if (m := _STEP.fullmatch(p.name))), reverse=True) if folder.is_dir() else []
     passed: list[str] = []
-    for step, path in found:
+    for _, path in found:
         fault = _fault(path)
         if fault is None:
-            listing = _listing(path)
-            files = {name: path / name for name in listing}
-            digests = {name: entry["sha256"] for name, entry in listing.items()}
-            return Checkpoint(step, path, MappingProxyType(files), MappingProxyType(digests), tuple(passed))
+            return read_checkpoint(path, tuple(passed))
         passed.append(f"{path.name} was passed over: {fault}")
     return None
+
+
+def read_checkpoint(path: Path, fell_back: tuple[str, ...] = ()) -> Checkpoint:
+    """The checkpoint that this folder is, as another process found it. Raises StoreError where it is none."""
+    named = _STEP.fullmatch(path.name)
+    if named is None:
+        raise StoreError(f"{path}: no folder of a checkpoint is called so; they are called step-000200")
+    with oserror(path):
+        listing = _listing(path)
+    files = {name: path / name for name in listing}
+    digests = {name: entry["sha256"] for name, entry in listing.items()}
+    return Checkpoint(int(named[1]), path, MappingProxyType(files), MappingProxyType(digests), fell_back)
 
 
 def _listing(path: Path) -> dict[str, Any]:

@@ -89,13 +89,14 @@ def check_opponents(config: Config, settings: TrainSettings) -> None:
 class League:
     """The pool, the games of the run so far, and the draw of opponents; without `train.opponents` all seats are as the config says.
 
-    `root` is the run folder; None keeps the pool in a temporary one.
+    `root` is the run folder; None keeps the pool in a temporary one. Of several processes with one folder only one `writes` snapshots.
     """
 
-    def __init__(self, config: Config, settings: TrainSettings, policies: Mapping[str, Policy], root: Path | None) -> None:
+    def __init__(self, config: Config, settings: TrainSettings, policies: Mapping[str, Policy], root: Path | None, *, writes: bool = True) -> None:
         self.config, self.settings, self.pool, self.policies = config, settings, settings.pool, policies
         self.shares = settings.opponents or OpponentSettings(latest=1.0)
         self.active = settings.opponents is not None
+        self.writes = writes
         self._temporary = tempfile.TemporaryDirectory(prefix="gem_ma_league_") if root is None and self.active else None
         self.root = Path(self._temporary.name if self._temporary is not None else root or "") / FOLDER
         self.members: list[Member] = []
@@ -116,18 +117,22 @@ class League:
             member = Member(name, int(engine.version), step, engine.fingerprint())
             if any(old.version == member.version or old.fingerprint == member.fingerprint for old in self.drawn_from(name)):
                 continue  # nothing new
-            with oserror(self.root):
-                self.root.mkdir(parents=True, exist_ok=True)
-                temporary, target = self.root / f".{member.name}.tmp", self.root / member.name
-                _remove(temporary)
-                engine.save(temporary)
-                for file in [temporary] if temporary.is_file() else [file for file in temporary.rglob("*") if file.is_file()]:
-                    with open(file, "rb") as written:
-                        os.fsync(written.fileno())
-                _remove(target)  # of a run that was killed here: the same bytes
-                temporary.rename(target)
-                sync_folder(self.root)
+            if self.writes:
+                self._write(engine, self.root / member.name)
             self.members.append(member)
+
+    def _write(self, engine: Any, target: Path) -> None:
+        with oserror(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            temporary = self.root / f".{target.name}.tmp"
+            _remove(temporary)
+            engine.save(temporary)
+            for file in [temporary] if temporary.is_file() else [file for file in temporary.rglob("*") if file.is_file()]:
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())
+            _remove(target)  # of a run that was killed here: the same bytes
+            temporary.rename(target)
+            sync_folder(self.root)
 
     def drawn_from(self, policy: str) -> list[Member]:
         """The members that may be drawn as rivals of this policy's seats: the newest `pool.size`."""

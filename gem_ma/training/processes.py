@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -18,7 +18,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma import errors
+from gem_ma.codec import dump_episode, load_episode
 from gem_ma.errors import ConfigError, EngineError
+from gem_ma.rollout import Plan
+from gem_ma.types import Episode
 
 LAUNCHED = ("RANK", "WORLD_SIZE")  # what every launcher sets
 T = TypeVar("T")
@@ -152,6 +156,30 @@ def join() -> Teams:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise EngineError(f"the {size} processes of this training did not meet ({line}); are all of them started?") from error
     return Teams(Team(rank, size, play), Team(rank, size, learn), state)
+
+
+async def together(team: Team, plans: Sequence[Plan], play: Callable[[Sequence[Plan]], Awaitable[list[Episode]]]) -> list[Episode]:
+    """The episodes of these plans in their order: each process plays its share, and all get all of them. What fails in one ends all."""
+    if team.size == 1:
+        return await play(plans)
+    said: dict[str, Any] = {"kind": "", "fault": ""}
+    try:
+        said["lines"] = [dump_episode(episode) for episode in await play(team.share(plans))]
+    except Exception as error:  # the others wait for this share: they must hear of it
+        said |= {"kind": type(error).__name__, "fault": str(error), "lines": []}
+    parts = [json.loads(part) for part in team.gather(json.dumps(said).encode())]
+    failed = next((part for part in parts if part["kind"]), None)
+    if failed is not None:  # process 0 says it for all
+        raise _again(failed["kind"], failed["fault"]) if team.first else LostError("what failed is told by process 0")
+    return team.merge([[load_episode(line) for line in part["lines"]] for part in parts])
+
+
+def _again(kind: str, fault: str) -> Exception:
+    """The error of another process."""
+    known = getattr(errors, kind, None)
+    if isinstance(known, type) and issubclass(known, errors.GemMaError):
+        return known(fault)
+    return EngineError(f"{kind}: {fault}")
 
 
 @contextmanager

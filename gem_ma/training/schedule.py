@@ -15,6 +15,7 @@ from gem_ma.rollout import Plan, play_many
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings, WarmStartSettings
 from gem_ma.training.mapping import casts, plays_per_start
+from gem_ma.training.processes import PLAYERS, together
 from gem_ma.training.rows import Demonstration
 from gem_ma.types import End, Episode, Message, Request, Seat, spoken
 
@@ -71,15 +72,20 @@ def seatings(config: Config) -> list[dict[str, Seat]]:
 
 
 async def play_all(config: Config, plans: Sequence[Plan], policies: Mapping[str, Policy]) -> list[Episode]:
-    """The episodes of these plans, in their order. Raises EngineError where every one failed."""
-    order = {plan.id: index for index, plan in enumerate(plans)}
-    played = [e async for e in play_many(plans, policies, concurrency=config.run.concurrency, deterministic=True)]
-    refused = next((episode.error for episode in played if episode.end is End.INTERRUPTED), None)
-    if refused is not None:  # a step is learned from whole or not at all
-        raise BudgetError(refused.removeprefix("BudgetError: "))
+    """The episodes of these plans, in their order; each process of `PLAYERS` plays its share. Raises EngineError where every one failed."""
+
+    async def play(mine: Sequence[Plan]) -> list[Episode]:
+        order = {plan.id: index for index, plan in enumerate(mine)}
+        played = [e async for e in play_many(mine, policies, concurrency=config.run.concurrency, deterministic=True)]
+        refused = next((episode.error for episode in played if episode.end is End.INTERRUPTED), None)
+        if refused is not None:  # a step is learned from whole or not at all
+            raise BudgetError(refused.removeprefix("BudgetError: "))
+        return sorted(played, key=lambda episode: order[episode.id])
+
+    played = await together(PLAYERS.get(), plans, play)
     if not any(episode.end.scored for episode in played):
         raise EngineError(f"all {len(played)} episodes failed; the first: {played[0].error}")
-    return sorted(played, key=lambda episode: order[episode.id])
+    return played
 
 
 async def demonstrations(

@@ -1,0 +1,72 @@
+"""Playing ahead: the episodes of the next step are sampled while this step's update runs, so a learner is off-policy by one publish.
+
+The update works in a thread, on modules of its own (`apart`); the loop goes on sampling from what was published before. Both end before anything
+is published, so which weights played what never depends on timing: the replies carry their version, and a checkpoint holds the episodes that were
+played ahead, as lines of the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gem_ma.codec import dump_episode, load_episode
+from gem_ma.errors import DataError, GemMaError
+from gem_ma.types import Episode
+
+FILE = "episodes@ahead.jsonl"  # of a checkpoint
+S, T = TypeVar("S"), TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What was played for a step (from 0): its `plays` in the order of their plans, the branches after them, and what is logged of forks."""
+
+    step: int
+    plays: tuple[Episode, ...]
+    branches: tuple[Episode, ...] = ()
+    forks: Mapping[str, Any] | None = None
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """All that is learned from and recorded."""
+        return [*self.plays, *self.branches]
+
+    def dump(self) -> bytes:
+        """A file of a checkpoint: one line about it, then one per episode."""
+        head = json.dumps({"step": self.step, "plays": len(self.plays), "forks": self.forks})
+        return "".join(f"{line}\n" for line in (head, *map(dump_episode, self.episodes))).encode()
+
+    @classmethod
+    def load(cls, data: bytes) -> Played:
+        """The inverse of `dump`. Raises DataError."""
+        try:
+            head, *lines = data.decode().rstrip("\n").split("\n")
+            told, episodes = json.loads(head), tuple(map(load_episode, lines))
+            return cls(int(told["step"]), episodes[: told["plays"]], episodes[told["plays"] :], told["forks"])
+        except (ValueError, KeyError, TypeError, GemMaError) as error:
+            raise DataError(f"the episodes that a checkpoint holds cannot be read ({type(error).__name__}: {error})") from error
+
+
+async def beside(work: Callable[[], S], play: Coroutine[Any, Any, T]) -> tuple[S, T]:
+    """Runs `work` in a thread while `play` runs here, and gives what both gave. Both have ended when this returns or raises; of two errors the
+    one of `work` is raised.
+    """
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    playing = asyncio.ensure_future(play)
+    try:
+        await asyncio.wait((thread, playing), return_when=asyncio.FIRST_EXCEPTION)
+        if thread.done() and thread.exception() is not None:
+            playing.cancel()
+        await asyncio.gather(thread, playing, return_exceptions=True)
+        return thread.result(), playing.result()
+    finally:  # a thread cannot be cancelled: it is waited for by whoever ends the loop
+        playing.cancel()
+
+
+def apart(engine: Any) -> Any:
+    """The module that is learned while `engine` is sampled from: the same weights and tokenizer, a module of its own."""
+    return engine.twin()
