@@ -226,7 +226,7 @@ TEXT, INTEGER, NUMBER, FLAG = Shape(_text, _text), Shape(_integer, _integer), Sh
 FREE, FREE_OBJECT = Shape(_free, _free), Shape(_free_object, _free_object)
 TEXTS, INTEGERS, NUMBERS = _many(TEXT), _plain(_integer, int), _plain(_number, float)
 
-_TOOL_CALL = _record(ToolCall, id=TEXT, name=TEXT, arguments=FREE_OBJECT)
+_TOOL_CALL = _record(ToolCall, id=TEXT, name=TEXT, arguments=FREE_OBJECT, repaired=TEXT)
 _MALFORMED = _record(Malformed, text=TEXT, reason=TEXT)
 _IMAGE = _record(Image, digest=TEXT, media_type=TEXT)
 CALLS = _many(

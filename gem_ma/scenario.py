@@ -381,7 +381,7 @@ def _amount(value: Any) -> float:
 
 def _copied(action: Action) -> Action:
     """The scenario's own copy: it may edit the arguments of a call, the record may not change."""
-    calls = tuple(ToolCall(c.id, c.name, deepcopy(c.arguments)) if isinstance(c, ToolCall) else c for c in action.tool_calls)
+    calls = tuple(ToolCall(c.id, c.name, deepcopy(c.arguments), c.repaired) if isinstance(c, ToolCall) else c for c in action.tool_calls)
     return Action(action.text, calls, action.parsed)
 
 

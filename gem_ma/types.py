@@ -34,11 +34,15 @@ Content = str | tuple[str | Image, ...]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A well-formed request of an agent to run a tool; `arguments` are JSON values."""
+    """A well-formed request of an agent to run a tool; `arguments` are JSON values.
+
+    `repaired`: what its reader had to put right, "" for nothing; no part of what the call is.
+    """
 
     id: str
     name: str
     arguments: dict[str, Any]
+    repaired: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def test_every_field_of_every_record_is_written() -> None:
 
 def full() -> Episode:
     """An episode in which no field holds its default."""
-    calls = (ToolCall("c", "lookup", {"id": 1}), Malformed("{", "bad_json"))
+    calls = (ToolCall("c", "lookup", {"id": 1}, "put right"), Malformed("{", "bad_json"))
     image = Image.of(b"png", "image/jpeg")
     message = Message(("see", image), "a", calls, "c")
     attempts = (Attempt("429", 429, 0.5, "slow down"),)

@@ -1,0 +1,315 @@
+"""The ways in which models write tool calls in their text, one function each: text -> (the text around them, the calls).
+
+A reader is called only with text in which its format may open (`OPENS`).
+
+| format | written as |
+|---|---|
+| hermes | `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number; or one such object and nothing else |
+| xml | `<function=name><parameter=key>value</parameter></function>`, in `<tool_call>` tags or without; values typed by the tool's schema |
+| llama | `{"name": ..., "parameters": {...}}` and nothing else, several parted by `;`; or after `<|python_tag|>`, as `name.call(key="value")` too |
+| python | `[f(a=1, b="x"), g()]` and nothing else, or between `<|python_start|>` and `<|python_end|>` |
+| mistral | `[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, or `[TOOL_CALLS]name[ARGS]{...}` repeated |
+
+JSON is decoded from its start on, so an end tag inside a string does no harm. Python is read as a syntax tree of literals and never run. The last
+call of a reply that its token limit cut is a `Malformed` of kind truncated_call, unless its end is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gem_ma.parsing.calls import SHOWN, cut_off, json_call, numbered, read_call
+from gem_ma.parsing.python_calls import python_calls
+from gem_ma.parsing.strict_json import DECODER, MAX_CALLS, MAX_DEPTH, clean_json, depth_exceeds
+from gem_ma.parsing.text import clean
+from gem_ma.types import Malformed, Tool, ToolCall
+
+Calls = tuple[ToolCall | Malformed, ...]
+Reader = Callable[[str, Sequence[Tool], bool], tuple[str, Calls]]
+
+_TAG, _END = "<tool_call>", "</tool_call>"
+_FUNCTION = re.compile(r"(?:<tool_call>\s*)?<function=")
+_FUNCTION_END = re.compile(r"</function>(?:\s*</tool_call>)?")
+_VALUE_END = re.compile(r"</parameter>\s*(?=<parameter=|</function>)")
+_SPACE = re.compile(r"\s*")
+_PYTHON_TAG, _PYTHON_START, _PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
+_LLAMA_KEYS = ("parameters", "arguments")
+_BUILT_IN = re.compile(r"\s*[A-Za-z_]\w*\.call\(")
+_LIST_OF_CALLS = re.compile(r"\s*\[\s*[A-Za-z_][\w.]*\s*\(")
+_TOOL_CALLS, _ARGS = "[TOOL_CALLS]", "[ARGS]"
+_NAME = re.compile(r"\s*([\w.:/-]+)\s*(?:\[CALL_ID\]\s*\w*\s*)?(?:\[ARGS\])?\s*(?=\{)")
+
+
+def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
+    """See the module."""
+    if _TAG not in text:
+        bare = text.strip()
+        call, end = json_call(bare, 0)
+        return ("", (call,)) if isinstance(call, Malformed) or end == len(bare) else (text, ())
+    calls: list[ToolCall | Malformed] = []
+    rest: list[str] = []
+    at = 0
+    while (start := text.find(_TAG, at)) >= 0:
+        rest.append(text[at:start])
+        if len(calls) == MAX_CALLS:
+            calls.append(_too_many(text, start))
+            at = len(text)
+            break
+        call, end = json_call(text, start + len(_TAG), len(calls))
+        close, following = text.find(_END, end), text.find(_TAG, end)
+        ran_out = cut and isinstance(call, Malformed) and "Unterminated string" in call.reason  # the tags behind stand inside that string
+        closed = close >= 0 and (following < 0 or close < following) and not ran_out
+        if closed:
+            at = close + len(_END)
+        elif isinstance(call, ToolCall):
+            at = end  # no end tag: what follows the JSON is text again
+        else:
+            at = following if following >= 0 and not ran_out else len(text)
+        calls.append(cut_off(call, text[start:]) if ran_out or (cut and not closed and following < 0) else call)
+    rest.append(text[at:])
+    return "".join(rest).strip(), tuple(calls)
+
+
+def xml(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
+    """See the module."""
+    schemas = {tool.name: tool.parameters for tool in tools}
+    if _FUNCTION.search(text) is None:
+        return hermes(text, tools, cut)
+    calls: list[ToolCall | Malformed] = []
+    rest: list[str] = []
+    at = 0
+    while (opening := _FUNCTION.search(text, at)) is not None:
+        rest.append(text[at : opening.start()])
+        if len(calls) == MAX_CALLS:
+            calls.append(_too_many(text, opening.start()))
+            at = len(text)
+            break
+        call, end, whole = _xml_call(text, opening.end(), len(calls), schemas)
+        calls.append(call if whole or not cut else cut_off(call, text[opening.start() :]))
+        at = end
+    rest.append(text[at:])
+    return "".join(rest).strip(), tuple(calls)
+
+
+def _xml_call(text: str, at: int, number: int, schemas: Mapping[str, Mapping[str, Any]]) -> tuple[ToolCall | Malformed, int, bool]:
+    """(the call, where reading goes on, its end was there) for what follows `<function=`."""
+    raw = text[at - len("<function=") : at + SHOWN]
+    following = _FUNCTION.search(text, at)
+    limit = following.start() if following else len(text)
+    mark = text.find(">", at, limit)
+    name = text[at:mark].strip() if mark >= 0 else ""
+    if not name or "<" in name or "\n" in name:
+        end = _FUNCTION_END.search(text, at, limit)
+        return Malformed(raw, "missing_name: a call opens with <function=name>"), end.end() if end else limit, end is not None
+    properties = schemas.get(name, {}).get("properties")
+    arguments: dict[str, Any] = {}
+    fault, at = "", mark + 1
+    while True:
+        at = _after_space(text, at)
+        if text.startswith("</function>", at):
+            closing = _FUNCTION_END.match(text, at)
+            end_at = closing.end() if closing else at
+            call = Malformed(raw, fault) if fault else ToolCall(f"call_{number}", name, arguments)
+            return call, end_at, True
+        if at >= len(text) and not fault:
+            return ToolCall(f"call_{number}", name, arguments), at, False
+        mark = text.find(">", at) if text.startswith("<parameter=", at) else -1
+        end = _VALUE_END.search(text, mark + 1) if mark >= 0 else None
+        if end is None and mark >= 0 and text.rstrip().endswith("</parameter>"):  # the last value, and then the text is over
+            end = re.compile(r"</parameter>\s*\Z").search(text, text.rfind("</parameter>"))
+        if end is None:
+            closing = _FUNCTION_END.search(text, at)
+            stop = closing.end() if closing else limit if limit > at else len(text)
+            return Malformed(raw, fault or "bad_xml: a call holds <parameter=key>value</parameter> and </function>"), stop, closing is not None
+        key, value = text[at + len("<parameter=") : mark].strip(), text[mark + 1 : end.start()]
+        value = value.removeprefix("\n").removesuffix("\n")
+        if key in arguments:
+            fault = fault or f"bad_arguments: parameter {key[:50]!r} stands twice"
+        schema = properties.get(key) if isinstance(properties, Mapping) else None
+        try:
+            arguments[key] = _typed(value, schema)
+        except ValueError as error:
+            fault = fault or f"bad_arguments: parameter {key[:50]!r} {error}"
+        at = end.end()
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _typed(value: str, schema: Any) -> Any:
+    """The value of a parameter by the type that its schema names; text where it names none, or allows text."""
+    types = _types(schema)
+    if not types or "string" in types:
+        return value
+    word = value.strip()
+    if "boolean" in types and word.casefold() in ("true", "false"):
+        return word.casefold() == "true"
+    if "null" in types and word.casefold() in ("null", "none"):
+        return None
+    wanted = " or ".join(sorted(types))
+    try:
+        found = DECODER.decode(word)
+    except RecursionError:
+        raise ValueError(f"is nested deeper than {MAX_DEPTH}") from None
+    except ValueError as error:
+        raise ValueError(f"is {wanted}, in JSON ({error})") from None
+    if depth_exceeds(found, MAX_DEPTH - 2):
+        raise ValueError(f"is nested deeper than {MAX_DEPTH}")
+    if not any(_KINDS[kind](found) for kind in types):
+        raise ValueError(f"is {wanted}, got {type(found).__name__}")
+    return clean_json(found)
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "null": lambda value: value is None,
+}
+
+
+def _types(schema: Any) -> set[str]:
+    """JSON types that a schema names, in `type` or in its alternatives; empty where any may be meant."""
+    if not isinstance(schema, Mapping):
+        return set()
+    given = schema.get("type")
+    found = {given} if isinstance(given, str) else {one for one in given if isinstance(one, str)} if isinstance(given, (list, tuple)) else set()
+    for key in ("anyOf", "oneOf"):
+        options = schema.get(key)
+        for option in options if isinstance(options, (list, tuple)) else ():
+            inner = _types(option)
+            if not inner:
+                return set()
+            found |= inner
+    return found if found <= {"string", *_KINDS} else set()
+
+
+def llama(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
+    """See the module."""
+    before, tag, inside = text.partition(_PYTHON_TAG)
+    if not tag:
+        before, inside = "", text
+    if tag and _BUILT_IN.match(inside):
+        calls = python_calls(f"[{inside}]", drop=".call")
+        return before.strip(), (*calls[:-1], cut_off(calls[-1], inside)) if cut and isinstance(calls[-1], Malformed) else calls
+    found: list[ToolCall | Malformed] = []
+    at = 0
+    while (at := _after_space(inside, at)) < len(inside):
+        if len(found) == MAX_CALLS:
+            found.append(_too_many(inside, at))
+            break
+        call, end = json_call(inside, at, len(found), _LLAMA_KEYS)
+        following = _after_space(inside, end)
+        if not tag and not found and isinstance(call, ToolCall) and following < len(inside) and inside[following] not in ";{":
+            return text, ()  # an object in the middle of a text
+        if isinstance(call, Malformed) and end == at:  # where it ends cannot be known
+            found.append(cut_off(call, inside[at:]) if cut else call)
+            break
+        found.append(call)
+        at = following + 1 if following < len(inside) and inside[following] in ";," else following
+    return before.strip(), tuple(found)
+
+
+def python(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
+    """See the module."""
+    before, tag, inside = text.partition(_PYTHON_START)
+    after, closed = "", False
+    if tag:
+        inside, end, after = inside.partition(_PYTHON_END)
+        closed = bool(end)
+    else:
+        before, inside = "", text
+        if not inside.rstrip().endswith("]"):
+            return ("", (cut_off(Malformed("", "bad_python: the list has no end"), inside),)) if cut else (text, ())
+    calls = python_calls(inside)
+    if cut and not closed and len(calls) == 1 and isinstance(calls[0], Malformed):
+        calls = (cut_off(calls[0], inside),)
+    return (before + after).strip(), calls
+
+
+def mistral(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
+    """See the module."""
+    before, _, inside = text.partition(_TOOL_CALLS)
+    calls: list[ToolCall | Malformed] = []
+    at = _after_space(inside, 0)
+    if inside.startswith("[", at):
+        rest = _array_of_calls(inside, at + 1, calls, cut)
+    else:
+        rest = _named_calls(inside, calls, cut)
+    return (before + rest).strip(), tuple(calls)
+
+
+def _array_of_calls(text: str, at: int, calls: list[ToolCall | Malformed], cut: bool) -> str:
+    """Reads `{...}, {...}]` one by one, so that a bad call costs no good one before it; gives the text behind."""
+    while True:
+        at = _after_space(text, at)
+        if text.startswith("]", at):
+            return text[at + 1 :]
+        if len(calls) == MAX_CALLS:
+            calls.append(_too_many(text, at))
+            return ""
+        call, end = json_call(text, at, len(calls))
+        following = _after_space(text, end)
+        if end == at or text[following : following + 1] not in (",", "]"):  # the list does not go on: its end cannot be known
+            if end > at and isinstance(call, ToolCall):
+                calls.append(call)
+                if cut or following < len(text):
+                    calls.append(
+                        Malformed(text[following : following + SHOWN], "truncated_call: cut by max_tokens" if cut else "bad_json: no ] or ,")
+                    )
+            else:
+                calls.append(cut_off(call, text[at:]) if cut else call)
+            return ""
+        calls.append(call)
+        at = following + 1 if text[following] == "," else following
+
+
+def _named_calls(text: str, calls: list[ToolCall | Malformed], cut: bool) -> str:
+    """Reads `name[ARGS]{...}`, repeated after further marks; gives the text behind."""
+    at = 0
+    while True:
+        if len(calls) == MAX_CALLS:
+            calls.append(_too_many(text, at))
+            return ""
+        raw = text[at : at + SHOWN]
+        name = _NAME.match(text, at)
+        if name is None:
+            fault = Malformed(raw, "missing_name: a call is [TOOL_CALLS]name[ARGS]{...}")
+            calls.append(cut_off(fault, text[at:]) if cut else fault)
+            return ""
+        try:
+            value, end = DECODER.raw_decode(text, name.end())
+            call, broken = numbered(read_call("", name.group(1), value), len(calls)), False
+        except (ValueError, RecursionError) as error:
+            end, broken = len(text), True
+            call = Malformed(raw, f"bad_json: {error if isinstance(error, ValueError) else f'nested deeper than {MAX_DEPTH}'}")
+        calls.append(cut_off(call, text[at:]) if broken and cut else call)
+        following = _after_space(text, end)
+        if not text.startswith(_TOOL_CALLS, following):
+            return text[end:]
+        at = following + len(_TOOL_CALLS)
+
+
+def _is_object(text: str) -> bool:
+    bare = text.strip()
+    return bare.startswith("{") and bare.endswith("}") and '"name"' in bare
+
+
+def _too_many(text: str, at: int) -> Malformed:
+    return Malformed(clean(text[at : at + SHOWN]), f"too_many: more than {MAX_CALLS} calls in one turn")
+
+
+FORMATS: Mapping[str, Reader] = {"hermes": hermes, "xml": xml, "llama": llama, "python": python, "mistral": mistral}
+OPENS: Mapping[str, Callable[[str], bool]] = {  # what a text needs so that it may hold a call; costs no more than a search
+    "hermes": lambda text: _TAG in text or _is_object(text),
+    "xml": lambda text: "<function=" in text or _TAG in text or _is_object(text),
+    "llama": lambda text: _PYTHON_TAG in text or (text.lstrip()[:1] == "{" and '"name"' in text),
+    "python": lambda text: _PYTHON_START in text or _LIST_OF_CALLS.match(text) is not None,
+    "mistral": lambda text: _TOOL_CALLS in text,
+}
