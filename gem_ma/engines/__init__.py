@@ -7,4 +7,5 @@ CATALOG = {
     "scripted": "gem_ma.engines.scripted:Scripted",
     "table": "gem_ma.engines.table:Table",
     "transformers": "gem_ma.engines.transformers:Transformers",
+    "vllm": "gem_ma.engines.vllm:VLLM",
 }

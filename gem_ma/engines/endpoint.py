@@ -119,8 +119,10 @@ class Endpoint:
         self._type = httpx2.Response
         self._timeout = httpx2.Timeout
 
-    async def post(self, path: str, body: dict[str, Any], *, timeout_s: float, most_bytes: int) -> tuple[bytes, str]:
-        """(body, content type) of a success. Raises Fault; the deadline holds for the whole attempt, however slowly bytes drip."""
+    async def post(self, path: str, body: dict[str, Any] | None, *, timeout_s: float, most_bytes: int) -> tuple[bytes, str]:
+        """(body, content type) of a success; without a body it is a GET. Raises Fault; the deadline holds for the whole attempt, however slowly
+        bytes drip.
+        """
         openai, httpx2 = self._errors
         try:
             async with asyncio.timeout(timeout_s):
@@ -128,7 +130,10 @@ class Endpoint:
                     "headers": {"X-Stainless-Raw-Response": "stream"},  # hands the response over unread
                     "timeout": self._timeout(timeout_s, connect=min(CONNECT_S, timeout_s), pool=None),
                 }
-                response = await self.client.post(path, cast_to=self._type, body=body, options=options)
+                if body is None:
+                    response = await self.client.get(path, cast_to=self._type, options=options)
+                else:
+                    response = await self.client.post(path, cast_to=self._type, body=body, options=options)
                 async with aclosing(response):
                     self.answered += 1
                     return await self._read(response, most_bytes), response.headers.get("content-type", "")

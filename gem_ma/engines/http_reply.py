@@ -150,9 +150,34 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
     return Reply(text, calls, prompt_ids, token_ids, logprobs, finish, usage=_usage(body.get("usage")))
 
 
+def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
+    """The Reply in the body of a completion that was asked for token ids: prompt_ids, token_ids, logprobs, finish and usage, without text.
+
+    Raises Fault where ids or log-probabilities are missing, or are those of another prompt.
+    """
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
+    if choice is None:
+        raise Fault("bad_reply", "no choices in the reply", status=200)
+    if choice.get("finish_reason") == "abort":
+        raise Fault("server", "the server gave the request up", status=200)
+    read_ids, token_ids = _ids(choice.get("prompt_token_ids")) or _ids(body.get("prompt_token_ids")), _ids(choice.get("token_ids"))
+    inner = choice.get("logprobs")
+    values = _numbers(inner.get("token_logprobs") if isinstance(inner, dict) else None)
+    if not token_ids or len(token_ids) != len(values):
+        raise Fault("bad_reply", f"token ids were asked for and not given ({len(token_ids)} ids, {len(values)} log-probabilities)", status=200)
+    if read_ids != prompt:
+        raise Fault("bad_reply", f"the server read {len(read_ids)} prompt ids, which are not the {len(prompt)} that were sent", status=200)
+    finish = FINISHES.get(str(choice.get("finish_reason")), "stop")
+    return Reply(prompt_ids=prompt, token_ids=token_ids, logprobs=values, finish=finish, usage=_usage(body.get("usage")))
+
+
 def is_empty(reply: Reply) -> bool:
-    """Nothing was said although the model stopped by itself: seen as a hiccup of the server first, as an answer in the end."""
-    return reply.finish == "stop" and not reply.text and not reply.tool_calls
+    """Nothing was said although the model stopped by itself: seen as a hiccup of the server first, as an answer in the end.
+
+    Where the sampled ids are known, an end token alone is an answer.
+    """
+    return reply.finish == "stop" and not reply.text and not reply.tool_calls and not reply.token_ids
 
 
 def _text(content: Any) -> str:
@@ -191,9 +216,7 @@ def _tokens(body: dict[str, Any], choice: dict[str, Any]) -> tuple[tuple[int, ..
     prompt, sampled = (_ids(body.get("prompt_token_ids")) or _ids(choice.get("prompt_token_ids"))), _ids(choice.get("token_ids"))
     inner = choice.get("logprobs")
     content = inner.get("content") if isinstance(inner, dict) else None
-    values = [one.get("logprob") if isinstance(one, dict) else None for one in content] if isinstance(content, list) else []
-    whole = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-    logprobs = tuple(float(value) for value in values) if whole else ()  # type: ignore[arg-type]
+    logprobs = _numbers([one.get("logprob") if isinstance(one, dict) else None for one in content] if isinstance(content, list) else None)
     if sampled and logprobs and len(sampled) != len(logprobs):
         return prompt, (), ()
     return prompt, sampled, logprobs
@@ -202,6 +225,11 @@ def _tokens(body: dict[str, Any], choice: dict[str, Any]) -> tuple[tuple[int, ..
 def _ids(value: Any) -> tuple[int, ...]:
     fits = isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value)
     return tuple(value) if fits else ()
+
+
+def _numbers(value: Any) -> tuple[float, ...]:
+    fits = isinstance(value, list) and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in value)
+    return tuple(map(float, value)) if fits else ()
 
 
 def _usage(given: Any) -> Usage:

@@ -118,12 +118,13 @@ class Remote:
 
     async def tried(
         self,
-        body: Callable[[], Body],
+        body: Callable[[], Body | None],
         read: Read,
         probe: Body,
         *,
         adapt: Callable[[Fault, Body], bool] = _no_change,
         attempts: int | None = None,
+        path: str | None = None,
     ) -> tuple[Reply, Usage]:
         """(the reply, what attempts without a usable one did cost).
 
@@ -139,7 +140,9 @@ class Remote:
             async with at.limiter:
                 began, sent = time.monotonic(), body()
                 try:
-                    content, kind = await at.post(self.path, sent, timeout_s=min(self.timeout_s, self.wall_s - spent_s), most_bytes=self.most_bytes)
+                    content, kind = await at.post(
+                        path or self.path, sent, timeout_s=min(self.timeout_s, self.wall_s - spent_s), most_bytes=self.most_bytes
+                    )
                     reply = read(content, kind)
                     fault = None
                 except Fault as caught:
@@ -155,7 +158,7 @@ class Remote:
                 return replace(reply, attempts=tuple(failed)), wasted
             if fault.kind in ("context_overflow", "content_filter"):
                 return Reply(finish=fault.kind, attempts=(*failed, fault.attempt()), usage=Usage(0, 0)), wasted
-            if adapt(fault, sent):
+            if sent is not None and adapt(fault, sent):
                 failed.append(Attempt("adapted", fault.status, 0.0, fault.detail))
                 tries -= 1
                 continue
@@ -170,6 +173,17 @@ class Remote:
                 raise self._given_up(failed, fault, spent_s, gone)
             await asyncio.sleep(wait)
             spent_s += wait
+
+    async def call(self, path: str, body: Body | None, probe: Body) -> bytes:
+        """The body that answers a request which samples nothing (a GET where `body` is None), tried and refused as any other."""
+        found: list[bytes] = []
+
+        def keep(content: bytes, kind: str) -> Reply:
+            found.append(content)
+            return Reply(finish="length")  # a stop without text would be taken for an empty answer
+
+        await self.tried(lambda: body, keep, probe, path=path)
+        return found[-1]
 
     # -- failures -----------------------------------------------------------------------------------------------------------
 
