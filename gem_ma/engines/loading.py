@@ -1,13 +1,15 @@
-"""Reads a model folder: what must lie in it, the tokenizer and the weights. Knows neither sampling nor learning."""
+"""Reads a model folder, or a model of the hub: what must lie in it, the tokenizer and the weights. Knows neither sampling nor learning."""
 
 from __future__ import annotations
 
 import gc
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,46 +34,151 @@ def import_stack() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def check_folder(name: str, policy: str) -> None:
-    """Missing parts are named before anything heavy is imported."""
-    folder, make = Path(name), 'make one with "gem-ma new model PATH --scenario ID", or name a folder with a model'
-    if not name or not folder.is_dir():
+DTYPES = {
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "auto": "auto",
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+}
+ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]  # of a model on the hub
+_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_NO_OWNER = frozenset({"models", "datasets", "spaces", "docs", "api"})  # pages of the hub, so nobody there is called so
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How weights are loaded, besides from where. `device_map` is accelerate's; without one, all goes to `device`."""
+
+    dtype: str = "float32"
+    device: str = "cpu"
+    device_map: str | None = None
+    attention: str | None = None
+    trust_remote_code: bool = False
+
+    def check(self, policy: str) -> How:
+        """Itself, with the full name of its dtype. Raises ConfigError for what is no dtype and no attention."""
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"policy {policy!r}: dtype is one of auto, float32, bfloat16, float16; got {self.dtype!r}")
+        if self.attention is not None and self.attention not in ATTENTION:
+            raise ConfigError(f"policy {policy!r}: attention is one of {', '.join(ATTENTION)}; got {self.attention!r}")
+        if self.device_map is not None and self.device != "cpu":
+            raise ConfigError(f"policy {policy!r}: either device or device_map; device_map: {self.device_map} chooses the devices itself")
+        return replace(self, dtype=DTYPES[self.dtype])
+
+
+def find_model(name: str, policy: str) -> Path:
+    """The folder of a model or an adapter: `name` itself, or what the hub calls so, from its cache or downloaded into it.
+
+    Raises DataError that says what to do where there is neither.
+    """
+    make = 'make one with "gem-ma new model PATH --scenario ID", or name a folder with a model'
+    if name and Path(name).is_dir():
+        return Path(name)
+    if not _HUB.fullmatch(name) or name.partition("/")[0] in _NO_OWNER or Path(name).exists() or Path(name).parent.is_dir():
         raise DataError(f"policy {policy!r}: there is no model folder {name!r}; {make}")
+    try:
+        import huggingface_hub
+        from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+    except ImportError as error:
+        raise ConfigError(f'the transformers engine needs huggingface_hub ({error.name or error}): pip install "gem-ma[train]"') from error
+    try:
+        return Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=FILES))
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        pass  # not in the cache
+    get = f"there is no model folder {name!r}, and the hub's model of this name is not in the cache"
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=FILES))
+    except GatedRepoError as error:
+        raise DataError(f"policy {policy!r}: the hub's model {name!r} is gated; accept its terms there, then log in with: hf auth login") from error
+    except RepositoryNotFoundError as error:
+        raise DataError(f"policy {policy!r}: there is no model folder {name!r}, and no model of this name on the hub; {make}") from error
+    except Exception as error:  # the hub raises the errors of its HTTP library
+        do = f'run "hf download {name}" where there is a network, or {make}'
+        raise DataError(f"policy {policy!r}: {get}, nor can it be fetched ({first_line(error)}); {do}") from error
+
+
+def check_folder(folder: Path, policy: str) -> None:
+    """Missing parts are named before anything heavy is imported."""
+    make = 'make one with "gem-ma new model PATH --scenario ID", or name a folder with a model'
     if not (folder / "config.json").is_file():
-        raise DataError(f"policy {policy!r}: {name} has no config.json, so it is no model folder; {make}")
-    for config in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"):
+        raise DataError(f"policy {policy!r}: {folder} has no config.json, so it is no model folder; {make}")
+    index = "model.safetensors.index.json"
+    for config in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", index):
         if (folder / config).is_file():
             try:
                 json.loads((folder / config).read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
                 raise DataError(f"policy {policy!r}: {folder / config} cannot be read as JSON ({error}); copy the model again") from error
     if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")):
-        raise DataError(f"policy {policy!r}: {name} has no tokenizer (tokenizer.json); copy the model's tokenizer files into it")
+        raise DataError(f"policy {policy!r}: {folder} has no tokenizer (tokenizer.json); copy the model's tokenizer files into it")
     if not any(folder.glob("*.safetensors")):
-        raise DataError(f"policy {policy!r}: {name} has no weights (*.safetensors); copy the model again, or {make}")
+        raise DataError(f"policy {policy!r}: {folder} has no weights (*.safetensors); copy the model again, or {make}")
+    if (folder / index).is_file():
+        parts = json.loads((folder / index).read_text(encoding="utf-8")).get("weight_map", {})
+        lost = sorted(part for part in set(parts.values()) if not (folder / part).is_file())
+        if lost:
+            raise DataError(f"policy {policy!r}: {folder} lacks {lost[0]}, which {index} names; copy the model again")
 
 
-def load_model(torch: Any, transformers: Any, name: str, policy: str, dtype: str, device: str) -> tuple[Any, Any]:
+def load_model(torch: Any, transformers: Any, folder: Path, policy: str, how: How) -> tuple[Any, Any]:
     """(tokenizer, model in eval mode without gradients). Raises DataError, with the cause, for a folder that is damaged or of two models."""
+    given: dict[str, Any] = {"local_files_only": True, "trust_remote_code": how.trust_remote_code}
     try:
         with quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=True)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **given)
     except Exception as error:  # whatever a damaged file makes the loader raise
-        raise DataError(f"policy {policy!r}: the tokenizer of {name} cannot be loaded ({first_line(error)}); copy the model again") from error
+        _refuse_code(folder, policy, error)
+        raise DataError(f"policy {policy!r}: the tokenizer of {folder} cannot be loaded ({first_line(error)}); copy the model again") from error
+    if how.attention is not None:
+        given["attn_implementation"] = how.attention
+    if how.device_map is not None:
+        given["device_map"] = how.device_map
     try:
         with quiet(transformers):
             model, info = transformers.AutoModelForCausalLM.from_pretrained(
-                name, local_files_only=True, dtype=getattr(torch, dtype), output_loading_info=True, ignore_mismatched_sizes=True
-            )  # what mismatches is refused below, by name
+                folder,
+                dtype=how.dtype if how.dtype == "auto" else getattr(torch, how.dtype),
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # what mismatches is refused below, by name
+                **given,
+            )
         lost = sorted(info["missing_keys"]) + sorted(map(str, info["mismatched_keys"]))
         if lost:
             raise ValueError(f"{len(lost)} weights are missing or of another shape, as {lost[0]}")
         known, highest = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values(), default=0)
         if highest >= known:
             raise ValueError(f"its tokenizer has ids up to {highest}, its weights know {known}: they are of two models")
-        return tokenizer, model.to(device).eval().requires_grad_(False)
+        if any(weight.device.type == "meta" for weight in model.parameters()):
+            raise ConfigError(f"policy {policy!r}: {folder} does not fit the devices of device_map: {how.device_map}; take a smaller dtype or model")
+        if how.device_map is None:
+            model = model.to(how.device)
+        return tokenizer, model.eval().requires_grad_(False)
+    except ConfigError:
+        raise
     except Exception as error:
-        raise DataError(f"policy {policy!r}: the model in {name} cannot be loaded ({first_line(error)}); copy or make it again") from error
+        _refuse_code(folder, policy, error)
+        if how.attention is not None and isinstance(error, (ImportError, ValueError)) and "attention" in str(error).lower():
+            raise ConfigError(
+                f"policy {policy!r}: attention {how.attention!r} cannot be used here ({first_line(error)}); sdpa always works"
+            ) from error
+        if how.device_map is not None and isinstance(error, (ImportError, ValueError)) and ("device" in str(error) or "accelerate" in str(error)):
+            raise ConfigError(
+                f"policy {policy!r}: device_map {how.device_map!r} cannot be used here ({first_line(error)}); device: cpu works"
+            ) from error
+        raise DataError(f"policy {policy!r}: the model in {folder} cannot be loaded ({first_line(error)}); copy or make it again") from error
+
+
+def _refuse_code(folder: Path, policy: str, error: Exception) -> None:
+    """A model that brings its own Python code is told from a damaged one."""
+    if "trust_remote_code" in str(error):
+        raise ConfigError(
+            f"policy {policy!r}: {folder} brings Python code of its own, which is not run by default; read it, then allow it with "
+            "trust_remote_code: true"
+        ) from error
 
 
 @contextmanager

@@ -14,16 +14,18 @@ Dropout is off: the weights are always in eval mode. A folder's generation_confi
 from __future__ import annotations
 
 import copy
-import hashlib
-import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
+from gem_ma.engines.adapters import LoraSettings, base_of, is_adapter, lora_settings, require_peft
+from gem_ma.engines.bases import Base, digest_of, open_base, spoken
 from gem_ma.engines.chat import Chat
-from gem_ma.engines.decoding import Decoder, Draw, Source
-from gem_ma.engines.loading import check_folder, first_line, import_stack, load_model, quiet
-from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.engines.decoding import Draw, Source
+from gem_ma.engines.loading import How, find_model, quiet
+from gem_ma.errors import ConfigError, EngineError
 from gem_ma.types import Reply, Request, Sampling, Usage
 
 PADDED_TOKENS = 65_536  # of one forward pass, padding included
@@ -31,12 +33,18 @@ PARITY = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}  # nats
 
 
 class Transformers:
-    """A local causal language model as an engine: `transformers/PATH`.
+    """A local causal language model as an engine: `transformers/PATH`, or `transformers/OWNER/NAME` of the hub.
 
-    `name`: a folder with config, weights, tokenizer and chat template. `template`: options of the chat template, as {enable_thinking: false}, or
-    `plain` for a model without one. `keep_thinking` and `tool_format`: see `Chat`.
-    `version` counts publishes. Two engines on one folder hold weights of their own. Raises DataError where the folder is missing or damaged,
-    ConfigError for options that do not fit, and where the train extra is missing.
+    `name`: a folder with config, weights, tokenizer and chat template, or the folder of a LoRA adapter, which is opened on its base. `template`:
+    options of the chat template, as {enable_thinking: false}, or `plain` for a model without one. `keep_thinking` and `tool_format`: see `Chat`.
+    `dtype`: float32, bfloat16, float16, or auto = as stored. `device_map`: accelerate's, as in auto, instead of `device`. `attention`: eager, sdpa,
+    flash_attention_2 and so on. `lora`: a new adapter as {rank: 8, alpha: 16, targets: [q_proj, v_proj]}, or the folder of one.
+
+    Who shares weights: policies with an adapter, and `frozen` ones without, have one base in common where folder and options are the same, and are
+    answered in common batches. Any other policy holds weights of its own, and one that is to learn all its weights takes its own (`own`).
+
+    `version` counts publishes. Raises DataError where a folder is missing or damaged, ConfigError for options that do not fit, and where the train
+    extra is missing.
     """
 
     kind, trainable = "transformers", True
@@ -48,88 +56,112 @@ class Transformers:
         policy: str = "",
         dtype: str = "float32",
         device: str = "cpu",
+        device_map: str | None = None,
+        attention: str | None = None,
+        trust_remote_code: bool = False,
         template: dict[str, Any] | str | None = None,
         keep_thinking: bool = True,
         tool_format: str = "auto",
+        lora: dict[str, Any] | str | None = None,
         padded_tokens: int = PADDED_TOKENS,
+        frozen: bool = False,
     ) -> None:
         self.path, self.policy, self.version = name, policy, 0
-        if dtype not in PARITY:
-            raise ConfigError(f"policy {policy!r}: dtype is one of {', '.join(PARITY)}; got {dtype!r}")
+        how = How(dtype, device, device_map, attention, trust_remote_code).check(policy)
         if padded_tokens < 1:
             raise ConfigError(f"policy {policy!r}: padded_tokens must be at least 1; got {padded_tokens}")
-        check_folder(name, policy)
-        self.torch, transformers = import_stack()
-        try:
-            self.torch.zeros(1, device=device)
-        except (RuntimeError, AssertionError) as error:  # torch asserts where it was built without the device
-            raise ConfigError(f"policy {policy!r}: device {device!r} cannot be used here ({first_line(error)}); device: cpu always works") from error
-        self.tokenizer, self.model = load_model(self.torch, transformers, name, policy, dtype, device)
-        self.device, self.padded_tokens = device, padded_tokens
-        self.positions = int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
-        self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
-        self.ends = self._end_ids()
-        where = f"policy {policy!r} ({name})"
-        self.chat = Chat(self.tokenizer, self.ends, template, where, keep_thinking=keep_thinking, tool_format=tool_format)
-        self.banned = self._banned()
-        self.decoder = Decoder(
-            self.torch,
-            self.model,
-            banned=self.banned,
-            ends=self.ends,
-            positions=self.positions,
-            device=device,
-            padded_tokens=padded_tokens,
-            text=self.text,
-        )
-        self.lock = threading.RLock()  # held while sampling and while weights change
+        settings = None if lora is None or isinstance(lora, str) else lora_settings(lora, policy)
+        folder = find_model(name, policy)
+        given = find_model(lora, policy) if isinstance(lora, str) else None
+        if is_adapter(folder):
+            if lora is not None:
+                raise ConfigError(f"policies.{policy}.lora: {name} is an adapter itself; leave lora out, or name its base as the model")
+            given, name = folder, base_of(folder, policy)
+            folder = find_model(name, policy)
+        if settings is not None or given is not None:
+            require_peft(policy)
+        self._opened = (name, folder, how, padded_tokens)
+        self._voice = (template, keep_thinking, tool_format)
+        self._use(self._open(shared=frozen or settings is not None or given is not None))
+        self.adapter = self._adapted(settings, given)
+        self.lock = self.base.lock  # held while sampling and while weights change
         self.unpublished = False  # weights were changed and not yet checked: nothing may be sampled as if it were an old version
 
-    def _end_ids(self) -> frozenset[int]:
-        configured = self.model.generation_config.eos_token_id
-        ids = configured if isinstance(configured, list) else [configured]
-        ends = frozenset(int(token) for token in [*ids, self.tokenizer.eos_token_id] if token is not None)
-        if not ends:
-            raise DataError(f"policy {self.policy!r}: {self.path} names no end-of-turn token; set eos_token_id in generation_config.json")
-        return ends
+    def _open(self, *, shared: bool) -> Base:
+        name, folder, how, padded_tokens = self._opened
+        return open_base(name, folder, self.policy, how, shared=shared, padded_tokens=padded_tokens)
 
-    def _banned(self) -> Any:
-        """[vocabulary] float32: -inf at ids that are never sampled and never trained on, else 0."""
-        mask = self.torch.zeros(self.vocabulary, dtype=self.torch.float32, device=self.device)
-        mask[len(self.tokenizer) :] = -self.torch.inf  # rows that only pad the embedding
-        free = self.ends | self.chat.marks  # some templates open a tool call by a control token
-        never = {token for token in self.tokenizer.all_special_ids if token not in free and token < self.vocabulary}
-        mask[sorted(never)] = -self.torch.inf
-        return mask
+    def _use(self, base: Base) -> None:
+        """Samples from this base."""
+        self.base, self.torch, self.tokenizer, self.model = base, base.torch, base.tokenizer, base.model
+        self.device, self.positions, self.vocabulary, self.ends = base.device, base.positions, base.vocabulary, base.ends
+        template, keep_thinking, tool_format = self._voice
+        where = f"policy {self.policy!r} ({self.path})"
+        self.chat = Chat(self.tokenizer, self.ends, template, where, keep_thinking=keep_thinking, tool_format=tool_format)
+        self.decoder, self.banned = base.decoder(self.chat)
+
+    def _adapted(self, settings: LoraSettings | None, folder: Path | None) -> str | None:
+        """The adapter of this policy on the base; it is taken out again when the policy is gone."""
+        if settings is None and folder is None:
+            return None
+        adapters = self.base.adapters
+        with self.base.changing():
+            key = adapters.opened(folder, self.policy) if folder is not None else adapters.fresh(settings or LoraSettings(), self.policy)
+        finalize(self, adapters.release, key).atexit = False
+        return key
 
     # -- requests -----------------------------------------------------------------------------------------------------------
 
-    def sample_batch(self, requests: Sequence[Request]) -> list[Reply | EngineError]:
+    @property
+    def source(self) -> Source:
+        """Whose weights sample the rows of this policy."""
+        return Source(self.adapter, self.version, f"policy {self.policy!r}")
+
+    @property
+    def shares(self) -> object | None:
+        """What it may be batched in common by: policies with an equal one are answered by one `sample_mixed`. None: nobody else."""
+        return self.decoder if self.base.shared and self.base.adapters.mixes else None
+
+    def sample_batch(self, requests: Sequence[Request]) -> list[Reply | Exception]:
         """One reply per request, in their order; for a request whose messages cannot be rendered the EngineError that says why.
 
         A prompt that leaves no room for a token gives finish `context_overflow`, unsampled. A request that is alone raises its error.
         """
-        with self.lock:
-            if self.unpublished:
-                raise EngineError(f"policy {self.policy!r}: its weights have changed and are not published; call publish() of its learner first")
-            for request in requests:
-                _check_sampling(request)
-            answers: list[Reply | EngineError] = []
-            fine: list[tuple[int, Request, tuple[int, ...]]] = []
-            for at, request in enumerate(requests):
+        self._published()
+        for request in requests:
+            _check_sampling(request)
+        answers = self.sample_mixed([(self, request) for request in requests])
+        if len(answers) == 1 and isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers
+
+    @staticmethod
+    def sample_mixed(asked: Sequence[tuple[Transformers, Request]]) -> list[Reply | Exception]:
+        """Answers requests of policies that share a base, in their order and in common batches; what fails is the error of its own asker."""
+        if not asked:
+            return []
+        with asked[0][0].lock:
+            answers: list[Reply | Exception] = []
+            fine: list[_Asked] = []
+            for at, (engine, request) in enumerate(asked):
                 try:
-                    fine.append((at, request, self.chat.prompt(request)))
+                    engine._published()
+                    _check_sampling(request)
+                    fine.append((at, engine, request, engine.chat.prompt(request)))
                     answers.append(Reply())
-                except EngineError as error:  # this request's own fault: the others of its batch are answered
-                    if len(requests) == 1:
-                        raise
+                except (EngineError, ConfigError) as error:  # this request's own fault: the others of its batch are answered
                     answers.append(error)
-            draws = self.sample_ids([prompt for _, _, prompt in fine], [r.sampling for _, r, _ in fine], [r.seed for _, r, _ in fine])
-            for (at, request, prompt), draw in zip(fine, draws, strict=True):
-                reply = self._reply(request, prompt, draw)
-                answers[at] = reply
-                self.chat.sampled(request, reply)
+            for (at, engine, request, prompt), draw in zip(fine, _drawn(fine), strict=True):
+                if isinstance(draw, Exception):
+                    answers[at] = draw
+                else:
+                    answers[at] = reply = engine._reply(request, prompt, draw)
+                    engine.chat.sampled(request, reply)
             return answers
+
+    def _published(self) -> None:
+        if self.unpublished:
+            raise EngineError(f"policy {self.policy!r}: its weights have changed and are not published; call publish() of its learner first")
 
     def recall(self, request: Request, reply: Reply) -> None:
         """A reply out of a record, in a play that goes on from it: the next prompt of this conversation begins with its ids."""
@@ -152,15 +184,11 @@ class Transformers:
 
     def text(self, ids: Sequence[int], stop: Sequence[str] = ()) -> str:
         """The text of sampled ids, without the end token and before the first stop string."""
-        kept = ids[:-1] if ids and ids[-1] in self.ends else ids
-        text = self.chat.text(kept)
-        cuts = [at for at in (text.find(mark) for mark in stop if mark) if at >= 0]
-        return text[: min(cuts)] if cuts else text
+        return spoken(self.chat, self.ends, ids, stop)
 
     def sample_ids(self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int]) -> list[Draw]:
         """Samples after each prompt [B of ids]; gives ids, log-probabilities and finish per prompt."""
-        source = Source(None, self.version, f"policy {self.policy!r}")
-        return self.decoder.sample(prompts, samplings, seeds, [source] * len(prompts))
+        return self.decoder.sample(prompts, samplings, seeds, [self.source] * len(prompts))
 
     # -- weights ------------------------------------------------------------------------------------------------------------
 
@@ -170,40 +198,97 @@ class Transformers:
         return PARITY[str(self.model.dtype).removeprefix("torch.")]
 
     def weights(self) -> dict[str, Any]:
-        """The parameters that a learner of this policy trains, by name."""
-        return dict(self.model.named_parameters())
+        """The parameters that a learner of this policy trains, by name: those of its adapter, or all."""
+        return self.base.weights() if self.adapter is None else self.base.adapters.parameters(self.adapter)
+
+    def active(self) -> AbstractContextManager[None]:
+        """Inside, `model` computes as this policy does: with its adapter. Outside it is the base."""
+        return self.base.routed(self.adapter)
+
+    def own(self) -> None:
+        """Takes weights of its own where all of them are to change: an adapter is its own already, a shared base is loaded once more."""
+        if self.adapter is None and self.base.shared:
+            self._use(self._open(shared=False))
+            self.lock = self.base.lock
 
     def take(self, weights: Mapping[str, Any]) -> None:
         """Copies these weights over its own, in place; the learner then checks parity and raises the version."""
+        self.own()
         with self.lock, self.torch.no_grad():
             for name, weight in self.weights().items():
                 weight.copy_(weights[name])
 
     def twin(self) -> Transformers:
-        """The same weights in a module of its own, and the same tokenizer: to be learned while this engine is sampled from."""
+        """The same weights apart from these, and the same tokenizer: to be learned while this engine is sampled from.
+
+        A module of its own, or on a shared base an adapter of its own.
+        """
         other = copy.copy(self)
-        other.model, other.decoder = copy.deepcopy(self.model), copy.copy(self.decoder)
-        other.decoder.model = other.model
-        other.lock = threading.RLock()
+        if self.adapter is None:
+            other._use(self.base.copy())
+            other.lock = other.base.lock
+            return other
+        with self.base.changing():
+            other.adapter = self.base.adapters.beside(self.adapter, "twin")
+            other.take(self.weights())
+        finalize(other, self.base.adapters.release, other.adapter).atexit = False
+        other.lock = self.base.another_lock()
         return other
 
     def fingerprint(self) -> str:
-        """SHA-256 of the weights: equal before and after a run for a policy that does not learn."""
-        digest = hashlib.sha256()
-        for name, weight in sorted(self.model.named_parameters()):
-            digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
-            digest.update(weight.detach().cpu().contiguous().view(self.torch.uint8).numpy().tobytes())
+        """SHA-256 of the weights: equal before and after a run for a policy that does not learn. Of an adapter, together with its base."""
+        if self.adapter is None:
+            return self.base.fingerprint()
+        digest = digest_of(self.weights(), self.torch)
+        digest.update(self.base.fingerprint().encode())
         return digest.hexdigest()
 
     # -- files --------------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Writes weights, config and tokenizer as a folder that any loader of the format reads."""
-        import transformers
+        """Writes weights, config and tokenizer as a folder that any loader of the format reads; of an adapter the folder that peft and vLLM read,
+        which names its base.
+        """
+        with self.lock:
+            if self.adapter is not None:
+                name, folder, _, _ = self._opened
+                self.base.adapters.save(self.adapter, path, str(folder) if Path(name).is_dir() else name)
+                return
+            import transformers
 
-        with self.lock, quiet(transformers):
-            self.model.save_pretrained(path)
-            self.tokenizer.save_pretrained(path)
+            if self.base.adapters.configs:  # its layers are wrapped for the adapters of others
+                self.own()
+            with quiet(transformers):
+                self.model.save_pretrained(path)
+                self.tokenizer.save_pretrained(path)
+
+
+_Asked = tuple[int, Transformers, Request, tuple[int, ...]]  # place among the answers, who, what, the prompt's ids
+
+
+def _drawn(asked: Sequence[_Asked]) -> Sequence[Draw | Exception]:
+    """What was sampled for each; where that fails for several policies, each apart, so that broken weights are one policy's own fault."""
+    if not asked:
+        return []
+    try:
+        return asked[0][1].decoder.sample(
+            [prompt for _, _, _, prompt in asked],
+            [request.sampling for _, _, request, _ in asked],
+            [request.seed for _, _, request, _ in asked],
+            [engine.source for _, engine, _, _ in asked],
+        )
+    except Exception:
+        policies = list(dict.fromkeys(engine for _, engine, _, _ in asked))
+        if len(policies) == 1:
+            raise
+    result: dict[int, Draw | Exception] = {}
+    for policy in policies:
+        mine = [one for one in asked if one[1] is policy]
+        try:
+            result |= {one[0]: draw for one, draw in zip(mine, _drawn(mine), strict=True)}
+        except Exception as error:  # goes to the askers of this policy
+            result |= {one[0]: error for one in mine}
+    return [result[one[0]] for one in asked]
 
 
 def _check_sampling(request: Request) -> None:
