@@ -5,8 +5,13 @@ The sampler walks the tree as it samples, a learner walks it along what was samp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from gem_ma.errors import ConfigError
+
+KEPT = 4096  # sets of legal strings
 
 Tree = dict[int, Any]  # id -> what may follow it; {} after the last
 
@@ -40,3 +45,36 @@ def allowed_along(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...]
         allowed.append(tuple(tree))
         tree = tree[token]
     return tuple(allowed)
+
+
+class Choices:
+    """The trees of legal strings as one chat writes them, the end of turn included. The last ones asked for are kept.
+
+    `answer(text)` gives the ids of an answer; `sampled(ids)` is false where one of them is never sampled.
+    """
+
+    def __init__(self, answer: Callable[[str], tuple[int, ...]], sampled: Callable[[Sequence[int]], bool], where: str) -> None:
+        self.answer, self.sampled, self.where = answer, sampled, where
+        self._known: OrderedDict[tuple[str, ...], tuple[Tree, int]] = OrderedDict()
+
+    def tree(self, legal: tuple[str, ...]) -> tuple[Tree, int]:
+        """What may be sampled, and the length of the longest answer in tokens.
+
+        Raises ConfigError where the tokenizer has no word for a legal string, or writes two of them alike.
+        """
+        known = self._known.get(legal)
+        if known is None:
+            answers = {choice: self.answer(choice) for choice in legal}
+            for choice, ids in answers.items():
+                if not self.sampled(ids):
+                    raise ConfigError(
+                        f"{self.where}: the tokenizer has no word for the legal string {choice!r}; "
+                        "use a model that knows it, or leave out `constrain: legal`"
+                    )
+            if len(set(answers.values())) < len(answers):
+                raise ConfigError(f"{self.where}: the tokenizer writes two legal strings alike, so they cannot be told apart: {legal}")
+            known = tree_of(answers.values()), max(map(len, answers.values()))
+            self._known[legal] = known
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return known

@@ -104,6 +104,13 @@ class Decoder:
         self.joins: bool | None = None  # the cache is plain: rows may be cut out, put together and kept; None = not looked at yet
         self._weights: tuple[int, int, int] = (0, 0, 0)
 
+    def __copy__(self) -> Decoder:
+        """Another decoder that may be given another module: what is kept is never shared."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.kept, other.joins = Kept(0), None
+        return other
+
     def draw(
         self, prompt: tuple[int, ...], sampling: Sampling, seed: int, source: Source, *, keep: bool = False, choices: Tree | None = None
     ) -> Draw:
