@@ -35,8 +35,16 @@ def columns(key: Key) -> tuple[str, ...]:
 
 
 def key_rows(table: TurnTable, key: Key) -> list[tuple[Any, ...]]:
-    parts = [table.column(name).tolist() for name in columns(key)]
+    parts = [_entries(table, name) for name in columns(key)]
     return list(zip(*parts, strict=True)) if parts else [()] * len(table)
+
+
+def _entries(table: TurnTable, name: str) -> list[Any]:
+    """A key column, of one entry per turn. Raises ValueError with both lengths."""
+    entries = list(table.column(name).tolist())
+    if len(entries) != len(table):
+        raise ValueError(f"column {name} has {len(entries)} entries, the table has {len(table)} turns")
+    return entries
 
 
 def numbered(rows: Sequence[tuple[Any, ...]]) -> tuple[list[int], list[tuple[Any, ...]]]:
@@ -77,7 +85,7 @@ def episodes(table: Given) -> list[NDArray[np.int64]]:
     if not isinstance(table, TurnTable):
         return [np.array([n]) for n in range(len(values_of(table, "total")))]
     rows: dict[tuple[Any, ...], list[int]] = {}
-    for n, (episode, index, agent) in enumerate(zip(table.episodes, table.episode.tolist(), table.agent.tolist(), strict=True)):
+    for n, (episode, index, agent) in enumerate(zip(table.episodes, _entries(table, "episode"), _entries(table, "agent"), strict=True)):
         rows.setdefault((episode.scenario, *episode.id, index, agent), []).append(n)
     return [np.array(rows[name]) for name in sorted(rows)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -105,12 +105,12 @@ def turn_credit(table: TurnTable, key: Key = (), *, decay: float = 0.5, scores: 
     `scores` d_t is the turn's reward). Each d_t is spread over turns t, t-1, ... with weights decay^0, decay^1, ... that sum to 1. The credits
     of an episode sum to its last score less its first, 0.  (prime-rl, per-turn credit.) `key` groups nothing.
     """
-    result = np.zeros(len(table))
+    result, rewards = np.zeros(len(table)), values_of(table, "reward")
     given = None if scores is None else np.asarray(scores, np.float64)
     if given is not None and given.shape != (len(table),):
         raise ValueError(f"scores need one entry per turn; got {given.shape} for {len(table)} turns")
     for rows in _in_order(table):
-        steps = table.reward[rows] if given is None else _differences(given[rows])
+        steps = rewards[rows] if given is None else _differences(given[rows])
         result[rows] = spread(steps, decay)
     return result
 
@@ -144,8 +144,9 @@ def magrpo(table: TurnTable, key: Key = ("group",), *, divide: bool = False) -> 
     """Group-relative over siblings of a tree, one value for all agents of a joint action.  (MAGRPO, arXiv 2508.04652, eq. 5.) [N] -> [N]
 
     Episodes of a group that did the same until a step share a node there. The return of a joint action is what the cast is paid for it, plus the
-    mean return of what follows, over the branches; A = return - mean over the siblings (`divide`: / max(std, 1e-6)). Undiscounted. A step
-    that only one branch took teaches nothing.
+    mean return of what follows; A = return - mean over the siblings (`divide`: / max(std, 1e-6)). Undiscounted. In both means a joint action
+    counts as often as it was sampled, so A sums to 0 over the episodes of a node; a fork does not sample its prefix again. A step that only one
+    branch took teaches nothing.
     """
     result = np.zeros(len(table))
     trees = groups(table, key)
@@ -154,18 +155,27 @@ def magrpo(table: TurnTable, key: Key = ("group",), *, divide: bool = False) -> 
         gains = _tree({int(table.episode[n]): table.episodes[n] for n in rows})
         for n in rows:
             siblings = gains[int(table.episode[n]), int(table.step[n])]
-            middled = centred(np.array([gain for _, gain in siblings], np.float64))
-            own = next(place for place, (members, _) in enumerate(siblings) if int(table.episode[n]) in members)
+            middled = centred(np.repeat([one.gain for one in siblings], [one.sampled for one in siblings]))
+            own = next(place for place, one in enumerate(siblings) if int(table.episode[n]) in one.members)
             scale = max(math.sqrt(math.fsum(middled**2) / len(middled)), 1e-6) if divide else 1.0
-            result[n] = middled[own] / scale
+            result[n] = middled[sum(one.sampled for one in siblings[:own])] / scale
     return result
 
 
-def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[tuple[frozenset[int], float]]]:
-    """For each (episode, step): the branches of its node, as (episodes of the branch, its return), in a fixed order."""
+class _Branch(NamedTuple):
+    """One joint action at a node: the episodes that took it, how many of them sampled it (the others inherited it by a fork), and its return."""
+
+    members: frozenset[int]
+    sampled: int
+    gain: float
+
+
+def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
+    """For each (episode, step): the branches of its node, in a fixed order."""
     histories = {index: _histories(episode) for index, episode in plays.items()}
     paid = {index: _paid(episode) for index, episode in plays.items()}
-    found: dict[tuple[int, int], list[tuple[frozenset[int], float]]] = {}
+    forked = {index: max((step for step, _ in episode.forks), default=0) for index, episode in plays.items()}
+    found: dict[tuple[int, int], list[_Branch]] = {}
 
     def grow(members: Sequence[int], step: int) -> float:
         """Mean return from `step` on over the branches that these episodes, alike so far, take there."""
@@ -177,10 +187,10 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[tuple[froz
             gain = 0.0
             if history:
                 gain = math.fsum(paid[index].get(step, 0.0) for index in inside) / len(inside) + grow(inside, step + 1)
-            branches.append((frozenset(inside), gain))
+            branches.append(_Branch(frozenset(inside), max(1, sum(step >= forked[index] for index in inside)), gain))
         for index in members:
             found[index, step] = branches
-        return math.fsum(gain for _, gain in branches) / len(branches)
+        return math.fsum(one.sampled * one.gain for one in branches) / sum(one.sampled for one in branches)
 
     grow(sorted(plays), 0)
     return found
