@@ -86,7 +86,7 @@ class Progress:
         self.total, self.done, self.started, self.unit = total, done, 0, unit
         self.ends: Counter[str] = Counter()
         self._quiet, self._began, self._said = quiet, time.monotonic(), time.monotonic()
-        self._before, self._words = done, ""
+        self._before = done
         self._bar: Any = None
         self._task: Any = None
 
@@ -122,11 +122,6 @@ class Progress:
         self.ends[kind] += 1
         self._draw()
 
-    def at(self, done: int, words: str) -> None:
-        """So many are done; `words` say how it goes."""
-        self.done, self.started, self._words = done, done - self._before, words
-        self._draw()
-
     def tick(self) -> None:
         """Prints the line that is due, if one is."""
         now = time.monotonic()
@@ -141,8 +136,6 @@ class Progress:
         return f"{self.done}/{self.total} {self.unit}, {self._state()}, {rate:.1f} a second"
 
     def _state(self) -> str:
-        if self._words:
-            return self._words
         running = self.started - (self.done - self._before)
         return ", ".join([*(f"{count} {end}" for end, count in sorted(self.ends.items())), f"{running} running"])
 

@@ -45,10 +45,11 @@ def command(source: str, overrides: tuple[str, ...], out: str | None, **flags: b
 def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = False, quiet: bool = False) -> int:
     """Trains in the run folder and prints scores before and after; gives the exit code. Raises Interrupted after a signal."""
     from gem_ma.cli.baselines import play_baselines
+    from gem_ma.cli.live import Live
     from gem_ma.cli.main import Interrupted
     from gem_ma.cli.run import open_folder, report_of
     from gem_ma.cli.stopping import Stopping
-    from gem_ma.cli.terminal import Progress, progress_line
+    from gem_ma.cli.terminal import progress_line
     from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.plans import open_policies, scenario_of, try_seats
     from gem_ma.training.train import checked, train
@@ -60,15 +61,14 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     policies = open_policies(config, base=loaded.base)
     summary: dict[str, Any] = {}
     with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
-        with Stopping(f"gem-ma resume {path}") as stopping, Progress(settings.steps, quiet=quiet, unit="steps") as progress:
+        with Stopping(f"gem-ma resume {path}") as stopping, Live(settings.steps, settings.policies, quiet=quiet) as live:
 
             def on_step(step: int, metrics: dict[str, Any]) -> None:
-                progress.at(step, _in_words(metrics))
                 if stopping.signal:
                     stopping.cancel()
 
             async def work() -> None:
-                summary.update(await train(config, scenario, policies, folder, on_step=on_step, on_note=progress_line))
+                summary.update(await train(config, scenario, policies, folder, on_step=on_step, on_note=progress_line, watchers={"live": live}))
 
             try:
                 stopping.run(work())
@@ -90,12 +90,6 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
         f"{failed} of {ended} training episodes failed, {config.run.max_failed} are allowed (run.max_failed); see them with: gem-ma show {path}"
     )
     return 1
-
-
-def _in_words(metrics: dict[str, Any]) -> str:
-    returns = ", ".join(f"{agent} {value:.3f}" for agent, value in metrics["return"].items() if value is not None)
-    success = f", success {metrics['success']:.3f}" if metrics.get("success") is not None else ""
-    return f"return {returns}{success}" + (f", {metrics['failed']} failed" if metrics["failed"] else "")
 
 
 def show_training(summary: dict[str, Any], ended: int, failed: int, path: Path, as_json: bool, report: Path | None = None) -> None:

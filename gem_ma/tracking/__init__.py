@@ -182,7 +182,7 @@ class Tracking:
         label, values = _label(row), flat(row)
         waiting = [name for name in self._trackers if self._has[name].wants(step, label)] if values else []
         for name in waiting:
-            if self._ask(name, "log", values, step):
+            if self._ask(name, "log", dict(values), step):
                 self._has[name].got(step, label)
         if any(name in self._chosen for name in waiting):
             self._keep()

@@ -109,13 +109,11 @@ def decision_tokens(legal: Sequence[str], part: Sequence[tuple[Turn, Reply]], en
     differ = _first_difference(list(spelled.values()))
     held = [_where(reply.token_ids, spelled.get(parsed, ())) for parsed, reply in read]
     fallback = _recorded_difference(read)
-    return [
-        (
-            reply,
-            start + differ if start is not None and differ is not None and differ < len(spelled[parsed]) else min(fallback, len(reply.logprobs) - 1),
-        )
-        for (parsed, reply), start in zip(read, held, strict=True)
-    ]
+    found = []
+    for (parsed, reply), start in zip(read, held, strict=True):
+        exact = start is not None and differ is not None and differ < len(spelled[parsed])
+        found.append((reply, (start or 0) + (differ or 0) if exact else min(fallback, len(reply.logprobs) - 1)))
+    return found
 
 
 def _recorded_difference(read: Sequence[tuple[str, Reply]]) -> int:
