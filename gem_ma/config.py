@@ -162,6 +162,8 @@ def located(config: Config, base: Path | None) -> Config:
     for name, policy in config.policies.items():
         engine, _, model = policy.model.partition("/")
         policies[name] = policy.model_copy(update={"model": f"{engine}/{locate(model, base)}"}) if model else policy
+        if isinstance(adapter := policy.options.get("lora"), str):
+            policies[name] = policies[name].model_copy(update={"lora": locate(adapter, base)})
     return config.model_copy(update={"scenario": scenario, "policies": policies})
 
 

@@ -24,7 +24,7 @@ from gem_ma.scenario import Scenario
 from gem_ma.settings import SCHEDULE, PolicySettings, ScenarioSettings
 
 _SEAT = frozenset({"agent", "sample", "rng", "task"})  # what a behaviour gets from the driver
-_ENGINE = frozenset({"name", "policy", "budget", "offline"})  # what an engine gets from the driver
+_ENGINE = frozenset({"name", "policy", "budget", "offline", "frozen"})  # what an engine gets from the driver
 
 
 def check_fit(document: Document, base: Path | None) -> None:

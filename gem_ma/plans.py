@@ -69,8 +69,9 @@ def open_policies(
     """
     seats = [*config.agents.values()]
     wanted: set[str | None] = set(names or ())
+    learned = set() if config.train is None else {*config.train.policies, *config.train.warm_start}
+    wanted |= learned
     if config.train is not None:
-        wanted |= {*config.train.policies, *config.train.warm_start}
         if config.train.opponents is not None:
             wanted |= {name for name in config.train.opponents.anchors if name in config.policies}
         seats += [seat for warm in config.train.warm_start.values() for seat in warm.cast.values()]
@@ -85,7 +86,8 @@ def open_policies(
             options = {key: value if offline else reveal(value, f"policies.{name}.{key}") for key, value in settings.options.items()}
             takes = signature(load("engines", settings.model.partition("/")[0])) or {}
             options = {key: value for key, value in config.retry.options.items() if key in takes} | options
-            options |= {key: value for key, value in (("budget", budget), ("offline", offline)) if key in takes}
+            fed = (("budget", budget), ("offline", offline), ("frozen", name not in learned))
+            options |= {key: value for key, value in fed if key in takes}
             opened[name] = Policy(name, open_engine(name, settings.model, **options), settings.sampling)
     return opened
 

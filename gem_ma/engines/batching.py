@@ -3,6 +3,8 @@
 Two rules of release. Alone, a batch collects what arrives within `wait_s`, runs in a worker thread, and what arrives meanwhile is the next
 one. Under a `Gate` a batch is released when every live coroutine of the rollout waits, sorted by (conversation, turn): then its rows, and
 so its floating-point results, do not depend on timing, and a resumed training run is bit-equal.
+
+Engines that share something (`shares`: the adapters on one base) wait in one lane, so their rows go into the same batches under either rule.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from gem_ma.types import Reply, Request
 
-Row = tuple[Request, "asyncio.Future[Reply]"]
+Row = tuple[Request, "asyncio.Future[Reply]", "Batched"]
 
 
 class _BatchEngine(Protocol):
@@ -30,7 +33,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.running = 0
-        self._waiting: dict[Batched, dict[asyncio.Future[Reply], Request]] = {}
+        self._waiting: dict[_Lane, dict[asyncio.Future[Reply], tuple[Request, Batched]]] = {}
         self._due = self._closed = False
 
     def start(self, coroutines: int = 1) -> None:
@@ -49,13 +52,14 @@ class Gate:
     async def ask(self, engine: Batched, request: Request) -> Reply:
         """Waits for the batch that holds this request."""
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(engine, {})[answer] = request
+        lane = engine.lane
+        self._waiting.setdefault(lane, {})[answer] = (request, engine)
         self.running -= 1
         self._look()
         try:
             return await answer
         finally:
-            if self._waiting.get(engine, {}).pop(answer, None) is not None:  # cancelled before its batch: it runs again, unanswered
+            if self._waiting.get(lane, {}).pop(answer, None) is not None:  # cancelled before its batch: it runs again, unanswered
                 self.running += 1
 
     def _look(self) -> None:
@@ -69,10 +73,10 @@ class Gate:
         if self.running > 0 or self._closed:
             return
         waiting, self._waiting = self._waiting, {}
-        batches = [(engine, [(request, answer) for answer, request in rows.items()]) for engine, rows in waiting.items() if rows]
-        for engine, rows in sorted(batches, key=lambda batch: min(map(_order, batch[1]))):
+        batches = [(lane, [(request, answer, engine) for answer, (request, engine) in rows.items()]) for lane, rows in waiting.items() if rows]
+        for lane, rows in sorted(batches, key=lambda batch: min(map(_order, batch[1]))):
             self.running += len(rows)
-            engine.release(rows)
+            lane.release(rows)
 
 
 GATE: ContextVar[Gate | None] = ContextVar("gem_ma_gate", default=None)
@@ -83,32 +87,26 @@ def _order(row: Row) -> tuple[str, str, int, int]:
     return (request.policy, request.conversation, request.turn, request.seed)
 
 
-class Batched:
-    """An Engine made of a batch engine. A failing batch gives its error to all its askers, an error in place of a reply to its own asker alone;
-    a cancelled asker is skipped.
-    """
+class _Lane:
+    """Rows that wait for one batch."""
 
-    def __init__(self, engine: _BatchEngine, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
-        self.engine, self.max_batch, self.wait_s = engine, max_batch, wait_s
+    def __init__(self, max_batch: int, wait_s: float) -> None:
+        self.max_batch, self.wait_s = max_batch, wait_s
         self._waiting: list[Row] = []
         self._worker: asyncio.Task[None] | None = None
 
-    async def sample(self, request: Request) -> Reply:
-        gate = GATE.get()
-        if gate is not None:
-            return await gate.ask(self, request)
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, answer))
-        if self._worker is None or self._worker.done() or self._worker.get_loop() is not answer.get_loop():
+    def add(self, row: Row) -> None:
+        """Answers this row with one of the next batches."""
+        self._waiting.append(row)
+        if self._worker is None or self._worker.done() or self._worker.get_loop() is not row[1].get_loop():
             self._worker = asyncio.create_task(self._drain())
-        return await answer
 
     def release(self, rows: Iterable[Row]) -> None:
         """Answers these rows here and now, in an order that does not depend on their arrival."""
         waiting = sorted(rows, key=_order)
         for start in range(0, len(waiting), self.max_batch):
             if batch := _open(waiting[start : start + self.max_batch]):
-                _answer(batch, self._run([request for request, _ in batch]))
+                _answer(batch, _run(batch))
 
     async def _drain(self) -> None:
         try:
@@ -116,26 +114,61 @@ class Batched:
                 await asyncio.sleep(self.wait_s)
                 batch, self._waiting = _open(self._waiting[: self.max_batch]), self._waiting[self.max_batch :]
                 if batch:
-                    _answer(batch, await self._run_in_thread([request for request, _ in batch]))
+                    _answer(batch, await _run_in_thread(batch))
         finally:
             self._worker = None
 
-    async def _run_in_thread(self, requests: list[Request]) -> Sequence[Reply | Exception] | Exception:
-        try:
-            return await asyncio.to_thread(self._run, requests)
-        except RuntimeError as error:  # no thread to be had: the askers must hear of it
-            return error
 
-    def _run(self, requests: list[Request]) -> Sequence[Reply | Exception] | Exception:
-        try:
-            replies = list(self.engine.sample_batch(requests))
-        except (StopIteration, SystemExit) as error:  # a future refuses the first, the second would end the run
-            return RuntimeError(f"{type(self.engine).__name__} raised {type(error).__name__}({error})")
-        except Exception as error:  # goes to every asker of the batch
-            return error
-        if len(replies) != len(requests):
-            return RuntimeError(f"{type(self.engine).__name__} gave {len(replies)} replies to {len(requests)} requests")
-        return replies
+_LANES: WeakKeyDictionary[Any, _Lane] = WeakKeyDictionary()  # by what engines share
+
+
+class Batched:
+    """An Engine made of a batch engine. A failing batch gives its error to all its askers, an error in place of a reply to its own asker alone;
+    a cancelled asker is skipped.
+
+    An engine may have an attribute `shares`: engines with the same one are answered together, by `sample_mixed([(engine, request), ...])`.
+    """
+
+    def __init__(self, engine: _BatchEngine, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
+        self.engine = engine
+        self._own = _Lane(max_batch, wait_s)
+
+    @property
+    def lane(self) -> _Lane:
+        """Where its requests wait: with those of the engines that it shares something with."""
+        shared = getattr(self.engine, "shares", None)
+        return self._own if shared is None else _LANES.setdefault(shared, self._own)
+
+    async def sample(self, request: Request) -> Reply:
+        gate = GATE.get()
+        if gate is not None:
+            return await gate.ask(self, request)
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.lane.add((request, answer, self))
+        return await answer
+
+
+async def _run_in_thread(batch: list[Row]) -> Sequence[Reply | Exception] | Exception:
+    try:
+        return await asyncio.to_thread(_run, batch)
+    except RuntimeError as error:  # no thread to be had: the askers must hear of it
+        return error
+
+
+def _run(batch: list[Row]) -> Sequence[Reply | Exception] | Exception:
+    engine: Any = batch[0][2].engine
+    try:
+        if any(batched.engine is not engine for _, _, batched in batch):
+            replies = list(engine.sample_mixed([(batched.engine, request) for request, _, batched in batch]))
+        else:
+            replies = list(engine.sample_batch([request for request, _, _ in batch]))
+    except (StopIteration, SystemExit) as error:  # a future refuses the first, the second would end the run
+        return RuntimeError(f"{type(engine).__name__} raised {type(error).__name__}({error})")
+    except Exception as error:  # goes to every asker of the batch
+        return error
+    if len(replies) != len(batch):
+        return RuntimeError(f"{type(engine).__name__} gave {len(replies)} replies to {len(batch)} requests")
+    return replies
 
 
 def _open(rows: Iterable[Row]) -> list[Row]:
@@ -144,7 +177,7 @@ def _open(rows: Iterable[Row]) -> list[Row]:
 
 
 def _answer(batch: list[Row], replies: Sequence[Reply | Exception] | Exception) -> None:
-    for at, (_, answer) in enumerate(batch):
+    for at, (_, answer, _) in enumerate(batch):
         if answer.done() or answer.get_loop().is_closed():
             continue
         reply = replies if isinstance(replies, Exception) else replies[at]

@@ -228,12 +228,19 @@ class Transformers:
             other._use(self.base.copy())
             other.lock = other.base.lock
             return other
-        with self.base.changing():
-            other.adapter = self.base.adapters.beside(self.adapter, "twin")
-            other.take(self.weights())
-        finalize(other, self.base.adapters.release, other.adapter).atexit = False
+        other.adapter = self.beside("twin", owner=other)
+        other.take(self.weights())
         other.lock = self.base.another_lock()
         return other
+
+    def beside(self, *seed: object, owner: object | None = None) -> str:
+        """A new adapter of the shape of this policy's, on its base; its key. It lives as long as its owner, by default this engine."""
+        if self.adapter is None:
+            raise EngineError(f"policy {self.policy!r} has no adapter, so there is none of its shape")
+        with self.base.changing():
+            key = self.base.adapters.beside(self.adapter, *seed)
+        finalize(self if owner is None else owner, self.base.adapters.release, key).atexit = False
+        return key
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights: equal before and after a run for a policy that does not learn. Of an adapter, together with its base."""

@@ -1,7 +1,8 @@
 """Critics: what a turn is worth before it is taken. One value per turn, read from what the agent had seen, never from what it then said.
 
 A critic is apart from the policy: own weights, own optimiser (a value head on a shared trunk ruined small policies). `TableCritic` keeps one number
-per view; `TorchCritic` is a copy of the policy's model with a head of one number, read at the last token of the prompt.
+per view; `TorchCritic` is a copy of the policy's model with a head of one number, read at the last token of the prompt. Of a policy with a LoRA
+adapter nothing is copied: its critic is a second adapter of that shape on the same base, and a head.
 """
 
 from __future__ import annotations
@@ -84,15 +85,23 @@ class TableCritic:
 
 
 class TorchCritic:
-    """A copy of the policy's model with a head of one number per position."""
+    """A trunk as the policy's model, whose weights or adapter are its own, with a head of one number per position."""
 
     def __init__(self, engine: Transformers) -> None:
         self.engine, self.torch = engine, engine.torch
-        self.trunk = copy.deepcopy(engine.model.base_model).float()
-        self.trunk.requires_grad_(True)
+        self.adapter: str | None = None
         size = int(engine.model.config.hidden_size)
+        if engine.adapter is None:
+            self.trunk = copy.deepcopy(engine.model.base_model).float()
+            learned = dict(self.trunk.named_parameters())
+        else:
+            self.trunk = engine.model.base_model
+            self.adapter = engine.beside("critic", engine.policy)
+            learned = engine.base.adapters.parameters(self.adapter)
+        for weight in learned.values():
+            weight.requires_grad_(True)
         self.head = self.torch.zeros(size + 1, dtype=self.torch.float32, device=engine.device, requires_grad=True)  # starts at value 0
-        self.parameters: dict[str, Any] = {**{f"trunk.{name}": weight for name, weight in self.trunk.named_parameters()}, "head": self.head}
+        self.parameters: dict[str, Any] = {**{f"trunk.{name}": weight for name, weight in learned.items()}, "head": self.head}
         self.optimizer = self.torch.optim.AdamW(self.parameters.values(), lr=1e-3, betas=BETAS, weight_decay=0.0)
 
     def values(self, table: TurnTable) -> Array:
@@ -140,7 +149,8 @@ class TorchCritic:
         ids = np.zeros((len(batch), max(len(sequence) for sequence, _ in batch)), np.int64)
         for at, (sequence, _) in enumerate(batch):
             ids[at, : len(sequence)] = sequence
-        hidden = self.trunk(input_ids=self.torch.from_numpy(ids).to(self.engine.device), use_cache=False).last_hidden_state.float()
+        with self.engine.base.routed(self.adapter):
+            hidden = self.trunk(input_ids=self.torch.from_numpy(ids).to(self.engine.device), use_cache=False).last_hidden_state.float()
         row = [at for at, (_, places) in enumerate(batch) for _ in places]
         position = [place for _, places in batch for place, _ in places]
         return hidden[row, position] @ self.head[:-1] + self.head[-1]

@@ -78,10 +78,11 @@ class Scorer:
             sees = (branch[:, None, :] == 0) | (branch[:, None, :] == branch[:, :, None])
             given |= {"attention_mask": sees.tril()[:, None], "position_ids": self.index(pack.place)}
         row, position = self.index(pack.row), self.index(pack.position)
-        if self.selects:
-            hidden = self.model.base_model(**given).last_hidden_state
-            return self.model.get_output_embeddings()(hidden[row, position])
-        return self.model(**given).logits[row, position]
+        with self.engine.active():
+            if self.selects:
+                hidden = self.model.base_model(**given).last_hidden_state
+                return self.model.get_output_embeddings()(hidden[row, position])
+            return self.model(**given).logits[row, position]
 
     def _probe(self) -> None:
         """Keeps to what this architecture allows: some scale or cap logits after the head, some cannot take a mask of branches."""

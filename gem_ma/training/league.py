@@ -164,7 +164,8 @@ class League:
         own, path = self.policies[member.policy], self.root / member.name
         if not path.exists():
             raise DataError(f"{path}: this snapshot of the pool is gone; put it back, or start anew with --fresh")
-        engine = open_engine(member.name, f"{_engine(own).kind}/{path}", **self.config.policies[member.policy].options)
+        options = {key: value for key, value in self.config.policies[member.policy].options.items() if key != "lora"}  # a snapshot is the adapter
+        engine = open_engine(member.name, f"{_engine(own).kind}/{path}", **options)
         policy = Policy(member.name, engine, own.sampling)
         _engine(policy).version = member.version
         if _engine(policy).fingerprint() != member.fingerprint:

@@ -66,6 +66,7 @@ class Sampler(Protocol):
 class TorchLearner:
     """Learns the weights of a `transformers` engine, and publishes them to `sampler`: by default that engine itself, so nothing is copied.
 
+    Of an engine with a LoRA adapter the adapter is all that learns, is published and stands in checkpoints; the base may serve others.
     `sampling`: how the policy is sampled; only temperature > 0 without top_p and top_k can be trained, since the loss must see the distribution
     that was sampled from. Raises ConfigError for anything else.
     """
@@ -80,6 +81,7 @@ class TorchLearner:
                 f"got temperature {how.temperature}, top_p {how.top_p}, top_k {how.top_k}"
             )
         self.temperature, self.longest = how.temperature, how.max_tokens
+        engine.own()
         self.parameters = engine.weights()
         if any(weight.dtype == self.torch.float16 for weight in self.parameters.values()):
             raise ConfigError(f"policy {self.policy!r}: float16 loses small gradients, so it is not trained; set dtype: bfloat16 or float32")
