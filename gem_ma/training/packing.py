@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gem_ma.training.rows import Row
 
+PADDING = 256  # padded positions that cost less than a pass of its own
 BRANCHED = 256  # positions of a sequence that shares its prompt; longer ones would pay in attention what they save
 
 
@@ -59,13 +60,19 @@ def packs(rows: Sequence[Row], *, tokens: int, share: bool = True, part: tuple[i
     `part` (k, n): the k-th of n shares of them, which together hold every token once.
     """
     starts = np.cumsum([0, *(int(row.mask.sum()) for row in rows)])
-    sequences = sorted(_sequences(rows, share), key=lambda sequence: sequence.length)[part[0] :: part[1]]
-    while sequences:
-        take = 1
-        while take < len(sequences) and (take + 1) * sequences[take].length <= tokens:
-            take += 1
-        yield _pack(sequences[:take], starts)
-        sequences = sequences[take:]
+    made = sorted(_sequences(rows, share), key=lambda sequence: sequence.length)[part[0] :: part[1]]
+    for branched in (False, True):  # apart, since a mask of branches costs every sequence of its pass twice the attention
+        sequences = [one for one in made if (len(one.rows) > 1) is branched]
+        while sequences:
+            take, filled = 1, sequences[0].length
+            while take < len(sequences):
+                length = sequences[take].length
+                filled += length
+                if (take + 1) * length > tokens or (take + 1) * length - filled > max(PADDING, filled // 8):
+                    break
+                take += 1
+            yield _pack(sequences[:take], starts)
+            sequences = sequences[take:]
 
 
 def _sequences(rows: Sequence[Row], share: bool) -> list[_Sequence]:
