@@ -111,6 +111,12 @@ class Decoder:
         other.kept, other.joins = Kept(0), None
         return other
 
+    def limit(self, kv_tokens: int | None) -> None:
+        """Keeps at most so many tokens; of several wishes the smallest that is not 0 holds, since a policy that wants none keeps none itself."""
+        if kv_tokens:
+            self.kv_tokens = kv_tokens if not self.kv_tokens else min(kv_tokens, self.kv_tokens)
+            self.kept.limit = min(self.kept.limit, self.kv_tokens)
+
     def draw(
         self, prompt: tuple[int, ...], sampling: Sampling, seed: int, source: Source, *, keep: bool = False, choices: Tree | None = None
     ) -> Draw:

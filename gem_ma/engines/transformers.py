@@ -14,7 +14,8 @@ Dropout is off: the weights are always in eval mode. A folder's generation_confi
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ from weakref import finalize
 from gem_ma.engines.adapters import LoraSettings, base_of, is_adapter, lora_settings, require_peft
 from gem_ma.engines.bases import Base, digest_of, open_base, spoken
 from gem_ma.engines.chat import Chat
+from gem_ma.engines.choices import Choices, allowed_along
 from gem_ma.engines.decoding import Draw, Source
 from gem_ma.engines.loading import How, find_model, quiet
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.types import Reply, Request, Sampling, Usage
 
 PADDED_TOKENS = 65_536  # of one forward pass, padding included
+STRETCH_S = 20.0  # that one stream takes requests for
 PARITY = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}  # nats
 
 
@@ -38,7 +41,9 @@ class Transformers:
     `name`: a folder with config, weights, tokenizer and chat template, or the folder of a LoRA adapter, which is opened on its base. `template`:
     options of the chat template, as {enable_thinking: false}, or `plain` for a model without one. `keep_thinking` and `tool_format`: see `Chat`.
     `dtype`: float32, bfloat16, float16, or auto = as stored. `device_map`: accelerate's, as in auto, instead of `device`. `attention`: eager, sdpa,
-    flash_attention_2 and so on. `lora`: a new adapter as {rank: 8, alpha: 16, targets: [q_proj, v_proj]}, or the folder of one.
+    flash_attention_2 and so on. `kv_tokens`: tokens whose KV is kept for the next turn, 0 = none, by default by the size of the memory. `constrain`:
+    `legal` samples only ids that spell one of the legal strings, where the agent is asked with such. `lora`: a new adapter as {rank: 8, alpha: 16,
+    targets: [q_proj, v_proj]}, or the folder of one.
 
     Who shares weights: policies with an adapter, and `frozen` ones without, have one base in common where folder and options are the same, and are
     answered in common batches. Any other policy holds weights of its own, and one that is to learn all its weights takes its own (`own`).
@@ -64,12 +69,19 @@ class Transformers:
         tool_format: str = "auto",
         lora: dict[str, Any] | str | None = None,
         padded_tokens: int = PADDED_TOKENS,
+        kv_tokens: int | None = None,
+        constrain: str | None = None,
         frozen: bool = False,
     ) -> None:
         self.path, self.policy, self.version = name, policy, 0
         how = How(dtype, device, device_map, attention, trust_remote_code).check(policy)
         if padded_tokens < 1:
             raise ConfigError(f"policy {policy!r}: padded_tokens must be at least 1; got {padded_tokens}")
+        if kv_tokens is not None and kv_tokens < 0:
+            raise ConfigError(f"policy {policy!r}: kv_tokens must be 0 (off) or more; got {kv_tokens}")
+        if constrain not in (None, "legal"):
+            raise ConfigError(f"policy {policy!r}: constrain is `legal` or absent; got {constrain!r}")
+        self.kv_tokens, self.constrain = kv_tokens, constrain
         settings = None if lora is None or isinstance(lora, str) else lora_settings(lora, policy)
         folder = find_model(name, policy)
         given = find_model(lora, policy) if isinstance(lora, str) else None
@@ -99,6 +111,8 @@ class Transformers:
         where = f"policy {self.policy!r} ({self.path})"
         self.chat = Chat(self.tokenizer, self.ends, template, where, keep_thinking=keep_thinking, tool_format=tool_format)
         self.decoder, self.banned = base.decoder(self.chat)
+        self.decoder.limit(self.kv_tokens)
+        self.choices = Choices(self.chat.answer, lambda ids: not bool((self.banned[list(ids)] < 0).any()), where)
 
     def _adapted(self, settings: LoraSettings | None, folder: Path | None) -> str | None:
         """The adapter of this policy on the base; it is taken out again when the policy is gone."""
@@ -147,7 +161,9 @@ class Transformers:
                 try:
                     engine._published()
                     _check_sampling(request)
-                    fine.append((at, engine, request, engine.chat.prompt(request)))
+                    prompt = engine.chat.prompt(request)
+                    engine._begin(request, prompt)
+                    fine.append((at, engine, request, prompt))
                     answers.append(Reply())
                 except (EngineError, ConfigError) as error:  # this request's own fault: the others of its batch are answered
                     answers.append(error)
@@ -155,9 +171,78 @@ class Transformers:
                 if isinstance(draw, Exception):
                     answers[at] = draw
                 else:
-                    answers[at] = reply = engine._reply(request, prompt, draw)
-                    engine.chat.sampled(request, reply)
+                    answers[at] = engine._replied(request, prompt, draw)
             return answers
+
+    def stream(self, pull: Callable[[], Sequence[tuple[Transformers, Request]]], give: Callable[[int, Reply | Exception], None]) -> None:
+        """Answers requests as they come, until none runs and `pull()` has no more. It is asked before every token, and what it gives joins the
+        running batch; its policies share this one's base. `give(n, answer)` answers the n-th request pulled, as soon as that is there.
+
+        Pulls nothing more after a stretch, so that others get at the weights. Raises where nothing can be sampled at all.
+        """
+        asked: list[_Asked] = []
+        running: dict[Draw, _Asked] = {}
+        until = time.monotonic() + STRETCH_S
+
+        def more() -> list[Draw]:
+            begun: list[Draw] = []
+            for engine, request in pull() if time.monotonic() < until else ():
+                number = len(asked)
+                asked.append((number, engine, request, ()))
+                try:
+                    engine._published()
+                    _check_sampling(request)
+                    prompt = engine.chat.prompt(request)
+                    draw = engine._begin(request, prompt)
+                except (EngineError, ConfigError) as error:  # this request's own fault
+                    give(number, error)
+                    continue
+                running[draw] = (number, engine, request, prompt)
+                if draw.room:
+                    begun.append(draw)
+                else:
+                    done(draw)
+            return begun
+
+        def done(draw: Draw) -> None:
+            number, engine, request, prompt = running.pop(draw)
+            give(number, engine._replied(request, prompt, draw))
+
+        with self.lock:
+            try:
+                self.decoder.run(more, done)
+            except Exception:
+                left = list(running.values())
+                if len({engine for _, engine, _, _ in left}) < 2:
+                    raise
+                for (number, engine, request, prompt), draw in zip(left, _drawn(left), strict=True):
+                    give(number, draw if isinstance(draw, Exception) else engine._replied(request, prompt, draw))
+
+    def _begin(self, request: Request, prompt: tuple[int, ...]) -> Draw:
+        """The row of a request. Raises ConfigError where max_tokens is too small for the legal strings that it is bound to."""
+        tree, longest = self.choices.tree(request.legal) if self.constrain and request.legal else (None, 0)
+        if longest > request.sampling.max_tokens:
+            what = f"max_tokens is {request.sampling.max_tokens}, and the longest of its legal strings has {longest} tokens"
+            raise ConfigError(f"policy {self.policy!r}, agent {request.agent!r}: {what}, the end of turn included")
+        keep = bool(request.conversation) and self.kv_tokens != 0
+        draw = self.decoder.draw(prompt, request.sampling, request.seed, self.source, keep=keep, choices=tree)
+        if draw.room < longest:
+            draw.room, draw.finish = 0, "context_overflow"
+        return draw
+
+    def _replied(self, request: Request, prompt: tuple[int, ...], draw: Draw) -> Reply:
+        reply = self._reply(request, prompt, draw)
+        self.chat.sampled(request, reply)
+        return reply
+
+    def allowed(self, legal: Sequence[str] | None, ids: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
+        """What each of these sampled ids was chosen among, where the policy is bound to these legal strings; None = among all."""
+        return allowed_along(self.choices.tree(tuple(legal))[0], ids) if self.constrain and legal else None
+
+    def forget(self) -> None:
+        """Drops all kept KV, so that what follows depends on nothing before."""
+        with self.lock:
+            self.decoder.forget()
 
     def _published(self) -> None:
         if self.unpublished:
@@ -179,7 +264,7 @@ class Transformers:
             finish=draw.finish,
             policy=self.policy,
             version=self.version,
-            usage=Usage(len(prompt), len(draw.ids)),
+            usage=Usage(len(prompt), len(draw.ids), draw.cached),
         )
 
     def text(self, ids: Sequence[int], stop: Sequence[str] = ()) -> str:
@@ -278,12 +363,9 @@ def _drawn(asked: Sequence[_Asked]) -> Sequence[Draw | Exception]:
     if not asked:
         return []
     try:
-        return asked[0][1].decoder.sample(
-            [prompt for _, _, _, prompt in asked],
-            [request.sampling for _, _, request, _ in asked],
-            [request.seed for _, _, request, _ in asked],
-            [engine.source for _, engine, _, _ in asked],
-        )
+        draws = [engine._begin(request, prompt) for _, engine, request, prompt in asked]
+        asked[0][1].decoder.finish(draws)
+        return draws
     except Exception:
         policies = list(dict.fromkeys(engine for _, engine, _, _ in asked))
         if len(policies) == 1:
