@@ -67,7 +67,7 @@ class VLLM:
     folder that is missing or damaged.
     """
 
-    kind, trainable = "vllm", True
+    kind, trainable, exports = "vllm", True, "transformers"
 
     def __init__(
         self,
@@ -216,16 +216,16 @@ class VLLM:
 
     # -- as the sampler of a learner ----------------------------------------------------------------------------------------
 
-    def twin(self) -> Any:
-        """The engine whose weights a learner of this policy trains, on the same folder. Raises ConfigError where they could not be published."""
+    def trained(self) -> Any:
+        """The transformers engine whose weights a learner of this policy trains, on the same folder. Raises ConfigError where they could not be published."""
         if self.route == "full" and self.base_url != "in this process":
             raise ConfigError(f"{self.where}: only a LoRA can be published to a server; add lora: {{rank: 8}}, or sample in this process")
         if self.route == "full" and self.config.get("tie_word_embeddings"):
             raise ConfigError(f"{self.where}: vLLM keeps the old output head of a model with tied embeddings; add lora: {{rank: 8}}")
-        return self._twin
+        return self._trained
 
     @cached_property
-    def _twin(self) -> Any:
+    def _trained(self) -> Any:
         from gem_ma.engines.transformers import Transformers
 
         lora: dict[str, Any] = {} if self.lora is None else {"lora": self.lora}
@@ -248,6 +248,11 @@ class VLLM:
             return list(await asyncio.gather(*(self._draw(*one) for one in zip(prompts, samplings, seeds, strict=True))))
 
         return [Sampled(list(reply.token_ids), list(reply.logprobs), reply.finish) for reply in _blocking(every)]
+
+    def begin(self, weights: Mapping[str, Any]) -> None:
+        """Before anything is published: where an adapter will be, puts the first one, so that a server that takes none is found out at once."""
+        if self.route != "full":
+            self.take(weights)
 
     def take(self, weights: Mapping[str, Any]) -> None:
         """Puts these weights where the sampling happens; the learner then checks parity and raises the version. Blocks."""
@@ -284,11 +289,11 @@ class VLLM:
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights that a learner trains; without one, a name for what is served, since no weights are held here."""
-        return str(self._twin.fingerprint()) if "_twin" in self.__dict__ else f"served:{self.path}"
+        return str(self._trained.fingerprint()) if "_trained" in self.__dict__ or self._given is not None else f"served:{self.path}"
 
     def save(self, path: str | Path) -> None:
         """Writes the learner's weights as a folder that any loader of the format reads."""
-        self._twin.save(path)
+        self._trained.save(path)
 
 
 def _blocking(make: Callable[[], Awaitable[T]]) -> T:
@@ -374,4 +379,4 @@ def _rank_and_alpha(lora: dict[str, Any] | str, policy: str) -> tuple[int, float
     if isinstance(lora, str):
         config = _read_json(lora, "adapter_config.json", f"policies.{policy}.lora")
         return int(config.get("r", 0)), float(config.get("lora_alpha", 0))
-    return int(lora.get("rank", 8)), float(lora.get("alpha", 16.0))  # the learner's twin refuses what else stands there
+    return int(lora.get("rank", 8)), float(lora.get("alpha", 16.0))  # the learner's engine refuses what else stands there

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gem_ma.engines.transformers import Transformers
 
 BETAS = (0.9, 0.95)
-PROBES, PROBE_TOKENS = 4, 4
+PROBES, PROBE_TOKENS, FAR_PROBE_TOKENS = 4, 4, 16  # prompts; tokens sampled after each, of this module and of a sampler elsewhere
 
 
 class Learner(Protocol):
@@ -51,7 +51,8 @@ class Learner(Protocol):
 class Sampler(Protocol):
     """Where the weights of a learner are sampled from: the module that it trains itself, a copy of it, or a server.
 
-    `parity`: nats that it may differ from the learner in. `unpublished`: its weights are in doubt, and nothing may be sampled from it.
+    `parity`: nats that it may differ from the learner in. `unpublished`: its weights are in doubt, and nothing may be sampled from it. Optional are
+    `probes`, further prompts to check parity on (such as fill its caches), and `route`, how weights get there, for messages.
     """
 
     version: int
@@ -292,24 +293,36 @@ class TorchLearner:
 
         Raises EngineError where they differ; the sampler then refuses to sample.
         """
-        prompts = self.probes or [self.engine.chat.render("x", (Message("hello"),))]
-        how = Sampling(temperature=self.temperature, max_tokens=PROBE_TOKENS)
         with self.engine.lock:
             if self.sampler is not self.engine:
                 self.sampler.unpublished = True
                 self.sampler.take(self.parameters)
+            gap = self.check()
+            self.sampler.version += 1
+            self.sampler.unpublished = False
+        return {"parity_gap": gap, "version": float(self.version)}
+
+    def check(self) -> float:
+        """Nats by which sampler and learner differ at most, over tokens sampled after a few prompts.
+
+        Raises EngineError where that is more than the sampler's parity; the sampler then refuses to sample.
+        """
+        far = self.sampler is not self.engine
+        prompts = [*getattr(self.sampler, "probes", ()), *(self.probes or [self.engine.chat.render("x", (Message("hello"),))])]
+        how = Sampling(temperature=self.temperature, max_tokens=FAR_PROBE_TOKENS if far else PROBE_TOKENS)
+        with self.engine.lock:
             draws = self.sampler.sample_ids(prompts, [how] * len(prompts), [stable_seed("probe", self.version, at) for at in range(len(prompts))])
             pairs = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
             scored = self.scorer.score([(prompt, draw.ids) for prompt, draw in pairs])
             gap = max((float(np.abs(ours - np.array(draw.logprobs)).max()) for ours, (_, draw) in zip(scored, pairs, strict=True)), default=0.0)
             if not gap < self.sampler.parity:
+                self.sampler.unpublished = True
+                by = f", published by {self.sampler.route}" if hasattr(self.sampler, "route") else ""
                 raise EngineError(
-                    f"policy {self.policy!r}: sampler and learner differ by {gap:.3g} nats at version {self.version} "
+                    f"policy {self.policy!r}: sampler and learner differ by {gap:.3g} nats at version {self.version}{by} "
                     f"(allowed {self.sampler.parity:g}); the weights are not published"
                 )
-            self.sampler.version += 1
-            self.sampler.unpublished = False
-        return {"parity_gap": gap, "version": float(self.version)}
+        return gap
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights."""
@@ -374,9 +387,11 @@ class TorchLearner:
                 self.masters[name].copy_(masters[name])
             self.optimizer, self.probes = optimizer, probes
             self.reference = {name: weight.to(self.engine.device) for name, weight in reference.items()}
+            self.sampler.version = version
             if self.sampler is not self.engine:
                 self.sampler.take(self.parameters)
-            self.sampler.version, self.sampler.unpublished = version, unpublished
+                self.check()
+            self.sampler.unpublished = unpublished
 
     def new_optimizer(self, weight_decay: float) -> Any:
         """AdamW over what is learned, without moments."""

@@ -204,13 +204,18 @@ def open_learner(policy: Policy) -> Learner:
         raise ConfigError(f"policy {policy.name!r} cannot learn: its engine {type(engine).__name__} is not trainable")
     if isinstance(engine, Table):
         return TableLearner(engine, policy.sampling)
-    return TorchLearner(engine, policy.sampling)
+    if not hasattr(engine, "trained"):
+        return TorchLearner(engine, policy.sampling)
+    learner = TorchLearner(engine.trained(), policy.sampling, sampler=engine)
+    engine.begin(learner.parameters)
+    learner.check()  # what is served is what will be trained
+    return learner
 
 
 def open_critic(policy: Policy) -> Critic:
     """The critic that fits the policy's engine."""
     engine: Any = getattr(policy.engine, "engine", policy.engine)
-    return TableCritic() if isinstance(engine, Table) else TorchCritic(engine)
+    return TableCritic() if isinstance(engine, Table) else TorchCritic(engine.trained() if hasattr(engine, "trained") else engine)
 
 
 def _export(folder: RunFolder, name: str, sampled: Any) -> dict[str, str]:
@@ -219,7 +224,7 @@ def _export(folder: RunFolder, name: str, sampled: Any) -> dict[str, str]:
     path = Path("models", name)
     (folder.path / "models").mkdir(exist_ok=True)
     engine.save(folder.path / path)
-    return {"engine": engine.kind, "path": str(path)}
+    return {"engine": getattr(engine, "exports", engine.kind), "path": str(path)}
 
 
 def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
