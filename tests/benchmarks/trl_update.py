@@ -24,9 +24,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
-
-from learner import open_learner, talks
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import credit
 from gem_ma.engines.tiny import make_model
@@ -34,6 +32,7 @@ from gem_ma.estimators import estimate
 from gem_ma.settings import LossSettings
 from gem_ma.training.rows import Row, rows
 from gem_ma.types import Episode
+from tests.benchmarks.learner import open_learner, talks
 
 GROUP, LR = 8, 1e-4
 
