@@ -59,7 +59,7 @@ def theirs(folder: str, batches: list[list[Episode]], part: int, scratch: str) -
     os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "WANDB_MODE": "disabled"}
     count, waiting, clock = len(batches[0]), iter(batches), {"start": 0.0}
     go: Queue[bool] = Queue()
-    done: Queue[float | BaseException] = Queue()
+    done: Queue[float | Exception] = Queue()
     current: list[Row] = []
 
     def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def theirs(folder: str, batches: list[list[Episode]], part: int, scratch: str) -
             done.put(time.perf_counter() - clock["start"])
 
     settings = GRPOConfig(
-        output_dir=scratch, per_device_train_batch_size=part, gradient_accumulation_steps=count // part, num_generations=GROUP, max_steps=len(batches),
-        learning_rate=LR, lr_scheduler_type="constant", beta=0.0, epsilon=0.2, loss_type="dapo", scale_rewards="group", max_grad_norm=1.0,
-        adam_beta1=0.9, adam_beta2=0.95, weight_decay=0.0, temperature=1.0, max_completion_length=4096, shuffle_dataset=False, use_cpu=True,
-        bf16=False, fp16=False, gradient_checkpointing=False, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+        output_dir=scratch, max_steps=len(batches), per_device_train_batch_size=part, gradient_accumulation_steps=count // part,
+        num_generations=GROUP, learning_rate=LR, lr_scheduler_type="constant", beta=0.0, epsilon=0.2, loss_type="dapo",
+        scale_rewards="group", max_grad_norm=1.0, adam_beta1=0.9, adam_beta2=0.95, weight_decay=0.0, temperature=1.0, max_completion_length=4096,
+        shuffle_dataset=False, use_cpu=True, bf16=False, fp16=False, gradient_checkpointing=False, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
     )  # fmt: skip
     tokenizer = transformers.AutoTokenizer.from_pretrained(f"{folder}/model")
     model = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/model", dtype="float32")
@@ -98,14 +98,14 @@ def theirs(folder: str, batches: list[list[Episode]], part: int, scratch: str) -
     def run() -> None:
         try:
             trainer.train()
-        except BaseException as error:
+        except Exception as error:  # told by the thread that waits
             done.put(error)
 
     threading.Thread(target=run, daemon=True).start()
     for _ in batches:
         go.put(True)
         took = done.get()
-        if isinstance(took, BaseException):
+        if isinstance(took, Exception):
             raise took
         yield took
 
