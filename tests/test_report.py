@@ -180,8 +180,8 @@ def test_curves_of_a_training_run_have_their_numbers_below(tmp_path: Path) -> No
     assert html.count('<svg class="chart"') == 3  # return, success, kl
     for number in ("0.125", "0.375", "0.875", "0.03"):
         assert f">{number}<" in html
-    assert "policies main lr 0.1" in html  # never changes: a line of text, no plot
-    assert "1 more curves: kl" in html
+    assert "lr main 0.1" in html  # never changes: a line of text, no plot
+    assert html.index("<h3>Updates</h3>") < html.index("KL to the old policy")
 
 
 def test_a_training_run_shows_its_scores_before_and_after(tmp_path: Path) -> None:

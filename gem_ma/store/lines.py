@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -52,6 +53,18 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a run folder's metrics.jsonl (or of the file itself). Raises StoreError with the line number for damage."""
     file = _lines_file(path, "metrics.jsonl", missing_is_empty=True)
     return (_metrics_line(file, number, line) for number, line in _whole_lines(file))
+
+
+def read_timings(path: Path) -> dict[int, dict[str, Any]]:
+    """Step -> its row of a run folder's timings.jsonl; of a step that was made twice the later one. A line that cannot be read is passed over."""
+    found: dict[int, dict[str, Any]] = {}
+    with contextlib.suppress(OSError), open(Path(path) / "timings.jsonl", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError, RecursionError):
+                row = json.loads(line)
+                if isinstance(row, dict) and type(row.get("step")) is int:
+                    found[row["step"]] = row
+    return found
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

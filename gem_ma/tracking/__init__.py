@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gem_ma.errors import ConfigError
-from gem_ma.store import RunFolder, result_settings
+from gem_ma.store import RunFolder, read_timings, result_settings
 from gem_ma.tracking.names import flat
 
 TRACKERS = ("tensorboard", "trackio", "wandb")  # each a module here, a library and an extra of the package
@@ -128,7 +128,8 @@ class Tracking:
 
     def start(self, step: int) -> None:
         """Opens the trackers and gives them what the folder holds already and they have not got; the run goes on after `step`."""
-        timings = _timings(self._folder.path, step) if self._folder is not None else {}
+        timings = read_timings(self._folder.path) if self._folder is not None else {}
+        timings = {at: row for at, row in timings.items() if at <= step}
         if self._folder is not None and self._chosen:
             self._open(self._folder.path, {at: row["at"] for at, row in timings.items() if isinstance(row.get("at"), (int, float))})
         if self._folder is None or not self._trackers:
@@ -250,18 +251,6 @@ def _label(row: Mapping[str, Any]) -> str:
 def _step(row: Mapping[str, Any]) -> int:
     step = row.get("step", 0)
     return step if isinstance(step, int) else 0
-
-
-def _timings(path: Path, last: int) -> dict[int, dict[str, Any]]:
-    """The rows of timings.jsonl up to a step; of a step that was made twice the later one. A line that cannot be read is passed over."""
-    found: dict[int, dict[str, Any]] = {}
-    with contextlib.suppress(OSError), open(path / "timings.jsonl", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            with contextlib.suppress(ValueError, RecursionError):
-                row = json.loads(line)
-                if isinstance(row, dict) and isinstance(row.get("step"), int) and row["step"] <= last:
-                    found[row["step"]] = row
-    return found
 
 
 def _read(path: Path) -> dict[str, Any]:

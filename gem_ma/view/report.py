@@ -16,32 +16,21 @@ from typing import Any
 from gem_ma.errors import StoreError
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.metrics import Success, interval_text
-from gem_ma.store import read_ends, read_episodes, read_manifest, read_media, read_metrics
+from gem_ma.store import read_ends, read_episodes, read_manifest, read_media
 from gem_ma.types import End
+from gem_ma.view.curves import Curves, chart
 from gem_ma.view.details import baselines, details
+from gem_ma.view.learning import flat_metrics, flatten, own_curves, score_of, series_of
 from gem_ma.view.page import Html, page, table, text
-from gem_ma.view.svg import BAND_SEEDS, CLASSES, Line, Point, interval_mark, line_chart, line_of
+from gem_ma.view.svg import interval_mark
 from gem_ma.view.transcript import transcript
 
 EPISODES = 50  # transcripts of one run
 FAILED = 10  # failed ones on top of them
 MAX_BYTES = 6_000_000  # of transcripts in one page
 _SCORES = ("success", "return", "nash_conv", "nash_conv_averaged", "ok", "failed")  # of an exam
-_FIRST = ("return", "success", "score", "reward", "nash_conv", "exploitability")  # charts that are open
 
 Runs = Sequence[Path] | Mapping[str, Path]
-
-
-@dataclass(frozen=True, slots=True)
-class Curves:
-    """One chart. `lines`: label -> one list of (x, y) per seed; three seeds or more are drawn as their mean with a band from lowest to highest."""
-
-    title: str
-    lines: Mapping[str, Sequence[Sequence[Point]]]
-    x_label: str = "step"
-    y_label: str = "mean return"
-    y_range: tuple[float, float] | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +102,7 @@ def write_report(
 
 def learning_curves(runs: Mapping[str, Sequence[Path]], key: str, title: str, **options: Any) -> Curves:
     """A chart out of metrics.jsonl: label -> run folders, one per seed; `key` as in `returns/listener`, x is the key `step`."""
-    lines = {label: [_series(_flat_metrics(path)).get(key, []) for path in paths] for label, paths in runs.items()}
+    lines = {label: [series_of(flat_metrics(path)).get(key, []) for path in paths] for label, paths in runs.items()}
     return Curves(title, lines, **options)
 
 
@@ -143,9 +132,9 @@ def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
         ]
     parts += [table(rows.columns, rows.rows, caption=rows.caption) for rows in section.tables]
     parts += section.figures
-    parts += [_chart(curves) for curves in section.curves]
+    parts += [chart(curves) for curves in section.curves]
     if section.own_curves:
-        parts += [_own_curves(label if len(named) > 1 else "", path) for label, path in named.items()]
+        parts += [own_curves(label if len(named) > 1 else "", path) for label, path in named.items()]
     if section.command:
         parts.append(f'<p class="hint">Made by <code>{text(section.command)}</code></p>')
     return "".join([*parts, "</section>"])
@@ -205,8 +194,8 @@ def _stored_summary(path: Path, episodes: int, judge: Judge) -> dict[str, Any] |
 def _before_and_after(label: str, path: Path) -> Html:
     """What learning changed, out of a training run's summary.json: every score of the first exam beside the last."""
     stored = _summary_file(path)
-    first, last = (_flatten(stored[name]) if isinstance(stored.get(name), dict) else {} for name in ("before", "after"))
-    rows = [[key.replace("/", " "), _plain(first.get(key)), _plain(value)] for key, value in last.items() if _group(key)[0] in _SCORES]
+    first, last = (flatten(stored[name]) if isinstance(stored.get(name), dict) else {} for name in ("before", "after"))
+    rows = [[key.replace("/", " "), _plain(first.get(key)), _plain(value)] for key, value in last.items() if score_of(key) in _SCORES]
     if not rows:
         return Html("")
     learned = ", ".join(map(str, stored["learned"])) or "nothing" if isinstance(stored.get("learned"), list) else "not told"
@@ -258,119 +247,6 @@ def _counts(summary: Mapping[str, Any]) -> Html:
 
 def _interval(estimate: Mapping[str, Any] | None, low: float, high: float) -> Html:
     return Html(f'<span class="interval">{text(interval_text(estimate))}</span>{interval_mark(estimate, low, high)}') if estimate else text("n/a")
-
-
-# -- curves -------------------------------------------------------------------------------------------------------------------
-
-
-def _chart(curves: Curves) -> Html:
-    lines = [line_of(label, seeds) for label, seeds in curves.lines.items()][:CLASSES]
-    svg = line_chart(lines, title=curves.title, x_label=curves.x_label, y_label=curves.y_label, y_range=curves.y_range)
-    if not svg:
-        return Html("")
-    seeds = {line.seeds for line in lines if line.x}
-    how = "mean over seeds, band from the lowest to the highest" if min(seeds) >= BAND_SEEDS else "mean over seeds" if max(seeds) > 1 else ""
-    empty = [label for label, line in zip(curves.lines, lines, strict=False) if not line.x]
-    absent = f"no points for {', '.join(map(repr, empty))}" if empty else ""
-    left_out = f"{len(curves.lines) - CLASSES} more lines are left out" if len(curves.lines) > CLASSES else ""
-    caption = "; ".join(
-        part
-        for part in (
-            curves.y_label if curves.y_label != curves.title else "",
-            f"{how} ({max(seeds)} seeds)" if how else "",
-            curves.note,
-            absent,
-            left_out,
-        )
-        if part
-    )
-    return Html(f"<figure><h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>{svg}{_numbers(curves, lines)}</figure>")
-
-
-def _numbers(curves: Curves, lines: Sequence[Line]) -> str:
-    drawn = [line for line in lines if line.x]
-    xs = sorted({x for line in drawn for x in line.x})
-    shown = xs if len(xs) <= 200 else xs[:: -(-len(xs) // 200)]
-    at = [{x: n for n, x in enumerate(line.x)} for line in drawn]
-    rows = [[f"{x:g}", *(_value(line, index.get(x)) for line, index in zip(drawn, at, strict=True))] for x in shown]
-    note = "" if len(shown) == len(xs) else f", {len(shown)} of {len(xs)} rows"
-    return f"<details><summary>Numbers{note}</summary>{table([curves.x_label, *(line.label for line in drawn)], rows, numbers=True)}</details>"
-
-
-def _value(line: Line, at: int | None) -> str:
-    if at is None:
-        return ""
-    return f"{line.mean[at]:.4g}" + (f" [{line.low[at]:.4g}, {line.high[at]:.4g}]" if line.seeds > 1 else "")
-
-
-def _own_curves(label: str, path: Path) -> str:
-    """The charts of one run's metrics.jsonl: scores open, everything else folded away, what never changes as one line."""
-    charts: dict[str, dict[tuple[str, tuple[Point, ...]], list[str]]] = {}
-    constant = []
-    for key, points in _series(_flat_metrics(path)).items():
-        chart, kind, agent = _group(key)
-        if len(points) > 1 and (chart.startswith(_FIRST) or len({y for _, y in points}) > 1):
-            charts.setdefault(chart, {}).setdefault((kind, tuple(points)), []).append(agent)
-        else:
-            constant.append(f"{key.replace('/', ' ')} {points[-1][1]:g}")
-    main = [chart for chart in charts if chart.startswith(_FIRST)]
-    rest = [chart for chart in charts if chart not in main]
-    parts = [_chart(_curves(label, chart, charts[chart])) for chart in main]
-    if rest or constant:
-        folded = "".join(_chart(_curves(label, chart, charts[chart])) for chart in rest)
-        same = f'<p class="hint">Without change: {text(", ".join(constant))}</p>' if constant else ""
-        names = f"{len(rest)} more curves: {', '.join(rest)}" if rest else "More numbers"
-        before = f"{label}: " if label else ""
-        parts.append(Html(f'<details><summary>{text(before + names)}</summary><div class="charts">{folded}</div>{same}</details>'))
-    return "".join(parts)
-
-
-def _curves(label: str, chart: str, found: Mapping[tuple[str, tuple[Point, ...]], Sequence[str]]) -> Curves:
-    """One chart; agents with one and the same curve share a line."""
-    everyone = {agent for agents in found.values() for agent in agents}
-    lines = {}
-    for (kind, points), agents in found.items():
-        whose = "all agents" if len(agents) > 1 and set(agents) == everyone else ", ".join(agents)
-        lines[" ".join(part for part in (kind, whose) if part) or "in training"] = [list(points)]
-    return Curves(f"{label}: {chart}" if label else chart, lines, y_label=chart)
-
-
-def _group(key: str) -> tuple[str, str, str]:
-    """(chart, kind, agent or policy) of a flat key, in the words of the trainer's rows.
-
-    >>> _group("return/speaker"), _group("sampled/return/speaker"), _group("policies/main/kl"), _group("success")
-    (('return', '', 'speaker'), ('return', 'sampled', 'speaker'), ('kl', '', 'main'), ('success', '', ''))
-    """
-    words = key.split("/")
-    if words[0] == "policies" and len(words) > 2:
-        return words[-1], "", " ".join(words[1:-1])
-    if words[0] in ("sampled", "greedy") and len(words) > 1:
-        return words[1], words[0], " ".join(words[2:])
-    return words[0], "", " ".join(words[1:])
-
-
-def _flat_metrics(path: Path) -> list[dict[str, Any]]:
-    return [_flatten(row) for row in read_metrics(path) if row.get("kind") != "alarm"]  # an alarm is an event, no point of a curve
-
-
-def _flatten(row: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in row.items():
-        name = at + key
-        flat.update(_flatten(value, name + "/") if isinstance(value, dict) else {name: value})
-    return flat
-
-
-def _series(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
-    """Key -> points, over the key `step` (the number of the row where there is none). Values that are no numbers are gaps."""
-    series: dict[str, list[Point]] = {}
-    for number, row in enumerate(rows):
-        step = row.get("step", number)
-        x = float(step) if isinstance(step, (int, float)) else float(number)
-        for key, value in row.items():
-            if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
-                series.setdefault(key, []).append((x, float(value)))
-    return series
 
 
 # -- the page -----------------------------------------------------------------------------------------------------------------

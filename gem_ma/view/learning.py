@@ -1,0 +1,179 @@
+"""The curves of one training run, in groups: scores, length, entropy, updates, staleness, rewards by reason, cost. All else is folded away.
+
+It reads metrics.jsonl and timings.jsonl of a run folder; which number is drawn where stands in `PLACES`. docs/watching.md tells what each means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gem_ma.store import read_metrics, read_timings
+from gem_ma.view.curves import Curves, chart
+from gem_ma.view.page import Html, text
+from gem_ma.view.svg import Point
+
+GROUPS = ("Scores", "Length", "Entropy", "Updates", "Staleness", "Rewards by reason", "Answers", "Cost")
+SCORES = ("return", "success", "score", "reward", "nash_conv", "exploitability")  # how names of scores begin; their charts are drawn even when flat
+
+# Number of a policy -> (group, chart, what the line is called beside the policy).
+PLACES: Mapping[str, tuple[str, str, str]] = {
+    "return": ("Scores", "return", ""),
+    "success": ("Scores", "success", ""),
+    "turns_per_episode": ("Length", "turns per episode", ""),
+    "tokens_per_episode": ("Length", "tokens per episode", ""),
+    "reply_tokens": ("Length", "tokens per reply", ""),
+    "cut_by_length": ("Length", "share cut", "replies"),
+    "cut_by_limits": ("Length", "share cut", "episodes"),
+    "decision_entropy": ("Entropy", "entropy, nats a token", "decision"),
+    "format_entropy": ("Entropy", "entropy, nats a token", "format"),
+    "entropy": ("Entropy", "entropy, nats a token", "all"),
+    "kl": ("Updates", "KL to the old policy", ""),
+    "kl_reference": ("Updates", "KL to the reference", ""),
+    "clip_fraction": ("Updates", "clip fraction", ""),
+    "grad_norm": ("Updates", "gradient norm", ""),
+    "zero_advantage": ("Updates", "share of zero advantages", ""),
+    "mismatch_kl": ("Staleness", "mismatch KL, engine to learner", ""),
+    "logprob_gap": ("Staleness", "largest log-probability gap", ""),
+    "lag": ("Staleness", "lag, in versions", ""),
+    "invalid_share": ("Answers", "share of unreadable answers", ""),
+    "one_action": ("Answers", "share of the commonest action", ""),
+    "rows": ("Cost", "token rows and forks", "rows"),
+    "forks": ("Cost", "token rows and forks", "forks"),
+    "padding": ("Cost", "share of padding", ""),
+}
+TIMES = ("play_s", "credit_s", "update_s", "publish_s", "record_s")
+RATES = {"play_tokens_per_s": "sampled", "update_tokens_per_s": "trained"}
+
+
+@dataclass(slots=True)
+class _Chart:
+    """Lines by label. A curve that is there already, of a policy that plays all that an agent does, is not drawn twice."""
+
+    lines: dict[str, tuple[Point, ...]] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> bool:
+        return any(len({y for _, y in points}) > 1 for points in self.lines.values())
+
+
+def own_curves(label: str, path: Path) -> str:
+    """The charts of one run; with a label (one run of several) all but its scores are folded. What never changes is one line of text."""
+    charts: dict[tuple[str, str], _Chart] = {}
+    constant: list[str] = []
+    for key, points in {**series_of(flat_metrics(path)), **_times(path)}.items():
+        group, title, line = place_of(key)
+        if len(points) > 1:
+            charts.setdefault((group, title), _Chart()).lines.setdefault(line, tuple(points))
+        else:
+            constant.append(f"{key.replace('/', ' ')} {points[-1][1]:g}")
+    for at, one in list(charts.items()):
+        if not one.changes and not at[1].startswith(SCORES):
+            constant += [f"{' '.join(part for part in (at[1], line) if part)} {points[-1][1]:g}" for line, points in charts.pop(at).lines.items()]
+    parts = [chart(_curves(label, title, one.lines)) for (group, title), one in charts.items() if group == "Scores"]
+    before = f"{label}: " if label else ""
+    grouped = {group: {title: one for (whose, title), one in charts.items() if whose == group} for group in (*GROUPS[1:], "")}
+    shown = ""
+    for group, own in grouped.items():
+        drawn = "".join(chart(_curves(label, title, one.lines)) for title, one in own.items())
+        if drawn and group:
+            shown += f'<h3>{text(before + group)}</h3><div class="charts">{drawn}</div>'
+        elif drawn:
+            words = f"{before}{len(own)} more curves: {', '.join(own)}"
+            shown += f'<details><summary>{text(words)}</summary><div class="charts">{drawn}</div></details>'
+    if constant:
+        same = f'<p class="hint">{text(", ".join(constant))}</p>'
+        shown += f"<details><summary>{text(before)}{len(constant)} numbers without change</summary>{same}</details>"
+    if label and shown:
+        shown = f"<details><summary>{text(before)}how it learned</summary>{shown}</details>"
+    return "".join([*parts, Html(shown)])
+
+
+def place_of(key: str) -> tuple[str, str, str]:
+    """(group, chart, line) of a flat key of metrics.jsonl or, under `time/`, of timings.jsonl; group "" = folded away.
+
+    >>> place_of("return/speaker"), place_of("sampled/return/speaker"), place_of("policies/main/kl")
+    (('Scores', 'return', 'speaker'), ('Scores', 'return', 'sampled speaker'), ('Updates', 'KL to the old policy', 'main'))
+    >>> place_of("policies/main/components/a/end"), place_of("policies/main/lr"), place_of("time/play_s")
+    (('Rewards by reason', 'paid to a, per episode', 'main end'), ('', 'lr', 'main'), ('Cost', 'seconds by phase', 'play'))
+    """
+    words = key.split("/")
+    if words[0] == "policies" and len(words) > 2:
+        policy, name, rest = words[1], words[2], words[3:]
+        if name == "components" and len(rest) > 1:
+            return "Rewards by reason", f"paid to {rest[0]}, per episode", " ".join([policy, *rest[1:]])
+        group, title, line = PLACES.get(name, ("", name, ""))
+        return group, title, " ".join(part for part in (policy, line, *rest) if part)
+    if words[0] == "time":
+        if words[-1] in RATES:
+            return "Cost", "tokens a second", RATES[words[-1]]
+        return ("Cost", "seconds by phase", words[-1].removesuffix("_s")) if words[-1] in TIMES else ("", words[-1], "")
+    kind, words = (words[0], words[1:]) if words[0] in ("sampled", "greedy") and len(words) > 1 else ("", words)
+    line = " ".join(part for part in (kind, *words[1:]) if part)
+    if words[0].startswith(SCORES):
+        return "Scores", words[0], line
+    if words[0] == "turns":
+        return "Length", "turns per episode", line or "everybody"
+    if words[0] == "invalid":
+        return "Answers", "share of unreadable answers", line
+    return "", words[0], line
+
+
+def score_of(key: str) -> str:
+    """The name of a score without who got it: `return` of `sampled/return/speaker`."""
+    words = key.split("/")
+    return words[1] if words[0] in ("sampled", "greedy") and len(words) > 1 else words[0]
+
+
+def _curves(label: str, title: str, lines: Mapping[str, Sequence[Point]]) -> Curves:
+    """One chart; agents with one and the same curve share a line, and a policy's own curve gives way to that of its agent."""
+    same: dict[tuple[Point, ...], list[str]] = {}
+    for line, points in lines.items():
+        same.setdefault(tuple(points), []).append(line)
+    drawn: dict[str, list[list[Point]]] = {}
+    for points, named in same.items():
+        apart = [line for line in named if not any(line.endswith(f" {other}") for other in named)]
+        drawn[_everyone(apart, lines, title) or ", ".join(apart) or "in training"] = [list(points)]
+    return Curves(f"{label}: {title}" if label else title, drawn, y_label=title)
+
+
+def _everyone(named: Sequence[str], lines: Mapping[str, Any], title: str) -> str:
+    """`all agents` where these are all agents of a score, of one kind of exam; else ""."""
+    for kind in ("", "sampled", "greedy"):
+        agents = {line for line in lines if (line.startswith(f"{kind} ") if kind else " " not in line)}
+        if len(agents) > 1 and agents == set(named) and title.startswith(SCORES):
+            return f"{kind} all agents".strip()
+    return ""
+
+
+def flat_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl, flat; an alarm is an event and no point of a curve."""
+    return [flatten(row) for row in read_metrics(path) if row.get("kind") != "alarm"]
+
+
+def flatten(row: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    """Nested keys joined by `/`."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        name = at + key
+        flat.update(flatten(value, name + "/") if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def series_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
+    """Key -> points, over the key `step` (the number of the row where there is none). Values that are no numbers are gaps."""
+    series: dict[str, list[Point]] = {}
+    for number, row in enumerate(rows):
+        step = row.get("step", number)
+        x = float(step) if isinstance(step, (int, float)) else float(number)
+        for key, value in row.items():
+            if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
+                series.setdefault(key, []).append((x, float(value)))
+    return series
+
+
+def _times(path: Path) -> dict[str, list[Point]]:
+    rows = [{"step": step, **{f"time/{key}": value for key, value in row.items() if key != "at"}} for step, row in sorted(read_timings(path).items())]
+    return {key: points for key, points in series_of(rows).items() if key != "time/step"}
