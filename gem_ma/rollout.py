@@ -365,7 +365,8 @@ async def play_many(
 ) -> AsyncIterator[Episode]:
     """Plays the plans, at most `concurrency` at once, and gives each episode as it ends.
 
-    `deterministic` (training): batches are released only when every live episode waits, so their composition does not depend on timing.
+    `deterministic` (training): batches are released only when every live episode waits, so their composition does not depend on timing. Engines
+    forget first what they have kept: a cached beginning differs from a computed one by rounding, so a resumed run must begin as the unbroken did.
     Closing the iterator cancels what still runs and closes those plays.
     """
     if concurrency < 1:
@@ -373,6 +374,10 @@ async def play_many(
     queue: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()
     waiting = iter(plans)
     gate = Gate() if deterministic else None
+    for policy in (policies or {}).values() if deterministic else ():
+        engine: Any = getattr(policy.engine, "engine", policy.engine)
+        if hasattr(engine, "forget"):
+            engine.forget()
 
     async def worker() -> None:
         try:

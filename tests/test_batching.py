@@ -153,3 +153,94 @@ def test_an_unknown_engine_is_refused_with_the_nearest_name() -> None:
 def test_a_stable_seed_is_the_same_in_every_process() -> None:
     assert stable_seed("train/0", 7, 0, "a", 1, 0) == 9083214647504222526  # pinned: recorded runs are replayed by it
     assert len({stable_seed("train/0", seed, 0, "a", turn, 0) for seed in range(50) for turn in range(50)}) == 2500
+
+
+class Streaming:
+    """An engine that answers one request per look, the shortest name first; what comes meanwhile joins."""
+
+    def __init__(self, fail_at: int = -1, pace_s: float = 0.02) -> None:
+        self.looks: list[list[str]] = []
+        self.pace_s = pace_s
+        self.fail_at, self.left = fail_at, 0
+        self.slow = threading.Event()
+
+    def stream(self, pull: Callable[[], Sequence[tuple[Any, Request]]], give: Callable[[int, Reply | Exception], None]) -> None:
+        running: dict[int, str] = {}
+        asked = 0
+        while True:
+            new = pull()
+            self.looks.append([one.conversation for _, one in new])
+            for _, one in new:
+                running[asked] = one.conversation
+                asked += 1
+            if not running:
+                return
+            if len(self.looks) == self.fail_at:
+                raise EngineError("out of memory")
+            if len(running) == self.left:  # leaves these unanswered
+                return
+            self.slow.wait(self.pace_s)
+            number = min(running, key=lambda at: (len(running[at]), at))
+            give(number, Reply(running.pop(number)))
+
+
+def named(name: str) -> Request:
+    return Request("a", (), conversation=name, policy="main")
+
+
+def test_a_request_that_comes_while_others_run_joins_them_and_is_answered_before_the_longest() -> None:
+    streaming, order = Streaming(pace_s=0.2), list[str]()
+    engine = Batched(streaming)  # type: ignore[arg-type]
+
+    async def ask(name: str, after: float) -> None:
+        await asyncio.sleep(after)
+        order.append((await engine.sample(named(name))).text)
+
+    async def main() -> None:
+        await asyncio.gather(ask("the longest of all", 0), ask("the second longest", 0), ask("middle", 0), ask("late", 0.03))
+
+    asyncio.run(main())
+    assert set(order[:2]) == {"middle", "late"} and len(order) == 4
+    assert sorted(map(len, streaming.looks))[-2:] == [1, 3]
+
+
+def test_no_more_than_the_cap_run_together_in_a_stream() -> None:
+    streaming = Streaming()
+    engine = Batched(streaming, max_batch=3)  # type: ignore[arg-type]
+
+    async def main() -> list[Reply]:
+        return await asyncio.gather(*(engine.sample(named(f"{number}")) for number in range(8)))
+
+    assert [reply.text for reply in asyncio.run(main())] == list("01234567")
+    assert [len(look) for look in streaming.looks if look] == [3, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("streaming", "words"), [(Streaming(fail_at=2), "out of memory"), (Streaming(), "unanswered")])
+def test_a_stream_that_fails_tells_all_that_run_and_the_next_one_serves(streaming: Streaming, words: str) -> None:
+    streaming.left = 2 if words == "unanswered" else 0
+    engine = Batched(streaming)  # type: ignore[arg-type]
+
+    async def main() -> list[Any]:
+        first = await asyncio.gather(*(engine.sample(named(name)) for name in ("a", "bb", "ccc")), return_exceptions=True)
+        streaming.left = 0
+        return [*first, await engine.sample(named("d"))]
+
+    a, bb, ccc, d = asyncio.run(main())
+    assert (a.text, d.text) == ("a", "d")
+    assert all(words in str(error) for error in (bb, ccc))
+
+
+def test_a_stream_ends_when_nobody_waits_for_it_any_more() -> None:
+    streaming = Streaming()
+    engine = Batched(streaming)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        asks = [asyncio.ensure_future(engine.sample(named(name))) for name in ("a", "bb", "cc", "dd", "ee")]
+        await asks[0]
+        for ask in asks:
+            ask.cancel()
+        await asyncio.gather(*asks, return_exceptions=True)
+
+    asyncio.run(main())
+    assert len(streaming.looks) <= 4
+    assert asyncio.run(engine.sample(named("again"))).text == "again"

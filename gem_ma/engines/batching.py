@@ -1,8 +1,9 @@
 """Batching in one place: many askers, one sync engine that answers batches.
 
-Two rules of release. Alone, a batch collects what arrives within `wait_s`, runs in a worker thread, and what arrives meanwhile is the next
-one. Under a `Gate` a batch is released when every live coroutine of the rollout waits, sorted by (conversation, turn): then its rows, and
-so its floating-point results, do not depend on timing, and a resumed training run is bit-equal.
+Two rules of release. Alone, a batch collects what arrives within `wait_s` and runs in a worker thread; what arrives meanwhile is the next one,
+or joins the running one where the engine can take it (`stream`), so that nobody waits for the longest. Under a `Gate` a batch is released when
+every live coroutine of the rollout waits, sorted by (conversation, turn): then its rows, and so its floating-point results, do not depend on
+timing, and a resumed training run is bit-equal.
 
 Engines that share something (`shares`: the adapters on one base) wait in one lane, so their rows go into the same batches under either rule.
 """
@@ -10,6 +11,8 @@ Engines that share something (`shares`: the adapters on one base) wait in one la
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import deque
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -92,7 +95,7 @@ class _Lane:
 
     def __init__(self, max_batch: int, wait_s: float) -> None:
         self.max_batch, self.wait_s = max_batch, wait_s
-        self._waiting: list[Row] = []
+        self._waiting: deque[Row] = deque()  # filled by the event loop, emptied in the worker thread
         self._worker: asyncio.Task[None] | None = None
 
     def add(self, row: Row) -> None:
@@ -112,11 +115,72 @@ class _Lane:
         try:
             while self._waiting:
                 await asyncio.sleep(self.wait_s)
-                batch, self._waiting = _open(self._waiting[: self.max_batch]), self._waiting[self.max_batch :]
-                if batch:
+                engine: Any = self._waiting[0][2].engine if self._waiting else None
+                if hasattr(engine, "stream"):
+                    await self._stream_in_thread(engine)
+                elif batch := self._next(self.max_batch):
                     _answer(batch, await _run_in_thread(batch))
         finally:
             self._worker = None
+
+    def _next(self, most: int) -> list[Row]:
+        """Takes the rows that come next; those whose asker is gone are dropped."""
+        rows: list[Row] = []
+        while self._waiting and len(rows) < most:
+            row = self._waiting.popleft()
+            if not row[1].done() and not row[1].get_loop().is_closed():
+                rows.append(row)
+        return rows
+
+    async def _stream_in_thread(self, engine: Any) -> None:
+        try:
+            await asyncio.to_thread(_Stream(self).run, engine)
+        except RuntimeError as error:  # no thread to be had: the askers must hear of it
+            _answer(self._next(self.max_batch), error)
+
+
+class _Abandoned(BaseException):
+    """Nobody waits any more for what runs."""
+
+
+class _Stream:
+    """Rows of a lane that an engine answers one by one while others join; all but the futures is of the worker thread."""
+
+    def __init__(self, lane: _Lane) -> None:
+        self.lane = lane
+        self.pulled: list[Row | None] = []  # None once answered
+        self.running = 0
+
+    def run(self, engine: Any) -> None:
+        error: Exception | None = None
+        try:
+            engine.stream(self.pull, self.give)
+        except (StopIteration, SystemExit) as raised:  # a future refuses the first, the second would end the run
+            error = RuntimeError(f"{type(engine).__name__} raised {type(raised).__name__}({raised})")
+        except _Abandoned:
+            return
+        except Exception as raised:  # goes to every asker that runs
+            error = raised
+        for number, row in enumerate(self.pulled):
+            if row is not None:
+                self.give(number, error or RuntimeError(f"{type(engine).__name__} left a request unanswered"))
+
+    def pull(self) -> list[tuple[Any, Request]]:
+        rows = self.lane._next(self.lane.max_batch - self.running)
+        if self.running and not rows and all(row is None or row[1].done() for row in self.pulled):
+            raise _Abandoned
+        self.pulled += rows
+        self.running += len(rows)
+        return [(batched.engine, request) for request, _, batched in rows]
+
+    def give(self, number: int, answer: Reply | Exception) -> None:
+        row = self.pulled[number]
+        if row is None:
+            return
+        self.pulled[number] = None
+        self.running -= 1
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            row[1].get_loop().call_soon_threadsafe(_answer, [row], [answer])
 
 
 _LANES: WeakKeyDictionary[Any, _Lane] = WeakKeyDictionary()  # by what engines share
@@ -127,6 +191,8 @@ class Batched:
     a cancelled asker is skipped.
 
     An engine may have an attribute `shares`: engines with the same one are answered together, by `sample_mixed([(engine, request), ...])`.
+    It may have `stream(pull, give)`: it then answers without a gate what `pull() -> [(engine, request), ...]` gives at any time, by
+    `give(n, reply or error)` for the n-th pulled, and returns when nothing runs and nothing comes.
     """
 
     def __init__(self, engine: _BatchEngine, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
