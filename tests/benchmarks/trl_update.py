@@ -86,7 +86,8 @@ def theirs(folder: str, batches: list[list[Episode]], part: int, scratch: str) -
         output_dir=scratch, max_steps=len(batches), per_device_train_batch_size=part, gradient_accumulation_steps=count // part,
         num_generations=GROUP, learning_rate=LR, lr_scheduler_type="constant", beta=0.0, epsilon=0.2, loss_type="dapo",
         scale_rewards="group", max_grad_norm=1.0, adam_beta1=0.9, adam_beta2=0.95, weight_decay=0.0, temperature=1.0, max_completion_length=4096,
-        shuffle_dataset=False, use_cpu=True, bf16=False, fp16=False, gradient_checkpointing=False, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+        shuffle_dataset=False, use_cpu=True, bf16=False, fp16=False, gradient_checkpointing=False, report_to=[],
+        save_strategy="no", logging_strategy="no", disable_tqdm=True,
     )  # fmt: skip
     tokenizer = transformers.AutoTokenizer.from_pretrained(f"{folder}/model")
     model = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/model", dtype="float32")
