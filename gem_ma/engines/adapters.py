@@ -160,7 +160,7 @@ class Adapters:
         except Exception as error:  # safetensors raises its own kinds
             raise DataError(f"{where} cannot be read ({first_line(error)}); copy it again") from error
         if not isinstance(note, dict) or note.get("peft_type") != "LORA":
-            raise DataError(f"{where} is no LoRA adapter; {CONFIG} says {note.get('peft_type') if isinstance(note, dict) else note!r}")
+            raise DataError(f"{where} is no LoRA adapter; {CONFIG} says {note.get('peft_type') if isinstance(note, dict) else 'nothing'}")
         for name, none in REFUSED.items():
             if name in note and note[name] not in none:
                 raise DataError(f"{where} uses {name}, which cannot be mixed with other adapters; merge it into its base and name that folder")
