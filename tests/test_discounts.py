@@ -183,6 +183,30 @@ def test_episodes_that_the_driver_cut_can_teach_nothing_and_are_counted(tmp_path
     assert (drop["turns"], drop["excluded"]) == (0, 8)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "names"),
+    [
+        ((), "speaker, listener learn"),
+        (("train.estimator.name=gae",), ""),
+        (("train.credit.truncated=drop",), ""),
+        (("train.per_policy.speaker.estimator.name=gae",), "and listener learn"),
+        (("run.max_steps=9",), ""),
+    ],
+)
+def test_many_cut_episodes_are_told_once(overrides: tuple[str, ...], names: str) -> None:
+    import asyncio
+
+    from gem_ma.plans import open_policies, scenario_of
+    from gem_ma.training.train import train
+
+    settings = small("run.max_steps=1", *overrides)
+    notes: list[str] = []
+    asyncio.run(train(settings, scenario_of(settings), open_policies(settings), None, on_note=notes.append))
+    told = [note for note in notes if "cut by a limit of run:" in note]
+    assert len(told) == bool(names)
+    assert not names or (told[0].startswith("step 1: 8 of 8 episodes were cut") and names in told[0])
+
+
 # -- shaping ------------------------------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ from gem_ma.training.averaging import Averages, as_table
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic, valued
 from gem_ma.training.discounts import check_discounts, discounts, logged
-from gem_ma.training.exams import exam, measures
+from gem_ma.training.exams import cut_note, exam, measures
 from gem_ma.training.forking import cost, grow
 from gem_ma.training.guard import Guard
 from gem_ma.training.league import League, check_opponents
@@ -111,6 +111,7 @@ async def _train(
         guard.after_exam(first["scores"], 0)
         guard.settle(0)
         _save(folder, 0, learners, critics, states, first, league, guard, averages)
+    blind = [name for name in settings.policies if name not in critics and settings_of(settings, name).credit.truncated == "zero"]
     while step < total:
         phases = Phases()
         now = learning(settings, step)
@@ -119,6 +120,9 @@ async def _train(
         episodes = await play_all(config, plans, players)  # 1 play
         league.note(episodes)
         metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(episodes, scenario), "policies": {}}
+        if on_note is not None and (note := cut_note(metrics, blind)):
+            on_note(note)
+            blind = []  # once is enough
         if settings.fork is not None:
             grown = await grow(config, settings, step, plans, episodes, players)
             metrics["forks"] = grown.metrics
@@ -168,7 +172,9 @@ async def _train(
         if step % settings.save_every == 0 or step == total:
             _save(folder, step, learners, critics, states, first, league, guard, averages)
         phases.lap("record")
-        tracking.time(phases.row(tokens_of(episodes), sum(metrics["policies"][name].get("tokens", 0) for name in now)), step)
+        learned = sum(metrics["policies"][name].get("tokens", 0) for name in now)
+        padding = {name: share for name in now if (share := getattr(learners[name], "padding", None)) is not None}
+        tracking.time({**phases.row(tokens_of(episodes), learned), **({"padding": padding} if padding else {})}, step)
         if on_step is not None:
             on_step(step, metrics)
     scores = await exam(config, scenario, policies, learners, averages)
