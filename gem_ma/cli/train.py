@@ -52,7 +52,8 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     from gem_ma.cli.terminal import progress_line
     from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.plans import open_policies, scenario_of, try_seats
-    from gem_ma.training.train import check_discounts, checked, train
+    from gem_ma.training.discounts import check_discounts
+    from gem_ma.training.train import checked, train
 
     config = loaded.config
     settings = checked(config, config.policies)  # before a folder is made

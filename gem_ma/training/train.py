@@ -120,8 +120,8 @@ async def _train(
         episodes = await play_all(config, plans, players)  # 1 play
         league.note(episodes)
         metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(episodes, scenario), "policies": {}}
-        if on_note is not None and (note := cut_note(metrics, blind)):
-            on_note(note)
+        if on_note is not None and (cut := cut_note(metrics, blind)):
+            on_note(cut)
             blind = []  # once is enough
         if settings.fork is not None:
             grown = await grow(config, settings, step, plans, episodes, players)
