@@ -7,31 +7,31 @@ Knows tokenizers and chat templates; knows neither models nor scenarios. Three p
 3. Where a conversation does not go on as sampled (edited history, other tools), or a template cannot be continued, the whole prompt is
    rendered anew. Training counts that as a fork.
 
-Several user messages in a row become one, with a line for each; a system message that is not in front is shown as the user's. Another
-agent's message starts with `name: `, unless the name is the chat role itself (`user`, `assistant`).
+How messages are shown by a template is told in `gem_ma.engines.chat_template`.
+
+Thinking (`<think>...</think>` in front of a reply) is part of what was sampled. With `keep_thinking` it stays in the history, whatever the
+template does with it, so prompts only grow; a behaviour may keep the visible part alone in its own history and still goes on from the sampled ids.
+Without it, thoughts of before the last message of others (tool results aside) are left out: each such turn is a fork, and `forks` counts them.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gem_ma.engines.chat_template import ChatTemplate, Piece
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import clean, parse_tool_calls
-from gem_ma.types import SCENARIO, SYSTEM, Image, Malformed, Message, Reply, Request, Tool, ToolCall
+from gem_ma.parsing import FORMATS, clean, parse_tool_calls
+from gem_ma.types import Image, Malformed, Message, Reply, Request, Tool, ToolCall
 
-SLOT = "zqslot"  # a placeholder is this word and six digits: survives JSON, case and trimming filters of templates
-_SLOTS = re.compile(SLOT + r"(\d{6})")
-ANSWER = "\x00answer\x00"  # stands where an answer would, and is never encoded
+ANSWER_WORD = "zqanswer"
+ANSWER = f"\x00{ANSWER_WORD}\x00"  # stands where an answer would, and is never encoded
 KEPT, KEPT_PIECES = 4096, 65_536  # conversations and encoded pieces kept; the oldest goes first
 
+THINK, THOUGHT = "<think>", "</think>"
 MARKS = ("<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<tool_call>", "</tool_call>", "<think>", "</think>")
-
-Piece = tuple[str, bool]  # (text, it is a content and not template)
 
 
 @dataclass(slots=True)
@@ -47,8 +47,10 @@ class _Conversation:
 class Chat:
     """Renders requests of one policy to ids, conversation by conversation.
 
-    `tokenizer`: a fast Hugging Face tokenizer with a chat template. `ends`: ids that end a turn when sampled. `options` go to the template.
-    Raises ConfigError where there is no template, or it cannot render a user message.
+    `tokenizer`: a fast Hugging Face tokenizer with a chat template. `ends`: ids that end a turn when sampled. `options` go to the template;
+    "plain" stands for roles as plain text. `keep_thinking`: see the module. `tool_format`: how the policy writes tool calls, a key of
+    `gem_ma.parsing.FORMATS`, or `auto` for what its template says. `vision`: (text that stands for an image in the template, ids of an image).
+    Raises ConfigError where there is no template, or it cannot render a user message, and for an unknown format.
     """
 
     def __init__(
@@ -60,26 +62,19 @@ class Chat:
         *,
         keep_thinking: bool = True,
         tool_format: str = "auto",
+        vision: tuple[str, Callable[[Image], Sequence[int]]] | None = None,
     ) -> None:
-        if not getattr(tokenizer, "chat_template", None):
-            raise ConfigError(f"{where}: there is no chat template, so messages cannot be rendered; use a chat model, or add chat_template.jinja")
-        self.tokenizer, self.ends, self.where = tokenizer, ends, where
-        self.options = {} if isinstance(options, str) else dict(options or {})
-        self.keep_thinking, self.tool_format = keep_thinking, tool_format
+        if tool_format != "auto" and tool_format not in FORMATS:
+            raise ConfigError(f"{where}: tool_format is auto, {', '.join(FORMATS)}; got {tool_format!r}")
+        self.tokenizer, self.ends, self.where, self.keep_thinking = tokenizer, ends, where, keep_thinking
+        self._image_ids = vision[1] if vision else None
+        self.template = ChatTemplate(tokenizer, options, where, vision[0] if vision else None)
+        self.tool_format = format_of(self.template) if tool_format == "auto" else tool_format
         self.marks = self._marks()
+        self.turns = self.forks = 0  # prompts that came after a reply, and those of them that did not go on from it
         self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
         self._ids: OrderedDict[Piece, tuple[int, ...]] = OrderedDict()
-        self._layouts: dict[tuple[Any, ...], list[str | int]] = {}
-        self.system_role = True
-        hello = Message("hello")
-        try:
-            self.render("x", (Message.system("hello"), hello))
-        except EngineError:  # some templates refuse the system role: it is then shown as the user's
-            self.system_role = False
-        try:
-            self.render("x", (hello,))
-        except EngineError as error:
-            raise ConfigError(f"{where}: the chat template cannot render a user message: {error}") from error
+        self.lead, self.opens_thinking = self._before_answer()
         self.continues = self._can_continue()
 
     # -- prompts ------------------------------------------------------------------------------------------------------------
@@ -92,6 +87,9 @@ class Chat:
             ids = before.ids + suffix
         else:
             ids = self.render(request.agent, request.messages, request.tools)
+        if before is not None and before.ids:
+            self.turns += 1
+            self.forks += suffix is None
         if key:
             self._conversations[key] = _Conversation(request.messages, request.tools, ids)
             while len(self._conversations) > KEPT:
@@ -121,33 +119,77 @@ class Chat:
         if not self.continues or not before.ids or len(request.messages) <= length + 1 or request.tools != before.tools:
             return None
         own = request.messages[length]
-        if own.sender != request.agent or (own.content, own.tool_calls) != before.said or request.messages[:length] != before.messages:
+        if own.sender != request.agent or request.messages[:length] != before.messages or not self._is_said(own, before):
             return None
         new = request.messages[length + 1 :]
         if any(message.sender == request.agent for message in new):
+            return None
+        if not self.keep_thinking and any(message.role(request.agent) != "tool" for message in new) and self._thinks(request, before):
             return None
         try:
             return self.suffix(request.agent, new, request.tools, ended=before.ended)
         except EngineError:  # for example a template that refuses a tool result without a visible call
             return None
 
+    def _is_said(self, own: Message, before: _Conversation) -> bool:
+        """Whether the agent's own message is what was sampled, or its visible part."""
+        text, calls = before.said
+        if own.tool_calls != calls or not isinstance(own.content, str):
+            return False
+        return own.content == text or (bool(self._thought(text)) and own.content.strip() == self._visible(text).strip())
+
+    def _thinks(self, request: Request, before: _Conversation) -> bool:
+        """Whether a thought stands in the kept ids that `keep_thinking: false` leaves out."""
+        own = [message.text for message in before.messages if message.sender == request.agent]
+        return any(self._thought(text) for text in (*own, before.said[0]))
+
+    def _thought(self, text: str) -> str:
+        """The thinking in front of a reply, its end tag included; all of it where the thinking never ended, "" where there is none."""
+        start = text.lstrip()
+        if not (start.startswith(THINK) or (self.opens_thinking and THOUGHT in text)):
+            return ""
+        end = text.find(THOUGHT)
+        return text if end < 0 else text[: end + len(THOUGHT)]
+
+    def _visible(self, text: str) -> str:
+        return text[len(self._thought(text)) :]
+
     def suffix(self, agent: str, new: Sequence[Message], tools: Sequence[Tool] = (), *, ended: bool = True) -> tuple[int, ...]:
         """Ids between a sampled answer and the next one: [end of turn, unless sampled] + new messages + generation prompt.
 
         Found without knowing the template: the text after a marker that stands where the answer would.
         """
-        ids = self._encode(self._after_answer(agent, new, tools))
+        ids: tuple[int, ...] | None = None
+        for found in (lambda: self._after_answer(agent, new, tools, False), lambda: self._after_call(agent, new, tools)):
+            try:
+                ids = found()
+                break
+            except EngineError:
+                continue
+        if ids is None:
+            ids = self._after_answer(agent, new, tools, True)
         return ids[1:] if ended and ids and ids[0] in self.ends else ids
 
     def render(self, agent: str, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """The whole conversation with its generation prompt, as ids. Raises EngineError where the template refuses."""
-        return self._encode(self._pieces(agent, messages, tools))
+        if not self.keep_thinking:
+            messages = self._without_thoughts(agent, messages)
+        return self._encode(self.template.pieces(agent, messages, tools))
 
     def answer(self, text: str) -> tuple[int, ...]:
         """Ids of an action's text with the end of turn: the target of a demonstration."""
-        after = self._encode(self._after_answer("x", (Message("y"),), ())[:1]) if self.continues else ()
+        after = self._after_answer("x", (Message("y"),), ()) if self.continues else ()
         end = next((token for token in after if token in self.ends), min(self.ends))
-        return (*self._encode([(text, True)] if text else []), end)
+        return (*self._encode([(self.lead + clean(text), True)] if self.lead + text else []), end)
+
+    def _without_thoughts(self, agent: str, messages: Sequence[Message]) -> list[Message]:
+        last = max((at for at, message in enumerate(messages) if message.role(agent) not in ("assistant", "tool")), default=-1)
+        return [
+            replace(message, content=self._visible(message.content).lstrip())
+            if at < last and message.sender == agent and isinstance(message.content, str) and self._thought(message.content)
+            else message
+            for at, message in enumerate(messages)
+        ]
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of sampled ids, without control tokens; those that open a tool call stay."""
@@ -164,99 +206,50 @@ class Chat:
         return clean("".join(parts))
 
     def read(self, text: str, tools: Sequence[Tool] = (), finish: str = "stop") -> tuple[str, tuple[ToolCall | Malformed, ...]]:
-        """The text around the tool calls of a sampled text, and the calls; without tools, all is text."""
+        """The text around the tool calls of a sampled text, and the calls; without tools, all is text. Calls in thinking are thoughts."""
         if not tools:
             return text, ()
-        whole, (text, calls) = text, parse_tool_calls(text)
-        if calls and finish == "length" and whole.rfind("<tool_call>") > whole.rfind("</tool_call>"):
-            calls = (*calls[:-1], Malformed(whole[whole.rfind("<tool_call>") :][:200], "truncated_call: cut by max_tokens"))
-        return text, calls
+        thought = self._thought(text)
+        rest, calls = parse_tool_calls(text[len(thought) :], self.tool_format, tools=tools, finish=finish)
+        return (thought + rest, calls) if calls else (text, ())
 
-    def _after_answer(self, agent: str, new: Sequence[Message], tools: Sequence[Tool]) -> list[Piece]:
-        parts = self._pieces(agent, (Message("x"), Message(ANSWER, agent), *new), tools)
-        if (ANSWER, True) not in parts:
+    def _after_answer(self, agent: str, new: Sequence[Message], tools: Sequence[Tool], plainly: bool = True) -> tuple[int, ...]:
+        parts = self.template.pieces(agent, (Message("x"), Message(ANSWER, agent), *new), tools, plainly=plainly)
+        return self._encode(parts[self._place(parts) + 1 :])
+
+    def _place(self, parts: Sequence[Piece]) -> int:
+        """Where the answer stands, white space of the template in front of it included."""
+        for at, (part, content) in enumerate(parts):
+            if content and isinstance(part, str) and part.strip(" ") == ANSWER:
+                return at
+        raise EngineError(f"{self.where}: the chat template drops earlier answers")
+
+    def _after_call(self, agent: str, new: Sequence[Message], tools: Sequence[Tool]) -> tuple[int, ...]:
+        """The same for a template that refuses a tool result without a call in sight: what follows a call, from the end of its turn on."""
+        ids = dict.fromkeys(message.call_id for message in new if message.role(agent) == "tool")
+        if not ids:
             raise EngineError(f"{self.where}: the chat template drops earlier answers")
-        return parts[parts.index((ANSWER, True)) + 1 :]
+        calls = tuple(ToolCall(call_id, "f", {"a": ANSWER}) for call_id in ids)
+        parts = self.template.pieces(agent, (Message("x"), Message("", agent, calls), *new), tools, plainly=False)
+        marks = [at for at, (part, _) in enumerate(parts) if isinstance(part, str) and ANSWER_WORD in part]
+        after = self._encode(parts[marks[-1] + 1 :]) if marks else ()
+        end = next((at for at, token in enumerate(after) if token in self.ends), None)
+        if end is None:
+            raise EngineError(f"{self.where}: the chat template shows no end of a turn with a call")
+        return after[end:]
 
-    # -- the template -------------------------------------------------------------------------------------------------------
-
-    def _pieces(self, agent: str, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Piece]:
-        contents: list[str] = []
-        chat = self._chat(agent, messages, contents)
-        described = [self._described(tool, contents) for tool in tools]
-        key = None
-        if not tools and not any("tool_calls" in message for message in chat):
-            key = tuple((message["role"], message["content"] == "") for message in chat)  # contents are placeholders: the layout is all
-        layout = self._layouts.get(key) if key else None
-        if layout is None:
-            layout = self._layout(chat, described, len(contents))
-            if key and len(self._layouts) < KEPT:
-                self._layouts[key] = layout
-        return [(part, False) if isinstance(part, str) else (contents[part], True) for part in layout]
-
-    def _layout(self, chat: list[dict[str, Any]], tools: list[dict[str, Any]], slots: int) -> list[str | int]:
-        """The rendered template, cut at its placeholders: template text, or the number of a content."""
+    def _before_answer(self) -> tuple[str, bool]:
+        """(what the template puts between its generation prompt and an answer, whether that prompt opens a thought)."""
         try:
-            text = self.tokenizer.apply_chat_template(chat, tools=tools or None, add_generation_prompt=True, tokenize=False, **self.options)
-        except Exception as error:  # templates raise what they like
-            raise EngineError(f"{self.where}: the chat template refused the conversation: {type(error).__name__}: {error}") from error
-        cut = _SLOTS.split(text)
-        layout: list[str | int] = [int(part) if at % 2 else part for at, part in enumerate(cut) if part]
-        if any(part >= slots for part in layout if isinstance(part, int)) or any(SLOT in part.lower() for part in layout if isinstance(part, str)):
-            raise EngineError(f"{self.where}: the chat template changes contents, so they cannot be told from its own text")
-        return layout
-
-    def _chat(self, agent: str, messages: Sequence[Message], contents: list[str]) -> list[dict[str, Any]]:
-        chat: list[dict[str, Any]] = []
-        for message in messages:
-            role, text = message.role(agent), self._text(agent, message)
-            if role == "system" and (not self.system_role or any(one["role"] != "system" for one in chat)):
-                role = "user"
-            if chat and role in ("user", "system") and chat[-1]["role"] == role:
-                chat[-1]["text"] += "\n" + text
-                continue
-            chat.append({"role": role, "text": text})
-            if role == "tool":
-                chat[-1]["tool_call_id"] = message.call_id
-            if message.tool_calls:
-                calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
-                chat[-1]["text"] += "".join(call.text for call in message.tool_calls if isinstance(call, Malformed))
-                if calls:
-                    chat[-1]["tool_calls"] = calls
-        for one in chat:
-            one["content"] = self._slot(one.pop("text"), contents)
-            if "tool_calls" in one:
-                one["tool_calls"] = [self._call(call, contents) for call in one["tool_calls"]]
-        return chat
-
-    def _text(self, agent: str, message: Message) -> str:
-        if not isinstance(message.content, str) and any(isinstance(part, Image) for part in message.content):
-            raise EngineError(f"{self.where} reads text only, and agent {agent!r} was shown an image; use a policy that sees images")
-        name = message.sender
-        named = message.role(agent) == "user" and name not in (SCENARIO, SYSTEM, "user", "assistant")
-        return f"{name}: {message.text}" if named else message.text
-
-    def _call(self, call: ToolCall, contents: list[str]) -> dict[str, Any]:
-        return {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": self._slotted(call.arguments, contents)}}
-
-    def _slotted(self, value: Any, contents: list[str]) -> Any:
-        if isinstance(value, str):
-            return self._slot(_inside_json(value), contents)
-        if isinstance(value, Mapping):
-            return {self._slot(_inside_json(key), contents): self._slotted(item, contents) for key, item in value.items()}
-        return [self._slotted(item, contents) for item in value] if isinstance(value, list) else value
-
-    def _described(self, tool: Tool, contents: list[str]) -> dict[str, Any]:
-        schema = tool.schema
-        schema["function"]["description"] = self._slot(_inside_json(tool.description), contents)
-        return schema
-
-    @staticmethod
-    def _slot(text: str, contents: list[str]) -> str:
-        if not text:
-            return ""
-        contents.append(text)
-        return f"{SLOT}{len(contents) - 1:06d}"
+            prompt = self.template.pieces("x", (Message("x"),))
+            whole = self.template.pieces("x", (Message("x"), Message(ANSWER, "x"), Message("y")))
+            place = self._place(whole)
+        except EngineError:
+            return "", False
+        shown = "".join(part for part, _ in prompt if isinstance(part, str))
+        before = "".join(part for part, _ in whole[: place + 1] if isinstance(part, str)).removesuffix(ANSWER)
+        lead = before[len(shown) :] if before.startswith(shown) else ""
+        return lead if lead.isspace() else "", shown.rstrip().endswith(THINK)
 
     # -- ids ----------------------------------------------------------------------------------------------------------------
 
@@ -266,7 +259,10 @@ class Chat:
             known = self._ids.get(part)
             if known is None:
                 text, content = part
-                known = tuple(self.tokenizer(text, add_special_tokens=False, split_special_tokens=content)["input_ids"])
+                if isinstance(text, Image):
+                    known = tuple(self._image_ids(text)) if self._image_ids else ()
+                else:
+                    known = tuple(self.tokenizer(text, add_special_tokens=False, split_special_tokens=content)["input_ids"])
                 self._ids[part] = known
                 if len(self._ids) > KEPT_PIECES:
                     self._ids.popitem(last=False)
@@ -274,10 +270,9 @@ class Chat:
         return tuple(ids)
 
     def _marks(self) -> frozenset[int]:
-        """Control tokens that a policy may say: those of its template that open a tool call."""
-        template = str(getattr(self.tokenizer, "chat_template", "") or "")
+        """Control tokens that a policy may say: those of its template that open a tool call or a thought."""
         known = dict(zip(self.tokenizer.all_special_ids, self.tokenizer.all_special_tokens, strict=True))
-        return frozenset(token for token, text in known.items() if text in MARKS and text in template)
+        return frozenset(token for token, text in known.items() if text in MARKS and text in self.template.source)
 
     def _can_continue(self) -> bool:
         """Whether full renderings of canned dialogues end as their suffixes do; where they do not, every turn is rendered in full."""
@@ -289,5 +284,17 @@ class Chat:
             return False
 
 
-def _inside_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+def format_of(template: ChatTemplate) -> str:
+    """The tool format that a template's own text speaks of; hermes where it speaks of none, which is also what `TOOLS_IN_TEXT` asks for."""
+    text = template.source
+    if not template.reads_tools:
+        return "hermes"
+    if "<function=" in text:
+        return "xml"
+    if "[TOOL_CALLS]" in text:
+        return "mistral"
+    if "<tool_call>" in text:
+        return "hermes"
+    if "<|python_start|>" in text or "func_name1(params_name1" in text:
+        return "python"
+    return "llama" if "<|python_tag|>" in text or '"parameters"' in text else "hermes"

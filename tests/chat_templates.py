@@ -1,0 +1,172 @@
+"""Chat templates in the manner of widely used model families, and the control tokens that each needs. Written for the tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CHATML = """\
+{%- if messages[0]['role'] == 'system' or tools -%}
+<|im_start|>system
+{% if messages[0]['role'] == 'system' %}{{ messages[0]['content'] }}{% endif %}
+{%- if tools %}
+
+Tools:
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}Call one by <tool_call>{"name": ..., "arguments": ...}</tool_call>
+{%- endif %}<|im_end|>
+{% endif -%}
+{%- for m in messages -%}
+{%- if m['role'] == 'tool' -%}
+{%- if messages[loop.index0 - 1]['role'] != 'tool' -%}{{ '<|im_start|>user' }}{%- endif -%}
+{{ '\\n<tool_response>\\n' + m['content'] + '\\n</tool_response>' }}
+{%- if loop.last or messages[loop.index0 + 1]['role'] != 'tool' -%}{{ '<|im_end|>\\n' }}{%- endif -%}
+{%- elif m['role'] != 'system' or not loop.first -%}
+{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] }}
+{%- for c in m['tool_calls'] or [] -%}
+{{ ('\\n' if m['content'] or not loop.first else '') + '<tool_call>\\n{"name": "' + c['function']['name'] + '", "arguments": ' }}
+{{- (c['function']['arguments'] | tojson) + '}\\n</tool_call>' }}
+{%- endfor -%}
+{{ '<|im_end|>\\n' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
+"""
+
+THINKING = """\
+{%- if messages[0]['role'] == 'system' or tools -%}
+{{ '<|im_start|>system\\n' + (messages[0]['content'] if messages[0]['role'] == 'system' else '') }}
+{%- for tool in tools or [] %}{{ '\\n' + (tool | tojson) }}{% endfor -%}
+{{ '\\nAnswer or <tool_call>.<|im_end|>\\n' }}
+{%- endif -%}
+{%- set ns = namespace(query=0) -%}
+{%- for m in messages -%}{%- if m['role'] == 'user' -%}{%- set ns.query = loop.index0 -%}{%- endif -%}{%- endfor -%}
+{%- for m in messages -%}
+{%- if m['role'] == 'user' or (m['role'] == 'system' and not loop.first) -%}
+{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}
+{%- elif m['role'] == 'assistant' -%}
+{%- set thought = m['content'].split('</think>')[0].split('<think>')[-1].strip('\\n') if '</think>' in m['content'] else '' -%}
+{%- set said = m['content'].split('</think>')[-1].lstrip('\\n') -%}
+{{ '<|im_start|>assistant\\n' + ('<think>\\n' + thought + '\\n</think>\\n\\n' if thought and loop.index0 > ns.query else '') + said }}
+{%- for c in m['tool_calls'] or [] -%}
+{{ ('\\n' if said or not loop.first else '') + '<tool_call>\\n{"name": "' + c['function']['name'] + '", "arguments": ' }}
+{{- (c['function']['arguments'] | tojson) + '}\\n</tool_call>' }}
+{%- endfor -%}
+{{ '<|im_end|>\\n' }}
+{%- elif m['role'] == 'tool' -%}
+{%- if messages[loop.index0 - 1]['role'] != 'tool' -%}{{ '<|im_start|>user' }}{%- endif -%}
+{{ '\\n<tool_response>\\n' + m['content'] + '\\n</tool_response>' }}
+{%- if loop.last or messages[loop.index0 + 1]['role'] != 'tool' -%}{{ '<|im_end|>\\n' }}{%- endif -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<|im_start|>assistant\\n' + ('<think>\\n\\n</think>\\n\\n' if enable_thinking is defined and enable_thinking is false else '') }}
+{%- endif -%}
+"""
+
+HEADERS = """\
+{{- bos_token -}}
+{%- set day = date_string if date_string is defined else strftime_now('%d %b %Y') -%}
+{%- set first = messages[0]['content'] | trim if messages[0]['role'] == 'system' else '' -%}
+{%- set rest = messages[1:] if messages[0]['role'] == 'system' else messages -%}
+{{ '<|start_header_id|>system<|end_header_id|>\\n\\nToday: ' + day + '\\n\\n' + first + '<|eot_id|>' }}
+{%- if tools -%}
+{%- if rest[0]['role'] != 'user' -%}{{ raise_exception('the tools stand in the first user message, and there is none') }}{%- endif -%}
+{{ '<|start_header_id|>user<|end_header_id|>\\n\\nAnswer with {"name": ..., "parameters": ...}.\\n\\n' }}
+{%- for tool in tools -%}{{ (tool | tojson(indent=4)) + '\\n\\n' }}{%- endfor -%}
+{{ (rest[0]['content'] | trim) + '<|eot_id|>' }}
+{%- set rest = rest[1:] -%}
+{%- endif -%}
+{%- for m in rest -%}
+{%- if m['tool_calls'] -%}
+{%- if m['tool_calls'] | length > 1 -%}{{ raise_exception('one call at a time') }}{%- endif -%}
+{%- set c = m['tool_calls'][0]['function'] -%}
+{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n{"name": "' + c['name'] + '", "parameters": ' + (c['arguments'] | tojson) + '}<|eot_id|>' }}
+{%- elif m['role'] in ('tool', 'ipython') -%}
+{{ '<|start_header_id|>ipython<|end_header_id|>\\n\\n' + m['content'] + '<|eot_id|>' }}
+{%- else -%}
+{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n' + (m['content'] | trim) + '<|eot_id|>' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif -%}
+"""
+
+BRACKETS = """\
+{{- bos_token -}}
+{%- set ns = namespace(turn=0, open=false) -%}
+{%- for m in messages -%}
+{%- if m['role'] == 'user' or (m['role'] == 'assistant' and not m['tool_calls']) -%}
+{%- if (m['role'] == 'user') != (ns.turn % 2 == 0) -%}{{ raise_exception('user and assistant must alternate') }}{%- endif -%}
+{%- set ns.turn = ns.turn + 1 -%}
+{%- endif -%}
+{%- if m['role'] == 'user' -%}
+{%- if tools and loop.first -%}{{ '[AVAILABLE_TOOLS] ' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{%- endif -%}
+{{ '[INST] ' + m['content'] + '[/INST]' }}
+{%- elif m['tool_calls'] -%}
+{%- set ns.open = true -%}
+{{ '[TOOL_CALLS] [' }}
+{%- for c in m['tool_calls'] -%}
+{%- if c['id'] | length != 9 -%}{{ raise_exception('ids have nine characters') }}{%- endif -%}
+{{ '{"name": "' + c['function']['name'] + '", "arguments": ' + (c['function']['arguments'] | tojson) + '}' + (', ' if not loop.last else '') }}
+{%- endfor -%}
+{{ ']' + eos_token }}
+{%- elif m['role'] == 'assistant' -%}
+{%- set ns.open = false -%}
+{{ ' ' + (m['content'] | trim) + eos_token }}
+{%- elif m['role'] == 'tool' -%}
+{%- if not ns.open -%}{{ raise_exception('a result without a call') }}{%- endif -%}
+{{ '[TOOL_RESULTS] {"content": ' + m['content'] + ', "call_id": "' + m['tool_call_id'] + '"}[/TOOL_RESULTS]' }}
+{%- else -%}
+{{ raise_exception('no such role: ' + m['role']) }}
+{%- endif -%}
+{%- endfor -%}
+"""
+
+TURNS = """\
+{{- bos_token -}}
+{%- for m in messages -%}
+{%- if m['role'] not in ('user', 'assistant') -%}{{ raise_exception('no such role: ' + m['role']) }}{%- endif -%}
+{%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) -%}{{ raise_exception('user and model must alternate') }}{%- endif -%}
+{{ '<start_of_turn>' + ('model' if m['role'] == 'assistant' else 'user') + '\\n' + (m['content'] | trim) + '<end_of_turn>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}
+"""
+
+XML = """\
+{%- macro value(v) -%}{{- v | tojson if v is mapping or (v is sequence and v is not string) else v | string -}}{%- endmacro -%}
+{%- if tools -%}
+<|im_start|>system
+{% for tool in tools %}<function>{{ tool['function']['name'] }}: {{ tool['function']['description'] }}</function>
+{% endfor %}Call by <function=name><parameter=key>value</parameter></function><|im_end|>
+{% endif -%}
+{%- for m in messages -%}
+{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] }}
+{%- for c in m['tool_calls'] or [] -%}
+{{ ('\\n' if m['content'] or not loop.first else '') + '<tool_call>\\n<function=' + c['function']['name'] + '>\\n' }}
+{%- for k, v in c['function']['arguments'] | items -%}{{ '<parameter=' + k + '>\\n' + value(v) + '\\n</parameter>\\n' }}{%- endfor -%}
+{{ '</function>\\n</tool_call>' }}
+{%- endfor -%}
+{{ '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A template, its control tokens (the first ends a turn) and what it can show."""
+
+    template: str
+    controls: tuple[str, ...]
+    tool_format: str
+    native: bool = True  # it shows tools, calls and results its own way
+    start: str = ""
+
+
+FAMILIES = {
+    "chatml": Family(CHATML, ("<|im_end|>", "<|im_start|>"), "hermes"),
+    "thinking": Family(THINKING, ("<|im_end|>", "<|im_start|>"), "hermes"),
+    "headers": Family(HEADERS, ("<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"), "llama", start="<|begin|>"),
+    "brackets": Family(BRACKETS, ("</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"), "mistral", start="<s>"),
+    "turns": Family(TURNS, ("<end_of_turn>", "<start_of_turn>"), "hermes", native=False, start="<bos>"),
+    "xml": Family(XML, ("<|im_end|>", "<|im_start|>"), "xml"),
+}
