@@ -134,7 +134,6 @@ def test_a_new_adapter_changes_nothing_and_is_drawn_from_its_policys_name_or_its
 
 
 def test_rows_of_a_mixed_batch_are_those_of_each_policy_alone(three: list[Transformers]) -> None:
-    one, two, base = three
     together = Transformers.sample_mixed(asked(three))
     alone = [engine.sample_batch([what])[0] for engine, what in asked(three)]
     for mixed, single, (engine, _) in zip(together, alone, asked(three), strict=True):

@@ -33,7 +33,7 @@ from gem_ma.settings import Settings
 CONFIG, WEIGHTS, MARK = "adapter_config.json", "adapter_model.safetensors", "base.json"
 PREFIX = "base_model.model."  # of every name in an adapter file
 MARKED = 64  # values of each weight that tell one base from another
-REFUSED = {  # features of other adapters, and the value that stands for none
+REFUSED: dict[str, tuple[Any, ...]] = {  # features of other adapters, and the value that stands for none
     "use_dora": (False, None),
     "bias": ("none",),
     "lora_bias": (False, None),
@@ -213,7 +213,7 @@ class Adapters:
                     weight.requires_grad_(before)
             self.configs[key] = config
             self._parts[key] = {
-                f"{name}.{part}.weight": getattr(layer, part)[key].weight.requires_grad_(False)
+                f"{name}.{part}.weight": getattr(layer, part)[key].float().weight.requires_grad_(False)  # small steps would be lost in rounding
                 for name, layer in layers.items()
                 for part in ("lora_A", "lora_B")
                 if key in getattr(layer, part)
