@@ -8,7 +8,7 @@ import os
 import stat
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +92,15 @@ class RunFolder:
     def append(self, episodes: Sequence[Episode], *, fsync: bool = False) -> None:
         """Appends whole lines in one write. Raises StoreError; the file then holds all of these episodes or none."""
         lines = "".join(dump_episode(episode) + "\n" for episode in episodes).encode()
-        for episode in episodes:
-            self._keep_images(episode)
+        self.keep_images(episodes)
         self._write("episodes.jsonl", lines)
         self._ends.update((episode.id, episode.end) for episode in episodes)
         self._sync_when_due(len(episodes), fsync)
+
+    def keep_images(self, episodes: Iterable[Episode]) -> None:
+        """Stores the images that these episodes show, before their lines are written. Raises StoreError."""
+        for episode in episodes:
+            self._keep_images(episode)
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Appends one line to metrics.jsonl. Numbers that are not finite are written as null."""

@@ -1,6 +1,6 @@
 """Playing ahead: the episodes of the next step are sampled while this step's update runs, so a learner is off-policy by one publish.
 
-The update works in a thread, on modules of its own (`apart`); the loop goes on sampling from what was published before. Both end before anything
+The update works in a thread, on modules of its own; the loop goes on sampling from what was published before. Both end before anything
 is published, so which weights played what never depends on timing: the replies carry their version, and a checkpoint holds the episodes that were
 played ahead, as lines of the record.
 """
@@ -18,7 +18,8 @@ from gem_ma.errors import DataError, GemMaError
 from gem_ma.types import Episode
 
 FILE = "episodes@ahead.jsonl"  # of a checkpoint
-S, T = TypeVar("S"), TypeVar("T")
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,3 @@ async def beside(work: Callable[[], S], play: Coroutine[Any, Any, T]) -> tuple[S
         return thread.result(), playing.result()
     finally:  # a thread cannot be cancelled: it is waited for by whoever ends the loop
         playing.cancel()
-
-
-def apart(engine: Any) -> Any:
-    """The module that is learned while `engine` is sampled from: the same weights and tokenizer, a module of its own."""
-    return engine.twin()

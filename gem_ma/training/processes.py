@@ -96,12 +96,12 @@ class Team:
             part, at = flat[at : at + weight.numel()].view_as(weight), at + weight.numel()
             weight.grad = part.to(weight.device, weight.dtype).clone()
 
-    def same(self, facts: Mapping[str, str], what: str) -> None:
+    def same(self, facts: Callable[[], Mapping[str, str]], what: str) -> None:
         """Raises EngineError, in every process, where these differ between processes."""
         if self.size == 1:
             return
-        found = [json.loads(part) for part in self.gather(json.dumps(dict(facts)).encode())]
-        odd = sorted({name for one in found for name in facts if one.get(name) != found[0].get(name)})
+        found = [json.loads(part) for part in self.gather(json.dumps(dict(facts())).encode())]
+        odd = sorted({name for one in found for name in found[0] if one.get(name) != found[0][name]})
         if odd:
             raise EngineError(f"{what} of {', '.join(odd)} differ between the processes, so they train no longer as one; resume from the checkpoint")
 

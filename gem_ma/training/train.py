@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gem_ma import credit
-from gem_ma.engines.base import Policy, stable_seed
+from gem_ma.engines.base import Policy
 from gem_ma.engines.table import Table
 from gem_ma.errors import ConfigError, EngineError, StoreError
-from gem_ma.estimators import columns, estimate, estimator, mean_return, raw_gae, shaped
+from gem_ma.estimators import columns, estimator
 from gem_ma.plans import open_policies, scenario_of
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
@@ -26,19 +25,23 @@ from gem_ma.store import RunFolder, read_summary
 from gem_ma.tracking import Tracker, Tracking, options_of
 from gem_ma.training.alternation import check_names, learning, settings_of
 from gem_ma.training.averaging import Averages, as_table
-from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, write_checkpoint
-from gem_ma.training.critic import Critic, TableCritic, TorchCritic, valued
-from gem_ma.training.discounts import check_discounts, discounts, logged
+from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, read_checkpoint, write_checkpoint
+from gem_ma.training.critic import Critic, TableCritic, TorchCritic
+from gem_ma.training.discounts import check_discounts
 from gem_ma.training.exams import cut_note, exam, measures
 from gem_ma.training.forking import cost, grow
 from gem_ma.training.guard import Guard
 from gem_ma.training.league import League, check_opponents
 from gem_ma.training.learner import Learner, TorchLearner
 from gem_ma.training.mapping import plays_per_start
-from gem_ma.training.measured import policy_measures, tokens_of
+from gem_ma.training.measured import tokens_of
+from gem_ma.training.overlap import FILE as AHEAD
+from gem_ma.training.overlap import Played, beside
 from gem_ma.training.phases import Phases
-from gem_ma.training.schedule import demonstrations, learning_rate, play_all, training_plans
+from gem_ma.training.processes import ALONE, PLAYERS, SOLO, Team, Teams
+from gem_ma.training.schedule import demonstrations, play_all, training_plans
 from gem_ma.training.table_learner import TableLearner
+from gem_ma.training.updates import Lesson, Updates
 
 OnStep = Callable[[int, dict[str, Any]], None]
 SUMMARY = ("steps", "learned", "before", "after", "changed", "unchanged", "weights")  # the keys of summary.json
@@ -59,17 +62,23 @@ async def train(
     on_step: OnStep | None = None,
     on_note: Callable[[str], None] | None = None,
     watchers: Mapping[str, Tracker] | None = None,
+    teams: Teams = ALONE,
 ) -> dict[str, Any]:
     """Trains `config.train.policies` and gives the summary, which is also summary.json: scores before and after, sampled and greedy.
 
     `on_step(step, metrics)` is called after every step, `on_note(line)` for each damaged checkpoint that was passed over and for what forks cost.
     Where the folder holds a checkpoint, goes on from it. Raises ConfigError for a policy that cannot learn, EngineError where all episodes of a
     step failed or a publication does not pass its parity check.
+    Of several processes (`teams`) all call this with the same config, and the first one alone has a folder.
     `watchers` get every row of numbers, beside the trackers that `train.log` names; their faults cost the run nothing.
     """
     settings = checked(config, policies)
     with Tracking(folder, settings.log, watchers=watchers, settings=config.model_dump(mode="json"), on_note=on_note) as tracking:
-        return await _train(config, settings, scenario, policies, folder, tracking, on_step=on_step, on_note=on_note)
+        sharing = PLAYERS.set(teams.play)
+        try:
+            return await _train(config, settings, scenario, policies, folder, tracking, teams, on_step=on_step, on_note=on_note)
+        finally:
+            PLAYERS.reset(sharing)
 
 
 async def _train(
@@ -79,26 +88,40 @@ async def _train(
     policies: Mapping[str, Policy],
     folder: RunFolder | None,
     tracking: Tracking,
+    teams: Teams,
     *,
     on_step: OnStep | None,
     on_note: Callable[[str], None] | None,
 ) -> dict[str, Any]:
     check_discounts(config, settings, scenario)
-    learners = {name: open_learner(policies[name]) for name in dict.fromkeys((*settings.policies, *settings.warm_start))}
+    learning_ones = dict.fromkeys((*settings.policies, *settings.warm_start))
+    learners = {name: open_learner(policies[name], apart=settings.overlap, team=teams.learn) for name in learning_ones}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
     critical = [name for name in settings.policies if estimator(settings_of(settings, name).estimator.name).critic]
     critics = {name: open_critic(policies[name]) for name in critical}
-    league = League(config, settings, policies, folder.path if folder is not None else None)
+    found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
+    total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
+    ended = _summary(folder) if folder is not None and found is not None and found.step == total else None
+    shared = teams.play.agree(
+        {
+            "root": str(folder.path.absolute()) if folder is not None else None,
+            "checkpoint": str(found.path.absolute()) if found is not None else None,
+            "ended": ended is not None,
+        }
+    )
+    if not teams.play.first and shared["checkpoint"] is not None:
+        found = read_checkpoint(Path(shared["checkpoint"]))
+    root = Path(shared["root"]) if shared["root"] is not None else None
+    league = League(config, settings, policies, root, writes=teams.play.first or root is None)
     guard = Guard(config, settings, scenario, learners, league)
     averages = Averages(config, scenario, learners)
-    total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
-    found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
+    updates = Updates(config, settings, scenario, learners, critics, states, guard)
     if on_note is not None:
         for note in (*(found.fell_back if found is not None else ()), *([said] if (said := cost(settings)) else [])):
             on_note(note)
-    if folder is not None and found is not None and found.step == total and (ended := _summary(folder)) is not None:
-        return ended
-    step, first = _resume(folder, found, learners, critics, states, league, guard, averages)
+    if shared["ended"]:
+        return ended or {}
+    step, first, ahead = _resume(folder, found, learners, critics, states, league, guard, averages)
     tracking.start(step)
     if first is None:
         for name, warm in settings.warm_start.items():
@@ -110,52 +133,53 @@ async def _train(
         league.snapshot(0)
         guard.after_exam(first["scores"], 0)
         guard.settle(0)
-        _save(folder, 0, learners, critics, states, first, league, guard, averages)
+        _save(folder, 0, learners, critics, states, first, league, guard, averages, None)
+
+    async def play(step: int) -> Played:
+        """The plays of a step and their branches, with what is published now."""
+        plans = training_plans(config, settings, scenario, step, league.opponents(step, learning(settings, step)))
+        teams.play.agree(None)  # what process 0 wrote of the pool is there
+        players = {**policies, **league.opened(plans)}
+        plays = await play_all(config, plans, players)
+        if settings.fork is None:
+            return Played(step, tuple(plays))
+        grown = await grow(config, settings, step, plans, plays, players)
+        return Played(step, tuple(plays), grown.episodes, grown.metrics)
+
     blind = [name for name in settings.policies if name not in critics and settings_of(settings, name).credit.truncated == "zero"]
+    warned = set[str]()
     while step < total:
         phases = Phases()
-        now = learning(settings, step)
-        plans = training_plans(config, settings, scenario, step, league.opponents(step, now))
-        players = {**policies, **league.opened(plans)}
-        episodes = await play_all(config, plans, players)  # 1 play
-        league.note(episodes)
-        metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(episodes, scenario), "policies": {}}
+        played = ahead if ahead is not None else await play(step)  # 1 play
+        ahead, episodes = None, played.episodes
+        phases.lap("play")
+        league.note(played.plays)
+        metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(played.plays, scenario), "policies": {}}
         if on_note is not None and (cut := cut_note(metrics, blind)):
             on_note(cut)
             blind = []  # once is enough
-        if settings.fork is not None:
-            grown = await grow(config, settings, step, plans, episodes, players)
-            metrics["forks"] = grown.metrics
-            episodes = [*episodes, *grown.episodes]
-        phases.lap("play")
-        for name in now:  # all learn from the same recorded batch, then all publish
-            own = settings_of(settings, name)
-            gamma, options = discounts(own.credit.gamma, step), own.estimator.options
-            tails = critics[name].tails(episodes, name) if name in critics else None
-            rule, team, truncated = own.credit.rule, own.credit.team, own.credit.truncated
-            turns = credit.turns(episodes, name, rule=rule, gamma=gamma, team=team, tails=tails, truncated=truncated)  # 2 credit
-            told: dict[str, Any] = {"gamma": logged(gamma, sorted(set(turns.agent.tolist()))), "excluded": sum(turns.excluded.values())}
-            if (shaping := own.estimator.shaping) is not None:
-                told["return_raw"], past = mean_return(turns), states.get(f"{name}@shaping")
-                turns, states[f"{name}@shaping"] = shaped(turns, shaping.form, shaping.alpha, gamma=gamma, state=past)
-                told["return_shaped"] = mean_return(turns)
-            if name in critics:
-                turns = valued(turns, critics[name])
-            advantages, states[name] = estimate(own.estimator.name, turns, _key(own), states[name], gamma=gamma, **options)
-            rng = random.Random(stable_seed(config.run.seed, "update", name, step))
-            lr = learning_rate(own, step) * guard.brake[name]
-            phases.lap("credit")
-            stats = learners[name].update(turns, advantages, lr=lr, settings=own.loss, rng=rng)  # 3 update
-            if name in critics:
-                targets = raw_gae(turns, gamma=gamma, **options) + turns.value
-                stats = {**stats, **critics[name].fit(turns, targets, own.critic, rng)}
-            phases.lap("update")
-            told |= policy_measures(episodes[: len(plans)], name, scenario, learners[name].version)
-            metrics["policies"][name] = {"lr": lr, **told, **stats}
-        for name in now:
-            metrics["policies"][name] |= {**learners[name].publish(), "version": learners[name].version}  # 4 weights
+        if played.forks is not None:
+            metrics["forks"] = played.forks
+        lessons = updates.prepare(played, learning(settings, step))  # 2 credit
+        if on_note is not None:
+            for line in (lesson.warning for lesson in lessons if lesson.warning and lesson.policy not in warned):
+                on_note(f"step {step + 1}, {line}")
+            warned |= {lesson.policy for lesson in lessons if lesson.warning}
+        phases.lap("credit")
+
+        def teach(lessons: Sequence[Lesson] = lessons, phases: Phases = phases) -> dict[str, Any]:
+            return {lesson.policy: updates.teach(lesson, phases) for lesson in lessons}
+
+        if settings.overlap and step + 1 < total:
+            metrics["policies"], ahead = await beside(teach, play(step + 1))
+        else:
+            metrics["policies"] = teach()  # 3 update: all learn from the same recorded batch, then all publish
+        now = [lesson.policy for lesson in lessons if not lesson.stale]
+        for lesson in lessons:
+            told = learners[lesson.policy].publish() if not lesson.stale else {}
+            metrics["policies"][lesson.policy] |= {**told, "version": learners[lesson.policy].version}  # 4 weights
         averages.take(now)
-        for name, measured in guard.after_update(episodes, metrics["return"], now).items():
+        for name, measured in guard.after_update(episodes, metrics["return"], list(metrics["policies"])).items():
             metrics["policies"][name] |= measured
         phases.lap("publish")
         step += 1
@@ -167,10 +191,16 @@ async def _train(
             _log(tracking, {"kind": "evaluation", "step": step, **scores})
             _log(tracking, league.standing(step))
             guard.after_exam(scores, step)
-        _warn(tracking, guard.settle(step), on_note)
+        alarms = guard.settle(step)
+        if ahead is not None and (back := [alarm for alarm in alarms if "rolled_back_to" in alarm]):
+            for alarm in back:  # they were played with the weights that are gone
+                alarm["discarded"] = len(ahead.episodes)
+            ahead = None
+        _warn(tracking, alarms, on_note)
         league.snapshot(step)
         if step % settings.save_every == 0 or step == total:
-            _save(folder, step, learners, critics, states, first, league, guard, averages)
+            teams.play.same(lambda: fingerprints(policies), "the weights")
+            _save(folder, step, learners, critics, states, first, league, guard, averages, ahead)
         phases.lap("record")
         learned = sum(metrics["policies"][name].get("tokens", 0) for name in now)
         padding = {name: share for name in now if (share := getattr(learners[name], "padding", None)) is not None}
@@ -203,18 +233,23 @@ async def _train(
     return summary
 
 
-def open_learner(policy: Policy) -> Learner:
-    """The learner that fits the policy's engine. Raises ConfigError where it has none."""
+def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> Learner:
+    """The learner that fits the policy's engine; `apart`: with weights of its own, so that the engine may be sampled from while it learns.
+
+    Raises ConfigError where it has none.
+    """
     engine: Any = getattr(policy.engine, "engine", policy.engine)  # what batching wraps
     if not getattr(engine, "trainable", False):
         raise ConfigError(f"policy {policy.name!r} cannot learn: its engine {type(engine).__name__} is not trainable")
     if isinstance(engine, Table):
         return TableLearner(engine, policy.sampling)
-    if not hasattr(engine, "trained"):
-        return TorchLearner(engine, policy.sampling)
-    learner = TorchLearner(engine.trained(), policy.sampling, sampler=engine)
-    engine.begin(learner.parameters)
-    learner.check()  # what is served is what will be trained
+    if hasattr(engine, "trained"):  # it samples elsewhere
+        learner = TorchLearner(engine.trained(), policy.sampling, sampler=engine)
+        engine.begin(learner.parameters)
+        learner.check()  # what is served is what will be trained
+    else:
+        learner = TorchLearner(engine.twin(), policy.sampling, sampler=engine) if apart else TorchLearner(engine, policy.sampling)
+    learner.scorer.team = team
     return learner
 
 
@@ -304,15 +339,18 @@ def _resume(
     league: League,
     guard: Guard,
     averages: Averages,
-) -> tuple[int, dict[str, Any] | None]:
-    """Takes folder and learners back to the last checkpoint; (steps done, what was true before step 1), or (0, None) for a new run."""
-    if folder is None:
-        return 0, None
+) -> tuple[int, dict[str, Any] | None, Played | None]:
+    """Takes folder and learners back to the last checkpoint.
+
+    Gives (steps done, what was true before step 1, what was played ahead), or (0, None, None) for a new run.
+    """
     if found is None:
-        folder.rewind({"episodes": 0, "metrics": 0})
-        return 0, None
+        if folder is not None:
+            folder.rewind({"episodes": 0, "metrics": 0})
+        return 0, None, None
     trainer = json.loads(found.read("trainer.json"))
-    folder.rewind(trainer["mark"])
+    if folder is not None:
+        folder.rewind(trainer["mark"])
     states.update(trainer["estimators"])
     league.load(trainer["league"])
     averages.load(trainer.get("averages", {}))
@@ -321,7 +359,7 @@ def _resume(
     for name, part in loaded.items():
         prefix = f"{name}."
         part.load({file.removeprefix(prefix): found.read(file) for file in found.files if file.startswith(prefix)})
-    return found.step, trainer["first"]
+    return found.step, trainer["first"], Played.load(found.read(AHEAD)) if AHEAD in found.files else None
 
 
 def _save(
@@ -334,6 +372,7 @@ def _save(
     league: League,
     guard: Guard,
     averages: Averages,
+    ahead: Played | None,
 ) -> None:
     if folder is not None:
         kept = {"league": league.state(), "guard": guard.state(), "averages": averages.state()}
@@ -341,6 +380,9 @@ def _save(
         weights = {f"{name}.{file}": data for name, learner in learners.items() for file, data in learner.state().items()}
         weights |= {f"{name}@critic.{file}": data for name, critic in critics.items() for file, data in critic.state().items()}
         weights |= guard.files()
+        if ahead is not None:
+            folder.keep_images(ahead.episodes)
+            weights[AHEAD] = ahead.dump()
         write_checkpoint(folder.path / "checkpoints", step, {"trainer.json": json.dumps(trainer).encode(), **weights})
 
 

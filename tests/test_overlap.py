@@ -1,0 +1,327 @@
+"""Playing ahead: one publish of lag, exact resumes, what a rollback discards; and episodes that are too old are left out whole."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gem_ma import config
+from gem_ma.codec import dump_episode
+from gem_ma.errors import DataError
+from gem_ma.settings import Config
+from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.training.checkpoint import latest_checkpoint
+from gem_ma.training.overlap import FILE, Played, beside
+from gem_ma.training.staleness import fresh, lag, warning
+from gem_ma.training.train import run_training
+from gem_ma.types import Action, End, Episode, Reply, Seat, Turn
+
+SMALL = ("train.overlap=true", "train.steps=6", "train.episodes=8", "train.save_every=2", "evaluate.episodes=8", "evaluate.every=3")
+WARM = ("train.warm_start.speaker.episodes=64", "train.warm_start.listener.episodes=64")
+
+
+def small(*overrides: str, name: str = "referential_table") -> Config:
+    return config.load(name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]).config
+
+
+def trained(path: Path, settings: Config, **options) -> dict:
+    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+        return run_training(settings, folder, **options)
+
+
+def truth(path: Path) -> dict[str, bytes]:
+    """Everything of a run folder that must not depend on interruptions."""
+    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000006/*")]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+def steps_of(path: Path) -> list[dict]:
+    return [line for line in read_metrics(path) if line["kind"] == "train"]
+
+
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+def killed_at(path: Path, settings: Config, *at: int) -> None:
+    """Runs, is killed after each of these steps, and goes on to the end."""
+    for wanted in at:
+
+        def kill(step, metrics, wanted=wanted):
+            if step == wanted:
+                raise Killed
+
+        with pytest.raises(Killed):
+            trained(path, settings, on_step=kill)
+    trained(path, settings)
+
+
+# -- which weights play ----------------------------------------------------------------------------------------------------
+
+
+def test_every_step_but_the_first_is_played_one_publish_behind(tmp_path):
+    trained(tmp_path / "run", small())
+    first = None
+    for number, line in enumerate(steps_of(tmp_path / "run")):
+        for name in ("speaker", "listener"):
+            assert line["policies"][name]["lags"] == {str(min(number, 1)): 8}
+            assert line["policies"][name]["lag"] == min(number, 1)
+    episodes = list(read_episodes(tmp_path / "run"))
+    for number in range(6):
+        played = {reply.version for e in episodes[8 * number : 8 * number + 8] for turn in e.turns for reply in turn.replies}
+        first = first if first is not None else min(played)
+        assert played == {first + max(0, number - 1)}  # 0, 0, 1, 2, ...: the version at the start of the update before
+    assert len(episodes) == 48
+
+
+def test_without_overlap_nothing_is_behind_and_nothing_is_kept(tmp_path):
+    trained(tmp_path / "run", small("train.overlap=false"))
+    assert all(line["policies"]["speaker"]["lag"] == 0 and "lags" not in line["policies"]["speaker"] for line in steps_of(tmp_path / "run"))
+    assert FILE not in latest_checkpoint(tmp_path / "run" / "checkpoints").files
+
+
+def test_the_sampler_tells_the_probabilities_of_its_own_version_and_the_difference_is_measured_and_weighed(tmp_path):
+    runs = {}
+    for name, cap in (("free", "null"), ("weighed", "1.0")):
+        trained(tmp_path / name, small(f"train.loss.tis={cap}", "train.lr=2.0"))
+        runs[name] = steps_of(tmp_path / name)
+    assert [line["policies"]["speaker"]["mismatch_kl"] < 1e-12 for line in runs["free"]] == [True] + [False] * 5
+    assert runs["free"][1]["policies"]["speaker"]["logprob_gap"] == runs["weighed"][1]["policies"]["speaker"]["logprob_gap"] > 1e-3
+    assert runs["free"][1]["policies"]["speaker"]["loss"] != runs["weighed"][1]["policies"]["speaker"]["loss"]
+
+
+# -- resume ----------------------------------------------------------------------------------------------------------------
+
+SHAPES = {
+    "both": (),
+    "one learns": ("train.policies=[listener]",),
+    "in turn": ("train.alternate={speaker: 2, listener: 1}", "train.max_policy_lag=0"),
+    "a critic": ("train.estimator.name=gae",),
+    "groups and forks": ("train.estimator.name=grpo", "train.group_size=4", "train.fork={width: 2}"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path, shape):
+    settings = small(*SHAPES[shape])
+    trained(tmp_path / "whole", settings)
+    killed_at(tmp_path / "broken", settings, 2, 5)
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+
+
+def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path):
+    settings = small("train.opponents={latest: 0.5, prioritised: 0.5}", "train.pool={every: 2, loaded: 2}", name="kuhn_table")
+    trained(tmp_path / "whole", settings)
+    killed_at(tmp_path / "broken", settings, 3)
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    assert any("@" in (seat.policy or "") for e in read_episodes(tmp_path / "whole") for seat in e.cast.values())
+
+
+def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_learn(tmp_path):
+    settings = small()
+
+    def kill(step, metrics):
+        if step == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        trained(tmp_path / "run", settings, on_step=kill)
+    ahead = Played.load(latest_checkpoint(tmp_path / "run" / "checkpoints").read(FILE))
+    assert (ahead.step, len(ahead.plays), ahead.branches, ahead.forks) == (4, 8, (), None)
+    assert len(list(read_episodes(tmp_path / "run"))) == 32  # they are no part of the record yet
+    trained(tmp_path / "run", settings)
+    assert [dump_episode(e) for e in read_episodes(tmp_path / "run")][32:40] == [dump_episode(e) for e in ahead.plays]
+    assert FILE not in latest_checkpoint(tmp_path / "run" / "checkpoints").files
+
+
+def test_damaged_episodes_of_a_checkpoint_are_refused():
+    for data in (b"", b"{}\n", b'{"step": 1, "plays": 1, "forks": null}\n{"id"\n', b"\xff"):
+        with pytest.raises(DataError, match="the episodes that a checkpoint holds cannot be read"):
+            Played.load(data)
+
+
+def test_a_rollback_discards_what_the_lost_weights_have_played(tmp_path, monkeypatch):
+    from gem_ma.training.collapse import Alarm, Watch
+
+    calls = []
+
+    def alarm(self, policy, measured, paid):
+        calls.append(policy)
+        return [Alarm("entropy", policy, 0.0, 1.0, "it has stopped choosing")] if len(calls) == 3 else []
+
+    monkeypatch.setattr(Watch, "after_update", alarm)
+    settings = small("train.policies=[speaker]", "train.on_collapse=rollback")
+    trained(tmp_path / "run", settings)
+    (line,) = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "alarm"]
+    assert (line["step"], line["rolled_back_to"], line["discarded"]) == (3, 0, 8)
+    lags = [step["policies"]["speaker"]["lags"] for step in steps_of(tmp_path / "run")]
+    assert lags == [{"0": 8}, {"1": 8}, {"1": 8}, {"0": 8}, {"1": 8}, {"1": 8}]  # step 4 was played again
+    episodes = list(read_episodes(tmp_path / "run"))
+    assert len(episodes) == len({episode.id for episode in episodes}) == 48
+
+
+# -- language models -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    pytest.importorskip("torch")
+    from gem_ma.engines.tiny import make_model
+
+    path = tmp_path_factory.mktemp("models") / "referential"
+    make_model(str(path), "referential")
+    return path
+
+
+def of_models(model: Path, *overrides: str) -> Config:
+    models = [f"policies.{agent}.model=transformers/{model}" for agent in ("speaker", "listener")]
+    warm = [f"train.warm_start.{agent}.{key}" for agent in ("speaker", "listener") for key in ("episodes=64", "steps=8")]
+    small = ("train.overlap=true", "train.steps=4", "train.episodes=16", "train.save_every=2", "evaluate.episodes=16")
+    return config.load(Path(__file__).parents[1] / "configs" / "referential.yaml", [*models, *warm, *small, *overrides]).config
+
+
+def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit(tmp_path, model):
+    settings = of_models(model, "train.policies=[listener]", "train.loss.tis=2.0", "policies.listener.dtype=bfloat16")
+    summary = trained(tmp_path / "whole", settings)
+    assert (summary["changed"], summary["unchanged"]) == (["listener"], ["speaker"])
+    killed_at(tmp_path / "broken", settings, 3)
+    for name in ("episodes.jsonl", "metrics.jsonl", "summary.json"):
+        assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    told = [line["policies"]["listener"] for line in steps_of(tmp_path / "whole")]
+    assert [one["lag"] for one in told] == [0, 1, 1, 1]
+    assert [one["version"] for one in told] == [2, 3, 4, 5]
+
+
+def test_a_model_that_is_learned_apart_learns_the_same_first_step(tmp_path, model):
+    """The first step has nothing ahead, so it is the step of a run without overlap."""
+    lines = {}
+    for name, overlap in (("apart", "true"), ("alone", "false")):
+        trained(tmp_path / name, of_models(model, f"train.overlap={overlap}", "train.steps=2", "train.save_every=1"))
+        lines[name] = steps_of(tmp_path / name)[0]["policies"]
+        lines[name + " weights"] = (tmp_path / name / "checkpoints" / "step-000001" / "listener.model.safetensors").read_bytes()
+    assert lines["apart weights"] == lines["alone weights"]
+    assert lines["apart"]["listener"]["loss"] == lines["alone"]["listener"]["loss"]
+
+
+# -- two things at a time --------------------------------------------------------------------------------------------------
+
+
+def test_work_and_play_run_at_the_same_time():
+    met = threading.Barrier(2, timeout=20)
+
+    async def play() -> str:
+        await asyncio.to_thread(met.wait)
+        return "played"
+
+    async def both() -> tuple[int, str]:
+        return await beside(met.wait, play())
+
+    assert asyncio.run(both())[1] == "played"
+
+
+@pytest.mark.parametrize("fails", ["work", "play", "both"])
+def test_whichever_fails_the_other_has_ended_before_the_error_is_told(fails):
+    ended = []
+
+    def work() -> None:
+        if fails != "play":
+            raise ValueError("work failed")
+        time.sleep(0.05)
+        ended.append("work")
+
+    async def play() -> None:
+        try:
+            if fails != "work":
+                raise KeyError("play failed")
+            await asyncio.sleep(30)
+        finally:
+            ended.append("play")
+
+    async def both() -> None:
+        await beside(work, play())
+
+    with pytest.raises(KeyError if fails == "play" else ValueError):
+        asyncio.run(both())
+    assert set(ended) == ({"work", "play"} if fails == "play" else {"play"})
+
+
+# -- staleness -------------------------------------------------------------------------------------------------------------
+
+
+def episode(*versions: int | None, policy: str = "main") -> Episode:
+    """One turn per version; None is a turn of another policy."""
+    turns = tuple(
+        Turn(n, "a", (), None, (), Action("x"), (Reply("x", token_ids=(1,), policy=policy if v is not None else "other", version=v or 0),))
+        for n, v in enumerate(versions)
+    )
+    return Episode("s", 1, 0, "train/0", 0, None, {"a": Seat("direct", policy)}, turns, (), (), {}, (), End.TERMINATED, None)
+
+
+def test_the_lag_of_an_episode_is_that_of_its_oldest_own_turn():
+    assert lag(episode(3, 5, None), "main", 5) == 2
+    assert lag(episode(None), "main", 5) is None
+
+
+def test_stale_episodes_are_left_out_whole_and_counted_by_length():
+    batch = [episode(5), episode(3, 5, 5), episode(4, None, 5), episode(None), episode(2)]
+    kept, metrics = fresh(batch, "main", 5, 1)
+    assert kept == [batch[0], batch[2], batch[3]]
+    assert metrics == {"lags": {"0": 1, "1": 1, "2": 1, "3": 1}, "dropped_stale": 2, "dropped_turns": {"1": 1, "3": 1}}
+    assert fresh(batch, "main", 5, None) == (batch, {"lags": metrics["lags"]})
+
+
+def test_more_than_a_twentieth_too_old_is_told():
+    told = {"lags": {"0": 19, "2": 1}, "dropped_stale": 1}
+    assert warning("main", told, 1) is None
+    assert "policy main: 2 of 20 episodes were played with weights more than 1 publishes old" in str(warning("main", told | {"dropped_stale": 2}, 1))
+
+
+def test_a_policy_that_rests_keeps_fresh_what_was_played_ahead(tmp_path):
+    """In turn by single steps every batch was played since the policy's own last publish; by two steps each second batch was not."""
+    for turns, dropped in ((1, [0, 0, 0, 0, 0, 0]), (2, [0, 8, 0, 8, 0, 8])):
+        path, notes = tmp_path / str(turns), []
+        settings = small(f"train.alternate={{speaker: {turns}, listener: {turns}}}", "train.max_policy_lag=0")
+        asyncio.run(_noted(path, settings, notes))
+        found = [next(iter(line["policies"].values())) for line in steps_of(path)]
+        assert [one["dropped_stale"] for one in found] == dropped
+        assert [one["dropped_turns"] for one in found] == [{"1": 8} if count else {} for count in dropped]
+        assert [one.get("optimizer_steps", 0) > 0 for one in found] == [not count for count in dropped]
+        assert len([note for note in notes if "are not learned from" in note]) == (2 if turns == 2 else 0)  # once per policy
+        assert len(list(read_episodes(path))) == 48  # the record keeps them
+
+
+async def _noted(path: Path, settings: Config, notes: list[str]) -> None:
+    from gem_ma.plans import open_policies, scenario_of
+    from gem_ma.training.train import train
+
+    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+        await train(settings, scenario_of(settings), open_policies(settings), folder, on_note=notes.append)
+
+
+def test_a_bound_of_nothing_learns_from_every_second_step_and_publishes_only_then(tmp_path):
+    trained(tmp_path / "run", small("train.max_policy_lag=0", "train.policies=[speaker]"))
+    told = [line["policies"]["speaker"] for line in steps_of(tmp_path / "run")]
+    assert [one["dropped_stale"] for one in told] == [0, 8, 0, 8, 0, 8]
+    versions = [one["version"] for one in told]
+    assert versions == [versions[0], versions[0], versions[0] + 1, versions[0] + 1, versions[0] + 2, versions[0] + 2]
+
+
+def test_one_policy_may_have_a_bound_of_its_own(tmp_path):
+    trained(tmp_path / "run", small("train.max_policy_lag=1", "train.per_policy.speaker.max_policy_lag=0"))
+    second = steps_of(tmp_path / "run")[1]["policies"]
+    assert (second["speaker"]["dropped_stale"], second["listener"]["dropped_stale"]) == (8, 0)
+
+
+def test_settings_that_say_nothing_new_keep_the_run_folder():
+    train = config.load("referential_table").config.model_dump(mode="json")["train"]
+    assert not {"overlap", "max_policy_lag"} & train.keys()
+    assert "pass_tokens" not in train["loss"]
+    changed = small("train.max_policy_lag=3", "train.per_policy.speaker.lr=0.1").model_dump(mode="json")["train"]
+    assert (changed["overlap"], changed["max_policy_lag"]) == (True, 3)
+    assert "max_policy_lag" not in changed["per_policy"]["speaker"]
+    assert json.dumps(changed)
