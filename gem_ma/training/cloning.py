@@ -76,10 +76,13 @@ def _example(learner: TorchLearner, demonstration: Demonstration) -> Row:
         raise ConfigError(
             f"policy {learner.policy!r}: a demonstration has {len(prompt) + len(target)} tokens, the model has {learner.engine.positions} positions"
         )
+    bound = learner.engine.allowed(request.legal, target)
     ids = np.array([*prompt, *target], np.int64)
     mask = np.arange(len(ids)) >= len(prompt)
     zeros = np.zeros(len(ids), np.float64)
-    return Row((request.conversation, request.seed, request.turn), ids, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(ids), np.int64))
+    return Row(
+        (request.conversation, request.seed, request.turn), ids, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(ids), np.int64), bound or ()
+    )
 
 
 def _cosine(step: int, steps: int) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gem_ma.training.losses import entropy
 from gem_ma.training.packing import Pack, packs
 from gem_ma.training.processes import SOLO, Team
-from gem_ma.training.rows import Row
+from gem_ma.training.rows import Allowed, Row
 
 if TYPE_CHECKING:
     from gem_ma.engines.transformers import Transformers
@@ -32,16 +32,22 @@ class Scorer:
     def __init__(self, engine: Transformers, temperature: float) -> None:
         self.engine, self.torch, self.model, self.temperature = engine, engine.torch, engine.model, temperature
         self.pass_tokens, self.team = PASS_TOKENS, SOLO
+        self.padding = 0.0  # share of the positions of the last `logprobs` that held nothing
         self._probe()
 
-    def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[NDArray[np.float64]]:
-        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt, ids)] -> one [len(ids)] each."""
+    def score(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], allowed: Sequence[Allowed | None] | None = None
+    ) -> list[NDArray[np.float64]]:
+        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt, ids)] -> one [len(ids)] each.
+
+        `allowed`: per sequence what each of its ids was chosen among, where it was constrained.
+        """
         made = []
-        for prompt, ids in sequences:
+        for (prompt, ids), bound in zip(sequences, allowed or [None] * len(sequences), strict=True):
             whole = np.array([*prompt, *ids], np.int64)
             mask = np.arange(len(whole)) >= len(prompt)
             zeros = np.zeros(len(whole), np.float64)
-            made.append(Row(("score", 0, 0), whole, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(whole), np.int64)))
+            made.append(Row(("score", 0, 0), whole, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(whole), np.int64), bound or ()))
         cuts = np.cumsum([len(ids) for _, ids in sequences])[:-1]
         return list(np.split(self._logprobs(made, SOLO), cuts))
 
@@ -52,9 +58,12 @@ class Scorer:
     def _logprobs(self, chosen: Sequence[Row], team: Team) -> NDArray[np.float64]:
         """The share of a team's process; 0 at the tokens of the others."""
         result = np.zeros(sum(int(row.mask.sum()) for row in chosen))
+        fed = used = 0
         with self.torch.no_grad():
             for pack in self.packs(chosen, team):
                 result[pack.order] = self.forward(pack, spread=False)[0].double().cpu().numpy()
+                fed, used = fed + pack.ids.size, used + pack.used
+        self.padding = 1 - used / fed if fed else 0.0
         return result
 
     def packs(self, chosen: Sequence[Row], team: Team | None = None) -> Iterator[Pack]:
@@ -64,11 +73,23 @@ class Scorer:
 
     def forward(self, pack: Pack, *, spread: bool = True) -> tuple[Any, Any]:
         """(log-probability [n], entropy [n]) of the tokens, under the mask and the temperature of the sampler."""
-        logits = self._logits(pack)
-        distribution = ((logits.float() + self.engine.banned) / self.temperature).log_softmax(-1)
+        scores = self._logits(pack).float() + self.engine.banned
+        if pack.allowed:
+            scores = self._constrained(scores, pack.allowed)
+        distribution = (scores / self.temperature).log_softmax(-1)
         logprobs = distribution.gather(1, self.index(pack.target)[:, None])[:, 0]
         token = self.index(pack.token)
         return logprobs[token], entropy(distribution)[token] if spread else None
+
+    def _constrained(self, scores: Any, allowed: Allowed) -> Any:
+        """Scores [m, V] with -inf outside what each constrained place could choose."""
+        torch, device = self.torch, self.engine.device
+        may = torch.ones(scores.shape, dtype=torch.bool, device=device)
+        places = [at for at, ids in enumerate(allowed) if ids is not None]
+        may[torch.tensor(places, device=device)] = False
+        rows, ids = zip(*((at, token) for at in places for token in allowed[at] or ()), strict=True)
+        may[torch.tensor(rows, device=device), torch.tensor(ids, device=device)] = True
+        return scores.masked_fill(~may, -torch.inf)
 
     def _logits(self, pack: Pack) -> Any:
         """Logits [m, V] at the trained places; a causal model needs no mask for padding on the right, branches need one."""

@@ -97,6 +97,7 @@ class TorchLearner:
         self.probes: list[tuple[int, ...]] = []
         self.reference: dict[str, Any] = {}  # the weights that loss.kl holds to; taken before the first update that needs them
         self.scorer = Scorer(engine, how.temperature)
+        self.padding: float | None = None  # share of the positions of the last update's first pass that held nothing
 
     @property
     def version(self) -> int:
@@ -114,7 +115,7 @@ class TorchLearner:
         (1 where target_kl ended the update).
         Raises EngineError, with the weights of before the failing step, where a number is not finite.
         """
-        made = rows(table, advantages, self.policy)
+        made = rows(table, advantages, self.policy, self.engine.allowed if self.engine.constrain else None)
         if not made.rows:
             return {"turns": 0.0, "tokens": 0.0, "rows": 0.0, "optimizer_steps": 0.0}
         self.scorer.pass_tokens = settings.pass_tokens
@@ -123,6 +124,7 @@ class TorchLearner:
         self._finite(np.isfinite(every.advantage) & np.isfinite(every.logprob), "an advantage or a sampled log-probability", made.rows)
         with self.engine.lock:
             old = self.scorer.logprobs(made.rows)
+            self.padding = self.scorer.padding
             self._finite(np.isfinite(old), "a log-probability", made.rows)
             gap = np.abs(old - every.logprob)
             mismatch = k3(self.torch.from_numpy(every.logprob), self.torch.from_numpy(old))
@@ -280,9 +282,15 @@ class TorchLearner:
 
     # -- weights ------------------------------------------------------------------------------------------------------------
 
-    def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[NDArray[np.float64]]:
-        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt, ids)] -> one [len(ids)] each."""
-        return self.scorer.score(sequences)
+    def score(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], legal: Sequence[Sequence[str] | None] | None = None
+    ) -> list[NDArray[np.float64]]:
+        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt, ids)] -> one [len(ids)] each.
+
+        `legal`: per sequence the legal strings of its turn, to which a constrained policy is bound.
+        """
+        bound = [self.engine.allowed(choices, ids) for (_, ids), choices in zip(sequences, legal or (), strict=True)] if legal else None
+        return self.scorer.score(sequences, bound)
 
     def probe_with(self, chosen: Sequence[Row]) -> None:
         """Takes the prompts of the next parity checks from these rows."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.training.rows import Row
+from gem_ma.training.rows import Allowed, Row
 
 PADDING = 256  # padded positions that cost less than a pass of its own
 BRANCHED = 256  # positions of a sequence that shares its prompt; longer ones would pay in attention what they save
@@ -26,7 +26,8 @@ class Pack:
 
     `ids` [U, T]. `branch` and `place` [U, T], or None where nothing is shared: a position sees what lies before it in branch 0 (the prompt) and in
     its own branch; `place` is its position id. The k-th of m trained ids is `target[k]`, read from the logits at [`row[k]`, `position[k]`].
-    Trained token `order[j]` of the given rows is the place `token[j]`.
+    Trained token `order[j]` of the given rows is the place `token[j]`. `used` of the U * T positions are no padding.
+    `allowed`: per place, () where nothing is constrained.
     """
 
     ids: NDArray[np.int64]
@@ -37,6 +38,8 @@ class Pack:
     target: NDArray[np.int64]
     token: NDArray[np.int64]
     order: NDArray[np.int64]
+    used: int
+    allowed: Allowed = ()
 
 
 class _Sequence:
@@ -76,9 +79,9 @@ def packs(rows: Sequence[Row], *, tokens: int, share: bool = True, part: tuple[i
 
 
 def _sequences(rows: Sequence[Row], share: bool) -> list[_Sequence]:
-    same: dict[tuple[bytes, bytes], list[int]] = {}
+    same: dict[tuple[bytes, bytes, Allowed], list[int]] = {}
     for at, row in enumerate(rows):
-        same.setdefault((row.ids.tobytes(), row.mask.tobytes()), []).append(at)
+        same.setdefault((row.ids.tobytes(), row.mask.tobytes(), row.allowed), []).append(at)
     made: list[_Sequence] = []
     growing: dict[bytes, _Sequence] = {}
     for copies in same.values():
@@ -99,6 +102,7 @@ def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
     ids, branch, place = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     parts: tuple[list[NDArray[np.int64]], ...] = ([], [], [], [], [])
     row_of, position, target, token, order = parts
+    allowed: list[tuple[int, ...] | None] = []
     found = 0
     for at, sequence in enumerate(sequences):
         prompt = sequence.prompt
@@ -112,10 +116,13 @@ def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
             position.append(np.where(where < prompt, where, where - prompt + end))
             row_of.append(np.full(len(where), at, np.int64))
             target.append(row.ids[where + 1])
+            allowed += row.allowed or [None] * len(where)
             for copy in copies:
                 token.append(np.arange(found, found + len(where)))
                 order.append(np.arange(starts[copy], starts[copy + 1]))
             found += len(where)
             end += body
     shared = any(len(sequence.rows) > 1 for sequence in sequences)
-    return Pack(ids, branch if shared else None, place if shared else None, *map(np.concatenate, parts))
+    columns, used = map(np.concatenate, parts), sum(one.length for one in sequences)
+    bound = tuple(allowed) if any(allowed) else ()
+    return Pack(ids, branch if shared else None, place if shared else None, *columns, used=used, allowed=bound)

@@ -11,7 +11,7 @@ Reads records; knows no weights and no torch. Axes: T ids of one row, N turns of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,11 @@ from numpy.typing import NDArray
 
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.types import Episode, Reply, Request, Turn
+
+# What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of a row or a reply.
+Allowed = tuple[tuple[int, ...] | None, ...]
+# (legal strings of the turn, sampled ids) -> what each was chosen among, or None where the reply was not bound to them.
+Bound = Callable[[Sequence[str] | None, Sequence[int]], Allowed | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,10 @@ class Turns(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One id sequence [T] of one agent in one episode. `turn` is the row of the table, -1 off the mask, where all else is 0."""
+    """One id sequence [T] of one agent in one episode. `turn` is the row of the table, -1 off the mask, where all else is 0.
+
+    `allowed`: per trained id, in their order; () where none was constrained.
+    """
 
     episode: tuple[str, int, int]
     ids: NDArray[np.int64]
@@ -50,6 +58,7 @@ class Row:
     logprob: NDArray[np.float64]  # as sampled
     turn: NDArray[np.int64]
     version: NDArray[np.int64]
+    allowed: Allowed = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +98,12 @@ class _Growing:
         self.episode = episode
         self.ids: list[int] = []
         self.spans: list[tuple[int, Reply, int, float]] = []  # (start, reply, row of the table, advantage)
+        self.allowed: list[tuple[int, ...] | None] = []
 
-    def add(self, reply: Reply, turn: int, advantage: float) -> None:
+    def add(self, reply: Reply, turn: int, advantage: float, allowed: Allowed | None) -> None:
         self.spans.append((len(reply.prompt_ids), reply, turn, advantage))
         self.ids = [*reply.prompt_ids, *reply.token_ids]
+        self.allowed += allowed or [None] * len(reply.token_ids)
 
     def done(self) -> Row:
         length = len(self.ids)
@@ -104,6 +115,7 @@ class _Growing:
             np.zeros(length),
             np.full(length, -1, np.int64),
             np.zeros(length, np.int64),
+            tuple(self.allowed) if any(self.allowed) else (),
         )
         for start, reply, turn, advantage in self.spans:
             span = slice(start, start + len(reply.token_ids))
@@ -112,8 +124,9 @@ class _Growing:
         return row
 
 
-def rows(table: Turns, advantages: Sequence[float] | NDArray[np.float64], policy: str) -> Rows:
-    """Rows of the tokens that `policy` sampled in these turns; `advantages` [N] is one value per turn of the table.
+def rows(table: Turns, advantages: Sequence[float] | NDArray[np.float64], policy: str, bound: Bound | None = None) -> Rows:
+    """Rows of the tokens that `policy` sampled in these turns; `advantages` [N] is one value per turn of the table. `bound`: of its engine, where
+    it constrains what is sampled.
 
     Raises ValueError where lengths differ, ConfigError for a reply of the policy without ids or log-probabilities (it may be played, never
     trained on), DataError where a reply's ids and log-probabilities do not fit together.
@@ -132,7 +145,7 @@ def rows(table: Turns, advantages: Sequence[float] | NDArray[np.float64], policy
             if not mine or tuple(mine[-1].ids) != reply.prompt_ids[: len(mine[-1].ids)]:
                 forks += bool(mine)
                 mine.append(_Growing(episode.id))
-            mine[-1].add(reply, at, float(advantages[at]))
+            mine[-1].add(reply, at, float(advantages[at]), bound(turn.legal, reply.token_ids) if bound is not None else None)
     in_table = sorted(growing.values(), key=lambda mine: mine[0].spans[0][2])  # as the table has them
     return Rows(tuple(row.done() for mine in in_table for row in mine), forks)
 
