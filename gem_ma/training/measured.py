@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.scenario import Scenario
@@ -67,7 +67,7 @@ def _paid(scored: Sequence[Episode], policy: str, scenario: Scenario) -> dict[st
     several = len({episode.scenario for episode in scored}) > 1
     returns: dict[str, list[float]] = {}
     verdicts: dict[str, list[float]] = {}
-    reasons: dict[str, Counter[str]] = {}
+    reasons: dict[str, dict[str, float]] = {}
     for episode in scored:
         paid, verdict = episode.returns(), scenario.success(episode)
         for agent, seat in episode.cast.items():
@@ -79,7 +79,8 @@ def _paid(scored: Sequence[Episode], policy: str, scenario: Scenario) -> dict[st
                 verdicts.setdefault(whose, []).append(float(verdict))
             for entry in episode.ledger:
                 if entry.agent == agent:
-                    reasons.setdefault(whose, Counter())[_reason(entry.why)] += entry.value
+                    sums = reasons.setdefault(whose, {})
+                    sums[_reason(entry.why)] = sums.get(_reason(entry.why), 0.0) + entry.value
     found: dict[str, Any] = {"return": {whose: _mean(values) for whose, values in returns.items()}}
     if verdicts:
         found["success"] = {whose: _mean(values) for whose, values in verdicts.items()}
@@ -93,7 +94,7 @@ def _reason(why: str) -> str:
     return re.sub(r"\d+(?:\.\d+)?", "#", " ".join(why.split())).replace("/", " ")[:40].strip() or "unnamed"
 
 
-def _shares(sums: Counter[str], episodes: int) -> dict[str, float]:
+def _shares(sums: Mapping[str, float], episodes: int) -> dict[str, float]:
     """Means per episode; the largest by name, the rest together."""
     largest = sorted(sums, key=lambda why: (-abs(sums[why]), why))[:COMPONENTS]
     told = {why: sums[why] / episodes for why in sorted(largest)}

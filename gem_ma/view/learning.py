@@ -42,8 +42,8 @@ PLACES: Mapping[str, tuple[str, str, str]] = {
     "one_action": ("Answers", "share of the commonest action", ""),
     "rows": ("Cost", "token rows and forks", "rows"),
     "forks": ("Cost", "token rows and forks", "forks"),
-    "padding": ("Cost", "share of padding", ""),
 }
+ROUNDING = 1e-9  # a change that is none
 TIMES = ("play_s", "credit_s", "update_s", "publish_s", "record_s")
 RATES = {"play_tokens_per_s": "sampled", "update_tokens_per_s": "trained"}
 
@@ -56,7 +56,7 @@ class _Chart:
 
     @property
     def changes(self) -> bool:
-        return any(len({y for _, y in points}) > 1 for points in self.lines.values())
+        return any(max(ys) - min(ys) > ROUNDING * max(1.0, max(map(abs, ys))) for ys in ([y for _, y in points] for points in self.lines.values()))
 
 
 def own_curves(label: str, path: Path) -> str:
@@ -72,6 +72,8 @@ def own_curves(label: str, path: Path) -> str:
     for at, one in list(charts.items()):
         if not one.changes and not at[1].startswith(SCORES):
             constant += [f"{' '.join(part for part in (at[1], line) if part)} {points[-1][1]:g}" for line, points in charts.pop(at).lines.items()]
+    order = list(dict.fromkeys(title for _, title, _ in PLACES.values()))
+    charts = dict(sorted(charts.items(), key=lambda one: order.index(one[0][1]) if one[0][1] in order else len(order)))
     parts = [chart(_curves(label, title, one.lines)) for (group, title), one in charts.items() if group == "Scores"]
     before = f"{label}: " if label else ""
     grouped = {group: {title: one for (whose, title), one in charts.items() if whose == group} for group in (*GROUPS[1:], "")}
@@ -109,6 +111,8 @@ def place_of(key: str) -> tuple[str, str, str]:
     if words[0] == "time":
         if words[-1] in RATES:
             return "Cost", "tokens a second", RATES[words[-1]]
+        if words[1] == "padding":
+            return "Cost", "share of padding", " ".join(words[2:])
         return ("Cost", "seconds by phase", words[-1].removesuffix("_s")) if words[-1] in TIMES else ("", words[-1], "")
     kind, words = (words[0], words[1:]) if words[0] in ("sampled", "greedy") and len(words) > 1 else ("", words)
     line = " ".join(part for part in (kind, *words[1:]) if part)
@@ -134,7 +138,8 @@ def _curves(label: str, title: str, lines: Mapping[str, Sequence[Point]]) -> Cur
         same.setdefault(tuple(points), []).append(line)
     drawn: dict[str, list[list[Point]]] = {}
     for points, named in same.items():
-        apart = [line for line in named if not any(line.endswith(f" {other}") for other in named)]
+        apart = [line for line in named if not any(other and line.endswith(f" {other}") for other in named)]
+        apart = [""] if "" in named else apart
         drawn[_everyone(apart, lines, title) or ", ".join(apart) or "in training"] = [list(points)]
     return Curves(f"{label}: {title}" if label else title, drawn, y_label=title)
 
@@ -175,5 +180,8 @@ def series_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
 
 
 def _times(path: Path) -> dict[str, list[Point]]:
-    rows = [{"step": step, **{f"time/{key}": value for key, value in row.items() if key != "at"}} for step, row in sorted(read_timings(path).items())]
-    return {key: points for key, points in series_of(rows).items() if key != "time/step"}
+    rows = [
+        {"step": step, **flatten({key: value for key, value in row.items() if key not in ("at", "step")}, "time/")}
+        for step, row in sorted(read_timings(path).items())
+    ]
+    return series_of(rows)
