@@ -7,5 +7,6 @@ CATALOG = {
     "scripted": "gem_ma.engines.scripted:Scripted",
     "table": "gem_ma.engines.table:Table",
     "transformers": "gem_ma.engines.transformers:Transformers",
+    "vision": "gem_ma.engines.vision:Vision",
     "vllm": "gem_ma.engines.vllm:VLLM",
 }

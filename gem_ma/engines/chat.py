@@ -159,15 +159,13 @@ class Chat:
 
         Found without knowing the template: the text after a marker that stands where the answer would.
         """
-        ids: tuple[int, ...] | None = None
-        for found in (lambda: self._after_answer(agent, new, tools, False), lambda: self._after_call(agent, new, tools)):
+        try:
+            ids = self._after_answer(agent, new, tools, plainly=False)
+        except EngineError:
             try:
-                ids = found()
-                break
+                ids = self._after_call(agent, new, tools)
             except EngineError:
-                continue
-        if ids is None:
-            ids = self._after_answer(agent, new, tools, True)
+                ids = self._after_answer(agent, new, tools)
         return ids[1:] if ended and ids and ids[0] in self.ends else ids
 
     def render(self, agent: str, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
@@ -213,7 +211,7 @@ class Chat:
         rest, calls = parse_tool_calls(text[len(thought) :], self.tool_format, tools=tools, finish=finish)
         return (thought + rest, calls) if calls else (text, ())
 
-    def _after_answer(self, agent: str, new: Sequence[Message], tools: Sequence[Tool], plainly: bool = True) -> tuple[int, ...]:
+    def _after_answer(self, agent: str, new: Sequence[Message], tools: Sequence[Tool], *, plainly: bool = True) -> tuple[int, ...]:
         parts = self.template.pieces(agent, (Message("x"), Message(ANSWER, agent), *new), tools, plainly=plainly)
         return self._encode(parts[self._place(parts) + 1 :])
 

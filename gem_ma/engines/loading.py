@@ -124,8 +124,8 @@ def check_folder(folder: Path, policy: str) -> None:
             raise DataError(f"policy {policy!r}: {folder} lacks {lost[0]}, which {index} names; copy the model again")
 
 
-def load_model(torch: Any, transformers: Any, folder: Path, policy: str, how: How) -> tuple[Any, Any]:
-    """(tokenizer, model in eval mode without gradients). Raises DataError, with the cause, for a folder that is damaged or of two models."""
+def load_model(torch: Any, transformers: Any, folder: Path, policy: str, how: How, auto: str = "AutoModelForCausalLM") -> tuple[Any, Any]:
+    """(tokenizer, model in eval mode without gradients); `auto` names the library's loader of this kind of model. Raises DataError, with the cause, for a folder that is damaged or of two models."""
     given: dict[str, Any] = {"local_files_only": True, "trust_remote_code": how.trust_remote_code}
     try:
         with quiet(transformers):
@@ -139,7 +139,7 @@ def load_model(torch: Any, transformers: Any, folder: Path, policy: str, how: Ho
         given["device_map"] = how.device_map
     try:
         with quiet(transformers):
-            model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            model, info = getattr(transformers, auto).from_pretrained(
                 folder,
                 dtype=how.dtype if how.dtype == "auto" else getattr(torch, how.dtype),
                 output_loading_info=True,
