@@ -73,6 +73,17 @@ def test_what_was_used_longest_ago_goes_first() -> None:
     assert [kept.find("a", (first, 10, 11))[1] for first in (1, 2, 3, 4)] == [3, 0, 3, 3]
 
 
+def test_what_one_owner_has_computed_can_be_dropped_alone() -> None:
+    kept = Kept(100)
+    for owner in "ab":
+        kept.keep(owner, (1, 2, 3), lambda start: states_of((1, 2, 3), start))
+        kept.keep(owner, (1, 2, 4, 5), lambda start: states_of((1, 2, 4, 5), start))
+    assert kept.tokens == 10
+    kept.drop("a")
+    kept.drop("nobody")
+    assert (kept.tokens, kept.find("a", (1, 2, 3))[1], kept.find("b", (1, 2, 4, 5))[1]) == (5, 0, 4)
+
+
 # -- with a model -----------------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +191,7 @@ def test_what_other_weights_have_computed_is_never_used(decoder: Decoder) -> Non
     after = row(decoder, (*first.prompt, *first.ids, 40))
     decoder.finish([after])
     assert after.cached == 0 and plain(decoder, after) < 1e-5
+    assert decoder.kept.tokens == len(after.prompt) + len(after.ids) - 1  # the rest is gone, not only hidden
     apart = [decoder.draw(after.prompt, after.sampling, 0, Source(None, version), keep=True) for version in (1, 2)]
     decoder.finish(apart)
     assert [draw.cached for draw in apart] == [0, 0]

@@ -79,6 +79,7 @@ class Base:
                     padded_tokens=self.padded_tokens,
                     text=partial(spoken, chat, self.ends),
                     route=partial(_route, self.torch, self.device),
+                    weights=self._computing,
                 ),
                 banned,
             )
@@ -120,6 +121,11 @@ class Base:
         never = {token for token in self.tokenizer.all_special_ids if token not in free and token < self.vocabulary}
         mask[sorted(never)] = -self.torch.inf
         return mask
+
+    def _computing(self, source: Source) -> list[Any]:
+        """The parameters that a row of this source goes through: those of the model, and of its own adapter."""
+        mine = self.adapters.parameters(source.adapter) if source.adapter is not None else {}
+        return [*self.weights().values(), *mine.values()]
 
     def routed(self, adapter: str | None) -> AbstractContextManager[None]:
         """Inside, every row of the module sees this adapter."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,6 +82,7 @@ class Decoder:
 
     `padded_tokens` bounds the running batch, padding included. `text(ids, stop)` is used for stop strings only. `route(sources)` makes row k of
     the passes inside it see the adapter of source k. `kv_tokens` bounds what is kept for reuse; 0 = nothing, None = by the size of the memory.
+    `weights(source)`: the parameters that compute its rows, by default all of the model.
     """
 
     def __init__(
@@ -97,18 +98,21 @@ class Decoder:
         text: Callable[[Sequence[int], Sequence[str]], str],
         route: Callable[[Sequence[Source]], AbstractContextManager[Any]] = nullcontext,
         kv_tokens: int | None = None,
+        weights: Callable[[Source], Iterable[Any]] | None = None,
     ) -> None:
         self.torch, self.model, self.banned, self.ends, self.positions = torch, model, banned, ends, positions
         self.device, self.padded_tokens, self.text, self.route, self.kv_tokens = device, padded_tokens, text, route, kv_tokens
         self.kept = Kept(0)
         self.joins: bool | None = None  # the cache is plain: rows may be cut out, put together and kept; None = not looked at yet
-        self._weights: tuple[int, int, int] = (0, 0, 0)
+        self.weights = weights
+        self._computed: dict[Source, tuple[int, int, int]] = {}  # what the weights were that computed what is kept
+        self._looked: set[Source] = set()
 
     def __copy__(self) -> Decoder:
         """Another decoder that may be given another module: what is kept is never shared."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other.kept, other.joins = Kept(0), None
+        other.kept, other.joins, other._computed, other._looked = Kept(0), None, {}, set()
         return other
 
     def limit(self, kv_tokens: int | None) -> None:
@@ -146,10 +150,11 @@ class Decoder:
         """Samples until nothing runs and nothing waits. Before every token `more()` gives what has come; `done` gets each row that has ended."""
         waiting: deque[Draw] = deque()
         batch: _Batch | None = None
+        self._looked.clear()
         with self.torch.inference_mode():
             while True:
                 waiting.extend(more())
-                if waiting and batch is None:
+                if waiting and self.joins is None:
                     self._look()
                 if fitting := self._fitting(waiting, batch):
                     batch = self._admit(batch, fitting)
@@ -166,26 +171,29 @@ class Decoder:
     # -- who runs -----------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """What kind of cache this model has; and whether its weights are still those that computed what is kept."""
-        if self.joins is None:
-            cache = self._module(self.torch.zeros(1, 1, dtype=self.torch.long, device=self.device), None, None, None, [Source()]).past_key_values
-            layers = getattr(cache, "layers", [])
-            shapes = {
-                tuple(states.shape)
-                for layer in layers
-                for states in (getattr(layer, "keys", None), getattr(layer, "values", None))
-                if states is not None
-            }
-            # A window that slides, a recurrent state or a quantised cache cannot be cut by columns.
-            self.joins = bool(layers) and all(type(layer).__name__ == "DynamicLayer" for layer in layers) and len(shapes) == 1
-            if self.joins:
-                (_, heads, _, width), itemsize = next(iter(shapes)), layers[0].keys.element_size()
-                self.kept = Kept(self._room(2 * len(layers) * heads * width * itemsize) if self.kv_tokens is None else self.kv_tokens)
-        weights = list(self.model.parameters())
+        """What kind of cache this model has, and how much of it may be kept."""
+        cache = self._module(self.torch.zeros(1, 1, dtype=self.torch.long, device=self.device), None, None, None, [Source()]).past_key_values
+        layers = getattr(cache, "layers", [])
+        # A window that slides, a recurrent state or a quantised cache cannot be cut by columns.
+        plain = bool(layers) and all(type(layer).__name__ == "DynamicLayer" for layer in layers)
+        shapes = {tuple(states.shape) for layer in layers for states in (layer.keys, layer.values)} if plain else set()
+        self.joins = len(shapes) == 1
+        if self.joins:
+            (_, heads, _, width), itemsize = next(iter(shapes)), layers[0].keys.element_size()
+            self.kept = Kept(self._room(2 * len(layers) * heads * width * itemsize) if self.kv_tokens is None else self.kv_tokens)
+
+    def _check(self, source: Source) -> None:
+        """Drops what was computed for a source by weights that have changed since, whoever changed them."""
+        if source in self._looked:  # they do not change while a batch runs
+            return
+        self._looked.add(source)
+        weights = list(self.model.parameters() if self.weights is None else self.weights(source))
         now = (len(weights), sum(weight._version for weight in weights), sum(weight.data_ptr() for weight in weights))
-        if now != self._weights:
-            self.kept.clear()
-            self._weights = now
+        for other, seen in list(self._computed.items()):
+            if other.adapter == source.adapter and seen != now:
+                self.kept.drop(other)
+                del self._computed[other]
+        self._computed[source] = now
 
     def _room(self, token_bytes: int) -> int:
         """Tokens that are kept by default. By the size of the memory, not by what is free now: what is kept must not differ from run to run."""
@@ -243,7 +251,10 @@ class Decoder:
 
     def _known(self, draw: Draw) -> tuple[list[tuple[Segment, int]], int]:
         """What is kept of a row's prompt; its last token is always fed, since the logits after it are wanted."""
-        return self.kept.find(draw.source, draw.prompt, len(draw.prompt) - 1) if draw.keep else ([], 0)
+        if not draw.keep:
+            return [], 0
+        self._check(draw.source)
+        return self.kept.find(draw.source, draw.prompt, len(draw.prompt) - 1)
 
     # -- the batch ----------------------------------------------------------------------------------------------------------
 

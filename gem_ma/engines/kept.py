@@ -68,6 +68,14 @@ class Kept:
         """Drops everything."""
         self._roots, self.tokens = {}, 0
 
+    def drop(self, owner: Hashable) -> None:
+        """Drops what this owner has computed."""
+        stack = [self._roots.pop(owner)] if owner in self._roots else []
+        while stack:
+            segment = stack.pop()
+            self.tokens -= len(segment.ids)
+            stack += segment.after.values()
+
     def _split(self, segment: Segment, at: int) -> Segment:
         """Cuts a segment in two and gives the upper part. Both are copied: a view would hold on to the memory of the whole."""
         parent = segment.parent
