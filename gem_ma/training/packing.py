@@ -123,6 +123,6 @@ def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
             found += len(where)
             end += body
     shared = any(len(sequence.rows) > 1 for sequence in sequences)
-    columns, used = map(np.concatenate, parts), sum(one.length for one in sequences)
-    bound = tuple(allowed) if any(allowed) else ()
-    return Pack(ids, branch if shared else None, place if shared else None, *columns, used=used, allowed=bound)
+    rows_of, positions, targets, tokens, orders = (np.concatenate(column) for column in parts)
+    used, bound = sum(one.length for one in sequences), tuple(allowed) if any(allowed) else ()
+    return Pack(ids, branch if shared else None, place if shared else None, rows_of, positions, targets, tokens, orders, used, bound)
