@@ -224,3 +224,24 @@ def test_lost_reward_is_an_error_and_not_a_wrong_number(monkeypatch):
     monkeypatch.setattr("gem_ma.credit._paid", lambda *_: [(0, 1.0)])
     with pytest.raises(ArithmeticError, match="was paid"):
         turns([EXAMPLE], "main")
+
+
+def test_every_batch_of_a_training_is_checked_for_lost_reward(monkeypatch):
+    from gem_ma import config
+    from gem_ma.training.train import run_training
+
+    small = ("train.steps=3", "train.episodes=8", "evaluate.episodes=8", "train.warm_start={}")
+    run_training(config.load("referential_table", small).config)
+    from gem_ma import credit as module
+
+    honest, batches = module.credit, []
+
+    def lossy(episode, agent, *rest):
+        batches.append(agent)
+        found = honest(episode, agent, *rest)
+        return found if len(batches) < 30 else found._replace(rewards=found.rewards + 1e-6)  # the second step is played by then
+
+    monkeypatch.setattr(module, "credit", lossy)
+    with pytest.raises(ArithmeticError, match=r"referential, episode .*: (speaker|listener) was paid"):
+        run_training(config.load("referential_table", small).config)
+    assert len(batches) == 30
