@@ -3,8 +3,8 @@
 It renders chat itself and never lets a server's template near a prompt, so prompts grow by appending, as everywhere. Log-probabilities are those of
 the distribution that was sampled from: masked ids out, divided by the temperature. The same seed gives the same tokens alone and among others.
 
-It is also a sampler that a learner publishes to (`take`, then a parity check, then `version` goes up). Its learner trains a twin, a `transformers`
-engine on the same folder. Ways to publish:
+It is also a sampler that a learner publishes to (`take`, then a parity check, then `version` goes up). Its learner trains the weights of a
+`transformers` engine on the same folder. Ways to publish:
 
 - `adapter` (with `lora:`): a folder per version, loaded under a name that was never used before. Nothing cached can be stale.
 - `in_place` (with `lora:`): one name for all versions, and a `cache_salt` per version, without which vLLM goes on with what it cached.
@@ -217,7 +217,7 @@ class VLLM:
     # -- as the sampler of a learner ----------------------------------------------------------------------------------------
 
     def trained(self) -> Any:
-        """The transformers engine whose weights a learner of this policy trains, on the same folder. Raises ConfigError where they could not be published."""
+        """The transformers engine whose weights a learner of this policy trains. Raises ConfigError where they could not be published."""
         if self.route == "full" and self.base_url != "in this process":
             raise ConfigError(f"{self.where}: only a LoRA can be published to a server; add lora: {{rank: 8}}, or sample in this process")
         if self.route == "full" and self.config.get("tie_word_embeddings"):

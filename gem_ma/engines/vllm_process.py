@@ -12,6 +12,7 @@ import json
 import os
 import threading
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,10 +68,8 @@ class Core:
         async def stop() -> None:
             self.llm.shutdown()
 
-        try:
+        with suppress(TimeoutError):  # it ends with this process
             asyncio.run_coroutine_threadsafe(stop(), self.loop).result(CLOSE_S)
-        except TimeoutError:  # it ends with this process
-            pass
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
