@@ -12,6 +12,7 @@ CATALOG = {
     "number_guesser_without_repeats": "gem_ma.agents.guess_number:NumberGuesserWithoutRepeats",
     "number_halver": "gem_ma.agents.guess_number:NumberHalver",
     "tic_tac_toe_perfect": "gem_ma.agents.tic_tac_toe:TicTacToePerfect",
+    "tic_tac_toe_by_board": "gem_ma.agents.tic_tac_toe:TicTacToeByBoard",
     "noisy_kuhn": "gem_ma.agents.kuhn:NoisyKuhn",
     "noisy_listener": "gem_ma.agents.referential:NoisyListener",
     "noisy_speaker": "gem_ma.agents.referential:NoisySpeaker",

@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 from gem_ma import Ask, Reward, Scenario, Tell
+from gem_ma.errors import ConfigError
 from gem_ma.scenario import Play
 
 CARDS = "JQK"
@@ -23,9 +24,15 @@ class Kuhn(Scenario):
     ends_within = 3
     baselines = {"uniform (exploitability, milli-chips)": 458.33, "card-blind (exploitability, milli-chips)": 333.33}
 
-    def __init__(self, offset: float = 0.0) -> None:
-        """`offset` is what player_1 pays player_0 at the end of every hand, whoever wins: it changes no decision."""
-        self.offset = offset
+    def __init__(self, offset: float = 0.0, foul: float = 0.0) -> None:
+        """`offset` is what player_1 pays player_0 at the end of every hand, whoever wins: it changes no decision.
+
+        `foul` is what an unreadable answer costs its agent; the other gets it, since the game is zero-sum. Without it such an answer is as good as
+        check or fold, so a language model that learns has no reason to stay readable. Raises ConfigError for a foul below 0.
+        """
+        if isinstance(foul, bool) or not isinstance(foul, (int, float)) or not 0 <= foul < float("inf"):
+            raise ConfigError(f"scenario.foul: chips of 0 or more; got {foul!r}")
+        self.offset, self.foul = offset, foul
 
     def deal(self, rng: random.Random, task: Any) -> dict[str, str]:
         return dict(zip(self.agents, rng.sample(CARDS, 2), strict=True))
@@ -40,6 +47,9 @@ class Kuhn(Scenario):
             move = said[agent].parsed or legal[0]  # an unreadable answer folds or checks
             chips[agent] += move in ("bet", "call")
             history += move[0]
+            if self.foul and said[agent].parsed is None:
+                other = next(one for one in self.agents if one != agent)
+                yield Reward({agent: -self.foul, other: self.foul}, why="foul")
         winner = self.agents[len(history) % 2] if history.endswith("f") else max(self.agents, key=lambda a: CARDS.index(cards[a]))
         loser = next(agent for agent in self.agents if agent != winner)
         yield Reward({winner: chips[loser], loser: -chips[loser]}, why=history)
