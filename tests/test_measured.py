@@ -211,6 +211,7 @@ def test_every_number_of_the_names_table_has_its_place_among_the_curves() -> Non
         "policies/main/lr": "",
     }
     assert {key: place_of(key)[0] for key in wanted} == wanted
+    assert place_of("nash_conv")[1:] == ("nash_conv", "last") and place_of("nash_conv_averaged")[1:] == ("nash_conv", "averaged")
 
 
 def test_the_page_of_a_run_groups_its_curves_and_draws_times_beside(tmp_path: Path) -> None:

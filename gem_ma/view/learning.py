@@ -117,7 +117,9 @@ def place_of(key: str) -> tuple[str, str, str]:
     kind, words = (words[0], words[1:]) if words[0] in ("sampled", "greedy") and len(words) > 1 else ("", words)
     line = " ".join(part for part in (kind, *words[1:]) if part)
     if words[0].startswith(SCORES):
-        return "Scores", words[0], line
+        if words[0] in ("nash_conv_averaged", "exploitability_averaged"):
+            return "Scores", words[0].removesuffix("_averaged"), "averaged"
+        return "Scores", words[0], line or ("last" if words[0] in ("nash_conv", "exploitability") else "")
     if words[0] == "turns":
         return "Length", "turns per episode", line or "everybody"
     if words[0] == "invalid":
