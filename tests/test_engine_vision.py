@@ -14,7 +14,7 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario
 from gem_ma.engines.base import Policy, open_engine
-from gem_ma.errors import EngineError
+from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.rollout import Plan, play
 from gem_ma.types import End, Image, Message, Request, Sampling, Seat
 
@@ -182,3 +182,13 @@ def test_an_episode_with_images_is_played_and_its_record_is_scored_again(seeing_
         assert gap(opened.engine, reply, seen) < 1e-5  # type: ignore[attr-defined]
     assert [image.digest for image in seen] == [RED.digest, BLUE.digest]
     assert episode.turns[1].replies[0].prompt_ids[: len(episode.turns[0].replies[0].prompt_ids)] == episode.turns[0].replies[0].prompt_ids
+
+
+def test_the_engine_for_text_names_the_one_for_images(seeing_model: Path) -> None:
+    with pytest.raises(ConfigError, match="write model: vision/"):
+        open_engine("eye", f"transformers/{seeing_model}")
+
+
+def test_a_folder_without_an_image_processor_is_refused(byte_model: Path) -> None:
+    with pytest.raises(DataError, match="no image processor"):
+        Vision(str(byte_model), policy="eye")

@@ -169,6 +169,8 @@ def load_model(torch: Any, transformers: Any, folder: Path, policy: str, how: Ho
             raise ConfigError(
                 f"policy {policy!r}: device_map {how.device_map!r} cannot be used here ({first_line(error)}); device: cpu works"
             ) from error
+        if auto == "AutoModelForCausalLM" and '"vision_config"' in (folder / "config.json").read_text(encoding="utf-8", errors="replace"):
+            raise ConfigError(f"policy {policy!r}: {folder} is a vision-language model; write model: vision/{folder} to play it") from error
         raise DataError(f"policy {policy!r}: the model in {folder} cannot be loaded ({first_line(error)}); copy or make it again") from error
 
 
