@@ -125,7 +125,10 @@ def check_folder(folder: Path, policy: str) -> None:
 
 
 def load_model(torch: Any, transformers: Any, folder: Path, policy: str, how: How, auto: str = "AutoModelForCausalLM") -> tuple[Any, Any]:
-    """(tokenizer, model in eval mode without gradients); `auto` names the library's loader of this kind of model. Raises DataError, with the cause, for a folder that is damaged or of two models."""
+    """(tokenizer, model in eval mode without gradients); `auto` names the library's loader of this kind of model.
+
+    Raises DataError, with the cause, for a folder that is damaged or of two models.
+    """
     given: dict[str, Any] = {"local_files_only": True, "trust_remote_code": how.trust_remote_code}
     try:
         with quiet(transformers):
