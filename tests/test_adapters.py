@@ -350,7 +350,7 @@ def test_an_adapter_folder_takes_no_lora_beside_and_a_missing_one_is_named(kuhn_
     folder = adapter(kuhn_model, tmp_path / "adapter")
     with pytest.raises(ConfigError, match="is an adapter itself; leave lora out"):
         Transformers(str(folder), policy="main", lora={"rank": 2})
-    with pytest.raises(DataError, match=r"no model folder .*nowhere"):
+    with pytest.raises(DataError, match=r"no adapter folder .*nowhere'; a training leaves one"):
         Transformers(str(kuhn_model), policy="main", lora=str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match=r"has no adapter_config\.json"):
         Transformers(str(kuhn_model), policy="main", lora=str(kuhn_model))

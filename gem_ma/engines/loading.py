@@ -70,16 +70,18 @@ class How:
         return replace(self, dtype=DTYPES[self.dtype])
 
 
-def find_model(name: str, policy: str) -> Path:
-    """The folder of a model or an adapter: `name` itself, or what the hub calls so, from its cache or downloaded into it.
+def find_model(name: str, policy: str, kind: str = "model") -> Path:
+    """The folder of a model or an adapter (`kind`): `name` itself, or what the hub calls so, from its cache or downloaded into it.
 
     Raises DataError that says what to do where there is neither.
     """
     make = 'make one with "gem-ma new model PATH --scenario ID", or name a folder with a model'
+    if kind == "adapter":
+        make = "a training leaves one in models/ of its run folder, and policies with lora: {rank: 8} begin with a new one"
     if name and Path(name).is_dir():
         return Path(name)
     if not _HUB.fullmatch(name) or name.partition("/")[0] in _NO_OWNER or Path(name).exists() or Path(name).parent.is_dir():
-        raise DataError(f"policy {policy!r}: there is no model folder {name!r}; {make}")
+        raise DataError(f"policy {policy!r}: there is no {kind} folder {name!r}; {make}")
     try:
         import huggingface_hub
         from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
@@ -89,13 +91,13 @@ def find_model(name: str, policy: str) -> Path:
         return Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=FILES))
     except (LocalEntryNotFoundError, OSError, ValueError):
         pass  # not in the cache
-    get = f"there is no model folder {name!r}, and the hub's model of this name is not in the cache"
+    get = f"there is no {kind} folder {name!r}, and the hub's {kind} of this name is not in the cache"
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=FILES))
     except GatedRepoError as error:
         raise DataError(f"policy {policy!r}: the hub's model {name!r} is gated; accept its terms there, then log in with: hf auth login") from error
     except RepositoryNotFoundError as error:
-        raise DataError(f"policy {policy!r}: there is no model folder {name!r}, and no model of this name on the hub; {make}") from error
+        raise DataError(f"policy {policy!r}: there is no {kind} folder {name!r}, and no {kind} of this name on the hub; {make}") from error
     except Exception as error:  # the hub raises the errors of its HTTP library
         do = f'run "hf download {name}" where there is a network, or {make}'
         raise DataError(f"policy {policy!r}: {get}, nor can it be fetched ({first_line(error)}); {do}") from error

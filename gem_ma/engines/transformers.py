@@ -84,7 +84,7 @@ class Transformers:
         self.kv_tokens, self.constrain = kv_tokens, constrain
         settings = None if lora is None or isinstance(lora, str) else lora_settings(lora, policy)
         folder = find_model(name, policy)
-        given = find_model(lora, policy) if isinstance(lora, str) else None
+        given = find_model(lora, policy, "adapter") if isinstance(lora, str) else None
         if is_adapter(folder):
             if lora is not None:
                 raise ConfigError(f"policies.{policy}.lora: {name} is an adapter itself; leave lora out, or name its base as the model")
