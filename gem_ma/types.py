@@ -141,7 +141,7 @@ class Usage:
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    cached_tokens: int | None = None
+    cached_tokens: int | None = field(default=None, compare=False)  # of the prompt; tells how it was computed, not what was said
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from gem_ma import make
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.rollout import Plan, play_many
-from gem_ma.types import Image, Malformed, Message, Request, Sampling, Seat, Tool, ToolCall
+from gem_ma.types import Action, Image, Malformed, Message, Reply, Request, Sampling, Seat, Tool, ToolCall, spoken
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -235,6 +235,66 @@ def test_episodes_are_the_same_at_any_concurrency(kuhn_model: Path) -> None:
         return [tuple(turn.replies[0].token_ids for turn in episode.turns) for episode in played]
 
     assert asyncio.run(episodes(1)) == asyncio.run(episodes(12))
+
+
+def talks(model: Path, episodes: int = 6, turns: int = 5, **options: object) -> list[list[Reply]]:
+    """Talks beside each other, not under a gate: every prompt is all that was said before and something new."""
+    engine = open_engine("main", f"transformers/{model}", **options)
+
+    async def talk(number: int) -> list[Reply]:
+        messages, replies = [Message.system("You keep a shop. " * 6)], list[Reply]()
+        for turn in range(turns):
+            messages.append(Message(f"I want {number} of item {turn}. " * (1 + (number + turn) % 3)))
+            how = Sampling(max_tokens=3 + (5 * number + turn) % 9)
+            asked = Request("a", tuple(messages), seed=100 * number + turn, sampling=how, conversation=f"{number}", turn=turn, policy="main")
+            replies.append(await engine.sample(asked))
+            messages.append(spoken("a", Action(replies[-1].text)))
+        return replies
+
+    async def every() -> list[list[Reply]]:
+        return await asyncio.gather(*(talk(number) for number in range(episodes)))
+
+    return asyncio.run(every())
+
+
+def test_the_turns_of_a_talk_compute_what_is_new_only_and_sample_the_same(byte_model: Path) -> None:
+    kept, anew = talks(byte_model), talks(byte_model, kv_tokens=0)
+    for mine, others in zip(kept, anew, strict=True):
+        for turn, (reply, other) in enumerate(zip(mine, others, strict=True)):
+            assert (reply.prompt_ids, reply.token_ids) == (other.prompt_ids, other.token_ids)
+            assert max(abs(a - b) for a, b in zip(reply.logprobs, other.logprobs, strict=True)) < 1e-5
+            assert other.usage.cached_tokens == 0
+            if turn:
+                before = mine[turn - 1]
+                assert reply.usage.cached_tokens == len(before.prompt_ids) + len(before.token_ids) - 1
+    prompts = [reply.usage for talk in kept for reply in talk]
+    computed = sum((usage.prompt_tokens or 0) - (usage.cached_tokens or 0) for usage in prompts)
+    assert 3 * computed < sum(usage.prompt_tokens or 0 for usage in prompts)
+
+
+def test_a_broken_prefix_is_computed_from_where_it_breaks(byte_model: Path) -> None:
+    engine = Transformers(str(byte_model), policy="main")
+
+    def ask(*texts: str) -> Reply:
+        messages = tuple(Message(text, "a" if at % 2 else "scenario") for at, text in enumerate(texts))
+        return engine.sample_batch([Request("a", messages, sampling=Sampling(max_tokens=4), conversation="x", policy="main")])[0]  # type: ignore[return-value]
+
+    first = ask("one two three")
+    other = ask("one two four", "never said", "five")
+    same = next(n for n, (a, b) in enumerate(zip(first.prompt_ids, other.prompt_ids, strict=False)) if a != b)
+    assert other.usage.cached_tokens == same
+    assert max(abs(a - b) for a, b in zip(other.logprobs, scored(engine, other.prompt_ids, other.token_ids), strict=True)) < 1e-5
+
+
+def test_nothing_is_kept_over_new_weights(byte_model: Path) -> None:
+    engine = Transformers(str(byte_model), policy="main")
+    asked = Request("a", (Message("one two three"),), sampling=Sampling(max_tokens=4), conversation="x", policy="main")
+    engine.sample_batch([asked])
+    assert engine.sample_batch([asked])[0].usage.cached_tokens > 0  # type: ignore[union-attr, operator]
+    engine.take({name: weight * 1.5 for name, weight in engine.weights().items()})
+    reply = engine.sample_batch([asked])[0]
+    assert reply.usage.cached_tokens == 0  # type: ignore[union-attr]
+    assert max(abs(a - b) for a, b in zip(reply.logprobs, scored(engine, reply.prompt_ids, reply.token_ids), strict=True)) < 1e-5  # type: ignore[union-attr]
 
 
 def test_two_engines_on_one_folder_hold_weights_of_their_own(kuhn_model: Path, engine: Transformers) -> None:

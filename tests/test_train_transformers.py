@@ -61,6 +61,31 @@ def test_a_killed_run_of_language_models_ends_bit_for_bit_as_an_unbroken_one(tmp
     assert all(line[agent]["logprob_gap"] < 1e-5 and line[agent]["parity_gap"] < 1e-5 for line in lines for agent in ("speaker", "listener"))
 
 
+def test_a_killed_run_whose_turns_reuse_kept_kv_ends_as_an_unbroken_one_beside_a_frozen_policy_too(tmp_path):
+    """A cached beginning differs from a computed one in the last bits, and a frozen policy keeps its version: neither may show in the record."""
+    from gem_ma.engines.tiny import make_model
+
+    make_model(str(tmp_path / "kuhn"), "kuhn_poker")
+    policy = f"{{model: transformers/{tmp_path / 'kuhn'}, constrain: legal, max_tokens: 4}}"
+    changes = [f"policies.{name}={policy}" for name in ("main", "other")]
+    changes += ["agents.player_1.policy=other", "train.steps=4", "train.episodes=16", "train.save_every=2", "train.lr=0.01", "evaluate.episodes=16"]
+    settings = config.load("kuhn_table", changes).config
+
+    def kill(step, metrics):
+        if step == 3:
+            raise Killed
+
+    summary = trained(tmp_path / "whole", settings)
+    with pytest.raises(Killed):
+        trained(tmp_path / "broken", settings, on_step=kill)
+    trained(tmp_path / "broken", settings)
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    assert summary["unchanged"] == ["other"]
+    assert '"cached_tokens":' in (tmp_path / "whole" / "episodes.jsonl").read_text()
+    lines = [line["policies"]["main"] for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"]
+    assert all(line["logprob_gap"] < 1e-5 for line in lines)
+
+
 def test_a_frozen_language_model_stays_bit_equal_while_its_partner_learns(model):
     summary = run_training(settings_of(model, *SMALL, *WARM, "train.policies=[listener]"))
     assert (summary["changed"], summary["unchanged"]) == (["listener"], ["speaker"])

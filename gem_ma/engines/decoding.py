@@ -24,6 +24,7 @@ from gem_ma.engines.kept import Kept, Segment
 from gem_ma.errors import EngineError
 from gem_ma.types import Sampling
 
+HELD = 4  # tokens that a row waits at most for others to join with it, where they are few beside those that run
 SHARED = 64  # new tokens that rows must begin with in common for one of them to go ahead
 KEPT_BYTES = 2 << 30  # on a CPU, and never more than a sixteenth of the memory; on an accelerator an eighth of its own
 
@@ -147,17 +148,23 @@ class Decoder:
         self.run(lambda: next(given, []), lambda draw: None)
 
     def run(self, more: Callable[[], Sequence[Draw]], done: Callable[[Draw], None]) -> None:
-        """Samples until nothing runs and nothing waits. Before every token `more()` gives what has come; `done` gets each row that has ended."""
+        """Samples until nothing runs and nothing waits. Before every token `more()` gives what has come; `done` gets each row that has ended.
+
+        Beginning costs a pass of its own, so beside sixteen or more rows a few wait for each other, some tokens at most.
+        """
         waiting: deque[Draw] = deque()
         batch: _Batch | None = None
+        held = 0
         self._looked.clear()
         with self.torch.inference_mode():
             while True:
                 waiting.extend(more())
                 if waiting and self.joins is None:
                     self._look()
-                if fitting := self._fitting(waiting, batch):
-                    batch = self._admit(batch, fitting)
+                held = held + 1 if waiting else 0
+                few = batch is not None and len(waiting) < len(batch.draws) // 16 and held <= HELD
+                if not few and (fitting := self._fitting(waiting, batch)):
+                    batch, held = self._admit(batch, fitting), 0
                 if batch is None:
                     return
                 batch, ended = self._step(batch)
