@@ -17,7 +17,6 @@ pytest.importorskip("torch", reason="needs the train extra")
 from gem_ma.engines import http_faults
 from gem_ma.engines.spending import Budget
 from gem_ma.engines.vllm import VLLM
-from gem_ma.engines.vllm_backend import Draw, Parameters
 from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, EngineError, ModelNotFound
 from gem_ma.registry import load
 from gem_ma.types import Message, Reply, Request, Sampling
@@ -156,11 +155,9 @@ def test_the_same_ids_are_never_sampled_as_by_the_transformers_engine(kuhn_model
         assert (local.ends, local.vocabulary) == (engine.ends, engine.vocabulary)
 
 
-def test_above_temperature_2_the_allowed_ids_are_listed_since_a_bias_would_not_hold() -> None:
-    parameters = Parameters(6, [0, 5], frozenset({2}))
-    cool, hot = (parameters.of(Draw((1,), Sampling(temperature=t), 0, 4)) for t in (2.0, 2.1))
-    assert cool["logit_bias"] == {0: -100.0, 5: -100.0} and "allowed_token_ids" not in cool
-    assert hot["allowed_token_ids"] == [1, 2, 3, 4] and "logit_bias" not in hot
+def test_a_temperature_that_vllm_does_not_take_is_refused(fake: Fake, kuhn_model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"vLLM samples at temperature 0 to 2; got 2\.5"):
+        answered(fake, kuhn_model, request(temperature=2.5))
 
 
 def test_at_temperature_0_the_likeliest_id_is_certain(fake: Fake, kuhn_model: Path) -> None:

@@ -174,7 +174,7 @@ class Remote:
             await asyncio.sleep(wait)
             spent_s += wait
 
-    async def call(self, path: str, body: Body | None, probe: Body) -> bytes:
+    async def call(self, path: str, body: Body | None, probe: Body, adapt: Callable[[Fault, Body], bool] = _no_change) -> bytes:
         """The body that answers a request which samples nothing (a GET where `body` is None), tried and refused as any other."""
         found: list[bytes] = []
 
@@ -182,7 +182,7 @@ class Remote:
             found.append(content)
             return Reply(finish="length")  # a stop without text would be taken for an empty answer
 
-        await self.tried(lambda: body, keep, probe, path=path)
+        await self.tried(lambda: body, keep, probe, path=path, adapt=adapt)
         return found[-1]
 
     # -- failures -----------------------------------------------------------------------------------------------------------

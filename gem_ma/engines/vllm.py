@@ -33,7 +33,7 @@ from gem_ma.engines.chat import Chat
 from gem_ma.engines.loading import first_line, quiet
 from gem_ma.engines.spending import Budget, Price
 from gem_ma.engines.vllm_adapters import write_adapter, write_weights
-from gem_ma.engines.vllm_backend import Adapter, Backend, Draw, Parameters
+from gem_ma.engines.vllm_backend import HOTTEST, Adapter, Backend, Draw, Parameters
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
@@ -133,7 +133,7 @@ class VLLM:
         self._opening = threading.Lock()
 
     def _backend(self, base_url: str | None, served: str | None, engine: dict[str, Any] | None, allow_http: bool, remote: dict[str, Any]) -> Backend:
-        parameters = Parameters(self.vocabulary, self.banned_ids, self.ends)
+        parameters = Parameters(self.banned_ids, self.ends)
         if base_url is None:
             if served is not None:
                 raise ConfigError(f"{self.where}: served_model is the name of a model at a server, and there is no base_url")
@@ -189,6 +189,8 @@ class VLLM:
         return reply
 
     async def _draw(self, prompt: tuple[int, ...], how: Sampling, seed: int) -> Reply:
+        if not 0 <= how.temperature <= HOTTEST:
+            raise ConfigError(f"{self.where}: vLLM samples at temperature 0 to {HOTTEST:g}; got {how.temperature:g}")
         room = min(how.max_tokens, self.backend.context - len(prompt))
         if room < 1:
             return Reply(prompt_ids=prompt, finish="context_overflow", usage=Usage(0, 0))

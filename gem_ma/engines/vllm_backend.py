@@ -1,7 +1,7 @@
 """What the vllm engine asks of a vLLM, wherever it runs; and the sampling parameters that both ways send.
 
 Every field is sent, since a server takes what is missing from the model's generation_config.json. Ids that are never sampled get a bias of -100
-before the temperature, which leaves them less than e^-50 of the mass; above temperature 2 the allowed ids are listed one by one.
+before the temperature, which leaves them less than e^-50 of the mass at temperature 2, the highest that vLLM takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from gem_ma.types import Reply, Sampling
 
-BIAS, HOTTEST = -100.0, 2.0  # the most that vLLM takes off a logit; the temperature up to which that is enough
+BIAS, HOTTEST = -100.0, 2.0  # the most that vLLM takes off a logit; its highest temperature
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,15 @@ class Backend(Protocol):
 
 
 class Parameters:
-    """Sampling parameters under the names that vLLM has for them. `banned`: ids that are never sampled, out of `vocabulary` ids."""
+    """Sampling parameters under the names that vLLM has for them. `banned`: ids that are never sampled; `ends`: those that end a turn."""
 
-    def __init__(self, vocabulary: int, banned: Sequence[int], ends: frozenset[int]) -> None:
+    def __init__(self, banned: Sequence[int], ends: frozenset[int]) -> None:
         self.ends = sorted(ends)
         self.bias = {int(token): BIAS for token in banned}
-        out = set(banned)
-        self.allowed = [token for token in range(vocabulary) if token not in out]
 
     def of(self, wanted: Draw) -> dict[str, Any]:
         """Keywords of `SamplingParams`, and fields of a completion request."""
         how = wanted.sampling
-        mask: dict[str, Any] = {"allowed_token_ids": self.allowed} if how.temperature > HOTTEST else {"logit_bias": self.bias}
         return {
             "max_tokens": wanted.room,
             "temperature": how.temperature,
@@ -86,5 +83,5 @@ class Parameters:
             "stop_token_ids": self.ends,
             "logprobs": 0,  # of the sampled id alone
             "skip_special_tokens": False,
-            **mask,
+            "logit_bias": self.bias,
         }

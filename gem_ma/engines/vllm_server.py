@@ -143,13 +143,19 @@ class Server:
         """Raises ConfigError where the server takes no adapters, EngineError with its sentence where it refuses this one."""
         body = {"lora_name": adapter.name, "lora_path": adapter.folder, "load_inplace": in_place}
         try:
-            await self.remote.call("/load_lora_adapter", body, self._tiny())
+            await self.remote.call("/load_lora_adapter", body, self._tiny(), adapt=self._stop_at_once)
         except EngineError as error:
             if "already been loaded" in str(error) and not in_place:  # the name is of one version, so it is this one
                 return
             if isinstance(error, EndpointError) and "(404: Not Found)" in str(error):
                 raise ConfigError(f"{self.where}: {self.remote.host} takes no adapters; {LORA_FLAGS}") from error
             raise EngineError(f"{self.where}: {self.remote.host} did not load the adapter {adapter.folder}: {error}") from error
+
+    def _stop_at_once(self, fault: Fault, sent: Body) -> bool:
+        """A server that cannot load an adapter says so with status 500, every time."""
+        if fault.status == 500:
+            raise self.remote.refused(fault)
+        return False
 
     async def unload(self, adapter: Adapter) -> None:
         try:
