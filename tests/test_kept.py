@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
 import random
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
+from gem_ma.engines.batching import Batched  # noqa: E402
 from gem_ma.engines.choices import allowed_along, tree_of  # noqa: E402
 from gem_ma.engines.decoding import Decoder, Draw, Source  # noqa: E402
 from gem_ma.engines.kept import Kept  # noqa: E402
 from gem_ma.errors import EngineError  # noqa: E402
-from gem_ma.types import Sampling  # noqa: E402
+from gem_ma.types import Action, Message, Reply, Request, Sampling, spoken  # noqa: E402
 
 ID = torch.arange(1000.0)
 
@@ -347,3 +349,64 @@ def test_an_empty_prompt_is_refused_and_a_full_context_is_told(decoder: Decoder)
     assert (full.room, full.finish) == (0, "context_overflow")
     decoder.finish([full])
     assert full.ids == []
+
+
+# -- several policies on one base -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(byte_model: Path) -> list[Any]:
+    """Two policies that differ by their adapters only."""
+    pytest.importorskip("peft", reason="needs the train extra")
+    from gem_ma.engines.transformers import Transformers
+
+    engines = [Transformers(str(byte_model), policy=name, lora={"rank": 4}) for name in ("one", "two")]
+    generator = torch.Generator().manual_seed(0)
+    for engine in engines:
+        with torch.no_grad():
+            for name, weight in engine.weights().items():
+                if ".lora_B." in name:
+                    weight.copy_(torch.empty(weight.shape).normal_(0, 0.3, generator=generator))
+    return engines
+
+
+def turns_of(engines: Sequence[Any], texts: Sequence[str], said: dict[str, list[Message]]) -> list[Reply]:
+    """The next turn of one talk per policy, all in one free batch; the talks begin alike."""
+
+    async def ask() -> list[Reply]:
+        batched = [Batched(engine) for engine in engines]
+        asked = []
+        for engine in engines:
+            said.setdefault(engine.policy, []).extend(map(Message, texts))
+            how = Sampling(max_tokens=5)
+            asked.append(Request("a", tuple(said[engine.policy]), sampling=how, seed=1, conversation=engine.policy, policy=engine.policy))
+        return await asyncio.gather(*(one.sample(request) for one, request in zip(batched, asked, strict=True)))
+
+    replies = asyncio.run(ask())
+    for engine, reply in zip(engines, replies, strict=True):
+        said[engine.policy].append(spoken("a", Action(reply.text)))
+        whole = torch.tensor([[*reply.prompt_ids, *reply.token_ids]])
+        with torch.no_grad(), engine.active():
+            logits = engine.model(whole, use_cache=False).logits[0, len(reply.prompt_ids) - 1 : -1]
+        expected = (logits + engine.banned).log_softmax(-1).gather(1, torch.tensor(reply.token_ids)[:, None])[:, 0]
+        assert float((expected - torch.tensor(reply.logprobs)).abs().max()) < 1e-5
+    return replies
+
+
+def test_policies_on_one_base_reuse_their_own_and_never_what_the_other_has_computed(pair: list[Any]) -> None:
+    said: dict[str, list[Message]] = {}
+    first = turns_of(pair, ["You keep a shop. " * 8], said)
+    assert first[0].prompt_ids == first[1].prompt_ids
+    assert [reply.usage.cached_tokens for reply in first] == [0, 0]
+    known = [len(reply.prompt_ids) + len(reply.token_ids) - 1 for reply in first]
+    assert [reply.usage.cached_tokens for reply in turns_of(pair, ["What is new?"], said)] == known
+
+
+def test_an_adapter_that_learns_drops_what_it_has_computed_and_nothing_of_the_other(pair: list[Any]) -> None:
+    said: dict[str, list[Message]] = {}
+    before = turns_of(pair, ["You keep a shop. " * 8], said)
+    with torch.no_grad():
+        for weight in pair[0].weights().values():
+            weight.mul_(1.5)
+    after = turns_of(pair, ["What is new?"], said)
+    assert [reply.usage.cached_tokens for reply in after] == [0, len(before[1].prompt_ids) + len(before[1].token_ids) - 1]
