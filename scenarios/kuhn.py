@@ -27,8 +27,9 @@ class Kuhn(Scenario):
     def __init__(self, offset: float = 0.0, foul: float = 0.0) -> None:
         """`offset` is what player_1 pays player_0 at the end of every hand, whoever wins: it changes no decision.
 
-        `foul` is what an unreadable answer costs its agent; the other gets it, since the game is zero-sum. Without it such an answer is as good as
-        check or fold, so a language model that learns has no reason to stay readable. Raises ConfigError for a foul below 0.
+        `foul` is what an answer costs its agent that is not one of the two words and nothing else; it is played as check or fold, and the other
+        gets the chips, since the game is zero-sum. Without a foul words around the move are forgiven, and an unreadable answer is as good as check or
+        fold: a language model that learns has no reason to keep to the format. Raises ConfigError for a foul below 0.
         """
         if isinstance(foul, bool) or not isinstance(foul, (int, float)) or not 0 <= foul < float("inf"):
             raise ConfigError(f"scenario.foul: chips of 0 or more; got {foul!r}")
@@ -44,10 +45,11 @@ class Kuhn(Scenario):
             agent = self.agents[len(history) % 2]
             legal = ("fold", "call") if history.endswith("b") else ("check", "bet")
             said = yield Ask({agent: f"Moves so far: {' '.join(history) or 'none'}. Choose {legal[0]} or {legal[1]}."}, legal=legal)
-            move = said[agent].parsed or legal[0]  # an unreadable answer folds or checks
+            fouled = bool(self.foul) and said[agent].text.strip() not in legal
+            move = legal[0] if fouled else said[agent].parsed or legal[0]  # an unreadable answer folds or checks
             chips[agent] += move in ("bet", "call")
             history += move[0]
-            if self.foul and said[agent].parsed is None:
+            if fouled:
                 other = next(one for one in self.agents if one != agent)
                 yield Reward({agent: -self.foul, other: self.foul}, why="foul")
         winner = self.agents[len(history) % 2] if history.endswith("f") else max(self.agents, key=lambda a: CARDS.index(cards[a]))

@@ -27,6 +27,9 @@ def test_a_foul_costs_its_agent_and_the_other_gets_it():
         paid, whys = played([first, second], foul=0.5)
         assert paid["player_0"] == plain["player_0"] - 0.5 * fouls[0] + 0.5 * fouls[1]
         assert sum(paid.values()) == 0 and whys.count("foul") == 2 * sum(fouls)
+    assert played(["I bet.", "fold"])[1][0] == "bf"  # words around a move are forgiven, but not where a foul costs something
+    paid, whys = played(["I bet.", "check"], foul=0.5)
+    assert paid["player_0"] == plain["player_0"] - 0.5 and whys == ["foul", "foul", "cc", "cc"]
     assert played(["what", "check"]) == played(["check", "check"])  # by default it is a check
 
 
