@@ -126,6 +126,79 @@ def test_wrong_names_are_refused_before_anything_is_written(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_llama_with_a_head_of_its_own_is_written_sampled_and_learned(tmp_path: Path) -> None:
+    made = make_model(tmp_path / "model", "kuhn_poker", architecture="llama", tied=False, positions=300)
+    assert (made["architecture"], made["tied"], made["positions"]) == ("llama", False, 300)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert type(model).__name__ == "LlamaForCausalLM"
+    assert model.lm_head.weight.data_ptr() != model.model.embed_tokens.weight.data_ptr()
+    assert model.config.max_position_embeddings == 300
+    with pytest.raises(ConfigError, match="qwen3, llama"):
+        make_model(tmp_path / "other", "kuhn_poker", architecture="gpt")
+
+
+def test_a_warm_model_listens_where_its_demonstrators_do(tmp_path: Path) -> None:
+    heard = {}
+    for players in ("noisy_kuhn", "random_legal"):
+        arguments = [
+            "model",
+            str(tmp_path / players),
+            "--scenario",
+            "kuhn_poker",
+            "--clone",
+            players,
+            "--steps",
+            "120",
+            "--episodes",
+            "300",
+            "--json",
+        ]
+        done = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
+        said = json.loads(done.stdout)
+        heard[players] = said["listens"]
+        assert said["cloned"] == ["player_0", "player_1"]
+        assert ("does not listen" in done.stderr) == (players == "random_legal")
+        assert json.loads((tmp_path / players / "gem_ma.json").read_text())["cast"] == {"player_0": players, "player_1": players}
+        assert sorted(file.name for file in tmp_path.iterdir() if file.name.startswith(".")) == []
+    assert heard["noisy_kuhn"] > 0.3 > 0.05 > abs(heard["random_legal"])
+
+
+def test_a_tokenizer_of_transcripts_knows_what_its_demonstrators_say(tmp_path: Path) -> None:
+    from gem_ma.training.warm_model import make_warm_model
+
+    cast = {"assistant": "one_order_clerk", "user": "one_order_customer"}
+    made = make_warm_model(tmp_path / "model", "retail_one_order", cast, ["user"], steps=2, episodes=8)
+    assert made["cloned"] == ["user"]
+
+
+def test_tool_calls_are_demonstrated_in_the_template_s_own_way(byte_model: Path) -> None:
+    from gem_ma.engines.base import open_engine
+    from gem_ma.types import Tool, ToolCall
+
+    engine: Any = open_engine("main", f"transformers/{byte_model}")
+    chat, tool = engine.engine.chat, Tool("look", "Looks.", {"type": "object", "properties": {"id": {"type": "string"}}})
+    target = chat.answer("Let me see.", (ToolCall("c1", "look", {"id": "7"}),), (tool,))
+    assert target[-1] in engine.engine.ends
+    text, calls = chat.read(chat.text(target[:-1]), (tool,))
+    assert (text.strip(), [(call.name, call.arguments) for call in calls]) == ("Let me see.", [("look", {"id": "7"})])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--clone", "player_9=noisy_kuhn"], "player_9"),
+        (["--clone", "player_0=noisy_kuhn"], "nobody plays 'player_1'"),
+        (["--clone", "direct"], "samples from a policy"),
+        (["--clone", "noisy_kun"], "noisy_kuhn"),
+        (["--clone", "noisy_kuhn", "--agent", "dealer"], "no agent 'dealer'"),
+    ],
+)
+def test_a_warm_start_that_cannot_be_is_refused_in_a_line(tmp_path: Path, arguments: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        CliRunner().invoke(command, ["model", str(tmp_path / "model"), "--scenario", "kuhn_poker", *arguments], catch_exceptions=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 class Broken(Scenario):
     """Raises as soon as it is played."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 
@@ -20,15 +22,58 @@ def command() -> None:
     show_default=True,
     help="word: d64, 2 layers, one id per word. nano, tiny, small: byte-level, any text.",
 )
+@click.option("--arch", type=click.Choice(["qwen3", "llama"]), default="qwen3", show_default=True, help="Architecture.")
+@click.option("--untied", is_flag=True, help="A matrix of its own to read out, as large models have.")
+@click.option("--positions", type=click.IntRange(min=1), default=4096, show_default=True, help="The longest conversation, in tokens.")
+@click.option("--clone", "clones", multiple=True, metavar="[AGENT=]BEHAVIOUR", help="Clone scripted players: one for all agents, or one for each.")
+@click.option("--agent", "agents", multiple=True, metavar="AGENT", help="With --clone: learn this agent's part only. May be given again.")
+@click.option("--steps", type=click.IntRange(min=1), default=400, show_default=True, help="With --clone: optimiser steps.")
+@click.option("--episodes", type=click.IntRange(min=1), default=1024, show_default=True, help="With --clone: demonstrated plays.")
 @click.option("--seed", default=0, show_default=True, help="The same seed writes the same model.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def model(path: str, scenario: str, size: str, seed: int, as_json: bool) -> None:
-    """Write a tiny Qwen3-architecture language model with its own tokenizer to PATH, a folder that is new or empty."""
-    from gem_ma.cli.terminal import emit, emit_json
-    from gem_ma.engines.tiny import make_model
+def model(path: str, scenario: str, clones: tuple[str, ...], agents: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Write a tiny language model with its own tokenizer to PATH, a folder that is new or empty.
 
-    made = make_model(path, scenario, size=size, seed=seed)
+    With --clone it begins warm: it imitates scripted behaviours, and is then asked, on plays that it has not seen, whether what it does depends on
+    what it is shown.
+
+    \b
+    Examples:
+      gem-ma new model models/tiny --scenario retail --size nano
+      gem-ma new model models/kuhn --scenario kuhn_poker --clone noisy_kuhn
+      gem-ma new model models/speaker --scenario referential --clone speaker=noisy_speaker --clone listener=noisy_listener --agent speaker
+    """
+    from gem_ma.cli.terminal import emit, emit_json, progress_line
+
+    how = {"size": given["size"], "architecture": given["arch"], "seed": given["seed"], "tied": not given["untied"], "positions": given["positions"]}
+    if clones:
+        from gem_ma.training.warm_model import DEAF, make_warm_model
+
+        made = make_warm_model(path, scenario, _cast(scenario, clones), agents, steps=given["steps"], episodes=given["episodes"], **how)
+        if made["listens"] is not None and made["listens"] < DEAF:
+            told = f"it finds its answers {made['listens']:.3f} nats likelier after what it was shown than after something else"
+            progress_line(f"warning: this model does not listen ({told}): players who ignore what they see teach deafness; clone others")
+    else:
+        from gem_ma.engines.tiny import make_model
+
+        if agents:
+            raise click.UsageError("--agent belongs to --clone")
+        made = make_model(path, scenario, **how)
     if as_json:
         emit_json(made)
-    else:
-        emit(f"{made['path']}: {made['parameters']:,} parameters, {made['vocabulary']} tokens of {made['scenario']}")
+        return
+    emit(f"{made['path']}: {made['parameters']:,} parameters, {made['vocabulary']} tokens of {made['scenario']}")
+    if clones:
+        heard = "nothing to compare" if made["listens"] is None else f"{made['listens']:.2f} nats"
+        emit(f"cloned {', '.join(made['cloned'])}: loss {made['loss']:.3f}, depends on what it is shown: {heard}")
+
+
+def _cast(scenario: str, clones: tuple[str, ...]) -> dict[str, str]:
+    """AGENT=BEHAVIOUR of each, or one behaviour for all agents."""
+    from gem_ma.registry import make
+
+    named = dict(one.split("=", 1) for one in clones if "=" in one)
+    for_all = [one for one in clones if "=" not in one]
+    if len(for_all) > 1 or len(named) + len(for_all) != len(clones):
+        raise click.UsageError("--clone takes one behaviour for all agents, and at most one for each: --clone AGENT=BEHAVIOUR")
+    return {**dict.fromkeys(make(scenario).agents, for_all[0]), **named} if for_all else named

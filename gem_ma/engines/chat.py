@@ -174,8 +174,20 @@ class Chat:
             messages = self._without_thoughts(agent, messages)
         return self._encode(self.template.pieces(agent, messages, tools))
 
-    def answer(self, text: str) -> tuple[int, ...]:
-        """Ids of an action's text with the end of turn: the target of a demonstration."""
+    def answer(self, text: str, calls: Sequence[ToolCall | Malformed] = (), tools: Sequence[Tool] = ()) -> tuple[int, ...]:
+        """Ids of an action's text and calls with the end of turn: the target of a demonstration.
+
+        Raises EngineError where the template cannot show the calls of a first answer.
+        """
+        if calls:
+            opening = (Message("x"),)
+            prompt = self.render("x", opening, tools)
+            whole = self._encode(self.template.pieces("x", (*opening, Message(text, "x", tuple(calls)), Message("y")), tools))
+            said = whole[len(prompt) :] if whole[: len(prompt)] == prompt else ()
+            end = next((at for at, token in enumerate(said) if token in self.ends), None)
+            if end is None:
+                raise EngineError(f"{self.where}: the chat template shows no answer with a tool call, so none can be demonstrated")
+            return said[: end + 1]
         after = self._after_answer("x", (Message("y"),), ()) if self.continues else ()
         end = next((token for token in after if token in self.ends), min(self.ends))
         return (*self._encode([(self.lead + clean(text), True)] if self.lead + text else []), end)

@@ -1,4 +1,4 @@
-"""The maker of tiny models: a Qwen3-architecture causal LM with its own tokenizer and chat template, in seconds and without a download.
+"""The maker of tiny models: a causal LM of Qwen3 or Llama architecture with its own tokenizer and chat template, in seconds and without a download.
 
 It knows words, tokenizers and layer sizes; it does not know how a model is sampled or trained. Two kinds of tokenizer:
 
@@ -17,7 +17,7 @@ import random
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,27 +94,42 @@ SIZES = {
     "tiny": Size(128, 4, 4, 2, 32, 384),
     "small": Size(256, 6, 8, 4, 32, 768),
 }
+ARCHITECTURES = {"qwen3": "Qwen3", "llama": "Llama"}  # name -> how the library calls it
 
 
 def make_model(
-    path: str | Path, scenario: str | Scenario = "referential", *, size: str = "word", seed: int = 0, tied: bool = True, positions: int = 4096
+    path: str | Path,
+    scenario: str | Scenario = "referential",
+    *,
+    size: str = "word",
+    architecture: str = "qwen3",
+    seed: int = 0,
+    tied: bool = True,
+    positions: int = 4096,
+    heard: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Writes a model folder that `AutoModelForCausalLM` and `AutoTokenizer` load; gives {path, scenario, size, seed, parameters, vocabulary}.
+    """Writes a model folder that `AutoModelForCausalLM` and `AutoTokenizer` load; gives what it is, as {path, scenario, size, parameters, ...}.
 
-    The same arguments write the same weights and the same tokenizer. Raises ConfigError where `path` holds something already or `size` is
-    unknown, EngineError where the train extra is missing, StoreError where the folder cannot be written.
+    The same arguments write the same weights and the same tokenizer. `tied`: one matrix embeds and reads out.
+    `heard`: texts that the tokenizer shall know beside those of seeded random-legal plays, such as transcripts. Raises ConfigError where `path`
+    holds something already, for a size or an architecture that there is not and without the train extra, StoreError where the folder cannot
+    be written.
     """
     target = Path(path)
-    if size not in SIZES:
-        raise ConfigError(f"no size is called {size!r}; sizes are {', '.join(SIZES)}")
+    for what, name, names in (("size", size, [*SIZES]), ("architecture", architecture, [*ARCHITECTURES])):
+        if name not in names:
+            raise ConfigError(f"no {what} is called {name!r}; known: {', '.join(names)}")
+    if positions < 1:
+        raise ConfigError(f"a model has at least 1 position; got {positions}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target}: exists already and is left as it is; name a new folder, or remove this one first")
     from gem_ma.engines.loading import import_stack, quiet
 
     _, transformers = import_stack()
     played = as_scenario(scenario)
-    tokenizer = _byte_tokenizer(played, seed) if SIZES[size].byte_level else _word_tokenizer(played, seed)
-    model = _model(SIZES[size], tokenizer, seed, tied, positions)
+    known = [*texts(played, seed), *heard]
+    tokenizer = _byte_tokenizer(known) if SIZES[size].byte_level else _word_tokenizer(known)
+    model = _model(SIZES[size], architecture, tokenizer, seed, tied, positions)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # renamed when whole: no half-written model is ever seen
@@ -122,7 +137,8 @@ def make_model(
             with quiet(transformers):
                 model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
-            note = {"scenario": played.id, "scenario_version": played.version, "size": size, "seed": seed}
+            made = {"scenario": played.id, "size": size, "architecture": architecture, "seed": seed, "tied": tied, "positions": positions}
+            note = {**made, "scenario_version": played.version}
             (partial / "gem_ma.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
             partial.chmod(0o755)
             os.replace(partial, target)
@@ -131,7 +147,7 @@ def make_model(
     except OSError as error:
         raise StoreError(f"{target}: the model could not be written: {error}") from error
     parameters = sum(weight.numel() for weight in model.parameters())
-    return {"path": str(target), "scenario": played.id, "size": size, "seed": seed, "parameters": parameters, "vocabulary": len(tokenizer)}
+    return {"path": str(target), **made, "parameters": parameters, "vocabulary": len(tokenizer)}
 
 
 # -- words ---------------------------------------------------------------------------------------------------------------------
@@ -201,11 +217,11 @@ def pieces(text: str) -> Iterator[str]:
         end = match.end()
 
 
-def _word_tokenizer(scenario: Scenario, seed: int) -> Any:
+def _word_tokenizer(known: Iterable[str]) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     digits = [mark + digit for digit in "0123456789" for mark in ("", "##")]
-    seen = {piece for text in texts(scenario, seed) for piece in pieces(text)}
+    seen = {piece for text in known for piece in pieces(text)}
     words = [UNKNOWN, *sorted({*digits, *seen})]
     model = models.WordPiece({word: at for at, word in enumerate(words)}, unk_token=UNKNOWN, max_input_chars_per_word=1000)
     tokenizer = Tokenizer(model)
@@ -215,7 +231,7 @@ def _word_tokenizer(scenario: Scenario, seed: int) -> Any:
     return _wrapped(tokenizer, WORD_TEMPLATE, pad=PAD, end=END, unknown=UNKNOWN, roles=ROLES)
 
 
-def _byte_tokenizer(scenario: Scenario, seed: int) -> Any:
+def _byte_tokenizer(known: Iterable[str]) -> Any:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     pad, start, end = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -225,7 +241,7 @@ def _byte_tokenizer(scenario: Scenario, seed: int) -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=2044, special_tokens=[pad, start, end], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
-    tokenizer.train_from_iterator(texts(scenario, seed), trainer)
+    tokenizer.train_from_iterator(known, trainer)
     tags = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
     tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in tags])
     return _wrapped(tokenizer, CHATML_TEMPLATE, pad=pad, end=end, unknown=None, roles=(start,))
@@ -245,12 +261,12 @@ def _wrapped(tokenizer: Any, template: str, *, pad: str, end: str, unknown: str 
 # -- weights -------------------------------------------------------------------------------------------------------------------
 
 
-def _model(size: Size, tokenizer: Any, seed: int, tied: bool, positions: int) -> Any:
+def _model(size: Size, architecture: str, tokenizer: Any, seed: int, tied: bool, positions: int) -> Any:
     import torch
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
     vocabulary = len(tokenizer)
-    config = Qwen3Config(
+    config = getattr(transformers, f"{ARCHITECTURES[architecture]}Config")(
         vocab_size=math.ceil(vocabulary / 64) * 64 if size.byte_level else vocabulary,
         hidden_size=size.hidden,
         num_hidden_layers=size.layers,
@@ -267,7 +283,7 @@ def _model(size: Size, tokenizer: Any, seed: int, tied: bool, positions: int) ->
     )
     tokenizer.model_max_length = positions
     with torch.random.fork_rng(devices=[]):  # the caller's global stream stays where it was
-        model = Qwen3ForCausalLM(config)
+        model = getattr(transformers, f"{ARCHITECTURES[architecture]}ForCausalLM")(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in sorted(model.named_parameters()):
@@ -277,7 +293,7 @@ def _model(size: Size, tokenizer: Any, seed: int, tied: bool, positions: int) ->
                 weight.normal_(0.0, 0.02, generator=generator)
             else:
                 weight.normal_(0.0, 0.7 / math.sqrt(weight.shape[1]), generator=generator)
-    model.generation_config = GenerationConfig(
+    model.generation_config = transformers.GenerationConfig(
         do_sample=True, temperature=1.0, top_k=0, top_p=1.0, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
     )
     return model.eval()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +53,30 @@ def clone(learner: TorchLearner, demonstrations: Sequence[Demonstration], settin
     }
 
 
+def listens(learner: TorchLearner, shown: Sequence[Demonstration]) -> float | None:
+    """Nats by which a clone finds what was demonstrated likelier after its own observation than after another one; None where nothing compares.
+
+    Observations are exchanged between demonstrations of one agent at one turn with the same legal strings and tools, whose answers differ: what is
+    public there mostly agrees. 0 is a clone that is deaf to what it is shown. Meant for demonstrations that were not cloned.
+    """
+    kinds: dict[object, list[Demonstration]] = {}
+    for one in shown:
+        asked = one.request
+        turn = sum(message.sender == asked.agent for message in asked.messages)
+        kinds.setdefault((asked.agent, turn, asked.legal, asked.tools), []).append(one)
+    pairs = []
+    for alike in kinds.values():
+        for at, one in enumerate(alike):
+            other = next((two for two in alike[at + 1 :] + alike[:at] if (two.text, two.calls) != (one.text, one.calls)), None)
+            if other is not None:
+                pairs += [_example(learner, one), _example(learner, replace(one, request=other.request))]
+    if not pairs:
+        return None
+    found = learner.score([(row.ids[: int(row.mask.argmax())].tolist(), row.ids[row.mask].tolist()) for row in pairs])
+    own, exchanged = (np.array([row.sum() for row in found[start::2]]) for start in (0, 1))
+    return float((own - exchanged).mean())
+
+
 def _imitate(learner: TorchLearner, batch: list[Row]) -> float:
     count, total = sum(int(row.mask.sum()) for row in batch), 0.0
     for pack in learner.scorer.packs(batch):
@@ -66,7 +91,8 @@ def _imitate(learner: TorchLearner, batch: list[Row]) -> float:
 
 def _example(learner: TorchLearner, demonstration: Demonstration) -> Row:
     request = demonstration.request
-    prompt, target = learner.engine.chat.render(request.agent, request.messages, request.tools), learner.engine.chat.answer(demonstration.text)
+    chat = learner.engine.chat
+    prompt, target = chat.render(request.agent, request.messages, request.tools), chat.answer(demonstration.text, demonstration.calls, request.tools)
     if bool((learner.engine.banned[list(target)] < 0).any()):
         raise ConfigError(
             f"policy {learner.policy!r}: the tokenizer of {learner.engine.path} has no word for {demonstration.text!r}; "

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.errors import ConfigError, DataError
-from gem_ma.types import Episode, Reply, Request, Turn
+from gem_ma.types import Episode, Malformed, Reply, Request, ToolCall, Turn
 
 # What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of a row or a reply.
 Allowed = tuple[tuple[int, ...] | None, ...]
@@ -33,6 +33,7 @@ class Demonstration:
 
     request: Request
     text: str
+    calls: tuple[ToolCall | Malformed, ...] = ()
 
 
 class Turns(Protocol):

@@ -111,5 +111,6 @@ def _shown(episode: Episode, agent: str, policy: Policy) -> Iterator[Demonstrati
     seen: tuple[Message, ...] = ()
     for turn in (turn for turn in episode.turns if turn.agent == agent):
         seen = (*seen, *turn.observed)
-        yield Demonstration(Request(agent, seen, turn.tools, turn.legal, policy.sampling, policy=policy.name), turn.action.text)
+        asked = Request(agent, seen, turn.tools, turn.legal, policy.sampling, policy=policy.name)
+        yield Demonstration(asked, turn.action.text, turn.action.tool_calls)
         seen = (*seen, spoken(agent, turn.action))
