@@ -8,8 +8,9 @@ from functools import cache
 import pytest
 from gem_ma.scenarios.tic_tac_toe import EMPTY, TicTacToe, best_moves, free, placed, shown, value, winner
 
-from gem_ma import Game, Plan, Seat, make, play_many
+from gem_ma import Game, Plan, Seat, config, make, play_many
 from gem_ma.errors import ConfigError
+from gem_ma.training.train import run_training
 
 
 def played(*moves: str) -> Game:
@@ -104,3 +105,14 @@ def test_a_noise_that_is_no_probability_is_refused():
 
     with pytest.raises(ConfigError, match="noise is a probability"):
         asyncio.run(one())
+
+
+def test_who_plays_by_the_board_alone_learns_it_against_both_anchors():
+    """A few updates of the shipped recipe: one table for both sides, scored on each side against players that never learn."""
+    small = ("train.steps=12", "train.episodes=32", "evaluate.episodes=64", "evaluate.every=null", "train.pool.every=4")
+    summary = run_training(config.load("tic_tac_toe.yaml", small).config)
+    for anchor in ("random_legal", "tic_tac_toe_perfect"):
+        assert set(summary["after"][f"against {anchor}"]["players"]["main"]) == {"x", "o"}
+    assert summary["league"]["members"] > 1 and "nash_conv" not in summary["after"]  # too large to be exact
+    perfect = summary["after"]["against tic_tac_toe_perfect"]["players"]["main"]
+    assert max(perfect.values()) <= 0

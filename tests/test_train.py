@@ -314,7 +314,7 @@ def test_tables_learn_the_language_only_together():
         settings = config.load("referential_table", [f"train.policies={learned}", "evaluate.episodes=384"]).config
         after[learned] = run_training(settings)["after"]["sampled"]["success"]
     assert after["[]"] <= 0.30
-    assert min(after["[speaker]"], after["[listener]"]) >= after["[]"] + 0.03
+    assert min(after["[speaker]"], after["[listener]"]) >= after["[]"] + 0.05
     assert max(after["[speaker]"], after["[listener]"]) <= 0.50
     assert after["[speaker, listener]"] >= 0.95
 
