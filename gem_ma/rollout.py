@@ -354,6 +354,13 @@ def _record(plan: Plan, cast: Mapping[str, Seat], game: Game | None, end: End, e
     )
 
 
+def _forget(policies: Mapping[str, Policy]) -> None:
+    for policy in policies.values():
+        engine: Any = getattr(policy.engine, "engine", policy.engine)  # what batching wraps
+        if hasattr(engine, "forget"):
+            engine.forget()
+
+
 async def play_many(
     plans: Iterable[Plan],
     policies: Mapping[str, Policy] | None = None,
@@ -366,7 +373,8 @@ async def play_many(
     """Plays the plans, at most `concurrency` at once, and gives each episode as it ends.
 
     `deterministic` (training): batches are released only when every live episode waits, so their composition does not depend on timing. Engines
-    forget first what they have kept: a cached beginning differs from a computed one by rounding, so a resumed run must begin as the unbroken did.
+    forget before what they have kept: a cached beginning differs from a computed one by rounding, so a resumed run must begin as the unbroken did;
+    and after, since the update wants the memory.
     Closing the iterator cancels what still runs and closes those plays.
     """
     if concurrency < 1:
@@ -374,10 +382,8 @@ async def play_many(
     queue: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()
     waiting = iter(plans)
     gate = Gate() if deterministic else None
-    for policy in (policies or {}).values() if deterministic else ():
-        engine: Any = getattr(policy.engine, "engine", policy.engine)
-        if hasattr(engine, "forget"):
-            engine.forget()
+    if deterministic:
+        _forget(policies or {})
 
     async def worker() -> None:
         try:
@@ -416,3 +422,5 @@ async def play_many(
         for task in workers:
             task.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
+        if deterministic:
+            _forget(policies or {})

@@ -26,7 +26,7 @@ from gem_ma.types import Sampling
 
 HELD = 4  # tokens that a row waits at most for others to join with it, where they are few beside those that run
 SHARED = 64  # new tokens that rows must begin with in common for one of them to go ahead
-KEPT_BYTES = 2 << 30  # on a CPU, and never more than a sixteenth of the memory; on an accelerator an eighth of its own
+KEPT_BYTES = 1 << 30  # on a CPU, and never more than a sixteenth of the memory; on an accelerator an eighth of its own
 
 
 @dataclass(frozen=True, slots=True)
