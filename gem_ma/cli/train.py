@@ -23,36 +23,52 @@ Example:
 @click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
 @click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
-def command(source: str, overrides: tuple[str, ...], out: str | None, **flags: bool) -> int:
+@click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Processes on this machine that train as one.")
+def command(source: str, overrides: tuple[str, ...], out: str | None, processes: int, **flags: bool) -> int:
     """Let the policies that `train.policies` names learn; all others stay as they are.
 
-    The same command again continues from the last checkpoint.
+    The same command again continues from the last checkpoint. Several processes share the plays and the updates of every step: --processes here, or
+    any launcher such as `accelerate launch --multi_gpu --num_processes 8 -m gem_ma train CONFIG`, whose machines must all see the run folder.
     """
+    import os
     from pathlib import Path
 
+    from gem_ma.cli.processes import follow, spread
     from gem_ma.config import load
     from gem_ma.errors import ConfigError
     from gem_ma.store import run_path
+    from gem_ma.training.processes import launched
 
     loaded = load(source, overrides)
     if loaded.study:
         raise ConfigError(f"{source}: this is a study of several cells, which learn nothing; play and compare them with: gem-ma study {source}")
     if loaded.config.train is None:
         raise ConfigError(f"{source}: no section `train:`, so nothing can learn; add one, or play it with: gem-ma run {source}")
-    return learn(loaded, Path(out) if out else run_path(loaded.stem, loaded.identity()), **flags)
+    path = Path(out) if out else run_path(loaded.stem, loaded.identity())
+    started = launched()
+    if processes > 1 and started > 1:
+        raise ConfigError(f"a launcher has started {started} processes already; leave --processes {processes} away")
+    if processes > 1:
+        words = {"--fresh": flags["fresh"], "--json": flags["as_json"], "--quiet": flags["quiet"]}
+        return spread([source, *overrides, "--out", str(path), *(word for word, given in words.items() if given)], processes)
+    return follow(loaded) if started > 1 and os.environ["RANK"] != "0" else learn(loaded, path, **flags)
 
 
 def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = False, quiet: bool = False) -> int:
     """Trains in the run folder and prints scores before and after; gives the exit code. Raises Interrupted after a signal."""
+    import os
+
     from gem_ma.cli.baselines import play_baselines
     from gem_ma.cli.live import Live
     from gem_ma.cli.main import Interrupted
+    from gem_ma.cli.processes import LOST, STARTED
     from gem_ma.cli.run import open_folder, report_of
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import progress_line
     from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.plans import open_policies, scenario_of, try_seats
     from gem_ma.training.discounts import check_discounts
+    from gem_ma.training.processes import LostError, join
     from gem_ma.training.train import checked, train
 
     config = loaded.config
@@ -60,6 +76,7 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     scenario = scenario_of(config, base=loaded.base)
     check_discounts(config, settings, scenario)
     try_seats(config, scenario)
+    teams = join()
     policies = open_policies(config, base=loaded.base)
     summary: dict[str, Any] = {}
     with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
@@ -70,12 +87,19 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
                     stopping.cancel()
 
             async def work() -> None:
-                summary.update(await train(config, scenario, policies, folder, on_step=on_step, on_note=progress_line, watchers={"live": live}))
+                told: dict[str, Any] = {"on_step": on_step, "on_note": progress_line, "watchers": {"live": live}}
+                summary.update(await train(config, scenario, policies, folder, teams=teams, **told))
 
             try:
                 stopping.run(work())
             except (BudgetError, EndpointError) as error:
                 raise type(error)(f"{error}\nresume with: gem-ma resume {path}") from None
+            except LostError:
+                if not stopping.signal:
+                    if STARTED in os.environ:  # who started the processes tells what happened
+                        return LOST
+                    raise
+        teams.close()
         failed, ended = len(folder.failed()), len(folder.done())
         if not stopping.signal:
             with Stopping(f"gem-ma resume {path}") as stopping:

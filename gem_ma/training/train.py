@@ -18,7 +18,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.table import Table
 from gem_ma.errors import ConfigError, EngineError, StoreError
 from gem_ma.estimators import columns, estimator
-from gem_ma.plans import open_policies, scenario_of
+from gem_ma.plans import budget_of, open_policies, scenario_of
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_summary
@@ -94,6 +94,7 @@ async def _train(
     on_note: Callable[[str], None] | None,
 ) -> dict[str, Any]:
     check_discounts(config, settings, scenario)
+    check_processes(config, teams.play.size, policies)
     learning_ones = dict.fromkeys((*settings.policies, *settings.warm_start))
     learners = {name: open_learner(policies[name], apart=settings.overlap, team=teams.learn) for name in learning_ones}
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
@@ -119,6 +120,8 @@ async def _train(
     if on_note is not None:
         for note in (*(found.fell_back if found is not None else ()), *([said] if (said := cost(settings)) else [])):
             on_note(note)
+        if teams.play.size > 1:
+            on_note(f"{teams.play.size} processes train as one")
     if shared["ended"]:
         return ended or {}
     step, first, ahead = _resume(folder, found, learners, critics, states, league, guard, averages)
@@ -251,6 +254,20 @@ def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> L
         learner = TorchLearner(engine.twin(), policy.sampling, sampler=engine) if apart else TorchLearner(engine, policy.sampling)
     learner.scorer.team = team
     return learner
+
+
+def check_processes(config: Config, processes: int, policies: Mapping[str, Policy]) -> None:
+    """Raises ConfigError for what several processes cannot share."""
+    if processes == 1:
+        return
+    if budget_of(config) is not None:
+        raise ConfigError(f"limits: each of {processes} processes would spend them on its own; train with one process, or take limits away")
+    learned = config.train.policies if config.train is not None else []
+    for name in learned:
+        if hasattr(getattr(policies[name].engine, "engine", policies[name].engine), "trained"):
+            raise ConfigError(
+                f"policies.{name}: only one process can publish to where it is sampled; train with one process, or sample it in process"
+            )
 
 
 def open_critic(policy: Policy) -> Critic:

@@ -1,0 +1,144 @@
+"""`gem-ma train --processes N`: starts the same command N times on this machine, hands signals on, and ends all when one fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gem_ma.config import Loaded
+
+STARTED = "GEM_MA_STARTED"  # set for the processes that `spread` starts: what breaks because another one has gone is told by it
+LOST = 121  # their exit code then
+GRACE_S = 10.0  # for the others, once one has ended
+FOLLOWS_S = 120.0  # to end after a success
+
+
+def follow(loaded: Loaded) -> int:
+    """One of several processes and not the first: plays and learns its share, writes nothing, and says nothing that the first one says."""
+    import asyncio
+
+    from gem_ma.errors import GemMaError
+    from gem_ma.plans import open_policies, scenario_of
+    from gem_ma.training.processes import LostError, join
+    from gem_ma.training.train import checked, train
+
+    config = loaded.config
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process drains and then ends; the others end with it
+    try:
+        checked(config, config.policies)
+        scenario = scenario_of(config, base=loaded.base)
+    except GemMaError:
+        return 1  # the first one finds the same
+    teams = join()
+    try:
+        asyncio.run(train(config, scenario, open_policies(config, base=loaded.base), None, teams=teams))
+    except LostError:
+        return LOST
+    except GemMaError as error:
+        from gem_ma.cli.terminal import progress_line
+
+        progress_line(f"process {teams.play.rank} of {teams.play.size}: {error}")
+        return 1
+    finally:
+        teams.close()
+    return 0
+
+
+def spread(arguments: Sequence[str], processes: int) -> int:
+    """Runs `gem-ma train ARGUMENTS` in so many processes; gives the exit code of the first. A process that fails ends all, with one line."""
+    from gem_ma.cli.terminal import progress_line
+
+    environment = os.environ | {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", STARTED: "1"}
+    environment["MASTER_PORT"] = str(_free_port())
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    command = [sys.executable, "-m", "gem_ma", "train", *arguments]
+    with contextlib.ExitStack() as files:
+        said = [files.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(processes - 1)]
+        children: list[subprocess.Popen[bytes]] = []
+        try:
+            for rank in range(processes):
+                own = environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                out: dict[str, int | IO[str]] = {} if rank == 0 else {"stdout": subprocess.DEVNULL, "stderr": said[rank - 1]}
+                # A session of its own: a Ctrl-C reaches this process alone, which hands it on once.
+                children.append(subprocess.Popen(command, env=own, start_new_session=True, **out))  # type: ignore[call-overload]  # two streams
+            with _handing_on(children[0]):
+                code = _wait(children)
+            ended = [child.poll() for child in children]
+        finally:
+            _end(children)
+        if code != LOST:
+            return code
+        cause = next((rank for rank, end in enumerate(ended) if end not in (None, 0, LOST)), 0)
+        words: list[str] = []
+        if cause:
+            said[cause - 1].seek(0)
+            words = [line.strip() for line in said[cause - 1] if line.strip()]
+        how = f"was ended by signal {-(ended[cause] or 0)}" if (ended[cause] or 0) < 0 else "has ended"
+        what = words[-1] if words else f"process {cause} of {processes} {how}"
+        progress_line(f"{what}; all have ended with it, type the same command again to go on from the last checkpoint")
+        return 1
+
+
+def _wait(children: Sequence[subprocess.Popen[bytes]]) -> int:
+    """The exit code of the first process, LOST where another one failed before it."""
+    deadline = None
+    while True:
+        codes = [child.poll() for child in children]
+        if codes[0] is not None:
+            if codes[0] == 0:
+                _until(children[1:], FOLLOWS_S)
+            return LOST if codes[0] < 0 else codes[0]
+        if deadline is None and any(codes[1:]):
+            deadline = time.monotonic() + GRACE_S
+        if deadline is not None and time.monotonic() > deadline:
+            return LOST
+        time.sleep(0.05)
+
+
+def _until(children: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    for child in children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.0, end - time.monotonic()))
+
+
+def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ends what still runs; what the first one has written is whole at any instant."""
+    for child in children:
+        if child.poll() is None:
+            child.terminate()
+    _until(children, 2.0)
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+
+
+@contextlib.contextmanager
+def _handing_on(first: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Signals go to the first process, which drains, tells how to resume, and ends."""
+
+    def hand_on(number: int, frame: object) -> None:
+        first.send_signal(number)
+
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
