@@ -29,6 +29,7 @@ COMMANDS = {  # in the order of help; no command is imported before it is asked 
     "show": "Shows one scenario, or one run.",
     "resume": "Continues a run where it stopped.",
     "new": "Makes something new, such as a tiny model.",
+    "doctor": "Says what is installed, and what can run.",
 }
 
 

@@ -1,0 +1,70 @@
+"""`gem-ma doctor`: what it finds, what it tells to type, and what it keeps to itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import metadata
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gem_ma.cli.doctor import EXTRAS, command, examined
+from gem_ma.engines import CATALOG
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *missing: str, **changed: str) -> None:
+    """Makes it look as if these distributions were missing, or of these versions."""
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name in missing:
+            raise metadata.PackageNotFoundError(name)
+        return changed.get(name) or real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+
+
+def test_every_engine_is_told_and_the_base_is_whole() -> None:
+    found = examined()
+    assert set(found["engines"]) >= set(CATALOG)
+    assert all(found["engines"][name]["ready"] for name in ("human", "replay", "scripted", "table"))
+    versions = {one["name"]: one["version"] for one in found["packages"]}
+    assert all(versions[name] == metadata.version(name) for name in EXTRAS["base"])
+    assert found["faults"] == []
+
+
+def test_a_missing_extra_is_a_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "openai", "torch")
+    engines = examined()["engines"]
+    assert (engines["openai"]["ready"], engines["openai"]["say"]) == (False, 'pip install "gem-ma[api]"')
+    assert (engines["transformers"]["ready"], engines["transformers"]["say"]) == (False, 'pip install "gem-ma[train]"')
+    assert engines["vllm"]["say"] == 'pip install "gem-ma[train,api]"'
+    assert engines["table"]["ready"]
+    done = CliRunner().invoke(command, [], standalone_mode=False)
+    assert (done.return_value, 'pip install "gem-ma[api]"' in done.stdout) == (0, True)  # nothing is wrong with leaving an extra out
+
+
+def test_a_version_out_of_range_and_a_base_that_is_not_whole_are_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "rich", numpy="1.2.0")
+    monkeypatch.setattr("gem_ma.cli.doctor._ranges", lambda: {"numpy": ">=1.26"})
+    found = examined()
+    assert found["faults"] == ["numpy: version 1.2.0 does not fit >=1.26", "the base lacks rich: pip install gem-ma"]
+    assert CliRunner().invoke(command, ["--json"], standalone_mode=False).return_value == 1
+
+
+def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="needs the train extra")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = examined()
+    assert any("torch is installed and cannot be imported" in fault for fault in found["faults"])
+    assert not found["engines"]["transformers"]["ready"]
+
+
+def test_keys_are_told_to_be_set_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-3141")
+    for arguments in ([], ["--json"]):
+        done: Any = CliRunner().invoke(command, arguments, standalone_mode=False)
+        assert "sk-canary" not in done.output
+    assert json.loads(done.stdout)["variables"]["OPENAI_API_KEY"] == "set"
