@@ -144,3 +144,13 @@ def test_many_information_sets_are_scored_as_one_by_one(kuhn_model):
     asked = [(one.agent, one.view, one.legal) for one in decisions(make("kuhn_poker"))]
     for together, one in zip(strategy.many(asked), asked, strict=True):
         assert together == pytest.approx(strategy(*one), rel=1e-4)
+
+
+def test_the_shipped_recipe_of_a_tiny_model_starts_card_aware_and_is_scored_exactly(kuhn_model):
+    """A few updates of one seed; `make test-learning` asks five seeds for the whole of it."""
+    short = ("train.warm_start.main.steps=150", "train.warm_start.main.episodes=512", "train.steps=3", "train.episodes=64", "evaluate.episodes=64")
+    summary = run_training(config.load("kuhn_tiny.yaml", [f"policies.main.model=transformers/{kuhn_model}", *short]).config)
+    before, after = summary["before"], summary["after"]
+    assert before["private_effect main"] > 0.1  # some decision moves by more with the card alone
+    assert before["exploitability"] < 0.3 < 1 / 3  # better than anybody who does not look at the card
+    assert after["exploitability_averaged"] < 0.3 and after["exploitability_averaged"] != after["exploitability"]
