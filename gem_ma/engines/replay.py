@@ -71,6 +71,8 @@ class Remembered:
         if found is None or found.legal != request.legal:
             found = Recorded(await self.engine.sample(request), request.legal)
             self.running.setdefault(request.conversation, {})[request.seed] = found
+        elif hasattr(self.engine, "recall"):  # so that its next prompt goes on from these ids
+            self.engine.recall(request, found.reply)
         return found.reply
 
     def taken(self, episode: EpisodeId | None = None) -> dict[int, Recorded]:

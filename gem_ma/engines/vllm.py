@@ -29,8 +29,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gem_ma.engines.adapters import base_of, is_adapter, lora_settings
 from gem_ma.engines.chat import Chat
-from gem_ma.engines.loading import first_line, quiet
+from gem_ma.engines.loading import find_model, first_line, quiet
 from gem_ma.engines.spending import Budget, Price
 from gem_ma.engines.vllm_adapters import write_adapter, write_weights
 from gem_ma.engines.vllm_backend import HOTTEST, Adapter, Backend, Draw, Parameters
@@ -56,12 +57,12 @@ class Sampled:
 class VLLM:
     """`vllm/PATH`: a model folder, sampled by vLLM.
 
-    `name`: the folder that vLLM serves; without a learner only its config and tokenizer are read. `base_url`: the server, up to and with `/v1`;
-    None = vLLM in this process, started with `engine: {...}` (`AsyncEngineArgs`). `served_model`: the model's name at the server, None = the only
-    one.
-    `lora: {rank, alpha, targets}` trains an adapter; `route`: how it is published, see the module; `adapters`: a folder that this process and the
-    server both see, by default a temporary one. `dtype`: what vLLM computes in, and the learner; `parity`: nats that the two may differ in.
-    `device`: of the learner. `template`, `keep_thinking`, `tool_format`: see `Chat`.
+    `name`: the folder that vLLM serves (or its name on the hub), of which only config and tokenizer are read without a learner; or the folder of an
+    adapter on it. `base_url`: the server, up to and with `/v1`; None = vLLM in this process, started with `engine: {...}` (`AsyncEngineArgs`).
+    `served_model`: the model's name at the server, None = the only one. `lora: {rank, alpha, targets}` trains an adapter, or is the folder of one;
+    `route`: how it is published, see the module; `adapters`: a folder that this process and the server both see, by default a temporary one.
+    `dtype`: what vLLM computes in, and the learner; `parity`: nats that the two may differ in. `device`: of the learner. `template`,
+    `keep_thinking`, `tool_format`: see `Chat`.
 
     Key, patience, concurrency, price and budget are those of the openai engine. Raises ConfigError for options that do not fit, DataError for a
     folder that is missing or damaged.
@@ -97,7 +98,7 @@ class VLLM:
         budget: Budget | None = None,
         offline: bool = False,
     ) -> None:
-        self.path, self.policy, self.version, self.unpublished = name, policy, 0, False
+        self.policy, self.version, self.unpublished = policy, 0, False
         self.name, self.where = served_model or name, f"policy {policy!r}"
         if dtype not in PARITY:
             raise ConfigError(f"{self.where}: dtype is one of {', '.join(PARITY)}; got {dtype!r}")
@@ -105,6 +106,13 @@ class VLLM:
             raise ConfigError(f"{self.where}: parity is in nats, above 0; got {parity}")
         if route is not None and route not in ROUTES:
             raise ConfigError(f"{self.where}: route is one of {', '.join(ROUTES)}; got {route!r}")
+        name = str(find_model(name, policy))
+        if is_adapter(Path(name)):
+            if lora is not None:
+                raise ConfigError(f"policies.{policy}.lora: {name} is an adapter itself; leave lora out, or name its base as the model")
+            lora, name = name, str(find_model(base_of(Path(name), policy), policy))
+        elif isinstance(lora, str):
+            lora = str(find_model(lora, policy))
         self.route = route or ("adapter" if lora is not None else "full")
         if (self.route == "full") == (lora is not None):
             raise ConfigError(
@@ -112,6 +120,7 @@ class VLLM:
             )
         self.lora = lora
         self.rank, self.alpha = (0, 0.0) if lora is None else _rank_and_alpha(lora, policy)
+        self.path = name
         self.dtype, self.device, self.parity = dtype, device, PARITY[dtype] if parity is None else float(parity)
         self.chat_options: dict[str, Any] = {"template": template, "keep_thinking": keep_thinking, "tool_format": tool_format}
         self.config = _read_json(name, "config.json", self.where)
@@ -381,4 +390,5 @@ def _rank_and_alpha(lora: dict[str, Any] | str, policy: str) -> tuple[int, float
     if isinstance(lora, str):
         config = _read_json(lora, "adapter_config.json", f"policies.{policy}.lora")
         return int(config.get("r", 0)), float(config.get("lora_alpha", 0))
-    return int(lora.get("rank", 8)), float(lora.get("alpha", 16.0))  # the learner's engine refuses what else stands there
+    settings = lora_settings(lora, policy)
+    return settings.rank, settings.alpha
