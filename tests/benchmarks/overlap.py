@@ -36,7 +36,8 @@ def model(folder: Path, changes: dict[str, int]) -> Path:
 
         torch.manual_seed(0)
         given = transformers.AutoConfig.from_pretrained(folder)
-        transformers.AutoModelForCausalLM.from_config(type(given)(**{**given.to_dict(), **changes})).save_pretrained(folder)
+        kept = {key: value for key, value in given.to_dict().items() if key != "layer_types"}  # one entry per layer
+        transformers.AutoModelForCausalLM.from_config(type(given)(**{**kept, **changes})).save_pretrained(folder)
     return folder
 
 
