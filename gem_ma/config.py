@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.document import Document, Fault, Keys, Place, read, refuse, write
+from gem_ma.document import Document, Fault, Keys, Place, dotted, read, refuse, write
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.fit import check_fit, locate, nearest, single
 from gem_ma.grid import Grid, take_grid
@@ -39,6 +40,7 @@ class Loaded:
     path: Path | None
     overrides: tuple[str, ...] = ()
     study: bool = False  # the file is a study; this is its reference cell
+    places: Mapping[Keys, Place] = field(default_factory=dict, repr=False, compare=False)  # where every key was written
 
     @property
     def base(self) -> Path | None:
@@ -60,6 +62,19 @@ class Loaded:
     def resolved(self) -> dict[str, Any]:
         """The complete config as JSON values; loading it gives an equal config. Paths are as seen from the working folder."""
         return located(self.config, self.base).model_dump(mode="json", exclude_none=False)
+
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """Gives a ConfigError that is raised inside, and begins with a key of the config, the file and line of that key."""
+        try:
+            yield
+        except ConfigError as error:
+            head = str(error).partition(": ")[0]
+            names = {path: dotted(path) for path in self.places if path}
+            above = [path for path, name in names.items() if head == name or head.startswith((f"{name}.", f"{name}["))]
+            if not above:
+                raise
+            raise ConfigError(f"{self.places[max(above, key=len)]}: {error}") from error
 
     def without_training(self) -> Loaded:
         """What `run` plays: it has a run folder of its own beside that of `train`."""
@@ -83,7 +98,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     document.refuse()
     if config is None:
         raise ConfigError(f"{source}: the config is not valid")  # unreachable while every refusal of the schema makes a fault
-    return Loaded(config, text, path, tuple(overrides), grid is not None)
+    return Loaded(config, text, path, tuple(overrides), grid is not None, document.places)
 
 
 @dataclass(frozen=True, slots=True)

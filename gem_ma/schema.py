@@ -25,7 +25,7 @@ def validate(document: Document, model: type[M]) -> M | None:
             problems.setdefault(_written(problem, document), []).append(problem)
     told = {fault.path for fault in document.faults}  # a value that could not be read is no wrong value besides
     for path, found in problems.items():
-        if path in told:
+        if path in told or any(other[: len(path)] == path and len(other) > len(path) for other in problems):  # a fault inside says more
             continue
         document.fault(path, _explain(path, found, document, model))
     return None

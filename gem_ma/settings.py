@@ -168,6 +168,13 @@ class CreditSettings(Settings):
             raise ValueError(f"wants {', '.join(names)}, or team_mix(w) with w in 0..1" + (f" (did you mean {near[0]!r}?)" if near else ""))
         return value
 
+    @field_validator("team")
+    @classmethod
+    def _some_agents(cls, value: list[str] | None) -> list[str] | None:
+        if value is not None and (not value or len(set(value)) < len(value)):
+            raise ValueError("names an agent twice" if value else "names no agent")
+        return value
+
     @field_validator("gamma")
     @classmethod
     def _discounts(cls, value: float | dict[str, Any]) -> float | dict[str, Any]:
@@ -414,7 +421,7 @@ class EvaluateSettings(Settings):
 
     every: int | None = Field(None, ge=1, description="Training steps between evaluations.")
     episodes: int = Field(256, ge=1)
-    seed: int = Field(1_000_000, description="First seed of evaluation; disjoint from training seeds.")
+    seed: int = Field(1_000_000, ge=0, description="First seed of evaluation; disjoint from training seeds.")
 
 
 class Config(Settings):

@@ -20,10 +20,11 @@ from gem_ma.registry import make
 from gem_ma.settings import Config, PoolSettings, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.alternation import learning, settings_of
+from gem_ma.training.checks import checked
 from gem_ma.training.league import League, prioritised
 from gem_ma.training.mapping import casts
 from gem_ma.training.schedule import exam_plans, play_all, training_plans
-from gem_ma.training.train import checked, run_training, train
+from gem_ma.training.train import run_training, train
 from gem_ma.types import Seat
 
 SMALL = ("train.steps=6", "train.episodes=16", "train.save_every=2", "evaluate.episodes=8", "evaluate.every=3")

@@ -267,7 +267,7 @@ def test_an_error_of_another_process_is_raised_as_what_it_was():
     ("fault", "said"),
     [
         ("train.opponents={latest: 0.5, anchors: {main: 0.5}}", "train.opponents.anchors.main: an anchor stands still, and this policy learns"),
-        ("train.estimator.name=grpo", "centres within groups of episodes that share a start"),
+        ("train.estimator={name: grpo}", "centres within groups of episodes that share a start"),
         ("train.alternate={nobody: 2}", "train.alternate.nobody: no policy of train.policies is called so"),
     ],
 )

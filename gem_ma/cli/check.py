@@ -60,10 +60,11 @@ def command(
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
     if config.train is not None:
+        from gem_ma.training.checks import checked
         from gem_ma.training.discounts import check_discounts
-        from gem_ma.training.train import checked
 
-        check_discounts(config, checked(config, config.policies), scenario)
+        with loaded.placing():
+            check_discounts(config, checked(config, config.policies), scenario)
     if loaded.path is not None:
         try_seats(config, scenario)
     facts: dict[str, Any] = {"scenario": scenario.id, "episodes": count(config, scenario), "findings": []}

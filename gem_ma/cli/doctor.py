@@ -93,7 +93,7 @@ def examined() -> dict[str, Any]:
         engines[one["id"]] = {"ready": not lacking and not broken, "learns": learns, "say": say, "lacks": [n for e in lacking for n in missing[e]]}
         if one["error"]:
             faults.append(f"engine {one['id']}: {one['error']}")
-    here = {"gem_ma": __version__, "python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    here: dict[str, Any] = {"gem_ma": __version__, "python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
     here |= {"cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, "devices": ", ".join(devices)}
     told = {name: "set" if os.environ.get(name) else "not set" for name in KEYS}  # never the value
     told |= {name: os.environ.get(name, "not set") for name in PLACES}

@@ -28,8 +28,9 @@ def follow(loaded: Loaded) -> int:
 
     from gem_ma.errors import GemMaError
     from gem_ma.plans import open_policies, scenario_of
+    from gem_ma.training.checks import checked
     from gem_ma.training.processes import LostError, join
-    from gem_ma.training.train import checked, train
+    from gem_ma.training.train import train
 
     config = loaded.config
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process drains and then ends; the others end with it

@@ -67,14 +67,16 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     from gem_ma.cli.terminal import progress_line
     from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.plans import open_policies, scenario_of, try_seats
+    from gem_ma.training.checks import checked
     from gem_ma.training.discounts import check_discounts
     from gem_ma.training.processes import LostError, join
-    from gem_ma.training.train import checked, train
+    from gem_ma.training.train import train
 
     config = loaded.config
-    settings = checked(config, config.policies)  # before a folder is made
-    scenario = scenario_of(config, base=loaded.base)
-    check_discounts(config, settings, scenario)
+    with loaded.placing():  # before a folder is made
+        settings = checked(config, config.policies)
+        scenario = scenario_of(config, base=loaded.base)
+        check_discounts(config, settings, scenario)
     try_seats(config, scenario)
     teams = join()
     policies = open_policies(config, base=loaded.base)

@@ -13,6 +13,8 @@ from gem_ma.errors import ConfigError
 from gem_ma.estimators import returns, turnwise
 from gem_ma.estimators.groups import Array, Key, State
 
+SHARES = ("decay", "lam")  # options that lie in 0..1
+
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
@@ -40,6 +42,17 @@ class Estimator:
         """The names of its parameters that a config may set."""
         keyword = [p for p in inspect.signature(self.function).parameters.values() if p.name not in ("table", "key", "state", "gamma", "scores")]
         return tuple(parameter.name for parameter in keyword)
+
+    def problem(self, option: str, value: float | bool) -> str:
+        """What is wrong with the value of an option, in words; "" where nothing is."""
+        switch = isinstance(inspect.signature(self.function).parameters[option].default, bool)
+        if switch != isinstance(value, bool):
+            return "true or false" if switch else "a number"
+        if option in SHARES and not 0 <= value <= 1:
+            return "a number in 0..1"
+        if option == "ddof" and value not in (0, 1):
+            return "0 (population) or 1 (sample)"
+        return "0 or more" if option == "weight" and value < 0 else ""
 
 
 ESTIMATORS: dict[str, Estimator] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
+from gem_ma.document import Document, Place, dotted
 from gem_ma.errors import ConfigError
+from gem_ma.schema import validate
 from gem_ma.settings import PolicyTrainSettings, Settings, TrainSettings
 
 SECTIONS = ("credit", "estimator", "loss", "critic")
@@ -61,10 +61,9 @@ def check_names(settings: TrainSettings) -> None:
 
 
 def _merged(model: type[Settings], base: dict[str, Any], given: Mapping[str, Any], where: str) -> Settings:
-    try:
-        return model.model_validate({**base, **given})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, (where, *first["loc"])))
-        known = ", ".join(model.model_fields)
-        raise ConfigError(f"{key}: unknown key; keys are {known}" if first["type"] == "extra_forbidden" else f"{key}: {first['msg']}") from error
+    document = Document({**base, **given}, {(): Place(where)})
+    merged = validate(document, model)
+    if merged is None:
+        fault = document.faults[0]
+        raise ConfigError(f"{where}.{dotted(fault.path)}: {fault.text}")
+    return merged

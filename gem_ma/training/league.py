@@ -73,7 +73,11 @@ def check_opponents(config: Config, settings: TrainSettings) -> None:
     for name in wanted.anchors:
         if name in settings.policies:
             raise ConfigError(f"train.opponents.anchors.{name}: an anchor stands still, and this policy learns")
-        if name not in config.policies and needs_policy(name, registry.load("agents", name)):
+        try:
+            sampled = name not in config.policies and needs_policy(name, registry.load("agents", name))
+        except ConfigError as error:
+            raise ConfigError(f"train.opponents.anchors.{name}: {error}") from error
+        if sampled:
             raise ConfigError(f"train.opponents.anchors.{name}: this behaviour samples from a policy; name the policy instead")
     odd = [name for name in config.policies if "@" in name]
     if odd:

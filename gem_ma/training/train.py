@@ -9,31 +9,30 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_ma import credit
 from gem_ma.engines.base import Policy
 from gem_ma.engines.table import Table
 from gem_ma.errors import ConfigError, EngineError, StoreError
-from gem_ma.estimators import columns, estimator
+from gem_ma.estimators import estimator
 from gem_ma.plans import budget_of, open_policies, scenario_of
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_summary
-from gem_ma.tracking import Tracker, Tracking, options_of
-from gem_ma.training.alternation import check_names, learning, settings_of
+from gem_ma.tracking import Tracker, Tracking
+from gem_ma.training.alternation import learning, settings_of
 from gem_ma.training.averaging import Averages, as_table
 from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, read_checkpoint, write_checkpoint
+from gem_ma.training.checks import checked
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic
 from gem_ma.training.discounts import check_discounts
 from gem_ma.training.exams import cut_note, exam, measures
 from gem_ma.training.forking import cost, grow
 from gem_ma.training.guard import Guard
-from gem_ma.training.league import League, check_opponents
+from gem_ma.training.league import League
 from gem_ma.training.learner import Learner, TorchLearner
-from gem_ma.training.mapping import plays_per_start
 from gem_ma.training.measured import tokens_of
 from gem_ma.training.overlap import FILE as AHEAD
 from gem_ma.training.overlap import Played, beside
@@ -297,54 +296,6 @@ def _summary(folder: RunFolder) -> dict[str, Any] | None:
         return read_summary(folder.path, SUMMARY)
     except StoreError:
         return None
-
-
-def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
-    """The section `train:`. Raises ConfigError, with its key, for what no schema can refuse: names of policies, estimators and columns."""
-    settings = config.train
-    if settings is None:
-        raise ConfigError("the config has no section `train:`, so there is nothing to learn")
-    for name in (*settings.policies, *settings.warm_start):
-        if name not in policies:
-            raise ConfigError(f"train: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}")
-    check_names(settings)
-    options_of(settings.log)
-    check_opponents(config, settings)
-    for name in settings.policies or ("",):
-        _check_estimator(settings_of(settings, name))
-    sides = plays_per_start(settings.seats, len(config.agents))
-    if settings.episodes % (settings.group_size * sides):
-        if sides == 1:
-            raise ConfigError(f"train.group_size: {settings.episodes} episodes are no whole number of groups of {settings.group_size}")
-        each = f"{sides} seatings" + (f" of {settings.group_size} episodes each" if settings.group_size > 1 else "")
-        raise ConfigError(f"train.seats: {settings.episodes} episodes are no whole number of starts, which have {each}")
-    return settings
-
-
-def _check_estimator(settings: TrainSettings) -> None:
-    try:
-        key = columns(_key(settings))
-    except ConfigError as error:
-        raise ConfigError(f"train.estimator.name: {error}") from error
-    unknown = [name for name in key if name not in credit.KEYS]
-    if unknown:
-        raise ConfigError(f"train.estimator.key: no column is called {unknown[0]!r}; columns are {', '.join(credit.KEYS)}")
-    if settings.policies and "group" in key and settings.group_size == 1 and settings.fork is None:
-        what = f"train.estimator: {settings.estimator.name} centres within groups of episodes that share a start"
-        raise ConfigError(
-            f"{what}, and this config plays every start once; set train.group_size or train.fork, or name another key, such as [task, agent]"
-        )
-    if settings.estimator.shaping is not None and estimator(settings.estimator.name).ledger:
-        raise ConfigError(f"train.estimator.shaping: {settings.estimator.name} reads the ledger itself, so shaped rewards would not reach it")
-    for option in settings.estimator.options:
-        if option not in estimator(settings.estimator.name).options:
-            known = ", ".join(estimator(settings.estimator.name).options) or "none"
-            raise ConfigError(f"train.estimator.options.{option}: {settings.estimator.name} has no such option; it has {known}")
-
-
-def _key(settings: TrainSettings) -> Sequence[str] | str:
-    default = estimator(settings.estimator.name).key
-    return default if settings.estimator.key is None else settings.estimator.key
 
 
 def _resume(

@@ -12,7 +12,7 @@ from typing import Any
 
 from gem_ma import credit
 from gem_ma.engines.base import stable_seed
-from gem_ma.estimators import estimate, estimator, mean_return, raw_gae, shaped
+from gem_ma.estimators import estimate, mean_return, raw_gae, shaped
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.training.alternation import settings_of
@@ -93,8 +93,7 @@ class Updates:
             told["return_shaped"] = mean_return(turns)
         if name in self.critics:
             turns = valued(turns, self.critics[name])
-        key = estimator(own.estimator.name).key if own.estimator.key is None else own.estimator.key
-        advantages, self.states[name] = estimate(own.estimator.name, turns, key, self.states[name], gamma=lesson.gamma, **options)
+        advantages, self.states[name] = estimate(own.estimator.name, turns, own.estimator.key, self.states[name], gamma=lesson.gamma, **options)
         phases.lap("credit")
         stats = self.learners[name].update(turns, advantages, lr=lesson.lr, settings=own.loss, rng=lesson.rng)
         if name in self.critics:

@@ -1,0 +1,86 @@
+"""Does `train:` fit together? What no schema can refuse, found before a run folder is made: names, groups, sampling, seeds. Plays and opens nothing.
+
+Every message begins with the key that is wrong, so that `config.Loaded.placed` can tell its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from gem_ma import credit
+from gem_ma.errors import ConfigError
+from gem_ma.estimators import columns, estimator
+from gem_ma.settings import Config, TrainSettings
+from gem_ma.tracking import options_of
+from gem_ma.training.alternation import check_names, settings_of
+from gem_ma.training.league import check_opponents
+from gem_ma.training.mapping import plays_per_start
+from gem_ma.training.schedule import TRAINING_SEEDS
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")  # of a learned policy: it is part of file names; @ belongs to snapshots and critics
+
+
+def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
+    """The section `train:`. Raises ConfigError, with its key, for what no schema can refuse: names of policies, estimators and columns."""
+    settings = config.train
+    if settings is None:
+        raise ConfigError("the config has no section `train:`, so there is nothing to learn")
+    for name in dict.fromkeys((*settings.policies, *settings.warm_start)):
+        if name not in policies:
+            raise ConfigError(f"train: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}")
+        if settings.policies.count(name) > 1:
+            raise ConfigError(f"train.policies: names {name!r} twice; a policy learns once from each step")
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"policies.{name}: a learned policy names files, so its name has letters, digits and _ . + - only, 100 at most")
+        _check_sampling(config, name)
+    check_names(settings)
+    options_of(settings.log)
+    check_opponents(config, settings)
+    for name in settings.policies or ("",):
+        own = settings.per_policy.get(name)
+        _check_estimator(settings_of(settings, name), f"train.per_policy.{name}.estimator" if own and own.estimator else "train.estimator")
+    sides = plays_per_start(settings.seats, len(config.agents))
+    if settings.episodes % (settings.group_size * sides):
+        if sides == 1:
+            raise ConfigError(f"train.group_size: {settings.episodes} episodes are no whole number of groups of {settings.group_size}")
+        each = f"{sides} seatings" + (f" of {settings.group_size} episodes each" if settings.group_size > 1 else "")
+        raise ConfigError(f"train.seats: {settings.episodes} episodes are no whole number of starts, which have {each}")
+    if config.evaluate.seed + config.evaluate.episodes > TRAINING_SEEDS:
+        raise ConfigError(f"evaluate.seed: must lie below {TRAINING_SEEDS}, where training seeds begin; got {config.evaluate.seed}")
+    return settings
+
+
+def _check_sampling(config: Config, name: str) -> None:
+    """The loss must see the distribution that is sampled from."""
+    if name not in config.policies:
+        return
+    given = config.policies[name]
+    wrong = {"temperature": given.temperature <= 0, "top_p": given.top_p < 1, "top_k": given.top_k > 0}
+    if key := next((key for key, found in wrong.items() if found), None):
+        what = "a learned policy is sampled with temperature above 0, top_p 1 and top_k 0"
+        raise ConfigError(f"policies.{name}.{key}: {what}; got {key} {getattr(given, key):g}")
+
+
+def _check_estimator(settings: TrainSettings, where: str) -> None:
+    given = settings.estimator
+    try:
+        found = estimator(given.name)
+    except ConfigError as error:
+        raise ConfigError(f"{where}.name: {error}") from error
+    key = columns(found.key if given.key is None else given.key)
+    unknown = [name for name in key if name not in credit.KEYS]
+    if unknown:
+        raise ConfigError(f"{where}.key: no column is called {unknown[0]!r}; columns are {', '.join(credit.KEYS)}")
+    if settings.policies and "group" in key and settings.group_size == 1 and settings.fork is None:
+        what = f"{where}: {given.name} centres within groups of episodes that share a start"
+        raise ConfigError(
+            f"{what}, and this config plays every start once; set train.group_size or train.fork, or name another key, such as [task, agent]"
+        )
+    if given.shaping is not None and found.ledger:
+        raise ConfigError(f"{where}.shaping: {given.name} reads the ledger itself, so shaped rewards would not reach it")
+    for option, value in given.options.items():
+        if option not in found.options:
+            raise ConfigError(f"{where}.options.{option}: {given.name} has no such option; it has {', '.join(found.options) or 'none'}")
+        if problem := found.problem(option, value):
+            raise ConfigError(f"{where}.options.{option}: wants {problem}; got {value}")
