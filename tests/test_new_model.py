@@ -121,7 +121,7 @@ def test_what_is_there_already_is_never_touched(tmp_path: Path, kuhn_model: Path
 def test_wrong_names_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="kuhn_poker"):
         make_model(tmp_path / "model", "kuhn_pocker")
-    with pytest.raises(ConfigError, match="word, nano, tiny, small"):
+    with pytest.raises(ConfigError, match="word, nano, tiny, small, medium"):
         make_model(tmp_path / "model", "kuhn_poker", size="huge")
     assert list(tmp_path.iterdir()) == []
 

@@ -5,7 +5,7 @@ It knows words, tokenizers and layer sizes; it does not know how a model is samp
 - `word` (the default): one id for every word of one scenario, so an action is a few tokens. The words come from seeded random-legal plays and
   from the legal strings. Digits are an id each. A piece glued to the one before it, without white space, is written `##piece`: `bet.` is
   `bet ##.`, `12` is `1 ##2`. Decoding gives the text back up to the kind of white space. What was never seen becomes the unknown token.
-- byte-level BPE (`nano`, `tiny`, `small`) with a ChatML template, system, tools and tool calls included: any text round-trips.
+- byte-level BPE (`nano`, `tiny`, `small`, `medium`) with a ChatML template, system, tools and tool calls included: any text round-trips.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ SIZES = {
     "nano": Size(64, 2, 4, 2, 32, 192),
     "tiny": Size(128, 4, 4, 2, 32, 384),
     "small": Size(256, 6, 8, 4, 32, 768),
+    "medium": Size(512, 12, 8, 4, 64, 1536),
 }
 ARCHITECTURES = {"qwen3": "Qwen3", "llama": "Llama"}  # name -> how the library calls it
 
