@@ -15,6 +15,7 @@ pytest.importorskip("openai", reason="needs the api extra")
 pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines import http_faults
+from gem_ma.engines.replay import Recorded, Remembered
 from gem_ma.engines.spending import Budget
 from gem_ma.engines.vllm import VLLM
 from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, EngineError, ModelNotFound
@@ -260,6 +261,47 @@ def test_faults_are_tried_again_and_stand_in_the_record(fake: Fake, kuhn_model: 
     kinds = [attempt.kind for attempt in reply.attempts]
     assert kinds == ["server", "rate_limited", "transport", "bad_reply", "bad_reply", "server", "bad_reply", "bad_reply"]
     assert "which are not the" in reply.attempts[6].detail and reply.token_ids == (7, 8, 9)
+
+
+def test_the_key_goes_into_the_header_and_into_no_message(fake: Fake, kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-canary-19af")
+    with FaultServer(lambda asked: fake(asked) if asked.path != "/v1/completions" else status(401, "bad key sk-canary-19af")) as server:
+        with pytest.raises(EndpointError, match="refused the key in MY_KEY") as caught:
+            asyncio.run(engine_at(server, kuhn_model, api_key_env="MY_KEY").sample(request()))
+        assert {asked.headers["authorization"] for asked in server.asked} == {"Bearer sk-canary-19af"}
+    assert "canary" not in str(caught.value)
+
+
+def test_after_a_reply_out_of_a_stopped_run_the_prompt_goes_on_from_its_ids(fake: Fake, kuhn_model: Path) -> None:
+    first = Request("a", (Message("card K"),), sampling=Sampling(max_tokens=8), seed=1, conversation="e/a")
+    (reply,) = answered(fake, kuhn_model, first)
+    later = Request("a", (*first.messages, Message(reply.text, "a"), Message("bet")), sampling=Sampling(max_tokens=8), seed=2, conversation="e/a")
+    with FaultServer(fake) as server:
+        engine = Remembered(engine_at(server, kuhn_model), {1: Recorded(reply, None)})
+
+        async def both() -> Reply:
+            assert await engine.sample(first) == reply
+            return await engine.sample(later)
+
+        known = reply.prompt_ids + reply.token_ids
+        assert asyncio.run(both()).prompt_ids[: len(known)] == known
+
+
+def test_an_outage_after_the_first_answer_is_waited_for_on_every_loop(fake: Fake, kuhn_model: Path) -> None:
+    answers = {"left": 0}
+
+    def shaky(asked: Asked) -> Answer:
+        if asked.path == "/v1/completions" and asked.body["prompt"] != [0] and answers["left"]:
+            answers["left"] -= 1
+            return drop()
+        return fake(asked)
+
+    with FaultServer(shaky) as server:
+        engine = engine_at(server, kuhn_model)
+        asyncio.run(engine.sample(request()))
+        answers["left"] = 7  # more than a server gets that was never there
+        (drawn,) = engine.sample_ids([(1, 2, 3)], [Sampling(max_tokens=8)], [1])  # on a loop of its own
+    assert drawn.ids == [7, 8, 9] and answers["left"] == 0
 
 
 def test_a_context_overflow_that_the_server_finds_is_an_outcome(fake: Fake, kuhn_model: Path) -> None:
