@@ -7,8 +7,6 @@ weights, episodes and metrics, bit for bit. Wall times are in `timings.jsonl`, a
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from gem_ma.store import RunFolder, read_summary
 from gem_ma.tracking import Tracker, Tracking
 from gem_ma.training.alternation import learning, settings_of
 from gem_ma.training.averaging import Averages, as_table
-from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, read_checkpoint, write_checkpoint
+from gem_ma.training.checkpoint import latest_checkpoint, read_checkpoint
 from gem_ma.training.checks import checked
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic
 from gem_ma.training.discounts import check_discounts
@@ -34,10 +32,10 @@ from gem_ma.training.guard import Guard
 from gem_ma.training.league import League
 from gem_ma.training.learner import Learner, TorchLearner
 from gem_ma.training.measured import tokens_of
-from gem_ma.training.overlap import FILE as AHEAD
 from gem_ma.training.overlap import Played, beside
 from gem_ma.training.phases import Phases
 from gem_ma.training.processes import ALONE, PLAYERS, SOLO, Team, Teams
+from gem_ma.training.run import Run
 from gem_ma.training.schedule import demonstrations, play_all, training_plans
 from gem_ma.training.table_learner import TableLearner
 from gem_ma.training.updates import Lesson, Updates
@@ -96,7 +94,6 @@ async def _train(
     check_processes(config, teams.play.size, policies)
     learning_ones = dict.fromkeys((*settings.policies, *settings.warm_start))
     learners = {name: open_learner(policies[name], apart=settings.overlap, team=teams.learn) for name in learning_ones}
-    states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
     critical = [name for name in settings.policies if estimator(settings_of(settings, name).estimator.name).critic]
     critics = {name: open_critic(policies[name]) for name in critical}
     found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
@@ -115,7 +112,17 @@ async def _train(
     league = League(config, settings, policies, root, writes=teams.play.first or root is None)
     guard = Guard(config, settings, scenario, learners, league)
     averages = Averages(config, scenario, learners)
-    updates = Updates(config, settings, scenario, learners, critics, states, guard)
+    run = Run(learners, critics, {name: {} for name in settings.policies}, league, guard, averages)
+    updates = Updates(config, settings, scenario, learners, critics, run.states, guard)
+
+    async def examine(step: int) -> dict[str, Any]:
+        """Holds an exam, logs it, and lets the detectors see it."""
+        scores = await exam(config, scenario, policies, learners, averages)
+        _log(tracking, {"kind": "evaluation", "step": step, **scores})
+        _log(tracking, league.standing(step) if step else {})
+        guard.after_exam(scores, step)
+        return scores
+
     if on_note is not None:
         for note in (*(found.fell_back if found is not None else ()), *([said] if (said := cost(settings)) else [])):
             on_note(note)
@@ -123,19 +130,17 @@ async def _train(
             on_note(f"{teams.play.size} processes train as one")
     if shared["ended"]:
         return ended or {}
-    step, first, ahead = _resume(folder, found, learners, critics, states, league, guard, averages)
+    step, first, ahead = run.resume(folder, found)
     tracking.start(step)
     if first is None:
         for name, warm in settings.warm_start.items():
             learners[name].clone(await demonstrations(config, scenario, policies, name, warm), warm)
             learners[name].publish()
         averages.take(settings.policies)
-        first = {"scores": await exam(config, scenario, policies, learners, averages), "weights": fingerprints(policies)}
-        _log(tracking, {"kind": "evaluation", "step": 0, **first["scores"]})
+        first = {"scores": await examine(0), "weights": fingerprints(policies)}
         league.snapshot(0)
-        guard.after_exam(first["scores"], 0)
         guard.settle(0)
-        _save(folder, 0, learners, critics, states, first, league, guard, averages, None)
+        run.save(folder, 0, first, None)
 
     async def play(step: int) -> Played:
         """The plays of a step and their branches, with what is published now."""
@@ -189,10 +194,7 @@ async def _train(
             folder.append(episodes)
         _log(tracking, metrics)
         if config.evaluate.every and step % config.evaluate.every == 0 and step < total:
-            scores = await exam(config, scenario, policies, learners, averages)
-            _log(tracking, {"kind": "evaluation", "step": step, **scores})
-            _log(tracking, league.standing(step))
-            guard.after_exam(scores, step)
+            await examine(step)
         alarms = guard.settle(step)
         if ahead is not None and (back := [alarm for alarm in alarms if "rolled_back_to" in alarm]):
             for alarm in back:  # they were played with the weights that are gone
@@ -202,17 +204,14 @@ async def _train(
         league.snapshot(step)
         if step % settings.save_every == 0 or step == total:
             teams.play.same(lambda: fingerprints(policies), "the weights")
-            _save(folder, step, learners, critics, states, first, league, guard, averages, ahead)
+            run.save(folder, step, first, ahead)
         phases.lap("record")
         learned = sum(metrics["policies"][name].get("tokens", 0) for name in now)
         padding = {name: share for name in now if (share := getattr(learners[name], "padding", None)) is not None}
         tracking.time({**phases.row(tokens_of(episodes), learned), **({"padding": padding} if padding else {})}, step)
         if on_step is not None:
             on_step(step, metrics)
-    scores = await exam(config, scenario, policies, learners, averages)
-    _log(tracking, {"kind": "evaluation", "step": step, **scores})
-    _log(tracking, league.standing(step))
-    guard.after_exam(scores, step)
+    scores = await examine(step)
     _warn(tracking, guard.settle(step, last=True), on_note)
     league.close()
     after = fingerprints(policies)
@@ -296,62 +295,6 @@ def _summary(folder: RunFolder) -> dict[str, Any] | None:
         return read_summary(folder.path, SUMMARY)
     except StoreError:
         return None
-
-
-def _resume(
-    folder: RunFolder | None,
-    found: Checkpoint | None,
-    learners: Mapping[str, Learner],
-    critics: Mapping[str, Critic],
-    states: dict[str, dict[str, float]],
-    league: League,
-    guard: Guard,
-    averages: Averages,
-) -> tuple[int, dict[str, Any] | None, Played | None]:
-    """Takes folder and learners back to the last checkpoint.
-
-    Gives (steps done, what was true before step 1, what was played ahead), or (0, None, None) for a new run.
-    """
-    if found is None:
-        if folder is not None:
-            folder.rewind({"episodes": 0, "metrics": 0})
-        return 0, None, None
-    trainer = json.loads(found.read("trainer.json"))
-    if folder is not None:
-        folder.rewind(trainer["mark"])
-    states.update(trainer["estimators"])
-    league.load(trainer["league"])
-    averages.load(trainer.get("averages", {}))
-    guard.load(trainer["guard"], {file: found.read(file) for file in found.files if re.match(r".+@(healthy|candidate)\.", file)})
-    loaded: dict[str, Learner | Critic] = {**learners, **{f"{name}@critic": critic for name, critic in critics.items()}}
-    for name, part in loaded.items():
-        prefix = f"{name}."
-        part.load({file.removeprefix(prefix): found.read(file) for file in found.files if file.startswith(prefix)})
-    return found.step, trainer["first"], Played.load(found.read(AHEAD)) if AHEAD in found.files else None
-
-
-def _save(
-    folder: RunFolder | None,
-    step: int,
-    learners: Mapping[str, Learner],
-    critics: Mapping[str, Critic],
-    states: Mapping[str, Mapping[str, float]],
-    first: Mapping[str, Any],
-    league: League,
-    guard: Guard,
-    averages: Averages,
-    ahead: Played | None,
-) -> None:
-    if folder is not None:
-        kept = {"league": league.state(), "guard": guard.state(), "averages": averages.state()}
-        trainer = {"mark": folder.mark(), "estimators": states, "first": first, **kept}
-        weights = {f"{name}.{file}": data for name, learner in learners.items() for file, data in learner.state().items()}
-        weights |= {f"{name}@critic.{file}": data for name, critic in critics.items() for file, data in critic.state().items()}
-        weights |= guard.files()
-        if ahead is not None:
-            folder.keep_images(ahead.episodes)
-            weights[AHEAD] = ahead.dump()
-        write_checkpoint(folder.path / "checkpoints", step, {"trainer.json": json.dumps(trainer).encode(), **weights})
 
 
 def _log(tracking: Tracking, values: Mapping[str, Any]) -> None:
