@@ -14,10 +14,11 @@ What is paid before s_1 belongs to no turn (no action of i caused it) and is kep
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.errors import ConfigError
-from gem_ma.types import Episode, Turn, spoken
+from gem_ma.types import Episode, Image, Malformed, Message, Turn, spoken
 
 RULES = ("until_next_turn", "own_step", "terminal_to_last", "team_mix(w)")
 KEYS = ("policy", "scenario", "task", "group", "episode", "agent", "k", "step", "version", "state_key")  # columns that may form a group
@@ -72,7 +73,7 @@ class TurnTable:
     def column(self, name: str) -> NDArray[Any]:
         """A key column [N] by name; `state_key` is a digest of the agent's whole view at the turn."""
         if name == "state_key":
-            return np.array([_state_key(e, t) for e, t in zip(self.episodes, self.turns, strict=True)], np.str_)
+            return np.array([view_digest(e, t.agent, t) for e, t in zip(self.episodes, self.turns, strict=True)], np.str_)
         if name not in KEYS:
             raise ConfigError(f"no key column is called {name!r}; key columns are {', '.join(KEYS)}")
         return np.asarray(getattr(self, name))
@@ -258,26 +259,26 @@ def discount_of(gamma: Gamma, agent: str) -> float:
     return float(gamma)
 
 
-def view_digest(episode: Episode, agent: str) -> str:
-    """Digest of all that an agent had seen and said at the end, as `state_key` would be if it were asked once more."""
+def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str:
+    """Digest of all that an agent had seen and said, tool calls and images included: `before` one of its turns, or at the end, as if it were asked
+    once more.
+    """
     digest = hashlib.blake2b(digest_size=8)
-    for turn in episode.turns:
-        if turn.agent == agent:
-            for message in turn.observed:
-                digest.update(f"{message.sender}\0{message.text}\1".encode())
-            digest.update(f"{agent}\0{spoken(agent, turn.action).text}\1".encode())
-    for message in episode.final.get(agent, ()):
+    for turn in (turn for turn in episode.turns if turn.agent == agent):
+        _digest(digest, turn.observed)
+        if before is not None and turn.step == before.step:
+            return digest.hexdigest()
+        _digest(digest, (spoken(agent, turn.action),))
+    _digest(digest, episode.final.get(agent, ()))
+    return digest.hexdigest()
+
+
+def _digest(digest: hashlib.blake2b, messages: Iterable[Message]) -> None:
+    for message in messages:
         digest.update(f"{message.sender}\0{message.text}\1".encode())
-    return digest.hexdigest()
-
-
-def _state_key(episode: Episode, at: Turn) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    for turn in episode.turns:
-        if turn.agent == at.agent:
-            for message in turn.observed:
-                digest.update(f"{message.sender}\0{message.text}\1".encode())
-            if turn.step == at.step:
-                break
-            digest.update(f"{at.agent}\0{spoken(at.agent, turn.action).text}\1".encode())
-    return digest.hexdigest()
+        for call in message.tool_calls:  # without its id, which servers draw
+            said = call.text if isinstance(call, Malformed) else f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}"
+            digest.update(f"{said}\2".encode())
+        for part in message.content if not isinstance(message.content, str) else ():
+            if isinstance(part, Image):
+                digest.update(f"{part.digest}\3".encode())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gem_ma.credit import TurnTable, credit, returns, turns
 from gem_ma.errors import ConfigError
-from gem_ma.types import Action, End, Entry, Episode, Message, Reply, Seat, Turn
+from gem_ma.types import Action, End, Entry, Episode, Image, Malformed, Message, Reply, Seat, ToolCall, Turn
 
 REPLY = (Reply(policy="main", version=3),)
 
@@ -185,6 +185,33 @@ def test_rows_can_be_taken_by_index_or_mask():
     assert table.take([3, 0]).reward.tolist() == [2, 1]
     assert table.take(table.agent == "a").turns == (EXAMPLE.turns[0], EXAMPLE.turns[2])
     assert len(table.take([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        (Action(tool_calls=(ToolCall("1", "look", {"order": 7}),)), Action(tool_calls=(ToolCall("1", "look", {"order": 8}),)), False),
+        (Action(tool_calls=(ToolCall("1", "look", {"order": 7}),)), Action(tool_calls=(ToolCall("1", "cancel", {"order": 7}),)), False),
+        (Action(tool_calls=(ToolCall("1", "look", {"a": 1, "b": 2}),)), Action(tool_calls=(ToolCall("9", "look", {"b": 2, "a": 1}),)), True),
+        (Action(tool_calls=(Malformed("{", "no JSON"),)), Action(), False),
+    ],
+)
+def test_what_an_agent_called_is_part_of_its_view(one, other, alike):
+    def key(said: Action) -> str:
+        acted = tuple(Turn(step, "a", (Message("done"),), None, (), said, REPLY) for step in range(2))
+        play = Episode("game", 1, 0, "t/0", 0, None, {"a": Seat(policy="main")}, acted, (), (), {}, (), End.TERMINATED)
+        return turns([play], "main").column("state_key").tolist()[1]
+
+    assert (key(one) == key(other)) is alike
+
+
+def test_an_image_is_part_of_a_view():
+    def key(data: bytes) -> str:
+        acted = (Turn(0, "a", (Message(("look", Image.of(data))),), None, (), Action("x"), REPLY),)
+        play = Episode("game", 1, 0, "t/0", 0, None, {"a": Seat(policy="main")}, acted, (), (), {}, (), End.TERMINATED)
+        return turns([play], "main").column("state_key").tolist()[0]
+
+    assert key(b"one") == key(b"one") != key(b"two")
 
 
 def test_a_state_key_is_the_whole_view_of_the_agent():

@@ -159,6 +159,11 @@ def test_all_agents_of_a_joint_action_share_its_advantage():
 # -- spread credit ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_tree_may_be_deeper_than_python_has_frames():
+    long = [played({"a": [("x", 0.0)] * 1200 + [(last, paid)]}, seed) for seed, (last, paid) in enumerate((("x", 1.0), ("y", 3.0)))]
+    assert magrpo(table_of(*long)).tolist() == [0.0] * 1200 + [-1.0] + [0.0] * 1200 + [1.0]
+
+
 def test_spread_by_hand_and_its_sum():
     assert spread([0.5, 0, 0.5], 0.5) == pytest.approx([4 / 7, 1 / 7, 2 / 7])
     assert math.fsum(spread([0.5, -1.0, 0.5, 3.0], 0.3)) == pytest.approx(3.0)

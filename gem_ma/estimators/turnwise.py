@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,24 +175,25 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
     histories = {index: _histories(episode) for index, episode in plays.items()}
     paid = {index: _paid(episode) for index, episode in plays.items()}
     forked = {index: max((step for step, _ in episode.forks), default=0) for index, episode in plays.items()}
-    found: dict[tuple[int, int], list[_Branch]] = {}
-
-    def grow(members: Sequence[int], step: int) -> float:
-        """Mean return from `step` on over the branches that these episodes, alike so far, take there."""
+    nodes: list[tuple[list[int], int]] = [(sorted(plays), 0)]  # episodes alike so far, and the step that they take next
+    ways: list[list[tuple[list[int], int | None]]] = []  # by node: who goes which way, and the node there; None = they have ended
+    for members, step in nodes:  # grows while it is read: an episode may have more steps than Python has frames
         split: dict[str, list[int]] = {}
         for index in members:
             split.setdefault(histories[index].get(step, ""), []).append(index)
+        ways.append([(inside, len(nodes) + n if history else None) for n, (history, inside) in enumerate(sorted(split.items(), reverse=True))])
+        nodes += [(inside, step + 1) for history, inside in sorted(split.items(), reverse=True) if history]
+    found: dict[tuple[int, int], list[_Branch]] = {}
+    following = [0.0] * len(nodes)  # the mean return from a node on
+    for number in range(len(nodes) - 1, -1, -1):
+        members, step = nodes[number]
         branches = []
-        for history, inside in sorted(split.items()):
-            gain = 0.0
-            if history:
-                gain = math.fsum(paid[index].get(step, 0.0) for index in inside) / len(inside) + grow(inside, step + 1)
-            branches.append(_Branch(frozenset(inside), max(1, sum(step >= forked[index] for index in inside)), gain))
-        for index in members:
-            found[index, step] = branches
-        return math.fsum(one.sampled * one.gain for one in branches) / sum(one.sampled for one in branches)
-
-    grow(sorted(plays), 0)
+        for inside, node in reversed(ways[number]):
+            now = math.fsum(paid[index].get(step, 0.0) for index in inside) / len(inside)
+            sampled = max(1, sum(step >= forked[index] for index in inside))
+            branches.append(_Branch(frozenset(inside), sampled, now + following[node] if node is not None else 0.0))
+        found |= {(index, step): branches for index in members}
+        following[number] = math.fsum(one.sampled * one.gain for one in branches) / sum(one.sampled for one in branches)
     return found
 
 
