@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ import pytest
 pytest.importorskip("openai", reason="needs the api extra")
 pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines import http_faults
+from gem_ma.engines import http_faults, vllm_process
 from gem_ma.engines.replay import Recorded, Remembered
 from gem_ma.engines.spending import Budget
 from gem_ma.engines.vllm import VLLM
+from gem_ma.engines.vllm_backend import Parameters
 from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, EngineError, ModelNotFound
 from gem_ma.registry import load
 from gem_ma.types import Message, Reply, Request, Sampling
@@ -403,6 +405,37 @@ def test_without_vllm_the_engine_in_process_says_what_to_do(kuhn_model: Path) ->
         pytest.skip("this environment has vLLM")
     with pytest.raises(ConfigError, match=r"needs vLLM in this environment \(docs/vllm.md\), or a server: base_url"):
         asyncio.run(VLLM(str(kuhn_model), policy="main").sample(request()))
+
+
+class FakeCore:
+    """Stands for a vLLM that was started."""
+
+    def __init__(self, path: str, options: dict[str, Any], rank: int, where: str) -> None:
+        self.rank = rank
+        self.llm = SimpleNamespace(model_config=SimpleNamespace(max_model_len=64))
+
+
+def test_policies_share_one_vllm_in_process_until_all_weights_of_one_are_to_change(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_process, "Core", FakeCore)
+    monkeypatch.setattr(vllm_process, "_OPEN", {})
+    one, other, adapted = (vllm_process.Process("policy", str(kuhn_model), Parameters([], frozenset({2})), {}, rank) for rank in (0, 0, 4))
+    for process in (one, other, adapted):
+        asyncio.run(process.open())
+    assert one.core is other.core and one.core is not adapted.core and adapted.core.rank == 8  # vLLM makes room for 8 at least
+    shared = one.core
+    one.own()
+    asyncio.run(one.open())
+    assert one.core is not shared and other.core is shared
+
+
+def test_a_tied_head_is_refused_in_process_before_anything_starts(kuhn_model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"keeps the old output head of a model with tied embeddings; add lora: \{rank: 8\}"):
+        VLLM(str(kuhn_model), policy="main").trained()
+
+
+def test_all_weights_are_not_sent_to_a_server(kuhn_model: Path) -> None:
+    with pytest.raises(ConfigError, match="only a LoRA can be published to a server"):
+        VLLM(str(kuhn_model), policy="main", base_url="http://127.0.0.1:1/v1").trained()
 
 
 def test_the_engine_is_found_by_its_name() -> None:

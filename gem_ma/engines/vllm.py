@@ -229,10 +229,10 @@ class VLLM:
 
     def trained(self) -> Any:
         """The transformers engine whose weights a learner of this policy trains. Raises ConfigError where they could not be published."""
-        if self.route == "full" and self.base_url != "in this process":
-            raise ConfigError(f"{self.where}: only a LoRA can be published to a server; add lora: {{rank: 8}}, or sample in this process")
-        if self.route == "full" and self.config.get("tie_word_embeddings"):
-            raise ConfigError(f"{self.where}: vLLM keeps the old output head of a model with tied embeddings; add lora: {{rank: 8}}")
+        if self.route == "full":
+            if self.config.get("tie_word_embeddings") and self.base_url == "in this process":
+                raise ConfigError(f"{self.where}: vLLM keeps the old output head of a model with tied embeddings; add lora: {{rank: 8}}")
+            self.backend.own()
         return self._trained
 
     @cached_property

@@ -24,6 +24,8 @@ from gem_ma.types import Reply, Usage
 T = TypeVar("T")
 
 CLOSE_S = 10.0
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
+ADAPTERS = 4  # in one batch; options may say otherwise
 OWN = ("model", "tokenizer", "logprobs_mode", "generation_config", "enable_lora", "max_lora_rank", "skip_tokenizer_init")  # set here
 NEEDS = "the vllm engine without base_url needs vLLM in this environment (docs/vllm.md), or a server: base_url: http://127.0.0.1:8000/v1"
 
@@ -39,9 +41,9 @@ class Core:
             from vllm.v1.engine.async_llm import AsyncLLM
         except ImportError as error:
             raise ConfigError(f"{where}: {NEEDS} ({first_line(error)})") from error
-        lora = {"enable_lora": True, "max_lora_rank": rank} if rank else {}
+        lora = {"enable_lora": True, "max_lora_rank": rank, "max_loras": ADAPTERS} if rank else {}
         try:
-            arguments = AsyncEngineArgs(model=path, logprobs_mode="processed_logprobs", generation_config="vllm", **lora, **options)
+            arguments = AsyncEngineArgs(model=path, logprobs_mode="processed_logprobs", generation_config="vllm", **{**lora, **options})
         except TypeError as error:
             raise ConfigError(f"{where}: engine: {first_line(error)}") from error
         self.loop = asyncio.new_event_loop()
@@ -73,7 +75,7 @@ class Core:
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
-_OPEN: dict[tuple[str, str, int], Core] = {}
+_OPEN: dict[tuple[str, str, int, int], Core] = {}
 _OPENING = threading.Lock()
 
 
@@ -81,7 +83,9 @@ class Process:
     """A policy's way to the vLLM on `path` in this process. `options` go to `AsyncEngineArgs`; `rank`: of the adapters it must take, 0 = none."""
 
     def __init__(self, where: str, path: str, parameters: Parameters, options: Mapping[str, Any], rank: int) -> None:
-        self.where, self.path, self.parameters, self.options, self.rank = where, path, parameters, dict(options), rank
+        self.where, self.path, self.parameters, self.options = where, path, parameters, dict(options)
+        self.rank = next((room for room in RANKS if room >= rank), rank) if rank else 0
+        self.alone = 0
         own = sorted(set(self.options) & set(OWN))
         if own:
             raise ConfigError(f"{where}: engine may not hold {own[0]!r}, which is set by this engine")
@@ -94,11 +98,16 @@ class Process:
         self.context = int(self._core.llm.model_config.max_model_len)
 
     def _found(self) -> Core:
-        key = (str(Path(self.path).resolve()), json.dumps(self.options, sort_keys=True, default=str), self.rank)
+        key = (str(Path(self.path).resolve()), json.dumps(self.options, sort_keys=True, default=str), self.rank, self.alone)
         with _OPENING:
             if key not in _OPEN:
                 _OPEN[key] = Core(self.path, self.options, self.rank, self.where)
             return _OPEN[key]
+
+    def own(self) -> None:
+        """All weights will change, so they are shared with no other policy."""
+        if not self.alone:
+            self.alone, self.context, self._core = id(self), 0, None
 
     @property
     def core(self) -> Core:

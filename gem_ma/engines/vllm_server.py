@@ -166,9 +166,12 @@ class Server:
             if "cannot be found" not in str(error):
                 raise
 
-    async def reload(self, folder: str) -> None:
+    def own(self) -> None:
         """Raises ConfigError always; see the module."""
-        raise ConfigError(f"{self.where}: full weights cannot be published to a server; learn a LoRA (lora: {{rank: 8}}), or sample in process")
+        raise ConfigError(f"{self.where}: only a LoRA can be published to a server; add lora: {{rank: 8}}, or sample in this process")
+
+    async def reload(self, folder: str) -> None:
+        self.own()
 
     async def ping(self) -> Reply:
         """One tiny request, tried few times. Raises EngineError or ConfigError."""

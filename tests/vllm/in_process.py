@@ -27,11 +27,11 @@ class Unguarded(VLLM):
         return self._trained
 
 
-def move(learner: Any) -> None:
+def move(learner: Any, far: float = 0.02) -> None:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in learner.parameters.values():
-            weight.add_(torch.randn(weight.shape, generator=generator) * 0.02)
+            weight.add_(torch.randn(weight.shape, generator=generator) * far)
 
 
 def asked(engine: VLLM, seeds: range) -> list[dict[str, Any]]:
@@ -45,8 +45,8 @@ def asked(engine: VLLM, seeds: range) -> list[dict[str, Any]]:
 def main(untied: str, tied: str, out: str) -> None:
     found: dict[str, Any] = {}
     engine = VLLM(untied, policy="main", engine=OPTIONS)
-    found["alone"], found["crowd"] = asked(engine, range(3, 4)), asked(engine, range(40))
     learner: Any = open_learner(Policy("main", engine, SAMPLING))
+    found["alone"], found["crowd"] = asked(engine, range(3, 4)), asked(engine, range(40))
     found["gap of version 0"] = learner.check()
     found["stale"] = 0.0
     move(learner)
@@ -59,11 +59,21 @@ def main(untied: str, tied: str, out: str) -> None:
     overflow = asyncio.run(engine.sample(Request("a", (Message("word " * 1000),), sampling=SAMPLING)))
     found["overflow"] = overflow.finish
 
-    with_tied = Unguarded(tied, policy="tied", engine={**OPTIONS, "max_model_len": 1000})
+    tied_options = {**OPTIONS, "max_model_len": 1000}
     try:
-        VLLM.trained(with_tied)
+        open_learner(Policy("tied", VLLM(tied, policy="tied", engine=tied_options), SAMPLING))
     except ConfigError as error:
         found["refused"] = str(error)
+    adapted = {name: VLLM(tied, policy=name, engine=tied_options, lora={"rank": 4}) for name in ("one", "other")}
+    learners: dict[str, Any] = {name: open_learner(Policy(name, each, SAMPLING)) for name, each in adapted.items()}
+    found["adapter gaps"] = []
+    for each in (*learners.values(), *learners.values()):
+        move(each, 0.3)
+        found["adapter gaps"].append(each.publish()["parity_gap"])
+    found["one core"] = adapted["one"].backend.core is adapted["other"].backend.core  # type: ignore[attr-defined]
+    found["adapted"] = [asked(each, range(1)) for each in adapted.values()]
+    with_tied = Unguarded(tied, policy="tied", engine=tied_options)
+    with_tied.backend.rank = adapted["one"].backend.rank  # type: ignore[attr-defined]  # the running one will do
     stale: Any = open_learner(Policy("tied", with_tied, SAMPLING))
     move(stale)
     try:

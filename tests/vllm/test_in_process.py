@@ -42,6 +42,13 @@ def test_all_weights_are_published_where_the_head_is_its_own(found: dict[str, An
     assert found["after"][0]["ids"] != found["alone"][0]["ids"]
 
 
+def test_two_adapters_on_one_base_are_published_side_by_side(found: dict[str, Any]) -> None:
+    print(f"adapters in process: parity gaps {', '.join(f'{gap:.2g}' for gap in found['adapter gaps'])} nats")
+    assert len(found["adapter gaps"]) == 4 and max(found["adapter gaps"]) <= 1e-4 and found["one core"]
+    (one,), (other,) = found["adapted"]
+    assert one["ids"] != other["ids"] and (one["version"], other["version"]) == (2, 2)
+
+
 def test_a_prompt_longer_than_the_context_is_an_outcome(found: dict[str, Any]) -> None:
     assert found["overflow"] == "context_overflow"
 
