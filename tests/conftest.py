@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+if find_spec("hypothesis"):  # the environment of vLLM may have none
+    from hypothesis import settings
+
+    settings.register_profile("shared", deadline=None)  # a busy machine is no fault of the code
+    settings.load_profile("shared")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: more threads on a shared machine are many times slower
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
