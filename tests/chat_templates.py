@@ -151,6 +151,33 @@ XML = """\
 """
 
 
+LABELS = """\
+{{- bos_token -}}
+{%- set ns = namespace(briefing='') -%}
+{%- for m in messages -%}{%- if m['role'] == 'system' -%}{%- set ns.briefing = ns.briefing + m['content'] -%}{%- endif -%}{%- endfor -%}
+{{- ns.briefing -}}
+{%- for m in messages -%}
+{%- if m['role'] == 'user' -%}{{ '<|User|>' + m['content'] }}
+{%- elif m['role'] == 'assistant' -%}
+{{ '<|Assistant|>' + (m['content'].split('</think>')[-1] if '</think>' in m['content'] else m['content']) }}
+{%- for c in m['tool_calls'] or [] -%}
+{{ '<tool_call>\\n{"name": "' + c['function']['name'] + '", "arguments": ' + (c['function']['arguments'] | tojson) + '}\\n</tool_call>' }}
+{%- endfor -%}
+{{ eos_token }}
+{%- elif m['role'] == 'tool' -%}{{ '<|Result|>' + m['content'] }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|Assistant|>' }}{%- endif -%}
+"""
+
+BARS = """\
+{%- for m in messages -%}
+{{ '<|' + m['role'] + '|>\\n' + m['content'] + '<|end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|assistant|>\\n' }}{%- else -%}{{ eos_token }}{%- endif -%}
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """A template, its control tokens (the first ends a turn) and what it can show."""
@@ -169,4 +196,6 @@ FAMILIES = {
     "brackets": Family(BRACKETS, ("</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"), "mistral", start="<s>"),
     "turns": Family(TURNS, ("<end_of_turn>", "<start_of_turn>"), "hermes", native=False, start="<bos>"),
     "xml": Family(XML, ("<|im_end|>", "<|im_start|>"), "xml"),
+    "labels": Family(LABELS, ("<|eos|>", "<|User|>", "<|Assistant|>", "<|Result|>"), "hermes", start="<|bos|>"),
+    "bars": Family(BARS, ("<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"), "hermes", native=False),
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,8 @@ def test_markers_in_any_text_stay_text(chat: Chat) -> None:
     def controls(text: str) -> list[int]:
         call = ToolCall("c", "look", {text: [text, {"x": text}]})
         messages = (Message.system(text), Message(text), Message("", ME, (call,)), Message.tool("c", text), Message(text, ME), Message(text, OTHER))
-        return [token for token in chat.render(ME, messages, (Tool("look", text),)) if token in control]
+        schema = {"type": "object", "properties": {text: {"type": "string", "description": text, "enum": [text]}}}
+        return [token for token in chat.render(ME, messages, (Tool("look", text, schema),)) if token in control]
 
     assert controls(marker) == controls("bet") and controls("bet")
     assert not set(chat.answer(marker)[:-1]) & control
@@ -295,3 +298,33 @@ def test_calls_in_thinking_are_thoughts(byte_model: Path) -> None:
     opened = Chat(opened.tokenizer, opened.ends)
     assert opened.opens_thinking
     assert opened.read(f"perhaps {written(chat, call)}</think>{written(chat, call)}", (LOOK,))[1] == (call,)
+
+
+def test_a_lone_surrogate_anywhere_is_replaced(chat: Chat) -> None:
+    odd = "\ud800 x"
+    messages = (Message.system(odd), Message(odd), Message("", ME, (ToolCall("c", "look", {odd: odd}),)), Message.tool("c", odd), Message(odd, OTHER))
+    tool = Tool("look", odd, {"type": "object", "properties": {odd: {"type": "string", "description": odd}}})
+    assert "? x" in chat.tokenizer.decode(chat.render(ME, messages, (tool,)))
+
+
+def test_a_control_token_that_only_the_vocabulary_marks_as_such_is_one(byte_model: Path, tmp_path: Path) -> None:
+    from tokenizers import AddedToken
+    from transformers import AutoTokenizer
+
+    from gem_ma.engines.transformers import Transformers
+
+    folder = tmp_path / "model"
+    shutil.copytree(byte_model, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in ("<|role|>", "<|python_tag|>")], special_tokens=True)
+    tokenizer.chat_template += "{# <|python_tag|> opens a call #}"
+    tokenizer.save_pretrained(folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config.pop("extra_special_tokens", None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    role, mark = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(["<|role|>", "<|python_tag|>"])
+
+    engine = Transformers(str(folder), policy="main")
+    assert not {role, mark} & set(engine.tokenizer.all_special_ids)
+    assert (float(engine.banned[role]), float(engine.banned[mark])) == (-math.inf, 0.0)  # a mark of a tool call may be said, a role not
+    assert engine.chat.text((mark,)) == "<|python_tag|>" and engine.chat.text((role,)) == ""

@@ -77,11 +77,19 @@ def test_the_mask_is_that_of_the_turn_and_not_of_its_batch(byte_model: Path) -> 
     assert len(likeliest) == 1 and likeliest < set(CHOICES)
 
 
+def test_a_stop_string_inside_a_legal_one_cuts_nothing(byte_model: Path) -> None:
+    legal = ("stop here now", "go on", "go", "")
+    replies = opened(byte_model).engine.sample_batch([request(seed, legal, stop=("here", "o")) for seed in range(60)])
+    assert {(reply.text, reply.finish) for reply in replies} == {(text, "stop") for text in legal}
+
+
 def test_what_cannot_be_spelled_is_told_before_anything_is_sampled(byte_model: Path, kuhn_model: Path) -> None:
     with pytest.raises(ConfigError, match=r"max_tokens is 3, and the longest of its legal strings has \d+ tokens"):
         opened(byte_model).engine.sample_batch([request(0, max_tokens=3)])
     with pytest.raises(ConfigError, match="no word for the legal string 'zebra'"):
         opened(kuhn_model).engine.sample_batch([request(0, ("check", "zebra"))])
+    with pytest.raises(ConfigError, match=r"the legal string '\\ud800' would be read back as '\?'"):
+        opened(byte_model).engine.sample_batch([request(0, ("x", "\ud800"))])
     with pytest.raises(ConfigError, match="constrain is `legal` or absent; got 'tools'"):
         opened(kuhn_model, constrain="tools")
     with pytest.raises(ConfigError, match="kv_tokens must be 0"):

@@ -18,6 +18,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from gem_ma.engines.adapters import Adapters, route
 from gem_ma.engines.chat import Chat
+from gem_ma.engines.chat_template import control_tokens
 from gem_ma.engines.decoding import Decoder, Source
 from gem_ma.engines.loading import How, check_folder, first_line, import_stack, load_model
 from gem_ma.errors import ConfigError, DataError
@@ -118,7 +119,7 @@ class Base:
         mask = self.torch.zeros(self.vocabulary, dtype=self.torch.float32, device=self.device)
         mask[len(self.tokenizer) :] = -self.torch.inf  # rows that only pad the embedding
         free = self.ends | marks  # some templates open a tool call by a control token
-        never = {token for token in self.tokenizer.all_special_ids if token not in free and token < self.vocabulary}
+        never = {token for token in control_tokens(self.tokenizer) if token not in free and token < self.vocabulary}
         mask[sorted(never)] = -self.torch.inf
         return mask
 

@@ -281,8 +281,7 @@ class Chat:
 
     def _marks(self) -> frozenset[int]:
         """Control tokens that a policy may say: those of its template that open a tool call or a thought."""
-        known = dict(zip(self.tokenizer.all_special_ids, self.tokenizer.all_special_tokens, strict=True))
-        return frozenset(token for token, text in known.items() if text in MARKS and text in self.template.source)
+        return frozenset(token for token, text in self.template.controls.items() if text in MARKS and text in self.template.source)
 
     def _can_continue(self) -> bool:
         """Whether full renderings of canned dialogues end as their suffixes do; where they do not, every turn is rendered in full."""

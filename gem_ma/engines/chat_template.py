@@ -82,6 +82,7 @@ class ChatTemplate:
         self.options: dict[str, Any] = {} if options is None or isinstance(options, str) else dict(options)
         if "date_string" in self.source:
             self.options.setdefault("date_string", DAY)
+        self.controls = control_tokens(tokenizer)
         self._layouts: dict[tuple[Any, ...], list[str | int]] = {}
         self.ways: tuple[_Way, ...] = (_Way(),)
         self.short_ids = self.shows_tools = self.shows_calls = False
@@ -280,8 +281,20 @@ class ChatTemplate:
 
     def _described(self, tool: Tool, contents: list[tuple[str, bool]]) -> dict[str, Any]:
         schema = tool.schema
-        schema["function"]["description"] = self._slot(tool.description, contents, escaped=True)
+        schema["function"] |= {
+            "description": self._slot(tool.description, contents, escaped=True),
+            "parameters": self._guarded(schema["function"]["parameters"], contents),
+        }
         return schema
+
+    def _guarded(self, value: Any, contents: list[tuple[str, bool]]) -> Any:
+        """A schema as it stands, since templates look into it; a text in it that holds a control token is a content."""
+        if isinstance(value, str):
+            marked = any(mark in value for mark in self.controls.values())
+            return self._slot(value, contents, escaped=True) if marked else clean(value)
+        if isinstance(value, Mapping):
+            return {self._guarded(key, contents): self._guarded(item, contents) for key, item in value.items()}
+        return [self._guarded(item, contents) for item in value] if isinstance(value, list) else value
 
     @staticmethod
     def _slot(text: str, contents: list[tuple[str, bool]], *, escaped: bool = False) -> str:
@@ -293,6 +306,12 @@ class ChatTemplate:
 
 class ImageRefused(EngineError):
     """An image for a policy that cannot see it; no plainer way of showing helps."""
+
+
+def control_tokens(tokenizer: Any) -> dict[int, str]:
+    """All control tokens of a tokenizer by id: those that have a name in its settings, and those that its vocabulary marks as such only."""
+    named = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+    return named | {token: str(added) for token, added in tokenizer.added_tokens_decoder.items() if added.special}
 
 
 def _count(word: str, pieces: Sequence[Piece]) -> int:

@@ -1,4 +1,5 @@
-"""Constrained choice: which ids may come next so that an answer ends as one of some given ones. Knows ids only.
+"""Constrained choice: which ids may come next so that an answer ends as one of some given ones. Knows ids only,
+and asks whether they are read as what they stand for.
 
 The sampler walks the tree as it samples, a learner walks it along what was sampled, so both see the same mask.
 """
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gem_ma.errors import ConfigError
+from gem_ma.parsing import parse_legal
 
 KEPT = 4096  # sets of legal strings
 
@@ -50,17 +52,19 @@ def allowed_along(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...]
 class Choices:
     """The trees of legal strings as one chat writes them, the end of turn included. The last ones asked for are kept.
 
-    `answer(text)` gives the ids of an answer; `sampled(ids)` is false where one of them is never sampled.
+    `answer(text)` gives the ids of an answer, `text(ids)` what they are read as; `sampled(ids)` is false where one of them is never sampled.
     """
 
-    def __init__(self, answer: Callable[[str], tuple[int, ...]], sampled: Callable[[Sequence[int]], bool], where: str) -> None:
-        self.answer, self.sampled, self.where = answer, sampled, where
+    def __init__(
+        self, answer: Callable[[str], tuple[int, ...]], sampled: Callable[[Sequence[int]], bool], text: Callable[[Sequence[int]], str], where: str
+    ) -> None:
+        self.answer, self.sampled, self.text, self.where = answer, sampled, text, where
         self._known: OrderedDict[tuple[str, ...], tuple[Tree, int]] = OrderedDict()
 
     def tree(self, legal: tuple[str, ...]) -> tuple[Tree, int]:
         """What may be sampled, and the length of the longest answer in tokens.
 
-        Raises ConfigError where the tokenizer has no word for a legal string, or writes two of them alike.
+        Raises ConfigError where the tokenizer has no word for a legal string, writes two of them alike, or writes one that is read as another text.
         """
         known = self._known.get(legal)
         if known is None:
@@ -73,6 +77,10 @@ class Choices:
                     )
             if len(set(answers.values())) < len(answers):
                 raise ConfigError(f"{self.where}: the tokenizer writes two legal strings alike, so they cannot be told apart: {legal}")
+            for choice, ids in answers.items():
+                if (read := self.text(ids)) != choice and parse_legal(read, legal) != choice:
+                    what = f"the legal string {choice!r} would be read back as {read!r}"
+                    raise ConfigError(f"{self.where}: {what}; change the string, or leave out `constrain: legal`")
             known = tree_of(answers.values()), max(map(len, answers.values()))
             self._known[legal] = known
             if len(self._known) > KEPT:

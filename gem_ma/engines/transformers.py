@@ -17,6 +17,7 @@ import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -112,7 +113,7 @@ class Transformers:
         self.chat = Chat(self.tokenizer, self.ends, template, where, keep_thinking=keep_thinking, tool_format=tool_format)
         self.decoder, self.banned = base.decoder(self.chat)
         self.decoder.limit(self.kv_tokens)
-        self.choices = Choices(self.chat.answer, lambda ids: not bool((self.banned[list(ids)] < 0).any()), where)
+        self.choices = Choices(self.chat.answer, lambda ids: not bool((self.banned[list(ids)] < 0).any()), self.text, where)
 
     def _adapted(self, settings: LoraSettings | None, folder: Path | None) -> str | None:
         """The adapter of this policy on the base; it is taken out again when the policy is gone."""
@@ -225,7 +226,8 @@ class Transformers:
             what = f"max_tokens is {request.sampling.max_tokens}, and the longest of its legal strings has {longest} tokens"
             raise ConfigError(f"policy {self.policy!r}, agent {request.agent!r}: {what}, the end of turn included")
         keep = bool(request.conversation) and self.kv_tokens != 0
-        draw = self.decoder.draw(prompt, request.sampling, request.seed, self.source, keep=keep, choices=tree)
+        sampling = request.sampling if tree is None else replace(request.sampling, stop=())  # a stop string would cut a legal one in two
+        draw = self.decoder.draw(prompt, sampling, request.seed, self.source, keep=keep, choices=tree)
         if draw.room < longest:
             draw.room, draw.finish = 0, "context_overflow"
         return draw
@@ -254,7 +256,7 @@ class Transformers:
             self.chat.recall(request, reply)
 
     def _reply(self, request: Request, prompt: tuple[int, ...], draw: Draw) -> Reply:
-        text, calls = self.chat.read(self.text(draw.ids, request.sampling.stop), request.tools, draw.finish)
+        text, calls = self.chat.read(self.text(draw.ids, draw.sampling.stop), request.tools, draw.finish)
         return Reply(
             text=text,
             tool_calls=calls,

@@ -95,7 +95,7 @@ class Vision:
         """[vocabulary] float32: -inf at ids that are never sampled, images among them, else 0."""
         mask = self.torch.zeros(self.model.get_output_embeddings().weight.shape[0], dtype=self.torch.float32, device=self.device)
         mask[len(self.tokenizer) :] = -self.torch.inf
-        never = {token for token in self.tokenizer.all_special_ids if token not in self.ends | self.chat.marks}
+        never = {token for token in self.chat.template.controls if token not in self.ends | self.chat.marks}
         others = {getattr(self.model.config, name, None) for name in ("video_token_id", "vision_start_token_id", "vision_end_token_id")}
         mask[sorted({token for token in never | others | {self.image_id} if token is not None and token < len(mask)})] = -self.torch.inf
         return mask
