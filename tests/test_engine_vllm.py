@@ -239,9 +239,16 @@ def test_a_server_that_is_no_vllm_is_told(fake: Fake, kuhn_model: Path) -> None:
     assert "names no max_model_len, so it is no vLLM server; take openai/ for other servers" in refused(fake, kuhn_model, ConfigError)
 
 
+def test_an_address_of_something_else_is_told(fake: Fake, kuhn_model: Path) -> None:
+    with FaultServer([raw(b"<html>hello</html>", "text/html")]) as server, pytest.raises(ConfigError, match="is not what a vLLM server answers"):
+        asyncio.run(engine_at(server, kuhn_model).sample(request()))
+
+
 def test_another_machine_over_plain_http_must_be_allowed(kuhn_model: Path) -> None:
     with pytest.raises(ConfigError, match=r"gpu1:8000 is another machine and base_url no https; forward its port, or set allow_http: true"):
         VLLM(str(kuhn_model), policy="main", base_url="http://gpu1:8000/v1")
+    with pytest.raises(ConfigError, match="is another machine"):
+        VLLM(str(kuhn_model), policy="main", base_url="http://127.0.0.1.example.org/v1")
     for fine in ({"base_url": "http://gpu1:8000/v1", "allow_http": True}, {"base_url": "https://gpu1/v1"}, {"base_url": "http://localhost:8000/v1"}):
         VLLM(str(kuhn_model), policy="main", **fine)  # type: ignore[arg-type]
 

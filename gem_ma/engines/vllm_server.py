@@ -7,6 +7,7 @@ silence, and the route that loads them exists in its development mode only.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +19,6 @@ from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.types import Reply, Sampling
 
 PATH = "/completions"
-LOOPBACK = ("localhost", "::1")
 CANARY = "Ship 12 red mugs to Zoë, please: {ok?}"
 LORA_FLAGS = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank"
 
@@ -46,8 +46,7 @@ class Server:
         self.remote = Remote(where, model=served_model or "", base_url=base_url, path=PATH, model_hint="correct served_model", **remote)
         self.base_url, self.price = self.remote.base_url, self.remote.price
         parts = urlsplit(self.base_url)
-        host = parts.hostname or ""
-        if parts.scheme == "http" and not (host in LOOPBACK or host.startswith("127.")) and not allow_http:
+        if parts.scheme == "http" and not _is_here(parts.hostname or "") and not allow_http:
             raise ConfigError(f"{where}: {self.remote.host} is another machine and base_url no https; forward its port, or set allow_http: true")
         self.context = 0
 
@@ -55,7 +54,10 @@ class Server:
 
     async def open(self) -> None:
         """Finds the model, and checks tokenizer, ids and log-probabilities on tiny requests. Raises ConfigError that names the flag."""
-        listed = decode(await self.remote.call("/models", None, self._tiny()), "").get("data")
+        try:
+            listed = decode(await self.remote.call("/models", None, self._tiny()), "").get("data")
+        except Fault as fault:
+            raise ConfigError(f"{self.where}: {self.base_url}/models is not what a vLLM server answers ({fault.detail}); correct base_url") from fault
         models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         bases = [one for one in models if one.get("parent") is None]
         names = [str(one.get("id")) for one in bases]
@@ -181,3 +183,11 @@ class Server:
 
     def _root(self, path: str) -> str:
         return self.base_url.removesuffix("/v1") + path
+
+
+def _is_here(host: str) -> bool:
+    """Whether what is sent there stays on this machine."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
