@@ -1,6 +1,6 @@
 """The learner's update beside a naive padded loop, on ragged episodes of many turns.
 
-    python tests/benchmarks/learner.py [--size nano|tiny|word] [--episodes 64] [--repeats 3]
+    python tests/benchmarks/learner.py [--size nano|tiny|word] [--scenario retail] [--episodes 64] [--repeats 3]
 
 Both compute the same update: clipped policy gradient at a token ratio, 4 minibatches cut by episode, log-probabilities of before recomputed once,
 AdamW, gradient clip 1; the loss of both is compared. The naive loop is what is written first: a batch padded to its longest row, logits and
@@ -117,13 +117,14 @@ def by_episode(chosen: Sequence[Row], rng: random.Random) -> list[list[int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="nano", choices=("word", "nano", "tiny"))
+    parser.add_argument("--scenario", default="retail", help="whose words the tokenizer knows; decides the size of the vocabulary")
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     settings, lr = LossSettings(minibatches=MINIBATCHES), 1e-3
     with tempfile.TemporaryDirectory() as name:
-        make_model(Path(name, "model"), "referential", size=given.size)
+        make_model(Path(name, "model"), given.scenario, size=given.size)
         allowed = (open_learner(name).engine.banned == 0).nonzero()[:, 0].tolist()
         table = credit.turns(talks(given.episodes, given.group, allowed, 0), "main")
         advantages = table.ret - table.ret.mean()
@@ -142,8 +143,10 @@ def main() -> None:
                 losses[label] = loop(learner)
                 best[label] = min(best.get(label, float("inf")), time.process_time() - start)
     read, longest = sum(len(row.ids) for row in whole.rows), max(len(row.ids) for row in whole.rows)
-    print(f"\n{given.size} model; {given.episodes} episodes, {len(table.turns)} turns, {whole.tokens} trained tokens of {read}; ", end="")
-    print(f"longest row {longest}\n\n| loop | CPU s an update | trained tokens/s | of the packed | loss |\n| --- | ---: | ---: | ---: | ---: |")
+    print(f"\n{given.size} model, {len(allowed)} words; {given.episodes} episodes, {len(table.turns)} turns, ", end="")
+    print(
+        f"{whole.tokens} trained tokens of {read}; longest row {longest}\n\n| loop | CPU s an update | trained tokens/s | of the packed | loss |\n| --- | ---: | ---: | ---: | ---: |"
+    )
     for label, seconds in best.items():
         print(f"| {label} | {seconds:.2f} | {whole.tokens / seconds:.0f} | {best['packed'] / seconds:.2f} | {losses[label]:.5f} |")
 
