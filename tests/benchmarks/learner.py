@@ -144,9 +144,8 @@ def main() -> None:
                 best[label] = min(best.get(label, float("inf")), time.process_time() - start)
     read, longest = sum(len(row.ids) for row in whole.rows), max(len(row.ids) for row in whole.rows)
     print(f"\n{given.size} model, {len(allowed)} words; {given.episodes} episodes, {len(table.turns)} turns, ", end="")
-    print(
-        f"{whole.tokens} trained tokens of {read}; longest row {longest}\n\n| loop | CPU s an update | trained tokens/s | of the packed | loss |\n| --- | ---: | ---: | ---: | ---: |"
-    )
+    print(f"{whole.tokens} trained tokens of {read}; longest row {longest}\n")
+    print("| loop | CPU s an update | trained tokens/s | of the packed | loss |\n| --- | ---: | ---: | ---: | ---: |")
     for label, seconds in best.items():
         print(f"| {label} | {seconds:.2f} | {whole.tokens / seconds:.0f} | {best['packed'] / seconds:.2f} | {losses[label]:.5f} |")
 
