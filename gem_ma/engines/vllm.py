@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 from gem_ma.engines.adapters import base_of, is_adapter, lora_settings
 from gem_ma.engines.chat import Chat
+from gem_ma.engines.chat_template import control_tokens
 from gem_ma.engines.loading import find_model, first_line, quiet
 from gem_ma.engines.spending import Budget, Price
 from gem_ma.engines.vllm_adapters import write_adapter, write_weights
@@ -382,7 +383,7 @@ def _vocabulary(config: Mapping[str, Any], folder: str, where: str) -> int:
 
 def _banned_ids(tokenizer: Any, free: frozenset[int], vocabulary: int) -> list[int]:
     """Ids that are never sampled and never trained on, as the transformers engine has them: roles, padding, and rows without a token."""
-    special = {token for token in tokenizer.all_special_ids if token not in free and token < vocabulary}
+    special = {token for token in control_tokens(tokenizer) if token not in free and token < vocabulary}
     return sorted(special | set(range(len(tokenizer), vocabulary)))
 
 
