@@ -6,7 +6,6 @@ Engines know tokens and weights; they do not know scenarios, rewards or other ag
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,15 +18,6 @@ class Engine(Protocol):
     """How a policy samples."""
 
     async def sample(self, request: Request) -> Reply: ...
-
-
-class BatchEngine(Protocol):
-    """A sync engine that answers many requests at once; `Batched` makes an Engine of it.
-
-    An exception in place of a reply goes to the asker of that request alone; one that is raised goes to every asker of the batch.
-    """
-
-    def sample_batch(self, requests: Sequence[Request]) -> Sequence[Reply | Exception]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,12 @@ from gem_ma.types import Reply, Request
 Row = tuple[Request, "asyncio.Future[Reply]", "Batched"]
 
 
-class _BatchEngine(Protocol):
+class BatchEngine(Protocol):
+    """A sync engine that answers many requests at once; `Batched` makes an Engine of it.
+
+    An exception in place of a reply goes to the asker of that request alone; one that is raised goes to every asker of the batch.
+    """
+
     def sample_batch(self, requests: Sequence[Request]) -> Sequence[Reply | Exception]: ...
 
 
@@ -195,7 +200,7 @@ class Batched:
     `give(n, reply or error)` for the n-th pulled, and returns when nothing runs and nothing comes.
     """
 
-    def __init__(self, engine: _BatchEngine, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
+    def __init__(self, engine: BatchEngine, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
         self.engine = engine
         self._own = _Lane(max_batch, wait_s)
 

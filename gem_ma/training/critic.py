@@ -21,7 +21,7 @@ from gem_ma.credit import TurnTable, view_digest
 from gem_ma.errors import DataError
 from gem_ma.settings import CriticSettings
 from gem_ma.training.rows import rows
-from gem_ma.types import Episode
+from gem_ma.types import Episode, Tool
 
 if TYPE_CHECKING:
     from gem_ma.engines.transformers import Transformers
@@ -113,7 +113,7 @@ class TorchCritic:
 
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]:
         cut = _cut(episodes, policy)
-        prompts = [self.engine.chat.render(agent, episodes[index].transcript(agent)) for index, agent in cut]
+        prompts = [self.engine.chat.render(agent, episodes[index].transcript(agent), _tools(episodes[index], agent)) for index, agent in cut]
         fits = [(at, prompt) for at, prompt in zip(cut, prompts, strict=True) if 0 < len(prompt) <= self.engine.positions]
         result = dict.fromkeys(cut, 0.0)
         with self.torch.no_grad():
@@ -212,6 +212,11 @@ def _batches(made: Sequence[Any]) -> list[list[Any]]:
 
 def _cut(episodes: Sequence[Episode], policy: str) -> list[tuple[int, str]]:
     return [(n, agent) for n, e in enumerate(episodes) if e.end.bootstraps for agent, seat in e.cast.items() if seat.policy == policy]
+
+
+def _tools(episode: Episode, agent: str) -> tuple[Tool, ...]:
+    """What the agent was offered last: the best guess of what it would be offered now."""
+    return next((turn.tools for turn in reversed(episode.turns) if turn.agent == agent), ())
 
 
 def _fit_quality(values: Array, targets: Array) -> dict[str, float]:
