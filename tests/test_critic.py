@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma import config, credit, make
+from gem_ma import Ask, Leave, Scenario, config, credit, make
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.errors import DataError
@@ -20,6 +20,7 @@ from gem_ma.settings import CriticSettings
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.critic import TableCritic
 from gem_ma.training.train import run_training
+from gem_ma.training.updates import still_here
 from gem_ma.types import End, Episode, Limits, Sampling, Seat
 
 SETTINGS = CriticSettings()
@@ -155,3 +156,28 @@ def test_values_take_the_place_of_the_column(tmp_path: Path) -> None:
     critic.fit(table, table.ret, SETTINGS, random.Random(0))
     assert valued(table, critic).value.tolist() == critic.values(table).tolist()
     assert replace(valued(table, critic), value=table.value).value.tolist() == [0.0] * len(table)
+
+
+class Leaver(Scenario):
+    """Agent a leaves after its first turn; b goes on."""
+
+    agents = ("a", "b")
+
+    def play(self, rng, task):
+        yield Ask({"a": "a?", "b": "b?"}, legal=("x", "y"))
+        yield Leave("a")
+        for _ in range(9):
+            yield Ask({"b": "b?"}, legal=("x", "y"))
+
+
+def test_for_an_agent_that_has_left_nothing_follows_where_the_driver_cuts() -> None:
+    seats = {agent: Seat("random_legal") for agent in Leaver.agents}
+    plans = [Plan(Leaver(), seats, "train/0", 1, repeat, limits=Limits(max_steps=3)) for repeat in range(2)]
+
+    async def played() -> list[Episode]:
+        return [episode async for episode in play_many(plans, {})]
+
+    episodes = asyncio.run(played())
+    assert all(episode.end.bootstraps for episode in episodes)
+    tails = {(index, agent): 1.0 for index in range(2) for agent in Leaver.agents}
+    assert still_here(Leaver(), episodes, tails) == {(0, "b"): 1.0, (1, "b"): 1.0}

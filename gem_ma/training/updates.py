@@ -13,7 +13,8 @@ from typing import Any
 from gem_ma import credit
 from gem_ma.engines.base import stable_seed
 from gem_ma.estimators import estimate, mean_return, raw_gae, shaped
-from gem_ma.scenario import Scenario
+from gem_ma.registry import task_of
+from gem_ma.scenario import Scenario, replay
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.training.alternation import settings_of
 from gem_ma.training.critic import Critic, valued
@@ -73,7 +74,7 @@ class Updates:
             told |= ages
             late, stale = warning(name, ages, bound), bool(ages.get("dropped_stale")) and ages["dropped_stale"] == sum(ages["lags"].values())
         gamma = discounts(own.credit.gamma, played.step)
-        tails = self.critics[name].tails(kept, name) if name in self.critics else None
+        tails = still_here(self.scenario, kept, self.critics[name].tails(kept, name)) if name in self.critics else None
         rule, team, truncated = own.credit.rule, own.credit.team, own.credit.truncated
         turns = credit.turns(kept, name, rule=rule, gamma=gamma, team=team, tails=tails, truncated=truncated)
         told = {"gamma": logged(gamma, sorted(set(turns.agent.tolist()))), "excluded": sum(turns.excluded.values()), **told}
@@ -101,3 +102,17 @@ class Updates:
             stats = {**stats, **self.critics[name].fit(turns, targets, own.critic, lesson.rng)}
         phases.lap("update")
         return {"lr": lesson.lr, **told, **stats}
+
+
+def still_here(scenario: Scenario, episodes: Sequence[Episode], tails: Mapping[tuple[int, str], float]) -> dict[tuple[int, str], float]:
+    """The values of what follows, without those of agents whose part was over (`Leave`) before the driver cut the play: nothing follows for them.
+
+    Who has left stands in no record, so the plays are played again from it.
+    """
+    gone: dict[int, set[str]] = {}
+    for index in dict.fromkeys(index for index, _ in tails):
+        cut = episodes[index]
+        game = replay(scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks)
+        gone[index] = set(game.left)
+        game.close()
+    return {(index, agent): value for (index, agent), value in tails.items() if agent not in gone[index]}
