@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +64,46 @@ def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(monkey
     found = examined()
     assert any("torch is installed and cannot be imported" in fault for fault in found["faults"])
     assert not found["engines"]["transformers"]["ready"]
+
+
+@pytest.mark.parametrize(
+    ("torch", "transformers", "openai", "engine", "said"),
+    [
+        ("import sys; sys.exit(3)", "", "", "transformers", "torch is installed and cannot be imported: SystemExit: 3"),
+        ("", "", "", "transformers", "torch is installed and not whole; install it again"),
+        (
+            "__version__ = '2.13.0'",
+            "",
+            "",
+            "vllm",
+            "torch is installed and cannot be imported: AttributeError: module 'torch' has no attribute 'cuda'",
+        ),
+        (
+            None,
+            "raise RuntimeError('built for\\nanother')",
+            "",
+            "vision",
+            "transformers is installed and cannot be imported: RuntimeError: built for",
+        ),
+        (None, None, "1 / 0", "openai", "openai is installed and cannot be imported: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_is_broken_is_told_and_its_engines_are_not_ready(
+    torch: str | None, transformers: str | None, openai: str | None, engine: str, said: str, tmp_path: Path
+) -> None:
+    for module, code in {"torch": torch, "transformers": transformers, "openai": openai}.items():
+        if code is not None:
+            (tmp_path / module).mkdir()
+            (tmp_path / module / "__init__.py").write_text(code)
+            (tmp_path / f"{module}-2.13.0.dist-info").mkdir()
+            (tmp_path / f"{module}-2.13.0.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 2.13.0\n")
+        elif importlib.util.find_spec(module) is None:
+            pytest.skip(f"needs {module}")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])}
+    done = subprocess.run([sys.executable, "-m", "gem_ma", "doctor", "--json"], capture_output=True, text=True, env=environment, check=False)
+    told = json.loads(done.stdout)
+    assert done.returncode == 1 and said in told["faults"]
+    assert not told["engines"][engine]["ready"] and told["engines"]["table"]["ready"]
 
 
 def test_keys_are_told_to_be_set_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

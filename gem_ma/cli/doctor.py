@@ -30,6 +30,7 @@ ENGINES = {  # what an engine needs beside the base; one that is not named here 
     "openai": ("api",),
     "vllm": ("train", "api"),
 }
+TRIED = {"train": ("torch", "transformers"), "api": ("openai",)}  # modules of an extra that break in ways which only an import shows
 KEYS = ("OPENAI_API_KEY", "VLLM_API_KEY")
 PLACES = ("TAU_BENCH_PATH", "TAU2_DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 
@@ -78,19 +79,23 @@ def examined() -> dict[str, Any]:
     from gem_ma.cli.list import objects
 
     packages = [_package(name, extra, module) for extra, names in EXTRAS.items() for name, module in names.items()]
-    devices, torch_fault = _devices(packages)
+    there = {one.name for one in packages if one.version is not None}
+    broken = {
+        extra: fault for extra, names in TRIED.items() if (fault := next(filter(None, (_broken(name) for name in names if name in there)), None))
+    }
+    devices = ["cpu"] if "train" in broken or "torch" not in there else _devices()
     missing = {extra: [one.name for one in packages if one.extra == extra and one.version is None] for extra in EXTRAS}
-    faults = [f"{one.name}: {one.fault}" for one in packages if one.fault is not None] + ([torch_fault] if torch_fault else [])
+    faults = [f"{one.name}: {one.fault}" for one in packages if one.fault is not None] + list(broken.values())
     if missing["base"]:
         faults.append(f"the base lacks {', '.join(missing['base'])}: {install([])}")
     engines = {}
     for one in objects("engines"):
         needs = ENGINES.get(one["id"], ())
         lacking = [extra for extra in needs if missing[extra]]
-        broken = one["error"] or (torch_fault if "train" in needs and not lacking else None)
-        say = install(lacking) if lacking else broken or _purpose(one["id"], one["summary"], not missing["vllm"])
+        fault = one["error"] or next((broken[extra] for extra in needs if extra in broken), None)
+        say = install(lacking) if lacking else fault or _purpose(one["id"], one["summary"], not missing["vllm"])
         learns = "yes" if one.get("trainable") else "no"
-        engines[one["id"]] = {"ready": not lacking and not broken, "learns": learns, "say": say, "lacks": [n for e in lacking for n in missing[e]]}
+        engines[one["id"]] = {"ready": not lacking and not fault, "learns": learns, "say": say, "lacks": [n for e in lacking for n in missing[e]]}
         if one["error"]:
             faults.append(f"engine {one['id']}: {one['error']}")
     here: dict[str, Any] = {"gem_ma": __version__, "python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
@@ -148,17 +153,32 @@ def _fits(version: str, wanted: str) -> bool:
         from packaging.specifiers import SpecifierSet
     except ImportError:  # the base does not bring it
         return True
-    return SpecifierSet(wanted).contains(version, prereleases=True)
-
-
-def _devices(packages: list[Package]) -> tuple[list[str], str | None]:
-    """The devices that torch sees, and why it cannot be imported where it is installed."""
-    if not any(one.name == "torch" and one.version for one in packages):
-        return ["cpu"], None
     try:
-        import torch
-    except Exception as error:  # a broken build raises what it likes
-        return ["cpu"], f"torch is installed and cannot be imported: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        return SpecifierSet(wanted).contains(version, prereleases=True)
+    except ValueError:  # no version at all
+        return False
+
+
+def _broken(module: str) -> str | None:
+    """Why this installed module cannot be used, or None."""
+    import importlib
+
+    try:
+        found = importlib.import_module(module)
+        if getattr(found, "__version__", None) is None:  # what an interrupted install leaves is an empty folder, which Python takes for a module
+            return f"{module} is installed and not whole; install it again"
+        if module == "torch":
+            _devices()
+    except (Exception, SystemExit) as error:  # a broken build raises what it likes
+        what = (str(error).splitlines() or [""])[0]
+        return f"{module} is installed and cannot be imported: {type(error).__name__}: {what}"
+    return None
+
+
+def _devices() -> list[str]:
+    """The devices that torch sees."""
+    import torch
+
     devices = ["cpu"]
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -166,7 +186,7 @@ def _devices(packages: list[Package]) -> tuple[list[str], str | None]:
             devices.append(f"cuda:{index} ({held.name}, {held.total_memory / 2**30:.0f} GiB)")
     if torch.backends.mps.is_available():
         devices.append("mps")
-    return devices, None
+    return devices
 
 
 def _purpose(engine: str, summary: str, has_vllm: bool) -> str:
