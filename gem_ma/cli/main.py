@@ -157,7 +157,7 @@ def _message(error: Exception) -> str:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}; nothing was lost, type the same command again when this is repaired"
     if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_WRITABLE:
-        return f"{error}; make it writable, or name another folder with --out"
+        return f"{error}; make it writable, or name another folder"
     if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL and "free some space" not in str(error):
         return f"{error}; free some space, then type the same command again"
     return str(error)

@@ -2,7 +2,8 @@
 
 Knows ids and weights; knows no scenarios and no rewards. A batch is left-padded, with an explicit mask and position ids and a KV cache.
 Every request draws from a generator of its own, one uniform number per token of its own (inverse of the cumulated distribution), so it gets
-the same tokens alone, in a batch and in another batch. (Rows of a batch agree with the row alone to about 1e-6, so a tie may still flip.)
+the same tokens alone, in a batch and in another batch. (In float32 rows of a batch, and rows that go on from kept KV, agree with the row alone
+to about 1e-6, so a tie may still flip; in bfloat16 to about 1e-2, so now and then a token does.)
 
 Log-probabilities are those of the distribution that was sampled from: ids that are never sampled (roles, padding, unknown) masked out, the
 logits divided by the temperature, and under top_k and top_p renormalised over what is kept. Temperature 0 takes the likeliest id, whose
