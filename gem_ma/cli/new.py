@@ -20,7 +20,7 @@ def command() -> None:
     type=click.Choice(["word", "nano", "tiny", "small", "medium"]),
     default="word",
     show_default=True,
-    help="word: d64, 2 layers, one id per word. nano, tiny, small, medium (39M): byte-level, any text.",
+    help="word: d64, 2 layers, one id per word. nano, tiny, small, medium (38M): byte-level, any text.",
 )
 @click.option("--arch", type=click.Choice(["qwen3", "llama"]), default="qwen3", show_default=True, help="Architecture.")
 @click.option("--untied", is_flag=True, help="A matrix of its own to read out, as large models have.")
