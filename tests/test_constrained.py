@@ -90,8 +90,8 @@ def test_what_cannot_be_spelled_is_told_before_anything_is_sampled(byte_model: P
         opened(kuhn_model).engine.sample_batch([request(0, ("check", "zebra"))])
     with pytest.raises(ConfigError, match=r"the legal string '\\ud800' would be read back as '\?'"):
         opened(byte_model).engine.sample_batch([request(0, ("x", "\ud800"))])
-    with pytest.raises(ConfigError, match="constrain is `legal` or absent; got 'tools'"):
-        opened(kuhn_model, constrain="tools")
+    with pytest.raises(ConfigError, match="constrain is `legal`, `tools` or absent; got 'json'"):
+        opened(kuhn_model, constrain="json")
     with pytest.raises(ConfigError, match="kv_tokens must be 0"):
         opened(kuhn_model, kv_tokens=-1)
 

@@ -7,8 +7,11 @@ The sampler walks the tree as it samples, a learner walks it along what was samp
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gem_ma.errors import ConfigError
 from gem_ma.parsing import parse_legal
@@ -16,6 +19,48 @@ from gem_ma.parsing import parse_legal
 KEPT = 4096  # sets of legal strings
 
 Tree = dict[int, Any]  # id -> what may follow it; {} after the last
+
+
+class IdSet:
+    """A set of ids of a vocabulary, one bit each: for sets that hold most of it. Equal sets are equal, and to hash one costs nothing twice."""
+
+    __slots__ = ("_hash", "_size", "bits", "vocabulary")
+
+    def __init__(self, mask: NDArray[np.bool_]) -> None:
+        self.bits, self.vocabulary, self._size = np.packbits(mask).tobytes(), len(mask), int(mask.sum())
+        self._hash = hash(self.bits)
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """[vocabulary], true at its ids."""
+        return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.vocabulary).astype(np.bool_)
+
+    def __contains__(self, token: int) -> bool:
+        return 0 <= token < self.vocabulary and bool(self.bits[token >> 3] >> (7 - (token & 7)) & 1)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.flatnonzero(self.mask).tolist())
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, IdSet) and self.vocabulary == other.vocabulary and self.bits == other.bits)
+
+
+class Walk(Protocol):
+    """What may come next in one answer, where that is no tree: `among()`, None = anything; `after(id)` goes on past it."""
+
+    def among(self) -> IdSet | None: ...
+    def after(self, token: int) -> None: ...
+
+
+def among(choices: Tree | Walk | None) -> Tree | IdSet | None:
+    """The ids that may come next; None = anything that is ever sampled."""
+    return choices if choices is None or isinstance(choices, dict) else choices.among()
 
 
 def tree_of(answers: Iterable[Sequence[int]]) -> Tree:

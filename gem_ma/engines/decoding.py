@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.engines.choices import Tree
+from gem_ma.engines.choices import IdSet, Tree, Walk, among
 from gem_ma.engines.kept import Kept, Segment
 from gem_ma.errors import EngineError
 from gem_ma.types import Sampling
@@ -54,7 +54,7 @@ class Draw:
     room: int  # tokens that may still be sampled
     source: Source = Source()
     keep: bool = False
-    choices: Tree | None = None
+    choices: Tree | Walk | None = None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: str = "length"
@@ -123,7 +123,7 @@ class Decoder:
             self.kept.limit = min(self.kept.limit, self.kv_tokens)
 
     def draw(
-        self, prompt: tuple[int, ...], sampling: Sampling, seed: int, source: Source, *, keep: bool = False, choices: Tree | None = None
+        self, prompt: tuple[int, ...], sampling: Sampling, seed: int, source: Source, *, keep: bool = False, choices: Tree | Walk | None = None
     ) -> Draw:
         """A row to be sampled; finish `context_overflow` where the prompt leaves no room for a token."""
         if not prompt:
@@ -372,8 +372,10 @@ class Decoder:
             draw.ids.append(chosen[row])
             draw.logprobs.append(logprobs[row])
             draw.room -= 1
-            if draw.choices is not None:
+            if isinstance(draw.choices, dict):
                 draw.choices = draw.choices[chosen[row]]
+            elif draw.choices is not None:
+                draw.choices.after(chosen[row])
             if chosen[row] in self.ends or self._stopped(draw):
                 draw.finish = "stop"
             elif draw.room > 0:
@@ -450,12 +452,14 @@ class Decoder:
     def _constrained(self, scores: Any, draws: list[Draw]) -> Any:
         """Scores with -inf outside what each constrained row may choose."""
         torch = self.torch
-        bound = [row for row, draw in enumerate(draws) if draw.choices is not None]
-        pairs = [(row, token) for row in bound for token in draws[row].choices or ()]
-        rows, tokens = (torch.tensor(column, device=self.device) for column in zip(*pairs, strict=True))
-        may = scores[rows, tokens]
-        scores[torch.tensor(bound, device=self.device)] = -torch.inf
-        scores[rows, tokens] = may
+        bound = [(row, ids) for row, draw in enumerate(draws) if (ids := among(draw.choices)) is not None]
+        if not bound:
+            return scores
+        may = torch.zeros(len(bound), scores.shape[1], dtype=torch.bool)
+        for at, (_, ids) in enumerate(bound):
+            may[at] = torch.from_numpy(ids.mask) if isinstance(ids, IdSet) else may[at].index_fill(0, torch.tensor(list(ids)), True)
+        rows = torch.tensor([row for row, _ in bound], device=self.device)
+        scores[rows] = scores[rows].masked_fill(~may.to(self.device), -torch.inf)
         return scores
 
     def _filtered(self, scores: Any, draws: list[Draw]) -> Any:

@@ -26,11 +26,12 @@ from weakref import finalize
 from gem_ma.engines.adapters import LoraSettings, base_of, is_adapter, lora_settings, require_peft
 from gem_ma.engines.bases import Base, digest_of, open_base, spoken
 from gem_ma.engines.chat import Chat
-from gem_ma.engines.choices import Choices, allowed_along
+from gem_ma.engines.choices import Choices, IdSet, allowed_along
 from gem_ma.engines.decoding import Draw, Source
 from gem_ma.engines.loading import How, find_model, quiet
+from gem_ma.engines.tool_grammar import ToolGrammar
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.types import Reply, Request, Sampling, Usage
+from gem_ma.types import Reply, Request, Sampling, Tool, Usage
 
 PADDED_TOKENS = 65_536  # of one forward pass, padding included
 STRETCH_S = 20.0  # that one stream takes requests for
@@ -44,7 +45,8 @@ class Transformers:
     options of the chat template, as {enable_thinking: false}, or `plain` for a model without one. `keep_thinking` and `tool_format`: see `Chat`.
     `dtype`: float32, bfloat16, float16, or auto = as stored. `device_map`: accelerate's, as in auto, instead of `device`. `attention`: eager, sdpa,
     flash_attention_2 and so on. `kv_tokens`: tokens whose KV is kept for the next turn, 0 = none, by default by the size of the memory. `constrain`:
-    `legal` samples only ids that spell one of the legal strings, where the agent is asked with such. `lora`: a new adapter as {rank: 8, alpha: 16,
+    `legal` samples only ids that spell one of the legal strings, where the agent is asked with such; `tools` only calls that fit the offered tools,
+    where some are (`gem_ma.engines.tool_grammar`). `lora`: a new adapter as {rank: 8, alpha: 16,
     targets: [q_proj, v_proj]}, or the folder of one.
 
     Who shares weights: policies with an adapter, and `frozen` ones without, have one base in common where folder and options are the same, and are
@@ -81,8 +83,8 @@ class Transformers:
             raise ConfigError(f"policy {policy!r}: padded_tokens must be at least 1; got {padded_tokens}")
         if kv_tokens is not None and kv_tokens < 0:
             raise ConfigError(f"policy {policy!r}: kv_tokens must be 0 (off) or more; got {kv_tokens}")
-        if constrain not in (None, "legal"):
-            raise ConfigError(f"policy {policy!r}: constrain is `legal` or absent; got {constrain!r}")
+        if constrain not in (None, "legal", "tools"):
+            raise ConfigError(f"policy {policy!r}: constrain is `legal`, `tools` or absent; got {constrain!r}")
         self.kv_tokens, self.constrain = kv_tokens, constrain
         settings = None if lora is None or isinstance(lora, str) else lora_settings(lora, policy)
         folder = find_model(name, policy)
@@ -97,6 +99,7 @@ class Transformers:
         self._opened = (name, folder, how, padded_tokens)
         self._voice = (template, keep_thinking, tool_format)
         self._use(self._open(shared=frozen or settings is not None or given is not None))
+        self.grammar = ToolGrammar(self.chat, (self.banned < 0).cpu().numpy(), policy) if constrain == "tools" else None
         self.adapter = self._adapted(settings, given)
         self.lock = self.base.lock  # held while sampling and while weights change
         self.unpublished = False  # weights were changed and not yet checked: nothing may be sampled as if it were an old version
@@ -221,14 +224,20 @@ class Transformers:
                     give(number, draw if isinstance(draw, Exception) else engine._replied(request, prompt, draw))
 
     def _begin(self, request: Request, prompt: tuple[int, ...]) -> Draw:
-        """The row of a request. Raises ConfigError where max_tokens is too small for the legal strings that it is bound to."""
-        tree, longest = self.choices.tree(request.legal) if self.constrain and request.legal else (None, 0)
+        """The row of a request. Raises ConfigError where max_tokens is too small for the legal strings that it is bound to, and where it cannot be
+        bound to its tools.
+        """
+        tree, longest = self.choices.tree(request.legal) if self.constrain == "legal" and request.legal else (None, 0)
         if longest > request.sampling.max_tokens:
             what = f"max_tokens is {request.sampling.max_tokens}, and the longest of its legal strings has {longest} tokens"
             raise ConfigError(f"policy {self.policy!r}, agent {request.agent!r}: {what}, the end of turn included")
         keep = bool(request.conversation) and self.kv_tokens != 0
         sampling = request.sampling if tree is None else replace(request.sampling, stop=())  # a stop string would cut a legal one in two
-        draw = self.decoder.draw(prompt, sampling, request.seed, self.source, keep=keep, choices=tree)
+        walk = self.grammar.walk(request.tools) if self.grammar is not None and request.tools else None
+        if walk is not None and any(sampling.stop):
+            what = "a stop string would cut a tool call in two; leave out `stop`, or `constrain: tools`"
+            raise ConfigError(f"policy {self.policy!r}, agent {request.agent!r}: {what}")
+        draw = self.decoder.draw(prompt, sampling, request.seed, self.source, keep=keep, choices=tree if walk is None else walk)
         if draw.room < longest:
             draw.room, draw.finish = 0, "context_overflow"
         return draw
@@ -238,8 +247,12 @@ class Transformers:
         self.chat.sampled(request, reply)
         return reply
 
-    def allowed(self, legal: Sequence[str] | None, ids: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
-        """What each of these sampled ids was chosen among, where the policy is bound to these legal strings; None = among all."""
+    def allowed(
+        self, legal: Sequence[str] | None, ids: Sequence[int], tools: Sequence[Tool] = ()
+    ) -> tuple[tuple[int, ...] | IdSet | None, ...] | None:
+        """What each of these sampled ids was chosen among, where the policy is bound to these legal strings or tools; None = among all."""
+        if self.grammar is not None:
+            return self.grammar.along(tools, ids) if tools else None
         return allowed_along(self.choices.tree(tuple(legal))[0], ids) if self.constrain and legal else None
 
     def forget(self) -> None:

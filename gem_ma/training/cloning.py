@@ -102,7 +102,7 @@ def _example(learner: TorchLearner, demonstration: Demonstration) -> Row:
         raise ConfigError(
             f"policy {learner.policy!r}: a demonstration has {len(prompt) + len(target)} tokens, the model has {learner.engine.positions} positions"
         )
-    bound = learner.engine.allowed(request.legal, target)
+    bound = learner.engine.allowed(request.legal, target, request.tools)
     ids = np.array([*prompt, *target], np.int64)
     mask = np.arange(len(ids)) >= len(prompt)
     zeros = np.zeros(len(ids), np.float64)

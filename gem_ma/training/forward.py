@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.engines.choices import IdSet
 from gem_ma.training.losses import entropy
 from gem_ma.training.packing import Pack, packs
 from gem_ma.training.processes import SOLO, Team
@@ -87,8 +88,16 @@ class Scorer:
         may = torch.ones(scores.shape, dtype=torch.bool, device=device)
         places = [at for at, ids in enumerate(allowed) if ids is not None]
         may[torch.tensor(places, device=device)] = False
-        rows, ids = zip(*((at, token) for at in places for token in allowed[at] or ()), strict=True)
-        may[torch.tensor(rows, device=device), torch.tensor(ids, device=device)] = True
+        pairs = [(at, token) for at in places if isinstance(ids := allowed[at], tuple) for token in ids]
+        if pairs:
+            rows, tokens = zip(*pairs, strict=True)
+            may[torch.tensor(rows, device=device), torch.tensor(tokens, device=device)] = True
+        shared: dict[IdSet, list[int]] = {}  # few sets stand at many places
+        for at in places:
+            if isinstance(ids := allowed[at], IdSet):
+                shared.setdefault(ids, []).append(at)
+        for ids, there in shared.items():
+            may[torch.tensor(there, device=device)] = torch.from_numpy(ids.mask).to(device)
         return scores.masked_fill(~may, -torch.inf)
 
     def _logits(self, pack: Pack) -> Any:

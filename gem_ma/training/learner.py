@@ -24,7 +24,7 @@ from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.training.forward import Scorer
 from gem_ma.training.losses import clipped, k3, token_weights, truncated_weight, unit_pull
 from gem_ma.training.rows import Demonstration, Row, Tokens, Turns, rows
-from gem_ma.types import Message, Sampling
+from gem_ma.types import Message, Sampling, Tool
 
 if TYPE_CHECKING:
     from gem_ma.engines.transformers import Transformers
@@ -283,14 +283,17 @@ class TorchLearner:
     # -- weights ------------------------------------------------------------------------------------------------------------
 
     def score(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], legal: Sequence[Sequence[str] | None] | None = None
+        self,
+        sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
+        legal: Sequence[Sequence[str] | None] | None = None,
+        tools: Sequence[Sequence[Tool]] | None = None,
     ) -> list[NDArray[np.float64]]:
         """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt, ids)] -> one [len(ids)] each.
 
-        `legal`: per sequence the legal strings of its turn, to which a constrained policy is bound.
+        `legal`, `tools`: per sequence the legal strings and the tools of its turn, to which a constrained policy is bound.
         """
-        bound = [self.engine.allowed(choices, ids) for (_, ids), choices in zip(sequences, legal or (), strict=True)] if legal else None
-        return self.scorer.score(sequences, bound)
+        asked = zip(sequences, legal or [None] * len(sequences), tools or [()] * len(sequences), strict=True)
+        return self.scorer.score(sequences, [self.engine.allowed(choices, ids, offered) for (_, ids), choices, offered in asked])
 
     def probe_with(self, chosen: Sequence[Row]) -> None:
         """Takes the prompts of the next parity checks from these rows."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.engines.choices import IdSet
 from gem_ma.training.rows import Allowed, Row
 
 PADDING = 256  # padded positions that cost less than a pass of its own
@@ -102,7 +103,7 @@ def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
     ids, branch, place = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     parts: tuple[list[NDArray[np.int64]], ...] = ([], [], [], [], [])
     row_of, position, target, token, order = parts
-    allowed: list[tuple[int, ...] | None] = []
+    allowed: list[tuple[int, ...] | IdSet | None] = []
     found = 0
     for at, sequence in enumerate(sequences):
         prompt = sequence.prompt

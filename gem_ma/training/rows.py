@@ -18,13 +18,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.engines.choices import IdSet
+from gem_ma.engines.tool_grammar import OPENING
 from gem_ma.errors import ConfigError, DataError
-from gem_ma.types import Episode, Malformed, Reply, Request, ToolCall, Turn
+from gem_ma.types import Episode, Malformed, Reply, Request, Tool, ToolCall, Turn
 
 # What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of a row or a reply.
-Allowed = tuple[tuple[int, ...] | None, ...]
-# (legal strings of the turn, sampled ids) -> what each was chosen among, or None where the reply was not bound to them.
-Bound = Callable[[Sequence[str] | None, Sequence[int]], Allowed | None]
+Allowed = tuple[tuple[int, ...] | IdSet | None, ...]
+# (legal strings of the turn, sampled ids, tools of the turn) -> what each was chosen among, or None where the reply was not bound to them.
+Bound = Callable[[Sequence[str] | None, Sequence[int], Sequence[Tool]], Allowed | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class _Growing:
         self.episode = episode
         self.ids: list[int] = []
         self.spans: list[tuple[int, Reply, int, float]] = []  # (start, reply, row of the table, advantage)
-        self.allowed: list[tuple[int, ...] | None] = []
+        self.allowed: list[tuple[int, ...] | IdSet | None] = []
 
     def add(self, reply: Reply, turn: int, advantage: float, allowed: Allowed | None) -> None:
         self.spans.append((len(reply.prompt_ids), reply, turn, advantage))
@@ -146,9 +148,14 @@ def rows(table: Turns, advantages: Sequence[float] | NDArray[np.float64], policy
             if not mine or tuple(mine[-1].ids) != reply.prompt_ids[: len(mine[-1].ids)]:
                 forks += bool(mine)
                 mine.append(_Growing(episode.id))
-            mine[-1].add(reply, at, float(advantages[at]), bound(turn.legal, reply.token_ids) if bound is not None else None)
+            mine[-1].add(reply, at, float(advantages[at]), bound(turn.legal, reply.token_ids, _offered(turn, reply)) if bound is not None else None)
     in_table = sorted(growing.values(), key=lambda mine: mine[0].spans[0][2])  # as the table has them
     return Rows(tuple(row.done() for mine in in_table for row in mine), forks)
+
+
+def _offered(turn: Turn, reply: Reply) -> tuple[Tool, ...]:
+    """The tools that a model call was asked with: a behaviour may ask for words alone, and an opening in those was read as no call."""
+    return turn.tools if reply.tool_calls or OPENING not in reply.text else ()
 
 
 def _trainable(reply: Reply, episode: Episode, turn: Turn) -> bool:
