@@ -142,7 +142,7 @@ def test_a_second_writer_is_refused(played: Path) -> None:
 def test_a_file_where_the_run_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     for out in ("out", "out/deeper"):
-        one_line(gem_ma("run", "kuhn_poker", "--out", out, cwd=tmp_path), 1, f"{out}: ", "--out")
+        one_line(gem_ma("run", "kuhn_poker", "--out", out, cwd=tmp_path), 1, f"{out}: ", "another folder")
     assert (tmp_path / "out").read_text() == "mine"
 
 
@@ -179,8 +179,8 @@ def test_a_read_only_run_folder(tmp_path: Path) -> None:
         assert gem_ma("run", "kuhn_poker", "-n", 5, "--out", "disk/out", cwd=tmp_path).returncode == 0
         before = contents(disk)
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        one_line(gem_ma("run", "kuhn_poker", "-n", 5, "--out", "disk/out", cwd=tmp_path), 1, "Read-only file system", "--out")
-        one_line(gem_ma("run", "kuhn_poker", "-n", 5, "--out", "disk/new", cwd=tmp_path), 1, "disk/new", "Read-only file system", "--out")
+        one_line(gem_ma("run", "kuhn_poker", "-n", 5, "--out", "disk/out", cwd=tmp_path), 1, "Read-only file system", "another folder")
+        one_line(gem_ma("run", "kuhn_poker", "-n", 5, "--out", "disk/new", cwd=tmp_path), 1, "disk/new", "Read-only file system", "another folder")
         assert contents(disk) == before
         assert gem_ma("show", "disk/out", cwd=tmp_path).returncode == 0
 
