@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gem_ma import config, credit
-from gem_ma.settings import Config, CriticSettings, LossSettings
-from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.settings import CriticSettings, LossSettings
+from gem_ma.store import read_episodes, read_metrics
 from gem_ma.types import Sampling
 from tests.test_learner import episodes, noise, update
 
@@ -22,6 +22,7 @@ from gem_ma.engines.transformers import Transformers  # noqa: E402
 from gem_ma.training.critic import TorchCritic  # noqa: E402
 from gem_ma.training.learner import TorchLearner  # noqa: E402
 from gem_ma.training.train import run_training  # noqa: E402
+from tests.broken_runs import broken_and_whole  # noqa: E402
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -171,21 +172,6 @@ def test_the_critic_of_an_adapter_is_an_adapter_and_learns_values_without_touchi
 # -- whole runs ----------------------------------------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """Stands for a kill."""
-
-
-def trained(path: Path, settings: Config, **options: Any) -> dict[str, Any]:
-    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
-        return run_training(settings, folder, **options)
-
-
-def truth(path: Path) -> dict[str, bytes]:
-    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000004/*")]
-    files += [file for folder in ("models", "league") for file in (path / folder).rglob("*") if file.is_file()]
-    return {str(file.relative_to(path)): file.read_bytes() for file in files}
-
-
 @pytest.fixture(scope="module")
 def referential(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from gem_ma.engines.tiny import make_model
@@ -201,15 +187,7 @@ def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_it
     models = [f"policies.{agent}.{key}" for agent in ("speaker", "listener") for key in (f"model=transformers/{referential}", "lora={rank: 4}")]
     settings = config.load(CONFIGS / "referential.yaml", [*models, *small, "train.loss.kl=0.01"]).config
 
-    def kill(step: int, metrics: Any) -> None:
-        if step == 3:
-            raise Killed
-
-    summary = trained(tmp_path / "whole", settings)
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", settings, on_step=kill)
-    trained(tmp_path / "broken", settings)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    summary = broken_and_whole(tmp_path, settings)
     assert summary["changed"] == ["speaker", "listener"]
     lines = [line["policies"] for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"]
     assert all(line[agent]["logprob_gap"] < 1e-5 and line[agent]["parity_gap"] < 1e-5 for line in lines for agent in ("speaker", "listener"))
@@ -242,21 +220,13 @@ def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(kuhn_
         ],
     ).config
 
-    def kill(step: int, metrics: Any) -> None:
-        if step == 3:
-            raise Killed
-
-    summary = trained(tmp_path / "whole", settings)
+    summary = broken_and_whole(tmp_path, settings)
     assert summary["changed"] == ["main"] and summary["league"]["members"] == 5
     played = list(read_episodes(tmp_path / "whole"))
     assert any("@" in (seat.policy or "") for episode in played for seat in episode.cast.values())
     for member in (tmp_path / "whole" / "league").iterdir():
         assert {file.name for file in member.iterdir()} == {"adapter_config.json", "adapter_model.safetensors", "base.json"}
         assert sum(file.stat().st_size for file in member.iterdir()) < 20_000
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", settings, on_step=kill)
-    trained(tmp_path / "broken", settings)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
 
 
 def test_a_config_names_adapters_beside_itself_and_frozen_policies_share_their_base(kuhn_model: Path, tmp_path: Path) -> None:

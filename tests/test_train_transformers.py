@@ -8,10 +8,13 @@ import pytest
 
 from gem_ma import config
 from gem_ma.settings import Config
-from gem_ma.store import RunFolder, read_metrics
+from gem_ma.store import read_metrics
 from gem_ma.training.train import run_training
 
 pytest.importorskip("torch")
+
+from tests.broken_runs import broken_and_whole
+
 SMALL = ("train.steps=4", "train.episodes=32", "train.save_every=2", "evaluate.episodes=32", "run.concurrency=32")
 WARM = tuple(f"train.warm_start.{agent}.{key}" for agent in ("speaker", "listener") for key in ("episodes=64", "steps=8"))
 
@@ -30,32 +33,10 @@ def settings_of(model: Path, *overrides: str) -> Config:
     return config.load(Path(__file__).parents[1] / "configs" / "referential.yaml", [*models, *overrides]).config
 
 
-def trained(path: Path, settings: Config, **options) -> dict:
-    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
-        return run_training(settings, folder, **options)
-
-
-def truth(path: Path) -> dict[str, bytes]:
-    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000004/*")]
-    return {str(file.relative_to(path)): file.read_bytes() for file in files}
-
-
-class Killed(BaseException):
-    """Stands for a kill."""
-
-
 def test_a_killed_run_of_language_models_ends_bit_for_bit_as_an_unbroken_one(tmp_path, model):
     settings = settings_of(model, *SMALL, *WARM)
 
-    def kill(step, metrics):
-        if step == 3:
-            raise Killed
-
-    summary = trained(tmp_path / "whole", settings)
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", settings, on_step=kill)
-    trained(tmp_path / "broken", settings)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    summary = broken_and_whole(tmp_path, settings)
     assert summary["changed"] == ["speaker", "listener"]
     lines = [line["policies"] for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"]
     assert all(line[agent]["logprob_gap"] < 1e-5 and line[agent]["parity_gap"] < 1e-5 for line in lines for agent in ("speaker", "listener"))
@@ -71,15 +52,7 @@ def test_a_killed_run_whose_turns_reuse_kept_kv_ends_as_an_unbroken_one_beside_a
     changes += ["agents.player_1.policy=other", "train.steps=4", "train.episodes=16", "train.save_every=2", "train.lr=0.01", "evaluate.episodes=16"]
     settings = config.load("kuhn_table", changes).config
 
-    def kill(step, metrics):
-        if step == 3:
-            raise Killed
-
-    summary = trained(tmp_path / "whole", settings)
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", settings, on_step=kill)
-    trained(tmp_path / "broken", settings)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    summary = broken_and_whole(tmp_path, settings)
     assert summary["unchanged"] == ["other"]
     assert '"cached_tokens":' in (tmp_path / "whole" / "episodes.jsonl").read_text()
     lines = [line["policies"]["main"] for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"]

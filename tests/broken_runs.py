@@ -1,0 +1,45 @@
+"""A training that is broken off and taken up again, beside one that never was: both must leave the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_ma.settings import Config
+from gem_ma.store import RunFolder
+from gem_ma.training.train import run_training
+
+
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+def trained(path: Path, settings: Config, **options: Any) -> dict[str, Any]:
+    """Trains in a run folder, or goes on there; the summary."""
+    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+        return run_training(settings, folder, **options)
+
+
+def truth(path: Path) -> dict[str, bytes]:
+    """What must not differ: record, metrics, summary, last checkpoint (of 4 steps), models and league."""
+    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000004/*")]
+    files += [file for folder in ("models", "league") for file in (path / folder).rglob("*") if file.is_file()]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+def broken_and_whole(folder: Path, settings: Config) -> dict[str, Any]:
+    """Trains 4 steps in `folder/whole`, and again in `folder/broken` with a kill after step 3; the summary of both, which are the same."""
+
+    def kill(step: int, metrics: Any) -> None:
+        if step == 3:
+            raise Killed
+
+    summary = trained(folder / "whole", settings)
+    with pytest.raises(Killed):
+        trained(folder / "broken", settings, on_step=kill)
+    trained(folder / "broken", settings)
+    assert len(truth(folder / "whole")) > 3
+    assert truth(folder / "broken") == truth(folder / "whole")
+    return summary
