@@ -179,6 +179,30 @@ def test_small_passes_add_up_to_the_same_step(kuhn_model: Path, ratio: str) -> N
         assert torch.allclose(weight, cut.parameters[name], atol=1e-6)
 
 
+@pytest.mark.parametrize("ratio", ["token", "turn_sum"])
+def test_the_log_probabilities_of_before_are_of_before_whichever_minibatch_measures_them(ratio: str, kuhn_model: Path) -> None:
+    table = credit.turns(episodes([learner_of(kuhn_model)]), "main")
+    for minibatches, epochs in ((1, 1), (4, 1), (4, 3)):
+        found = update(learner_of(kuhn_model), table, lr=0.05, ratio=ratio, minibatches=minibatches, epochs=epochs)
+        assert found["optimizer_steps"] == minibatches * epochs
+        assert found["logprob_gap"] < 1e-5 and found["mismatch_kl"] < 1e-9  # the same weights sampled them; lr .05 moves them by nats
+        assert (found["kl"] > 1e-3) == (minibatches > 1)
+
+
+def test_a_single_minibatch_costs_one_pass_and_no_other_ahead_of_it(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = learner_of(kuhn_model)
+    table = credit.turns(episodes([learner]), "main")
+    passes = []
+    forward = learner.scorer.forward
+    monkeypatch.setattr(learner.scorer, "forward", lambda pack, **how: passes.append(torch.is_grad_enabled()) or forward(pack, **how))
+    update(learner, table, minibatches=1)
+    alone = len(list(learner.scorer.packs(rows(table, noise(table), "main").rows)))
+    assert passes == [True] * alone
+    passes.clear()
+    update(learner, table, ratio="turn_sum", minibatches=1)
+    assert passes == [False] * 2 * alone + [True] * alone  # before, now, and the gradient
+
+
 def test_the_sampled_end_of_turn_is_trained(kuhn_model: Path) -> None:
     learner = learner_of(kuhn_model)
     prompt, said = learner.engine.chat.render("a", (Message(FIRST),)), learner.engine.chat.answer("bet")

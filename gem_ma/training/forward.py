@@ -33,7 +33,7 @@ class Scorer:
     def __init__(self, engine: Transformers, temperature: float) -> None:
         self.engine, self.torch, self.model, self.temperature = engine, engine.torch, engine.model, temperature
         self.pass_tokens, self.team = PASS_TOKENS, SOLO
-        self.padding = 0.0  # share of the positions of the last `logprobs` that held nothing
+        self.fed = self.used = 0  # positions that the passes had, and those of them that held a token
         self._probe()
 
     def score(
@@ -59,12 +59,9 @@ class Scorer:
     def _logprobs(self, chosen: Sequence[Row], team: Team) -> NDArray[np.float64]:
         """The share of a team's process; 0 at the tokens of the others."""
         result = np.zeros(sum(int(row.mask.sum()) for row in chosen))
-        fed = used = 0
         with self.torch.no_grad():
             for pack in self.packs(chosen, team):
                 result[pack.order] = self.forward(pack, spread=False)[0].double().cpu().numpy()
-                fed, used = fed + pack.ids.size, used + pack.used
-        self.padding = 1 - used / fed if fed else 0.0
         return result
 
     def packs(self, chosen: Sequence[Row], team: Team | None = None) -> Iterator[Pack]:
@@ -74,6 +71,7 @@ class Scorer:
 
     def forward(self, pack: Pack, *, spread: bool = True) -> tuple[Any, Any]:
         """(log-probability [n], entropy [n]) of the tokens, under the mask and the temperature of the sampler."""
+        self.fed, self.used = self.fed + pack.ids.size, self.used + pack.used
         scores = self._logits(pack).float() + self.engine.banned
         if pack.allowed:
             scores = self._constrained(scores, pack.allowed)

@@ -23,7 +23,7 @@ from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.training.forward import Scorer
 from gem_ma.training.losses import clipped, k3, token_weights, truncated_weight, unit_pull
-from gem_ma.training.rows import Demonstration, Row, Tokens, Turns, rows
+from gem_ma.training.rows import Demonstration, Row, Tokens, Turns, minibatches, rows
 from gem_ma.types import Message, Sampling, Tool
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class TorchLearner:
         self.probes: list[tuple[int, ...]] = []
         self.reference: dict[str, Any] = {}  # the weights that loss.kl holds to; taken before the first update that needs them
         self.scorer = Scorer(engine, how.temperature)
-        self.padding: float | None = None  # share of the positions of the last update's first pass that held nothing
+        self.padding: float | None = None  # share of the positions of the last update's passes that held nothing
 
     @property
     def version(self) -> int:
@@ -123,14 +123,13 @@ class TorchLearner:
         every = Tokens.of(made.rows)
         self._finite(np.isfinite(every.advantage) & np.isfinite(every.logprob), "an advantage or a sampled log-probability", made.rows)
         with self.engine.lock:
-            old = self.scorer.logprobs(made.rows)
-            self.padding = self.scorer.padding
-            self._finite(np.isfinite(old), "a log-probability", made.rows)
-            gap = np.abs(old - every.logprob)
-            mismatch = k3(self.torch.from_numpy(every.logprob), self.torch.from_numpy(old))
+            self.scorer.fed = self.scorer.used = 0
             anchor = self._anchor(made.rows) if settings.kl else None
             _, parts = np.unique([f"{e.id}/{t.agent}" for e, t in zip(table.episodes, table.turns, strict=True)], return_inverse=True)
-            steps = self._steps(made.rows, every, parts[every.turn], old, anchor, lr, settings, rng)
+            steps, old = self._steps(made.rows, every, parts[every.turn], anchor, lr, settings, rng)
+            self.padding = 1 - self.scorer.used / max(self.scorer.fed, 1)
+        gap = np.abs(old - every.logprob)
+        mismatch = k3(self.torch.from_numpy(every.logprob), self.torch.from_numpy(old))
         _, first = np.unique(every.turn, return_index=True)
         return {
             **steps,
@@ -162,37 +161,42 @@ class TorchLearner:
         all_rows: tuple[Row, ...],
         every: Tokens,
         parts: NDArray[np.int64],  # [n] the agent's part in an episode that a token belongs to
-        old: NDArray[np.float64],
         anchor: NDArray[np.float64] | None,
         lr: float,
         settings: LossSettings,
         rng: random.Random,
-    ) -> dict[str, float]:
-        starts = np.cumsum([0, *(int(row.mask.sum()) for row in all_rows)])
-        by_episode: dict[tuple[str, int, int], list[int]] = {}
-        for at, row in enumerate(all_rows):
-            by_episode.setdefault(row.episode, []).append(at)
-        episodes = list(by_episode)
+    ) -> tuple[dict[str, float], NDArray[np.float64]]:
+        """(metrics, log-probabilities [n] before the update). A ratio of tokens needs no pass ahead for the first minibatch: its own is of before."""
+        cuts = np.split(np.arange(len(every.turn)), np.cumsum([int(row.mask.sum()) for row in all_rows])[:-1])
+        old = np.zeros(len(every.turn))
         seen: list[tuple[float, ...]] = []
         stopped = False
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        for _ in range(settings.epochs):
-            rng.shuffle(episodes)
-            for part in range(min(settings.minibatches, len(episodes))):
-                chosen = [at for episode in episodes[part :: settings.minibatches] for at in by_episode[episode]]
-                tokens = np.concatenate([np.arange(starts[at], starts[at + 1]) for at in chosen])
-                anchored = anchor[tokens] if anchor is not None else None
-                measured = self._minibatch([all_rows[at] for at in chosen], every.take(tokens), parts[tokens], old[tokens], anchored, settings)
-                if measured is None:
-                    stopped = True
-                    break
-                seen.append(measured)
-            if stopped:
+        for number, chosen in enumerate(minibatches(all_rows, settings, rng)):
+            if number == 0:
+                at_once = set(chosen) if settings.ratio == "token" else set()
+                ahead = [at for at in range(len(all_rows)) if at not in at_once]
+                if ahead:
+                    old[np.concatenate([cuts[at] for at in ahead])] = self._before([all_rows[at] for at in ahead])
+            tokens = np.concatenate([cuts[at] for at in chosen])
+            before = old[tokens]
+            anchored = anchor[tokens] if anchor is not None else None
+            fresh = number == 0 and settings.ratio == "token"
+            measured = self._minibatch([all_rows[at] for at in chosen], every.take(tokens), parts[tokens], before, fresh, anchored, settings)
+            if measured is None:
+                stopped = True
                 break
+            old[tokens] = before
+            seen.append(measured)
         mean = np.mean(seen, axis=0)
         names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm", "kl_reference")[: len(mean)]
-        return {**dict(zip(names, map(float, mean), strict=True)), "optimizer_steps": float(len(seen)), "stopped": float(stopped)}
+        return {**dict(zip(names, map(float, mean), strict=True)), "optimizer_steps": float(len(seen)), "stopped": float(stopped)}, old
+
+    def _before(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
+        old = self.scorer.logprobs(chosen)
+        self._finite(np.isfinite(old), "a log-probability", chosen)
+        return old
 
     def _minibatch(
         self,
@@ -200,24 +204,29 @@ class TorchLearner:
         tokens: Tokens,
         part: NDArray[np.int64],
         old: NDArray[np.float64],
+        fresh: bool,  # `old` is not known yet: this very pass gives it
         anchor: NDArray[np.float64] | None,
         settings: LossSettings,
     ) -> tuple[float, ...] | None:
         """One optimiser step; None, without a step, where the policy has moved further than target_kl."""
         count = len(tokens.turn)
-        worth = tokens.advantage * truncated_weight(old - tokens.logprob, tokens.turn, part, settings.ratio, settings.tis)
         pull: NDArray[np.float64] | None = None
         loss_sum = entropy_sum = kl_sum = clipped_sum = away_sum = 0.0
         whole = np.zeros(5)  # what every process knows of the whole minibatch, so that it is counted once
         if settings.ratio != "token":
+            worth = tokens.advantage * truncated_weight(old - tokens.logprob, tokens.turn, part, settings.ratio, settings.tis)
             pull, whole[0], cut = unit_pull(self.scorer.logprobs(chosen), old, worth, tokens.turn, part, settings.ratio, settings.clip)
             whole[3] = cut.sum()
         weight = token_weights(tokens.turn, settings.aggregation, part, self.longest)
         for pack in self.scorer.packs(chosen):
             logprobs, spread = self.scorer.forward(pack)
+            if fresh:
+                old[pack.order] = logprobs.detach().double().cpu().numpy()
             before = self._tensor(old[pack.order])
             if pull is None:
-                objective, is_clipped = clipped(logprobs, before, self._tensor(worth[pack.order]), settings.clip)
+                drift, turn = (old - tokens.logprob)[pack.order], tokens.turn[pack.order]
+                worth = tokens.advantage[pack.order] * truncated_weight(drift, turn, part[pack.order], settings.ratio, settings.tis)
+                objective, is_clipped = clipped(logprobs, before, self._tensor(worth), settings.clip)
                 loss = -(objective * self._tensor(weight[pack.order])).sum()
                 loss_sum += float(loss.detach())
                 clipped_sum += float(is_clipped.sum())
@@ -235,6 +244,11 @@ class TorchLearner:
             entropy_sum += float(spread.detach().sum())
         sums = np.array([loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum])
         loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum = (self.scorer.team.sum(sums) + whole).tolist()
+        if fresh:
+            old[:] = self.scorer.team.sum(old)
+            if not np.isfinite(old).all():
+                self.forget()
+            self._finite(np.isfinite(old), "a log-probability", chosen)
         if settings.target_kl is not None and kl_sum / count > settings.target_kl:
             self.forget()
             return None

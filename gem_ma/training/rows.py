@@ -11,7 +11,8 @@ Reads records; knows no weights and no torch. Axes: T ids of one row, N turns of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from gem_ma.engines.choices import IdSet
 from gem_ma.engines.tool_grammar import OPENING
 from gem_ma.errors import ConfigError, DataError
+from gem_ma.settings import LossSettings
 from gem_ma.types import Episode, Malformed, Reply, Request, Tool, ToolCall, Turn
 
 # What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of a row or a reply.
@@ -171,3 +173,15 @@ def _trainable(reply: Reply, episode: Episode, turn: Turn) -> bool:
     if len(reply.token_ids) != len(reply.logprobs):
         raise DataError(f"{where}: the reply has {len(reply.token_ids)} token ids and {len(reply.logprobs)} log-probabilities")
     return True
+
+
+def minibatches(all_rows: Sequence[Row], settings: LossSettings, rng: random.Random) -> Iterator[list[int]]:
+    """Which rows each optimiser step of an update takes: every epoch deals the episodes anew, in an order drawn from `rng`."""
+    by_episode: dict[tuple[str, int, int], list[int]] = {}
+    for at, row in enumerate(all_rows):
+        by_episode.setdefault(row.episode, []).append(at)
+    episodes = list(by_episode)
+    for _ in range(settings.epochs):
+        rng.shuffle(episodes)
+        for part in range(min(settings.minibatches, len(episodes))):
+            yield [at for episode in episodes[part :: settings.minibatches] for at in by_episode[episode]]
