@@ -18,7 +18,8 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.batching import Batched  # noqa: E402
 from gem_ma.engines.choices import allowed_along, tree_of  # noqa: E402
-from gem_ma.engines.decoding import Decoder, Draw, Source  # noqa: E402
+from gem_ma.engines.decoding import Decoder  # noqa: E402
+from gem_ma.engines.drawing import Draw, Source  # noqa: E402
 from gem_ma.engines.kept import Kept  # noqa: E402
 from gem_ma.errors import EngineError  # noqa: E402
 from gem_ma.types import Action, Message, Reply, Request, Sampling, spoken  # noqa: E402

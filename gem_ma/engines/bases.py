@@ -19,7 +19,8 @@ from weakref import WeakSet, WeakValueDictionary
 from gem_ma.engines.adapters import Adapters, route
 from gem_ma.engines.chat import Chat
 from gem_ma.engines.chat_template import control_tokens
-from gem_ma.engines.decoding import Decoder, Source
+from gem_ma.engines.decoding import Decoder
+from gem_ma.engines.drawing import Source
 from gem_ma.engines.loading import How, check_folder, first_line, import_stack, load_model
 from gem_ma.errors import ConfigError, DataError
 

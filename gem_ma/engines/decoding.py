@@ -16,10 +16,11 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.engines.choices import IdSet, Tree, Walk, among
+from gem_ma.engines.choices import Tree, Walk
+from gem_ma.engines.drawing import Draw, Source, drawn, stopped
 from gem_ma.engines.kept import Kept, Segment
 from gem_ma.errors import EngineError
 from gem_ma.types import Sampling
@@ -27,43 +28,6 @@ from gem_ma.types import Sampling
 HELD = 4  # tokens that a row waits at most for others to join with it, where they are few beside those that run
 SHARED = 64  # new tokens that rows must begin with in common for one of them to go ahead
 KEPT_BYTES = 1 << 30  # on a CPU, and never more than a sixteenth of the memory; on an accelerator an eighth of its own
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Whose weights sample a row: an adapter of the module (None: the module as it is), at a version; `where` begins messages about it.
-
-    What was computed for one source may be used again for an equal one only.
-    """
-
-    adapter: str | None = None
-    version: int = 0
-    where: str = "the model"
-
-
-@dataclass(slots=True, eq=False)
-class Draw:
-    """One row: the ids after which it samples and how, and what was sampled so far.
-
-    `keep`: what is computed for it may be of use again. `choices`: what may come next, None = anything.
-    """
-
-    prompt: tuple[int, ...]
-    sampling: Sampling
-    rng: random.Random
-    room: int  # tokens that may still be sampled
-    source: Source = Source()
-    keep: bool = False
-    choices: Tree | Walk | None = None
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    finish: str = "length"
-    cached: int = 0  # tokens of the prompt that were not computed for this row
-
-    @property
-    def longest(self) -> int:
-        """Tokens when nothing ends it early."""
-        return len(self.prompt) + len(self.ids) + self.room
 
 
 @dataclass(slots=True, eq=False)
@@ -366,7 +330,7 @@ class Decoder:
     def _step(self, batch: _Batch) -> tuple[_Batch | None, list[Draw]]:
         """One token for every row; the rows that go on with their next logits, and those that have ended."""
         torch = self.torch
-        chosen, logprobs = self._draw(batch.logits, batch.draws)
+        chosen, logprobs = drawn(torch, batch.logits.float() + self.banned, batch.draws)
         staying, ended = [], []
         for row, draw in enumerate(batch.draws):
             draw.ids.append(chosen[row])
@@ -376,7 +340,7 @@ class Decoder:
                 draw.choices = draw.choices[chosen[row]]
             elif draw.choices is not None:
                 draw.choices.after(chosen[row])
-            if chosen[row] in self.ends or self._stopped(draw):
+            if chosen[row] in self.ends or stopped(draw, self.text):
                 draw.finish = "stop"
             elif draw.room > 0:
                 staying.append(row)
@@ -419,66 +383,3 @@ class Decoder:
         given = {"input_ids": ids, "attention_mask": mask, "position_ids": places, "past_key_values": cache}
         with self.route(sources):
             return self.model(**given, use_cache=True, logits_to_keep=1)
-
-    # -- drawing ------------------------------------------------------------------------------------------------------------
-
-    def _draw(self, logits: Any, draws: list[Draw]) -> tuple[list[int], list[float]]:
-        """One id per row [B] and its log-probability, by inverse of the cumulated distribution in float64."""
-        torch = self.torch
-        scores = logits.float() + self.banned
-        if any(draw.choices is not None for draw in draws):
-            scores = self._constrained(scores, draws)
-        temperature = [draw.sampling.temperature for draw in draws]
-        if any(t != 1.0 for t in temperature):
-            scores = scores / torch.tensor([[t or 1.0] for t in temperature], dtype=torch.float32, device=self.device)
-        if any(draw.sampling.top_k > 0 or draw.sampling.top_p < 1 for draw in draws):
-            scores = self._filtered(scores, draws)
-        logprobs = scores.log_softmax(-1)
-        mass = logprobs.double().exp().cumsum(-1)
-        total = mass[:, -1:]
-        if not bool(total.isfinite().all()):
-            bad = int((~total[:, 0].isfinite()).nonzero()[0])
-            raise EngineError(f"{draws[bad].source.where}: its weights give no probabilities but NaN; go back to a checkpoint")
-        uniform = torch.tensor([[draw.rng.random()] for draw in draws], dtype=torch.float64, device=self.device)
-        point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
-        chosen = torch.searchsorted(mass, point, right=True)
-        taken = logprobs.gather(1, chosen)
-        if any(t == 0 for t in temperature):
-            greedy = torch.tensor([[t == 0] for t in temperature], device=self.device)
-            chosen = torch.where(greedy, scores.argmax(-1, keepdim=True), chosen)
-            taken = torch.where(greedy, torch.zeros_like(taken), taken)
-        return chosen[:, 0].tolist(), taken[:, 0].tolist()
-
-    def _constrained(self, scores: Any, draws: list[Draw]) -> Any:
-        """Scores with -inf outside what each constrained row may choose."""
-        torch = self.torch
-        bound = [(row, ids) for row, draw in enumerate(draws) if (ids := among(draw.choices)) is not None]
-        if not bound:
-            return scores
-        may = torch.zeros(len(bound), scores.shape[1], dtype=torch.bool)
-        for at, (_, ids) in enumerate(bound):
-            may[at] = torch.from_numpy(ids.mask) if isinstance(ids, IdSet) else may[at].index_fill(0, torch.tensor(list(ids)), True)
-        rows = torch.tensor([row for row, _ in bound], device=self.device)
-        scores[rows] = scores[rows].masked_fill(~may.to(self.device), -torch.inf)
-        return scores
-
-    def _filtered(self, scores: Any, draws: list[Draw]) -> Any:
-        """Scores with -inf outside top_k, and outside the smallest set whose mass reaches top_p; the likeliest id always stays."""
-        torch = self.torch
-        ordered, order = scores.sort(dim=-1, descending=True, stable=True)
-        rank = torch.arange(scores.shape[1], device=self.device)[None]
-        top_k = torch.tensor([[draw.sampling.top_k or scores.shape[1]] for draw in draws], device=self.device)
-        top_p = torch.tensor([[draw.sampling.top_p] for draw in draws], dtype=torch.float64, device=self.device)
-        kept = ordered.masked_fill(rank >= top_k, -torch.inf)
-        mass = kept.double().softmax(-1)
-        before = mass.cumsum(-1) - mass
-        kept = kept.masked_fill((before >= top_p) & (top_p < 1) & (rank > 0), -torch.inf)
-        return torch.empty_like(scores).scatter_(1, order, kept)
-
-    def _stopped(self, draw: Draw) -> bool:
-        """Whether a stop string has just been completed. Each of its bytes takes a token at most, so a look at the last few ids is enough."""
-        marks = [mark for mark in draw.sampling.stop if mark]
-        if not marks:
-            return False
-        tail = self.text(draw.ids[-4 - max(len(mark.encode()) for mark in marks) :], ())
-        return any(mark in tail for mark in marks) and any(mark in self.text(draw.ids, ()) for mark in marks)

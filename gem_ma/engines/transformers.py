@@ -27,7 +27,7 @@ from gem_ma.engines.adapters import LoraSettings, base_of, is_adapter, lora_sett
 from gem_ma.engines.bases import Base, digest_of, open_base, spoken
 from gem_ma.engines.chat import Chat
 from gem_ma.engines.choices import Choices, IdSet, allowed_along
-from gem_ma.engines.decoding import Draw, Source
+from gem_ma.engines.drawing import Draw, Source
 from gem_ma.engines.loading import How, find_model, quiet
 from gem_ma.engines.tool_grammar import ToolGrammar
 from gem_ma.errors import ConfigError, EngineError

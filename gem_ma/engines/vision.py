@@ -20,7 +20,8 @@ from typing import Any
 
 from gem_ma.engines.bases import spoken
 from gem_ma.engines.chat import Chat
-from gem_ma.engines.decoding import Decoder, Draw, Source
+from gem_ma.engines.decoding import Decoder
+from gem_ma.engines.drawing import Draw, Source, drawn, stopped
 from gem_ma.engines.loading import How, check_folder, find_model, first_line, import_stack, load_model, quiet
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.types import Image, Message, Reply, Request, Usage
@@ -198,11 +199,11 @@ class _Seeing(Decoder):
         with torch.inference_mode():
             out = self.model(**inputs, use_cache=True)
             while True:
-                chosen, logprobs = self._draw(out.logits[:, -1], [draw])
+                chosen, logprobs = drawn(torch, out.logits[:, -1].float() + self.banned, [draw])
                 draw.ids += chosen
                 draw.logprobs += logprobs
                 draw.room -= 1
-                if chosen[0] in self.ends or self._stopped(draw):
+                if chosen[0] in self.ends or stopped(draw, self.text):
                     draw.finish = "stop"
                     return
                 if not draw.room:

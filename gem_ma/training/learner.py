@@ -9,7 +9,6 @@ Dropout is off, so no random state hides here: what is drawn comes from `rng`.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.base import stable_seed
-from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.errors import ConfigError, EngineError
 from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.training.forward import Scorer
 from gem_ma.training.losses import clipped, k3, token_weights, truncated_weight, unit_pull
@@ -354,69 +353,16 @@ class TorchLearner:
         return self.engine.fingerprint()
 
     def state(self) -> dict[str, bytes]:
-        """Files of a checkpoint: model.safetensors, optimizer.safetensors, learner.json, of rounded weights masters.safetensors (float32).
+        """Files of a checkpoint, see `gem_ma.training.weights`."""
+        from gem_ma.training.weights import saved
 
-        Loading them resumes exactly.
-        """
-        from safetensors.torch import save
-
-        moments, counts = {}, {}
-        for name, weight in self.masters.items():
-            for key, value in self.optimizer.state.get(weight, {}).items():
-                if key == "step":
-                    counts[name] = float(value)
-                else:
-                    moments[f"{key}/{name}"] = value.detach().cpu().contiguous()
-        note = {"version": self.version, "unpublished": self.sampler.unpublished, "optimizer_steps": counts, "probes": [list(p) for p in self.probes]}
-        weights = {name: weight.detach().cpu().contiguous() for name, weight in self.parameters.items()}
-        held = {"reference.safetensors": save({name: weight.cpu().contiguous() for name, weight in self.reference.items()})} if self.reference else {}
-        if self.rounded:
-            held["masters.safetensors"] = save({name: self.masters[name].detach().cpu().contiguous() for name in self.rounded})
-        return {
-            **held,
-            "model.safetensors": save(weights),
-            "optimizer.safetensors": save(moments),
-            "learner.json": json.dumps(note, sort_keys=True).encode(),
-        }
+        return saved(self)
 
     def load(self, files: Mapping[str, bytes]) -> None:
         """Puts weights, optimiser and version back. Raises DataError, with nothing changed, where a file is missing, damaged or of another model."""
-        from safetensors.torch import load
+        from gem_ma.training.weights import restore
 
-        try:
-            weights, moments = load(files["model.safetensors"]), load(files["optimizer.safetensors"])
-            reference = load(files["reference.safetensors"]) if "reference.safetensors" in files else {}
-            masters = {**weights, **(load(files["masters.safetensors"]) if self.rounded else {})}
-            note = json.loads(files["learner.json"])
-            version, unpublished, counts = int(note["version"]), bool(note["unpublished"]), dict(note["optimizer_steps"])
-            probes = [tuple(map(int, probe)) for probe in note["probes"]]
-        except Exception as error:  # safetensors raises its own kinds
-            raise DataError(f"policy {self.policy!r}: its checkpoint cannot be read ({type(error).__name__}: {error})") from error
-        shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-        expected = {name: tuple(weight.shape) for name, weight in self.parameters.items()}
-        if shapes != expected:
-            wrong = sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name))
-            raise DataError(f"policy {self.policy!r}: its checkpoint is of another model than {self.engine.path}: {wrong[0]} differs")
-        if {name: tuple(weight.shape) for name, weight in masters.items()} != expected:
-            raise DataError(f"policy {self.policy!r}: its checkpoint's float32 weights do not fit the model")
-        optimizer = self.new_optimizer(0.0)
-        for name, count in counts.items():
-            kept = {key.partition("/")[0]: value for key, value in moments.items() if key.partition("/")[2] == name}
-            if name not in expected or set(kept) != {"exp_avg", "exp_avg_sq"} or any(tuple(v.shape) != expected[name] for v in kept.values()):
-                raise DataError(f"policy {self.policy!r}: its checkpoint's optimizer does not fit the model: {name}")
-            step = self.torch.tensor(count, dtype=self.torch.float32, device=self.engine.device)
-            optimizer.state[self.masters[name]] = {"step": step, **{key: value.to(self.engine.device) for key, value in kept.items()}}
-        with self.engine.lock, self.torch.no_grad():
-            for name, weight in self.parameters.items():
-                weight.copy_(weights[name])
-                self.masters[name].copy_(masters[name])
-            self.optimizer, self.probes = optimizer, probes
-            self.reference = {name: weight.to(self.engine.device) for name, weight in reference.items()}
-            self.sampler.version = version
-            if self.sampler is not self.engine:
-                self.sampler.take(self.parameters)
-                self.check()
-            self.sampler.unpublished = unpublished
+        restore(self, files)
 
     def new_optimizer(self, weight_decay: float) -> Any:
         """AdamW over what is learned, without moments."""
