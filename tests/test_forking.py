@@ -193,6 +193,24 @@ def test_points_are_decision_points_of_learners():
     assert metrics["points"] == 4 * 5 and {branch.forks[-1][0] for branch in branches} == {0, 2, 4, 6, 8}
 
 
+def test_only_decision_points_of_policies_that_learn_at_this_step_are_forked():
+    values = settings_of(width=2, at="every").model_dump()
+    values["agents"]["seller"] = {"policy": "other"}
+    values["policies"]["other"] = {"model": "table/softmax"}
+    values["train"] |= {"policies": ["main", "other"], "alternate": {"main": 1, "other": 2}}
+    settings = Config.model_validate(values)
+
+    async def points(step: int) -> set[int]:
+        opened = {name: Policy(name, Table(policy=name)) for name in ("main", "other")}
+        plans = training_plans(settings, settings.train, Market(), step)
+        trunks = await play_all(settings, plans, opened)
+        branches = (await grow(settings, settings.train, step, plans, trunks, opened)).episodes
+        return {branch.forks[-1][0] for branch in branches}
+
+    buyer, seller = {0, 2, 4, 6, 8}, {1, 3, 5, 7, 9}
+    assert [asyncio.run(points(step)) for step in range(4)] == [buyer, seller, seller, buyer]
+
+
 def test_the_selector_says_which_play_is_forked_next():
     trunks, branches, metrics = grown(width=4, at="every", depth=2, selector="policy")
     by_seed = {trunk.seed: trunk for trunk in trunks}

@@ -20,6 +20,7 @@ from typing import Any
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.rollout import Branch, Plan
 from gem_ma.settings import Config, ForkSettings, TrainSettings
+from gem_ma.training.alternation import learning
 from gem_ma.training.schedule import play_all
 from gem_ma.types import Episode
 
@@ -54,7 +55,7 @@ async def grow(
     fork = settings.fork
     if fork is None:
         return Grown((), {})
-    learned = set(settings.policies)
+    learned = set(learning(settings, step))
     by_id = {episode.id: episode for episode in trunks}
     lines = [_Line(plan, by_id[plan.id], fork, learned, config.run.seed, step, settings) for plan in plans if by_id[plan.id].end.scored]
     played: list[Episode] = []
@@ -90,7 +91,7 @@ class _Line:
         self.offset = settings.episodes + plan.repeat * fork.levels * fork.width  # above every repeat of a trunk
 
     def _points(self, episode: Episode) -> list[int]:
-        """Decision points at which a learner sampled, after the last fork and from `at` on."""
+        """Decision points at which a policy that learns at this step sampled, after the last fork and from `at` on."""
         first = max(self.last + 1, self.fork.at if isinstance(self.fork.at, int) else 0)
         found = {turn.step for turn in episode.turns if any(reply.policy in self.learned for reply in turn.replies)}
         return sorted(point for point in found if point >= first)
