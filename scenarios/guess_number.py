@@ -13,8 +13,7 @@ from gem_ma.errors import ConfigError
 from gem_ma.scenario import Play
 
 HIGHER, LOWER, UNREADABLE = "Higher than", "Lower than", "That is no number of mine."
-START = "I think of a number from 1 to {numbers}. Guess it."
-LEFT = "Turns left: {left}."
+START = "I think of a number from 1 to {numbers}. You have {turns} guesses."
 
 
 class GuessNumber(Scenario):
@@ -43,9 +42,9 @@ class GuessNumber(Scenario):
 
     def play(self, rng: random.Random, task: Any) -> Play:
         number = rng.randint(1, self.numbers)
-        shown = START.format(numbers=self.numbers)
-        for turn in range(self.turns):
-            said = yield Ask({"player": f"{shown} {LEFT.format(left=self.turns - turn)}"}, legal=self.choices)
+        shown = START.format(numbers=self.numbers, turns=self.turns)
+        for _ in range(self.turns):
+            said = yield Ask({"player": shown}, legal=self.choices)
             guess = said["player"].parsed
             yield Reward({"player": -self.cost}, why="turn")
             if guess is None:

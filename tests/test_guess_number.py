@@ -34,7 +34,7 @@ def test_every_guess_costs_the_right_one_wins_and_hints_point_to_it():
     game = Game(GuessNumber(), seed=3)
     other = 10 if number < 10 else 1
     game.send({"player": str(other)})
-    assert game.view("player")[-1].text == f"{LOWER if other > number else HIGHER} {other}. Turns left: 3."
+    assert game.view("player")[-1].text == f"{LOWER if other > number else HIGHER} {other}."
     game.send({"player": str(number)})
     assert game.over and paid(game) == [("turn", -0.1), ("turn", -0.1), ("win", 1.0)]
 
@@ -105,7 +105,7 @@ def test_a_word_level_model_of_the_scenario_says_every_number_in_one_or_two_ids(
     for number in range(1, 11):
         ids = words(str(number))["input_ids"]
         assert words.decode(ids) == str(number) and len(ids) == len(str(number))
-    seen = f"{HIGHER} 7. {LOWER} 9. Turns left: 3."
+    seen = f"{HIGHER} 7. {LOWER} 9."
     assert words.unk_token_id not in words(seen)["input_ids"]
 
 

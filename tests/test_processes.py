@@ -167,8 +167,8 @@ def test_who_was_launched_knows_it(monkeypatch):
 TABLE = ("referential_table", "train.steps=400", "train.episodes=8", "train.save_every=1", "evaluate.episodes=8", "run.baselines=false")
 
 
-def command(path: Path, *words: str) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "gem_ma", "train", *TABLE, "--out", str(path), "--quiet", *words]
+def command(path: Path, *words: str, resume: bool = False) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "gem_ma", *(["resume", str(path)] if resume else ["train", *TABLE, "--out", str(path)]), "--quiet", *words]
     own = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | {
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
@@ -210,11 +210,13 @@ def test_a_process_that_is_killed_ends_all_with_one_line_and_the_same_command_go
         with pytest.raises(ProcessLookupError):
             os.kill(number, 0)
     before = len(list(read_episodes(tmp_path / "run")))
-    again = command(tmp_path / "run", "--processes", "2")
-    until_saved(tmp_path / "run", before // 8 + 3)
-    again.send_signal(signal.SIGINT)
-    _, told = again.communicate(timeout=60)
-    assert again.returncode == 130 and "resume with: gem-ma resume" in told
+    for more, resume in ((3, False), (6, True)):
+        again = command(tmp_path / "run", "--processes", "2", resume=resume)
+        until_saved(tmp_path / "run", before // 8 + more)
+        assert child(again.pid, 1)
+        again.send_signal(signal.SIGINT)
+        _, told = again.communicate(timeout=60)
+        assert again.returncode == 130 and f"resume with: gem-ma resume {tmp_path / 'run'} --processes 2" in told
 
 
 def test_what_several_processes_cannot_share_is_refused():

@@ -20,8 +20,10 @@ Example:
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
 @click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
-def command(run: str, retry_failed: bool, concurrency: int | None, as_json: bool, quiet: bool) -> int:
+@click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Of a training: processes that go on with it as one.")
+def command(run: str, retry_failed: bool, concurrency: int | None, as_json: bool, quiet: bool, processes: int) -> int:
     """Continue RUN, a run folder or the name of one below runs/, where it stopped. What is done is never played again."""
+    from gem_ma.cli.processes import spread
     from gem_ma.cli.run import play
     from gem_ma.cli.train import learn
     from gem_ma.config import load
@@ -30,11 +32,16 @@ def command(run: str, retry_failed: bool, concurrency: int | None, as_json: bool
 
     path = run_folder(run)
     manifest = read_manifest(path)
-    loaded = load(path / "resolved.yaml", [f"run.concurrency={concurrency}"] * (concurrency is not None))
+    source, overrides = path / "resolved.yaml", [f"run.concurrency={concurrency}"] * (concurrency is not None)
+    loaded = load(source, overrides)
     if manifest.get("command") == "train":
         if retry_failed:
             raise ConfigError(f"{path}: this run learns; its failed episodes are part of what was learned and are not played again")
+        if processes > 1:
+            return spread([str(source), *overrides, "--out", str(path), *["--json"] * as_json, *["--quiet"] * quiet], processes)
         return learn(loaded, path, as_json=as_json, quiet=quiet)
+    if processes > 1:
+        raise ConfigError(f"{path}: this run only plays, which one process does; leave --processes {processes} away")
     return play(loaded, path, retry_failed=retry_failed, as_json=as_json, quiet=quiet)
 
 

@@ -81,8 +81,9 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     teams = join()
     policies = open_policies(config, base=loaded.base)
     summary: dict[str, Any] = {}
+    resume = f"gem-ma resume {path}" + (f" --processes {teams.play.size}" if STARTED in os.environ else "")
     with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
-        with Stopping(f"gem-ma resume {path}") as stopping, Live(settings.steps, settings.policies, quiet=quiet) as live:
+        with Stopping(resume) as stopping, Live(settings.steps, settings.policies, quiet=quiet) as live:
 
             def on_step(step: int, metrics: dict[str, Any]) -> None:
                 if stopping.signal:
@@ -95,7 +96,7 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
             try:
                 stopping.run(work())
             except (BudgetError, EndpointError) as error:
-                raise type(error)(f"{error}\nresume with: gem-ma resume {path}") from None
+                raise type(error)(f"{error}\nresume with: {resume}") from None
             except LostError:
                 if not stopping.signal:
                     if STARTED in os.environ:  # who started the processes tells what happened
@@ -104,7 +105,7 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
         teams.close()
         failed, ended = len(folder.failed()), len(folder.done())
         if not stopping.signal:
-            with Stopping(f"gem-ma resume {path}") as stopping:
+            with Stopping(resume) as stopping:
                 found = play_baselines(loaded, scenario, path, stopping, quiet)
             if found and not stopping.signal:
                 summary["baselines"] = found

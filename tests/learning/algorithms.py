@@ -1,6 +1,6 @@
 """ReBN, REINFORCE, GRPO and PPO on guess_number with a tiny language model: the table as it comes, no order promised.
 
-    python tests/learning/algorithms.py [--updates 110] [--episodes 256] [--seeds 3] [--rates 5e-4 1.5e-3 3e-3] [--chosen-on 1] [--tables]
+    python tests/learning/algorithms.py [--updates 110] [--episodes 256] [--seeds 3] [--rates 1e-3 2e-3 4e-3] [--chosen-on 1] [--tables]
 
 Every algorithm plays the same number of episodes from the same start: a seed has one model, cloned from the same blind guesses. GRPO plays its
 episodes in groups of 8 from one number; PPO has a critic of its own, which costs about as much again per update. The learning rate of each is
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     parser.add_argument("--tables", action="store_true")
     given = parser.parse_args()
-    rates = given.rates or ([0.03, 0.1, 0.3] if given.tables else [5e-4, 1.5e-3, 3e-3])
+    rates = given.rates or ([0.03, 0.1, 0.3] if given.tables else [1e-3, 2e-3, 4e-3])
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
