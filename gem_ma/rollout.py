@@ -196,7 +196,7 @@ class _Table:
         if call >= len(self.recorded[agent]):
             raise ReplayError(f"agent {agent!r} asks its model more often than on record, so its play cannot be forked")
         reply = self.recorded[agent][call]
-        engine: Any = getattr(policy.engine, "engine", policy.engine)
+        engine = policy.core
         if hasattr(engine, "recall"):
             engine.recall(request, reply)
         return reply
@@ -356,7 +356,7 @@ def _record(plan: Plan, cast: Mapping[str, Seat], game: Game | None, end: End, e
 
 def _forget(policies: Mapping[str, Policy]) -> None:
     for policy in policies.values():
-        engine: Any = getattr(policy.engine, "engine", policy.engine)  # what batching wraps
+        engine = policy.core
         if hasattr(engine, "forget"):
             engine.forget()
 

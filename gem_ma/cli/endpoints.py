@@ -19,7 +19,7 @@ BYTES_PER_TOKEN = 4
 
 def remote(policies: Mapping[str, Policy]) -> dict[str, Any]:
     """Policy -> its engine, for those that a server samples."""
-    engines = {name: getattr(policy.engine, "engine", policy.engine) for name, policy in policies.items()}
+    engines = {name: policy.core for name, policy in policies.items()}
     return {name: engine for name, engine in engines.items() if hasattr(engine, "ping")}
 
 

@@ -162,7 +162,7 @@ def open_folder(command: str, loaded: Loaded, scenario: Scenario, policies: Mapp
     facts["scenario"] = {"id": scenario.id, "version": scenario.version}
     if hasattr(scenario, "provenance"):
         facts["data"] = scenario.provenance()
-    engines = {name: getattr(policy.engine, "engine", policy.engine) for name, policy in policies.items()}
+    engines = {name: policy.core for name, policy in policies.items()}
     facts["models"] = {
         name: {"model": config.policies[name].model, "digest": engine.fingerprint() if hasattr(engine, "fingerprint") else None}
         for name, engine in engines.items()

@@ -28,6 +28,11 @@ class Policy:
     engine: Engine
     sampling: Sampling = Sampling()
 
+    @property
+    def core(self) -> Any:
+        """The engine itself, where `engine` only gathers requests to batches for it."""
+        return getattr(self.engine, "engine", self.engine)
+
 
 def open_engine(policy: str, model: str, **options: Any) -> Engine:
     """The engine of a policy; `model` is `<engine>/<name>`. An unknown engine is refused before any heavy import.

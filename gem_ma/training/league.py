@@ -117,7 +117,7 @@ class League:
         if step % self.pool.every or not wanted:
             return
         for name in self.settings.policies:
-            engine = _engine(self.policies[name])
+            engine = self.policies[name].core
             member = Member(name, int(engine.version), step, engine.fingerprint())
             if any(old.version == member.version or old.fingerprint == member.fingerprint for old in self.drawn_from(name)):
                 continue  # nothing new
@@ -161,7 +161,7 @@ class League:
 
     def _close(self, name: str) -> None:
         policy, fingerprint = self._open.pop(name)
-        if _engine(policy).fingerprint() != fingerprint:
+        if policy.core.fingerprint() != fingerprint:
             raise EngineError(f"the weights of the frozen opponent {name} changed while it played")
 
     def _load(self, member: Member) -> Policy:
@@ -169,10 +169,10 @@ class League:
         if not path.exists():
             raise DataError(f"{path}: this snapshot of the pool is gone; put it back, or start anew with --fresh")
         options = {key: value for key, value in self.config.policies[member.policy].options.items() if key != "lora"}  # a snapshot is the adapter
-        engine = open_engine(member.name, f"{_engine(own).kind}/{path}", **options)
+        engine = open_engine(member.name, f"{own.core.kind}/{path}", **options)
         policy = Policy(member.name, engine, own.sampling)
-        _engine(policy).version = member.version
-        if _engine(policy).fingerprint() != member.fingerprint:
+        policy.core.version = member.version
+        if policy.core.fingerprint() != member.fingerprint:
             raise DataError(f"{path}: the weights of this snapshot are not those that were written; put it back, or start anew with --fresh")
         return policy
 
@@ -269,10 +269,6 @@ class League:
         self.won = {(i, j): won for i, j, won, _ in state["games"]}
         self.recent = {(i, j): recent for i, j, _, recent in state["games"]}
         self.mixed = state["mixed"]
-
-
-def _engine(policy: Policy) -> Any:
-    return getattr(policy.engine, "engine", policy.engine)  # what batching wraps
 
 
 def _remove(path: Path) -> None:

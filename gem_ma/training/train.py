@@ -226,7 +226,7 @@ async def _train(
     if guard.told:
         summary["alarms"] = guard.told
     if folder is not None:
-        summary["models"] = {name: _export(folder, name, policies[name].engine) for name in learners}
+        summary["models"] = {name: _export(folder, name, policies[name].core) for name in learners}
         means = {name: learner.average() for name, learner in learners.items() if isinstance(learner, TableLearner)}
         means |= {name: as_table(mixture, name) for name, mixture in averages.mixtures.items() if mixture.size}
         summary["averaged"] = {name: _export(folder, f"{name}.averaged", mean) for name, mean in means.items()}
@@ -239,7 +239,7 @@ def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> L
 
     Raises ConfigError where it has none.
     """
-    engine: Any = getattr(policy.engine, "engine", policy.engine)  # what batching wraps
+    engine = policy.core
     if not getattr(engine, "trainable", False):
         raise ConfigError(f"policy {policy.name!r} cannot learn: its engine {type(engine).__name__} is not trainable")
     if isinstance(engine, Table):
@@ -262,7 +262,7 @@ def check_processes(config: Config, processes: int, policies: Mapping[str, Polic
         raise ConfigError(f"limits: each of {processes} processes would spend them on its own; train with one process, or take limits away")
     learned = config.train.policies if config.train is not None else []
     for name in learned:
-        if hasattr(getattr(policies[name].engine, "engine", policies[name].engine), "trained"):
+        if hasattr(policies[name].core, "trained"):
             raise ConfigError(
                 f"policies.{name}: only one process can publish to where it is sampled; train with one process, or sample it in process"
             )
@@ -270,13 +270,12 @@ def check_processes(config: Config, processes: int, policies: Mapping[str, Polic
 
 def open_critic(policy: Policy) -> Critic:
     """The critic that fits the policy's engine."""
-    engine: Any = getattr(policy.engine, "engine", policy.engine)
+    engine = policy.core
     return TableCritic() if isinstance(engine, Table) else TorchCritic(engine.trained() if hasattr(engine, "trained") else engine)
 
 
-def _export(folder: RunFolder, name: str, sampled: Any) -> dict[str, str]:
+def _export(folder: RunFolder, name: str, engine: Any) -> dict[str, str]:
     """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`; gives engine and path."""
-    engine: Any = getattr(sampled, "engine", sampled)
     path = Path("models", name)
     (folder.path / "models").mkdir(exist_ok=True)
     engine.save(folder.path / path)
@@ -285,7 +284,7 @@ def _export(folder: RunFolder, name: str, sampled: Any) -> dict[str, str]:
 
 def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
     """SHA-256 of the weights of every policy whose engine holds weights."""
-    engines = {name: getattr(policy.engine, "engine", policy.engine) for name, policy in policies.items()}
+    engines = {name: policy.core for name, policy in policies.items()}
     return {name: engine.fingerprint() for name, engine in engines.items() if hasattr(engine, "fingerprint")}
 
 
