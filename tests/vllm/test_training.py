@@ -12,6 +12,7 @@ import pytest
 from gem_ma import config
 from gem_ma.cli.main import main
 from gem_ma.engines.base import Policy
+from gem_ma.engines.transformers import Transformers
 from gem_ma.engines.vllm import VLLM
 from gem_ma.errors import EndpointError
 from gem_ma.registry import make
@@ -57,6 +58,20 @@ def test_two_adapters_on_one_served_base_learn_referential(server: VllmServer, m
     episodes = list(read_episodes(tmp_path / "run"))
     assert len(episodes) == 48 and not [episode for episode in episodes if episode.end is End.FAILED]
     assert all(reply.token_ids and reply.logprobs and reply.policy == turn.agent for e in episodes for turn in e.turns for reply in turn.replies)
+
+
+def test_snapshots_of_a_league_are_sampled_at_the_same_server(server: VllmServer, models: dict[str, Path], tmp_path: Path) -> None:
+    settings = settings_of(server, models, "train.opponents={latest: 0.5, uniform: 0.5}", "train.pool={every: 1, size: 4, loaded: 2}")
+    with RunFolder.open(tmp_path / "run", config_text="", resolved=settings.model_dump(mode="json")) as folder:
+        run_training(settings, folder)
+    frozen = [(turn, reply) for e in read_episodes(tmp_path / "run") for turn in e.turns for reply in turn.replies if "@" in reply.policy]
+    assert {reply.policy.partition("@")[0] for _, reply in frozen} == set(AGENTS) and len({reply.policy for _, reply in frozen}) > 2
+    for name in {reply.policy for _, reply in frozen}:
+        engine = Transformers(str(tmp_path / "run" / "league" / name), policy=name)
+        mine = [reply for _, reply in frozen if reply.policy == name]
+        assert {reply.version for reply in mine} == {int(name.partition("@")[2])}
+        scored = TorchLearner(engine).score([(reply.prompt_ids, reply.token_ids) for reply in mine])
+        assert max(abs(a - b) for reply, row in zip(mine, scored, strict=True) for a, b in zip(reply.logprobs, row, strict=True)) <= 1e-4
 
 
 def test_a_restart_in_the_middle_loses_no_episode_and_loads_the_adapters_again(server: VllmServer, models: dict[str, Path]) -> None:
