@@ -173,15 +173,14 @@ class TorchLearner:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         for number, chosen in enumerate(minibatches(all_rows, settings, rng)):
+            fresh = number == 0 and settings.ratio == "token"
             if number == 0:
-                at_once = set(chosen) if settings.ratio == "token" else set()
-                ahead = [at for at in range(len(all_rows)) if at not in at_once]
+                ahead = sorted(set(range(len(all_rows))) - set(chosen if fresh else ()))
                 if ahead:
                     old[np.concatenate([cuts[at] for at in ahead])] = self._before([all_rows[at] for at in ahead])
             tokens = np.concatenate([cuts[at] for at in chosen])
             before = old[tokens]
             anchored = anchor[tokens] if anchor is not None else None
-            fresh = number == 0 and settings.ratio == "token"
             measured = self._minibatch([all_rows[at] for at in chosen], every.take(tokens), parts[tokens], before, fresh, anchored, settings)
             if measured is None:
                 stopped = True

@@ -131,6 +131,12 @@ def test_a_torn_last_line_is_played_again(played: Path) -> None:
     assert (played / "episodes.jsonl").read_bytes() == whole and (played / "episodes.torn").exists()
 
 
+def test_a_run_that_only_plays_goes_on_in_one_process(played: Path) -> None:
+    before = contents(played)
+    one_line(gem_ma("resume", "out", "--processes", "2", cwd=played.parent), 2, "out: this run only plays, which one process does")
+    assert contents(played) == before
+
+
 def test_a_second_writer_is_refused(played: Path) -> None:
     import fcntl
 
