@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gem_ma.engines.choices import IdSet
 from gem_ma.training.rows import Allowed, Row
 
-PADDING = 256  # padded positions that cost less than a pass of its own
+PADDING = 128  # padded positions that cost less than a pass of its own
 BRANCHED = 256  # positions of a sequence that shares its prompt; longer ones would pay in attention what they save
 
 
@@ -72,7 +72,7 @@ def packs(rows: Sequence[Row], *, tokens: int, share: bool = True, part: tuple[i
             while take < len(sequences):
                 length = sequences[take].length
                 filled += length
-                if (take + 1) * length > tokens or (take + 1) * length - filled > max(PADDING, filled // 8):
+                if (take + 1) * length > tokens or (take + 1) * length - filled > max(PADDING, filled // 16):
                     break
                 take += 1
             yield _pack(sequences[:take], starts)
