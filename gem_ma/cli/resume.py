@@ -11,34 +11,44 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\b
 Example:
-  gem-ma resume runs/dilemma-01616cee --retry-failed"""
+  gem-ma resume runs/dilemma-01616cee --retry-failed
+  gem-ma resume runs/retail-5e0f71b2 limits.usd=5"""
 
 
 @click.command(epilog=EXAMPLE)
 @click.argument("run")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--retry-failed", is_flag=True, help="Play failed episodes once more; the new attempt counts.")
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
 @click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
 @click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Of a training: processes that go on with it as one.")
-def command(run: str, retry_failed: bool, concurrency: int | None, as_json: bool, quiet: bool, processes: int) -> int:
-    """Continue RUN, a run folder or the name of one below runs/, where it stopped. What is done is never played again."""
+def command(run: str, overrides: tuple[str, ...], retry_failed: bool, concurrency: int | None, as_json: bool, quiet: bool, processes: int) -> int:
+    """Continue RUN, a run folder or the name of one below runs/, where it stopped. What is done is never played again.
+
+    A KEY=VALUE replaces one setting that no result so far depends on, as in run.concurrency=4. Code that its config names is run.
+    """
+    import json
+
     from gem_ma.cli.processes import spread
     from gem_ma.cli.run import play
     from gem_ma.cli.train import learn
     from gem_ma.config import load
     from gem_ma.errors import ConfigError
     from gem_ma.store import read_manifest
+    from gem_ma.store.names import recorded_changes
 
     path = run_folder(run)
     manifest = read_manifest(path)
-    source, overrides = path / "resolved.yaml", [f"run.concurrency={concurrency}"] * (concurrency is not None)
-    loaded = load(source, overrides)
+    source = path / "resolved.yaml"
+    before = [f"{key}={json.dumps(value)}" for key, value in recorded_changes(manifest.get("resumed")).items()]
+    changes = [*before, *overrides, *[f"run.concurrency={concurrency}"] * (concurrency is not None)]
+    loaded = load(source, changes)
     if manifest.get("command") == "train":
         if retry_failed:
             raise ConfigError(f"{path}: this run learns; its failed episodes are part of what was learned and are not played again")
         if processes > 1:
-            return spread([str(source), *overrides, "--out", str(path), *["--json"] * as_json, *["--quiet"] * quiet], processes)
+            return spread([str(source), *changes, "--out", str(path), *["--json"] * as_json, *["--quiet"] * quiet], processes)
         return learn(loaded, path, as_json=as_json, quiet=quiet)
     if processes > 1:
         raise ConfigError(f"{path}: this run only plays, which one process does; leave --processes {processes} away")

@@ -167,7 +167,8 @@ def open_folder(command: str, loaded: Loaded, scenario: Scenario, policies: Mapp
         name: {"model": config.policies[name].model, "digest": engine.fingerprint() if hasattr(engine, "fingerprint") else None}
         for name, engine in engines.items()
     }
-    return RunFolder.open(path, config_text=loaded.written(), resolved=loaded.resolved(), manifest=facts, fresh=fresh)
+    resuming = loaded.path is not None and loaded.path == path / "resolved.yaml"  # its own settings, with overrides on the command line
+    return RunFolder.open(path, config_text=loaded.written(), resolved=loaded.resolved(), manifest=facts, fresh=fresh, resuming=resuming)
 
 
 def success_of(scenario: Scenario) -> Any:

@@ -16,11 +16,23 @@ from gem_ma.codec import dump_episode, dump_json
 from gem_ma.errors import ConfigError, DataError, StoreError
 from gem_ma.store.disk import media_file, move_aside, now, oserror, replace_file, sync_folder, take_lock
 from gem_ma.store.lines import EpisodeId, read_episodes, read_manifest, read_media, read_metrics, read_resolved, scan_episodes, scan_metrics
-from gem_ma.store.names import changed_keys, differs, fingerprint, finite, plain, versions
+from gem_ma.store.names import (
+    RESUME_KEYS,
+    changed_keys,
+    differs,
+    fingerprint,
+    finite,
+    plain,
+    resumed_changes,
+    settings_digest,
+    versions,
+    with_changes,
+)
 from gem_ma.types import End, Episode, Image
 
 SCHEMA = 1
 SYNC_EPISODES, SYNC_S = 32, 1.0
+EDITED = "was edited since the run began; set it back. What may change is typed when the run goes on"
 
 
 class RunFolder:
@@ -38,12 +50,20 @@ class RunFolder:
 
     @classmethod
     def open(
-        cls, path: Path, *, config_text: str, resolved: Mapping[str, Any], manifest: Mapping[str, Any] | None = None, fresh: bool = False
+        cls,
+        path: Path,
+        *,
+        config_text: str,
+        resolved: Mapping[str, Any],
+        manifest: Mapping[str, Any] | None = None,
+        fresh: bool = False,
+        resuming: bool = False,
     ) -> RunFolder:
         """Creates the run folder, or takes it up again where the last writer left it; a torn tail is repaired.
 
-        `resolved` are plain values; `manifest` adds facts such as `seeds`, `data` and `models` (with digests). Raises StoreError (in use,
-        refused, damaged), SchemaError (newer), ConfigError naming the keys that changed, DataError where data or models changed.
+        `resolved` are plain values; `manifest` adds facts such as `seeds`, `data` and `models` (with digests). `resuming`: the run goes on with
+        its own settings, of which `RESUME_KEYS` may differ now; the manifest notes them. Raises StoreError (in use, refused, damaged),
+        SchemaError (newer), ConfigError naming the keys that changed or where resolved.yaml was edited, DataError where data or models changed.
         """
         path = Path(path)
         with oserror(path):
@@ -58,7 +78,7 @@ class RunFolder:
             raise
         try:
             with oserror(path):
-                folder._create_or_check(config_text, plain(resolved), dict(manifest or {}))
+                folder._create_or_check(config_text, plain(resolved), dict(manifest or {}), resuming)
                 folder._take_up()
         except BaseException:
             folder._free()
@@ -165,15 +185,9 @@ class RunFolder:
 
     # -- inside -------------------------------------------------------------------------------------------------------------
 
-    def _create_or_check(self, config_text: str, resolved: dict[str, Any], facts: dict[str, Any]) -> None:
+    def _create_or_check(self, config_text: str, resolved: dict[str, Any], facts: dict[str, Any], resuming: bool) -> None:
         if (self.path / "manifest.json").exists():
-            manifest = read_manifest(self.path)
-            changed = changed_keys(read_resolved(self.path), resolved)
-            if changed:
-                raise ConfigError(f"{self.path}: made with other settings; changed: {', '.join(changed)} (set them back, or start anew with --fresh)")
-            for name in ("data", "models"):
-                if name in facts and name in manifest and fingerprint(facts[name]) != fingerprint(manifest[name]):
-                    raise DataError(f"{self.path}: {name} changed since the run began: {differs(manifest[name], facts[name])} (or --fresh)")
+            self._check(resolved, facts, resuming)
             return
         lines = self.path / "episodes.jsonl"
         if lines.exists() and lines.stat().st_size:
@@ -182,11 +196,26 @@ class RunFolder:
 
         replace_file(self.path / "config.yaml", config_text.encode("utf-8", "replace"))
         replace_file(self.path / "resolved.yaml", write(resolved).encode())
-        manifest = {"schema": SCHEMA, "created": now(), **versions(), **facts}
-        replace_file(
-            self.path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode()
-        )  # last: the folder is whole
+        self._write_manifest({"schema": SCHEMA, "created": now(), "resolved": settings_digest(resolved), **versions(), **facts})  # last: it is whole
         sync_folder(self.path.parent)
+
+    def _check(self, resolved: dict[str, Any], facts: dict[str, Any], resuming: bool) -> None:
+        """Refuses a folder that was made with other settings, data or models; notes what may change at resume, and does."""
+        manifest, recorded = read_manifest(self.path), read_resolved(self.path)
+        if manifest.get("resolved", settings_digest(recorded)) != settings_digest(recorded):  # an older version kept no digest
+            raise ConfigError(f"{self.path / 'resolved.yaml'}: {EDITED}: gem-ma resume {self.path} KEY=VALUE")
+        holds = with_changes(recorded, manifest.get("resumed"))
+        changed = changed_keys(holds, resolved, RESUME_KEYS if resuming else ())
+        if changed:
+            raise ConfigError(f"{self.path}: made with other settings; changed: {', '.join(changed)} (set them back, or start anew with --fresh)")
+        for name in ("data", "models"):
+            if name in facts and name in manifest and fingerprint(facts[name]) != fingerprint(manifest[name]):
+                raise DataError(f"{self.path}: {name} changed since the run began: {differs(manifest[name], facts[name])} (or --fresh)")
+        if resuming and (differ := resumed_changes(holds, resolved)):
+            self._write_manifest({**manifest, "resumed": [*manifest.get("resumed", []), {"at": now(), "changed": differ}]})
+
+    def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        replace_file(self.path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode())
 
     def _create(self, name: str) -> None:
         self._files[name] = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)

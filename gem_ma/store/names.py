@@ -6,11 +6,12 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from gem_ma.codec import dump_json, load_json
+from gem_ma.errors import StoreError
 
 # Settings that may differ between the writers of one folder, because no episode depends on them; `*` stands for any name.
 FREE_KEYS = (
@@ -33,6 +34,9 @@ FREE_KEYS = (
     "policies.*.price",
     "policies.*.cache",
 )
+# Settings that change results and may still differ when a run goes on by `gem-ma resume RUN KEY=VALUE`, because what was recorded so far is the same
+# with either value. The manifest keeps what changed, in `resumed`; resolved.yaml stays as it was written.
+RESUME_KEYS: tuple[str, ...] = ()
 CHANGES_SHOWN = 5  # in a message
 
 
@@ -65,9 +69,47 @@ def _is_free(key: str) -> bool:
     return any(re.match(re.escape(free).replace(r"\*", "[^.]+") + r"(\.|$)", key) for free in FREE_KEYS)
 
 
-def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+def settings_digest(resolved: Mapping[str, Any]) -> str:
+    """SHA-256 of all settings of a run, whatever the order of their keys and however they are laid out in the file."""
+    return hashlib.sha256(json.dumps(plain(resolved), sort_keys=True).encode()).hexdigest()
+
+
+def resumed_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Dotted key -> [before, after] of the settings that may change at resume, and do."""
+    before, after = _flat(dict(old)), _flat(dict(new))
+    return {key: [before.get(key), after.get(key)] for key in RESUME_KEYS if before.get(key) != after.get(key)}
+
+
+def with_changes(resolved: dict[str, Any], resumed: Any) -> dict[str, Any]:
+    """The settings that hold now: those of resolved.yaml with what the manifest's `resumed` says, oldest first. Raises StoreError for damage."""
+    changed: dict[str, Any] = plain(resolved)
+    for key, value in recorded_changes(resumed).items():
+        *above, last = key.split(".")
+        section: Any = changed
+        for part in above:
+            section = section.get(part) if isinstance(section, dict) else None
+        if not isinstance(section, dict):
+            raise StoreError(f"manifest.json: resumed: this run has no setting {key!r}")
+        section[last] = value
+    return changed
+
+
+def recorded_changes(resumed: Any) -> dict[str, Any]:
+    """Dotted key -> value of all that the manifest's `resumed` says, the last one of each. Raises StoreError where it is none of ours."""
+    found: dict[str, Any] = {}
+    for one in resumed if isinstance(resumed, list) else [resumed] * (resumed is not None):
+        changed = one.get("changed") if isinstance(one, dict) else None
+        if not isinstance(changed, dict) or not all(isinstance(pair, list) and len(pair) == 2 for pair in changed.values()):
+            raise StoreError("manifest.json: resumed: expected a list of {at, changed: {key: [before, after]}}")
+        found |= {key: after for key, (_, after) in changed.items()}
+    return found
+
+
+def changed_keys(old: dict[str, Any], new: dict[str, Any], allowed: Container[str] = ()) -> list[str]:
+    """What differs between two sets of settings and changes results, less the keys that are `allowed` to; in words."""
     before, after, none = _flat(old), _flat(new), object()
-    differ = {key for key in before.keys() | after.keys() if before.get(key, none) != after.get(key, none) and not _is_free(key)}
+    differ = {key for key in before.keys() | after.keys() if before.get(key, none) != after.get(key, none)}
+    differ = {key for key in differ if not _is_free(key) and key not in allowed}
     named = sorted(differ, key=lambda key: (not key.startswith("scenario."), key))[: CHANGES_SHOWN if len(differ) > CHANGES_SHOWN + 1 else None]
     told = [f"{key} (was {_short(before, key)}, now {_short(after, key)})" for key in named]
     return [*told, *[f"and {len(differ) - len(named)} more"] * (len(named) < len(differ))]
