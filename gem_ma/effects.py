@@ -94,6 +94,9 @@ class Scenario:
     discounts: Mapping[str, float] = {}  # agent -> gamma that the shaping of its rewards stands on; it may not learn with another one
     default_cast: Mapping[str, str] = {}  # agent -> behaviour that plays it where a config does not say who
     baseline_casts: Mapping[str, Mapping[str, str]] = {}  # name -> {agent: behaviour}: played on a run's own tasks, printed beside its score
+    rates: Sequence[str] = ()  # names of measures, and `return AGENT`, that lie in 0..1 in every play; `*` = any text
+    more_is_better: Sequence[str] = ()  # names of measures, as in `rates`
+    less_is_better: Sequence[str] = ()  # of these a table shades the least
     examiners: Mapping[str, Mapping[str, str]] = {}  # agent -> {other agent: behaviour} whose score with it is that agent's ceiling
     id: str = ""  # set by the registry
 

@@ -28,6 +28,7 @@ class Referential(Scenario):
 
     agents = ("speaker", "listener")
     cooperative = True
+    rates = ("return *",)  # half a point for each of two attributes
     ends_within = 2
     baselines = {"chance (success)": 1 / 16}
     default_cast = {"speaker": "noisy_speaker", "listener": "noisy_listener"}

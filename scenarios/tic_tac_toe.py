@@ -23,6 +23,8 @@ class TicTacToe(Scenario):
     zero_sum = True
     chance = False
     ends_within = 9
+    rates = ("draw", "foul")
+    less_is_better = ("foul",)
     baselines = {"perfect play (return of x)": 0.0, "random legal play (return of x)": 0.2968}
     default_cast = {"x": "random_legal", "o": "random_legal"}
     baseline_casts = {

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from gem_ma.errors import ScenarioError
+from gem_ma.evaluation.kinds import Kinds
 from gem_ma.evaluation.metrics import baseline_rows, interval_text, summarise, table
 from gem_ma.evaluation.stats import wilson
 from gem_ma.types import Action, Attempt, End, Entry, Episode, Malformed, Reply, Seat, ToolCall, Turn, Usage
@@ -144,9 +145,30 @@ def test_measures_are_averaged_over_the_episodes_to_which_they_apply():
     played = [episode(task) for task in range(4)]
     summary = summarise(played, won, measures=lambda one: {"violations": None if one.task == "test/3" else float(one.task[-1]), "polite": True})
     assert (summary["measures"]["violations"]["mean"], summary["measures"]["violations"]["n"]) == (1.0, 3)  # (0 + 1 + 2) / 3
-    assert summary["measures"]["polite"]["mean"] == 1.0 and summary["measures"]["polite"]["method"] == "wilson"
+    assert summary["measures"]["polite"]["mean"] == 1.0
     rows = dict(table(summary))
     assert rows["violations"].endswith(" of 3") and not rows["polite"].endswith(" of 4")
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("tasks", [1, 5, 30])
+@pytest.mark.parametrize(("rates", "declared"), [((), False), (("f*", "return a"), True)])
+def test_a_return_or_a_measure_of_0_or_1_is_a_rate_only_where_that_is_declared(value, tasks, rates, declared):
+    played = [episode(task, value, seed=task) for task in range(tasks)]
+    summary = summarise(played, won, measures=lambda one: {"faults": value}, kinds=Kinds(rates=rates, less=("f*",)))
+    for found in (summary["returns"]["a"], summary["measures"]["faults"]):
+        assert found["rate"] is declared and (found["method"] == "wilson") is declared
+        if not declared:
+            assert (found["low"], found["high"]) == ((None, None) if tasks == 1 else (value, value))
+    assert summary["measures"]["faults"]["better"] == "less"
+    assert summary["success"]["rate"] and summary["success"]["method"] == "wilson"
+
+
+def test_what_is_declared_to_be_a_rate_and_is_none_names_the_episode():
+    with pytest.raises(ScenarioError, match=r"toy: measures\(\) of task test/1, .* 'faults' is 2.0, but `rates` declares it"):
+        summarise([episode(0), episode(1)], won, measures=lambda one: {"faults": 2.0 * (one.task == "test/1")}, kinds=Kinds(rates=("faults",)))
+    with pytest.raises(ScenarioError, match=r"'return a' is 6.0, but `rates` declares it"):
+        summarise([episode(0, 6.0)], won, kinds=Kinds(rates=("return *",)))
 
 
 def test_measures_of_failed_and_excluded_episodes_count_for_nothing():

@@ -107,24 +107,61 @@ def test_repeats_of_one_task_do_not_make_the_interval_narrow() -> None:
 
 
 def test_the_interval_that_fits_is_chosen() -> None:
-    assert mean_interval([1, 0, 1, 1]).method == "wilson"
-    assert mean_interval([1, 0, 1, 1], ["a", "b", "c", "d"])[1:3] == wilson(3, 4)
-    assert mean_interval([1, 0, 1, 1], ["a", "a", "b", "b"]).method == "t over tasks"
+    assert mean_interval([1, 0, 1, 1], rate=True).method == "wilson"
+    assert mean_interval([1, 0, 1, 1], ["a", "b", "c", "d"], rate=True)[1:3] == wilson(3, 4)
+    assert mean_interval([1, 0, 1, 1], ["a", "a", "b", "b"], rate=True).method == "t over tasks"
     many = [i // 2 for i in range(60)]
-    assert mean_interval([float(i % 3 == 0) for i in range(60)], many).method == "bootstrap over tasks"
-    equal = mean_interval([1.0] * 60, many)
+    assert mean_interval([float(i % 3 == 0) for i in range(60)], many, rate=True).method == "bootstrap over tasks"
+    equal = mean_interval([1.0] * 60, many, rate=True)
     assert (equal.method, equal[1:3]) == ("wilson over tasks", wilson(30, 30))
-    half = mean_interval([1, 0] * 25, [i // 2 for i in range(50)])
+    half = mean_interval([1, 0] * 25, [i // 2 for i in range(50)], rate=True)
     assert (half.method, half[1:3]) == ("wilson over tasks", wilson(12.5, 25))
     assert mean_interval([0.5, 1.5, 2.5]).method == "t over tasks"
     assert mean_interval([3.0, 3.0, 3.0])[:3] == (3.0, 3.0, 3.0)
     assert mean_interval([2.0, 3.0], ["a", "a"])[:3] == (2.5, -math.inf, math.inf)
-    assert mean_interval([1, 0], ["a", "a"])[:3] == (0.5, 0.0, 1.0)
+    assert mean_interval([1, 0], ["a", "a"], rate=True)[:3] == (0.5, 0.0, 1.0)
 
 
-def test_the_interval_of_a_rate_stays_between_0_and_1() -> None:
-    estimate = mean_interval([1, 1, 1, 0, 1, 1], ["a", "a", "b", "b", "c", "c"])
-    assert estimate.method == "t over tasks" and 0 <= estimate.low <= estimate.mean <= estimate.high <= 1
+PAYOFFS = st.lists(st.sampled_from((0.0, 1.0)), min_size=1, max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PAYOFFS, st.integers(1, 3), st.sampled_from((6.0, -3.0, 0.25)), st.sampled_from((0.0, 2.0)))
+def test_payoffs_that_happen_to_be_0_or_1_are_no_rate(values: list[float], repeats: int, scale: float, shift: float) -> None:
+    tasks = [at // repeats for at in range(len(values))]
+    plain, moved = mean_interval(values, tasks), mean_interval([scale * value + shift for value in values], tasks)
+    assert plain.method == moved.method and "wilson" not in plain.method
+    bounds = sorted(scale * bound + shift for bound in plain[1:3])  # a mean in other units has its interval in other units
+    assert list(moved[1:3]) == [bound if math.isinf(bound) else pytest.approx(bound, abs=1e-9) for bound in bounds]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.integers(1, 3))
+def test_the_interval_of_a_rate_stays_between_0_and_1(values: list[float], repeats: int) -> None:
+    estimate = mean_interval(values, [at // repeats for at in range(len(values))], rate=True)
+    assert -1e-12 <= estimate.low <= estimate.mean + 1e-9 and estimate.mean - 1e-9 <= estimate.high <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("values", [[1.5], [-0.1, 1.0], [0.0, 1.0, 6.0]])
+def test_what_lies_outside_of_0_to_1_is_refused_as_a_rate(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="a rate lies between 0 and 1"):
+        mean_interval(values, rate=True)
+
+
+@pytest.mark.parametrize(("tasks", "resamples"), [(8, 400), (40, 10_000), (40, 400)])
+@pytest.mark.parametrize("family", [1, 3, 63])
+def test_the_wide_interval_is_the_one_of_its_level_and_never_the_narrower(tasks: int, resamples: int, family: int) -> None:
+    rng = random.Random(tasks)
+    a, b = ([rng.random() for _ in range(tasks)] for _ in range(2))
+    one, names = paired(a, b, range(tasks), resamples=resamples, family=family), range(tasks)
+    alone = paired(a, b, names, level=1 - 0.05 / family, resamples=resamples)
+    if resamples * 0.05 / family / 2 >= 5 or tasks < 20 or family == 1:
+        assert (one.wide_low, one.wide_high) == pytest.approx((alone.low, alone.high))
+    else:  # too few resamples lie in such a tail
+        differences = [y - x for x, y in zip(a, b, strict=True)]
+        assert (one.wide_low, one.wide_high) == pytest.approx(t_interval(differences, 1 - 0.05 / family))
+    assert (one.low, one.high, one.p) == paired(a, b, names, resamples=resamples)[1:4]
+    assert one.wide_low <= one.low and one.high <= one.wide_high
 
 
 @pytest.mark.parametrize("tasks", [10, 30])
@@ -134,7 +171,7 @@ def test_the_nominal_95_percent_interval_covers_about_that_often_with_repeats(ta
         rates = rng.beta(0.5, 0.5, tasks)  # mean 1/2
         values = (rng.random((tasks, 4)) < rates[:, None]).astype(float).ravel()
         names = np.repeat(np.arange(tasks), 4).tolist()
-        estimate = mean_interval(values, names)
+        estimate = mean_interval(values, names, rate=True)
         hits += estimate.low <= 0.5 <= estimate.high
         low, high = wilson(values.sum(), len(values))
         naive_hits += low <= 0.5 <= high

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_ma.errors import ScenarioError
+from gem_ma.evaluation.kinds import Kinds
 from gem_ma.types import Episode
 
 Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 
 SHOWN = 6  # names of measures that are 0 everywhere, in a printed table
+_PLAIN = Kinds()
 BLAME = "blame"  # a label of this name is always read as a cause
 
 
@@ -29,19 +31,20 @@ def units(episodes: Iterable[Episode]) -> list[tuple[Any, ...]]:
     return [(episode.task, episode.seed) if single else (episode.task,) for episode in listed]
 
 
-def interval(values: list[float], episodes: list[Episode]) -> dict[str, Any]:
-    """The mean of one value per episode as `{mean, low, high, n, method}`."""
+def interval(values: list[float], episodes: list[Episode], *, rate: bool) -> dict[str, Any]:
+    """The mean of one value per episode as `{mean, low, high, n, method, rate}`; `rate` says whether it lies in 0..1 by what it is."""
     if not values:
-        return {"mean": None, "low": None, "high": None, "n": 0, "method": "none"}
+        return {"mean": None, "low": None, "high": None, "n": 0, "method": "none", "rate": rate}
     from gem_ma.evaluation.stats import mean_interval
 
-    mean, low, high, method, _ = mean_interval(values, units(episodes))
+    mean, low, high, method, _ = mean_interval(values, units(episodes), rate=rate)
     return {
         "mean": mean,
         "low": low if math.isfinite(low) else None,
         "high": high if math.isfinite(high) else None,
         "n": len(values),
         "method": method,
+        "rate": rate,
     }
 
 
@@ -75,15 +78,31 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
     return found
 
 
-def measured(episodes: Sequence[Episode], measures: Measures) -> dict[str, Any]:
-    """Name -> interval over the episodes to which the measure applies; names in order of first appearance."""
+def measured(episodes: Sequence[Episode], measures: Measures, kinds: Kinds = _PLAIN) -> dict[str, Any]:
+    """Name -> interval over the episodes to which the measure applies, with `better` (`more`, `less`) where that is declared.
+
+    Names stand in order of first appearance. Raises ScenarioError where a measure that is declared to be a rate is none.
+    """
     rows: dict[str, tuple[list[float], list[Episode]]] = {}
     for episode in episodes:
         for name, value in values_of(episode, measures).items():
             row = rows.setdefault(name, ([], []))
             row[0].append(value)
             row[1].append(episode)
-    return {name: interval(*row) for name, row in rows.items()}
+    found = {}
+    for name, (values, own) in rows.items():
+        check_rate(name, values, own, kinds)
+        better = kinds.better(name)
+        found[name] = interval(values, own, rate=kinds.is_rate(name)) | ({"better": better} if better else {})
+    return found
+
+
+def check_rate(score: str, values: Sequence[float], episodes: Sequence[Episode], kinds: Kinds) -> None:
+    """Raises ScenarioError where a score that the scenario declares to be a rate has a value outside of 0..1."""
+    if kinds.is_rate(score):
+        for value, episode in zip(values, episodes, strict=True):
+            if not 0 <= value <= 1:
+                raise ScenarioError(f"{_where('measures', episode)}: {score!r} is {value!r}, but `rates` declares it; a rate lies between 0 and 1")
 
 
 def labels_of(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
@@ -123,9 +142,9 @@ def labelled(ok: Sequence[Episode], failed: Sequence[Episode], judged: Sequence[
             lost_here = [float(value in found.get(label, ())) for _, found in lost]
             values[value] = {
                 "episodes": len(with_it),
-                "success": interval([float(won[id(episode)]) for episode in scored], scored),
+                "success": interval([float(won[id(episode)]) for episode in scored], scored, rate=True),
                 "lost": int(sum(lost_here)),
-                "share": interval(lost_here, [episode for episode, _ in lost]),
+                "share": interval(lost_here, [episode for episode, _ in lost], rate=True),
             }
         order = sorted(values, key=lambda value: (-values[value]["episodes"], value))
         result[label] = {

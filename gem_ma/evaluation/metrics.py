@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gem_ma.evaluation.groups import Labels, Measures, group_rows, interval, interval_text, labelled, measured, units
+from gem_ma.evaluation.groups import Labels, Measures, check_rate, group_rows, interval, interval_text, labelled, measured, units
+from gem_ma.evaluation.kinds import RETURN, Kinds
 from gem_ma.types import End, Episode, Malformed
 
 __all__ = ["Success", "interval_text", "summarise", "table", "units"]
@@ -22,12 +23,17 @@ Success = Callable[[Episode], bool | None]
 
 
 def summarise(
-    episodes: Iterable[Episode], success: Success | None = None, measures: Measures | None = None, labels: Labels | None = None
+    episodes: Iterable[Episode],
+    success: Success | None = None,
+    measures: Measures | None = None,
+    labels: Labels | None = None,
+    kinds: Kinds = Kinds(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot tell), `measures` and `labels` are the scenario's.
+    """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot tell), `measures`, `labels` and
+    `kinds` (which scores are rates) are the scenario's.
 
     Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k pass_hat_k_intervals tries measures labels ends errors turns
-    steps tokens truncated illegal malformed`. An interval is `{mean, low, high, n, method}`; a bound that the data cannot give is null, as is a
+    steps tokens truncated illegal malformed`. An interval is `{mean, low, high, n, method, rate}`; a bound that the data cannot give is null, as is a
     mean over nothing. `labels` is explained in `gem_ma.evaluation.groups`.
     """
     all_ = sorted(episodes, key=lambda episode: episode.id)  # so that no draw depends on which episode ended first
@@ -44,13 +50,13 @@ def summarise(
         "excluded": len(all_) - len(ok) - len(failed),
         "retried": sum(any(reply.attempts for turn in episode.turns for reply in turn.replies) for episode in all_),
         "tasks": len({episode.task for episode in all_}),
-        "returns": {agent: _return(agent, ok, len(failed)) for agent in agents},
-        "success": interval([float(won) for _, won in judged], [episode for episode, _ in judged]) if success is not None else None,
+        "returns": {agent: _return(agent, ok, len(failed), kinds) for agent in agents},
+        "success": interval([float(won) for _, won in judged], [episode for episode, _ in judged], rate=True) if success is not None else None,
         "score": _score(judged, len(failed), len(all_) - len(ok) - len(failed)) if success is not None else None,
         "pass_hat_k": [one["mean"] for one in curve],
         "pass_hat_k_intervals": curve,
         "tries": _tries(judged),
-        "measures": measured(ok, measures) if measures is not None else {},
+        "measures": measured(ok, measures, kinds) if measures is not None else {},
         "labels": labelled(ok, failed, judged, labels) if labels is not None else {},
         "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
         "errors": dict(Counter(_cause(episode) for episode in failed).most_common(10)),
@@ -125,11 +131,12 @@ def _refused(summary: Mapping[str, Any]) -> str:
     return f"  (no k above {least}: not every task has more scored tries)" if most > least else ""
 
 
-def _return(agent: str, ok: list[Episode], failed: int) -> dict[str, Any]:
+def _return(agent: str, ok: list[Episode], failed: int, kinds: Kinds) -> dict[str, Any]:
     played = [episode for episode in ok if agent in episode.cast]
     values = [episode.returns()[agent] for episode in played]
     total = len(values) + failed
-    return {**interval(values, played), "failed_as_zero": math.fsum(values) / total if total else None}
+    check_rate(RETURN + agent, values, played, kinds)
+    return {**interval(values, played, rate=kinds.is_rate(RETURN + agent)), "failed_as_zero": math.fsum(values) / total if total else None}
 
 
 def _score(judged: list[tuple[Episode, bool]], failed: int, excluded: int) -> dict[str, float | None]:
@@ -154,7 +161,7 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
 
     tasks = list(tries)
     made = [pass_hat_k_interval([wins[task] for task in tasks], [tries[task] for task in tasks], k) for k in range(1, min(tries.values()) + 1)]
-    return [{"mean": one.mean, "low": one.low, "high": one.high, "n": one.tasks, "method": one.method} for one in made]
+    return [{"mean": one.mean, "low": one.low, "high": one.high, "n": one.tasks, "method": one.method, "rate": True} for one in made]
 
 
 def _tries(judged: list[tuple[Episode, bool]]) -> list[int]:

@@ -2,10 +2,11 @@
 
 Axes: N episodes, T tasks, B resamples, n tries of one task, k of them. Repeats of one task are not independent, so *tasks* are resampled,
 each with all of its episodes. Which interval `mean_interval` takes:
-  yes/no values, one episode per task            Wilson
-  all task means equal, yes/no values            Wilson with n = tasks (a bootstrap would have no width)
-  fewer than 20 tasks                            Student's t over the task means
+  a rate, yes/no values, one episode per task    Wilson
+  a rate, all task means equal                   Wilson with n = tasks (a bootstrap would have no width)
+  fewer than 20 tasks                            Student's t over the task means; of a rate within 0..1
   else                                           cluster bootstrap over tasks
+Whether values are a rate is declared by the caller: payoffs that happen to be 0 or 1 are no rate.
 Random draws come from a fixed seed: the same episodes give the same interval.
 """
 
@@ -21,6 +22,7 @@ import numpy.typing as npt
 
 RESAMPLES = 10_000
 FEW_TASKS = 20
+TAIL = 5  # resamples that a bootstrap quantile needs beyond it
 _BLOCK = 1 << 21  # resampled indices held at once
 
 Floats = npt.NDArray[np.float64]
@@ -37,7 +39,10 @@ class Estimate(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Mean difference B - A over paired tasks, its interval and the p value of a sign-flip permutation test."""
+    """Mean difference B - A over paired tasks, its interval and the p value of a sign-flip permutation test.
+
+    `wide_low`, `wide_high`: the interval that is right for all comparisons of a family at once (Bonferroni); of a single one the same interval.
+    """
 
     difference: float
     low: float
@@ -45,6 +50,8 @@ class Comparison(NamedTuple):
     p: float
     method: str
     tasks: int
+    wide_low: float = -math.inf
+    wide_high: float = math.inf
 
 
 # -- intervals ----------------------------------------------------------------------------------------------------------------
@@ -91,18 +98,26 @@ def cluster_bootstrap(
     return _quantiles(means, level)
 
 
-def mean_interval(values: Sequence[float] | Floats, tasks: Sequence[Any] | None = None, level: float = 0.95, seed: int = 0) -> Estimate:
+def mean_interval(
+    values: Sequence[float] | Floats, tasks: Sequence[Any] | None = None, level: float = 0.95, seed: int = 0, *, rate: bool = False
+) -> Estimate:
     """The mean of `values` [N] with the interval that fits (rules in the module's docstring). `tasks` [N]: absent = all values independent.
 
-    A single value or a single task has no spread to learn from: the interval is (-inf, inf), or (0, 1) for yes/no values.
+    `rate`: every value lies in 0..1 by what it is. A single value or a single task has no spread to learn from: the interval is (-inf, inf), of
+    a rate (0, 1). Raises ValueError where a rate has a value outside of 0..1.
+
+    >>> mean_interval([1.0]).high, mean_interval([1.0], rate=True).high
+    (inf, 1.0)
     """
     array = _vector("values", values)
     if not len(array):
         raise ValueError("a mean needs at least one value")
-    mean, rate = float(array.mean()), bool(np.isin(array, (0.0, 1.0)).all())
-    sums, counts = _by_task(array, range(len(array)) if tasks is None else tasks)
+    if rate and not ((array >= 0) & (array <= 1)).all():
+        raise ValueError(f"a rate lies between 0 and 1; got {float(array.min())} to {float(array.max())}")
+    mean, named = float(array.mean()), range(len(array)) if tasks is None else tasks
+    sums, counts = _by_task(array, named)
     means, units = sums / counts, len(sums)
-    if rate and (counts == 1).all():
+    if rate and (counts == 1).all() and np.isin(array, (0.0, 1.0)).all():
         return Estimate(mean, *wilson(float(array.sum()), units, level), "wilson", units)
     if rate and units > 1 and np.ptp(means) < 1e-12:
         return Estimate(mean, *wilson(mean * units, units, level), "wilson over tasks", units)
@@ -113,33 +128,44 @@ def mean_interval(values: Sequence[float] | Floats, tasks: Sequence[Any] | None 
         middle = float(means.mean())  # of the tasks: with unequal repeats it differs from the mean over episodes
         low, high = mean + low - middle, mean + high - middle
         return Estimate(mean, max(low, 0.0) if rate else low, min(high, 1.0) if rate else high, "t over tasks", units)
-    return Estimate(mean, *cluster_bootstrap(array, range(len(array)) if tasks is None else tasks, level, seed=seed), "bootstrap over tasks", units)
+    return Estimate(mean, *cluster_bootstrap(array, named, level, seed=seed), "bootstrap over tasks", units)
 
 
 # -- comparing two runs -------------------------------------------------------------------------------------------------------
 
 
 def paired(
-    a: Sequence[float] | Floats, b: Sequence[float] | Floats, tasks: Sequence[Any], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    a: Sequence[float] | Floats,
+    b: Sequence[float] | Floats,
+    tasks: Sequence[Any],
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    family: int = 1,
 ) -> Comparison:
     """B against A on the same plays: a, b and tasks are [N], entry i of a and b is the same (task, seed).
 
     Per task d = mean b - mean a; the interval is the bootstrap of the mean of d over tasks (Student's t below 20 tasks), p by sign flips of d.
+    `family`: how many comparisons are read together; the wide interval leaves (1 - level) / family outside. Where that is too little for the
+    resamples to tell (fewer than 5 in a tail), it is Student's t.
     """
     first, second = _vector("a", a), _vector("b", b)
     if len(first) != len(second):
         raise ValueError(f"paired values come in pairs; got {len(first)} and {len(second)}")
     if not len(first):
         raise ValueError("a comparison needs at least one pair")
+    if family < 1:
+        raise ValueError(f"a family has at least one comparison; got {family}")
     sums, counts = _by_task(second - first, tasks)
     d = sums / counts
-    mean, p = float(d.mean()), sign_flip(d, resamples, seed)
+    mean, p, wide = float(d.mean()), sign_flip(d, resamples, seed), 1 - (1 - _level(level)) / family
     if len(d) == 1:
         return Comparison(mean, -math.inf, math.inf, p, "one task", 1)
     if len(d) < FEW_TASKS:
-        return Comparison(mean, *t_interval(d, level), p, "t over tasks", len(d))
+        return Comparison(mean, *t_interval(d, level), p, "t over tasks", len(d), *t_interval(d, wide))
     means = np.concatenate([d[draw].mean(1) for draw in _draws(len(d), resamples, seed)])
-    return Comparison(mean, *_quantiles(means, level), p, "bootstrap over tasks", len(d))
+    told = _quantiles(means, wide) if resamples * (1 - wide) / 2 >= TAIL else t_interval(d, wide)
+    return Comparison(mean, *_quantiles(means, level), p, "bootstrap over tasks", len(d), *told)
 
 
 def sign_flip(differences: Sequence[float] | Floats, resamples: int = RESAMPLES, seed: int = 0) -> float:
@@ -208,8 +234,8 @@ def pass_hat_k_interval(successes: Sequence[int], tries: Sequence[int], k: int, 
     values = [pass_hat_k([c], [n], k) for c, n in zip(successes, tries, strict=True)]
     if max(values) - min(values) < 1e-12:
         return Estimate(mean, *wilson(mean * len(values), len(values), level), "wilson over tasks", len(values))
-    _, low, high, method, units = mean_interval(values, None, level, seed)
-    return Estimate(mean, max(low, 0.0), min(high, 1.0), method, units)
+    _, low, high, method, units = mean_interval(values, None, level, seed, rate=True)
+    return Estimate(mean, low, high, method, units)
 
 
 def _over_tasks(successes: Sequence[int], tries: Sequence[int], k: int, one: Any) -> float:

@@ -15,11 +15,11 @@ from typing import Any
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.groups import values_of
 from gem_ma.evaluation.judge import Judge
+from gem_ma.evaluation.kinds import SUCCESS, Kinds
 from gem_ma.types import Episode
 
 Id = tuple[str, int, int]
 Names = tuple[str, ...]
-SUCCESS = "success"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Cell:
     values: Mapping[str, Mapping[Id, float]]
     world: str = ""
     run: str = ""
+    kinds: Kinds = Kinds()
 
 
 def cell_of(episodes: Iterable[Episode], judge: Judge, *, world: str = "", run: str = "", measures: Container[str] | None = None) -> Cell:
@@ -51,7 +52,7 @@ def cell_of(episodes: Iterable[Episode], judge: Judge, *, world: str = "", run: 
             kept = values.setdefault(score, {})
             if measures is None or score in measures:
                 kept[episode.id] = value
-    return Cell(judge.summarise(listed), values, world, run)
+    return Cell(judge.summarise(listed), values, world, run, judge.kinds)
 
 
 def study_summary(
@@ -66,8 +67,8 @@ def study_summary(
 ) -> dict[str, Any]:
     """The whole comparison as JSON values. The first score (success, else the first return) and those of `measures` are compared.
 
-    Keys: `axes reference paired_by resamples correct scores compared cells comparisons margins interactions`. Raises ConfigError for a measure
-    that no cell has.
+    Keys: `axes reference paired_by resamples correct scores compared rates better cells comparisons margins interactions`. Raises ConfigError for
+    a measure that no cell has.
     """
     scores = list(dict.fromkeys(score for cell in cells.values() for score in cell.values))
     scores.sort(key=lambda score: (score != SUCCESS, not score.startswith("return ")))
@@ -75,6 +76,7 @@ def study_summary(
         if name not in scores:
             raise ConfigError(f"no cell has a score called {name!r}; there are {', '.join(scores) or 'none'}")
     compared = list(dict.fromkeys([*scores[:1], *measures]))
+    kinds = cells[reference].kinds
     return {
         "axes": {axis: list(names) for axis, names in axes.items()},
         "reference": dict(zip(axes, reference, strict=True)),
@@ -83,9 +85,11 @@ def study_summary(
         "correct": correct,
         "scores": scores,
         "compared": compared,
+        "rates": [score for score in scores if kinds.is_rate(score)],
+        "better": {score: better for score in scores if (better := kinds.better(score))},
         "cells": [_row(axes, names, cell) for names, cell in cells.items()],
         "comparisons": {score: _compare(axes, cells, reference, score, paired_by, resamples, correct) for score in compared},
-        "margins": {score: _margins(axes, cells, score) for score in compared},
+        "margins": {score: _margins(axes, cells, score, kinds) for score in compared},
         "interactions": {score: _interactions(axes, cells, score, resamples) for score in compared},
     }
 
@@ -126,30 +130,39 @@ def _compare(
     resamples: int,
     correct: str,
 ) -> list[dict[str, Any]]:
-    """Every other cell against the reference; p is adjusted over these comparisons."""
+    """Every other cell against the reference. Over these comparisons p is adjusted (Holm), and so is the second interval (Bonferroni)."""
     from gem_ma.evaluation.stats import holm, paired
 
-    base = cells[reference]
+    base = cells[reference].values.get(score, {})
+    shared = {}  # names -> both values of every play that the cell has in common with the reference
     found: list[dict[str, Any]] = []
     for names, cell in cells.items():
         if names == reference:
             continue
-        row: dict[str, Any] = {"names": dict(zip(axes, names, strict=True)), "same_tasks": cell.world == base.world}
-        before, after = (_by_key(one.values.get(score, {}), paired_by) for one in (base, cell))
-        shared = sorted(before.keys() & after.keys())
-        row |= {"pairs": len(shared), "unpaired": len(before.keys() ^ after.keys())}
-        blank: dict[str, Any] = {"difference": None, "low": None, "high": None, "p": None, "p_adjusted": None, "method": "none", "tasks": 0}
-        if shared:
-            units = _units(shared)
-            result = paired([before[key] for key in shared], [after[key] for key in shared], units, resamples=resamples)
-            bounds = {"low": _finite(result.low), "high": _finite(result.high)}
-            blank |= {"difference": result.difference, **bounds, "p": result.p, "method": result.method, "tasks": result.tasks}
-        found.append({**row, **blank})
+        before, after = (_by_key(values, paired_by) for values in (base, cell.values.get(score, {})))
+        shared[names] = [(key, before[key], after[key]) for key in sorted(before.keys() & after.keys())]
+        row = {"names": dict(zip(axes, names, strict=True)), "same_tasks": cell.world == cells[reference].world}
+        found.append({**row, "pairs": len(shared[names]), "unpaired": len(before.keys() ^ after.keys()), **_NOTHING})
+    adjusts = correct == "holm"
+    family = sum(map(bool, shared.values())) if adjusts else 1
+    for row, pairs in zip(found, shared.values(), strict=True):
+        if pairs:
+            keys, before_values, after_values = zip(*pairs, strict=True)
+            one = paired(before_values, after_values, _units(keys), resamples=resamples, family=family)
+            row |= {"difference": one.difference, "low": _finite(one.low), "high": _finite(one.high), "p": one.p, "method": one.method}
+            row |= {"tasks": one.tasks, "low_adjusted": _finite(one.wide_low), "high_adjusted": _finite(one.wide_high)}
     tested = [row for row in found if row["p"] is not None]
-    adjusted = holm([row["p"] for row in tested]) if correct == "holm" else [row["p"] for row in tested]
-    for row, p in zip(tested, adjusted, strict=True):
+    for row, p in zip(tested, holm([row["p"] for row in tested]) if adjusts else [row["p"] for row in tested], strict=True):
         row["p_adjusted"] = p
     return found
+
+
+# A comparison without a shared play.
+_NOTHING: Mapping[str, Any] = {
+    **dict.fromkeys(("difference", "low", "high", "p", "p_adjusted", "low_adjusted", "high_adjusted")),
+    "method": "none",
+    "tasks": 0,
+}
 
 
 def _by_key(values: Mapping[Id, float], paired_by: Sequence[str]) -> dict[tuple[Any, ...], float]:
@@ -187,7 +200,7 @@ def _tensor(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str) 
     return np.array([[one[unit] for unit in shared] for one in by_unit]).reshape([*(len(names) for names in axes.values()), len(shared)])
 
 
-def _margins(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str) -> dict[str, dict[str, Any]]:
+def _margins(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str, kinds: Kinds) -> dict[str, dict[str, Any]]:
     """Axis -> name -> the mean over all cells with that name, over the units that every cell has played."""
     from gem_ma.evaluation.stats import mean_interval
 
@@ -195,12 +208,12 @@ def _margins(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str)
     found: dict[str, dict[str, Any]] = {}
     for at, (axis, names) in enumerate(axes.items()) if values is not None else ():
         marginal = values.mean(axis=tuple(other for other in range(len(axes)) if other != at))  # [names, units]
-        rate = score == SUCCESS
+        rate = kinds.is_rate(score)
         found[axis] = {}
         for name, row in zip(names, marginal, strict=True):
-            one = mean_interval(row)
-            low, high = (max(one.low, 0.0), min(one.high, 1.0)) if rate else (one.low, one.high)
-            found[axis][name] = {"mean": one.mean, "low": _finite(low), "high": _finite(high), "n": one.tasks, "method": one.method}
+            one = mean_interval(row.clip(0.0, 1.0) if rate else row, rate=rate)  # a mean of rates may leave 0..1 by rounding
+            bounds = {"low": _finite(one.low), "high": _finite(one.high)}
+            found[axis][name] = {"mean": one.mean, **bounds, "n": one.tasks, "method": one.method, "rate": rate}
     return found
 
 

@@ -32,6 +32,9 @@ class RetailOneOrder(Scenario):
     agents = ("assistant", "user")
     version = 1
     cooperative = True  # both are paid the outcome
+    rates = ("return *", "looked_before_write")
+    more_is_better = ("looked_before_write",)
+    less_is_better = ("refused_calls",)
     chance = False
     private = {"user": ("instruction", "knowledge", *SOLUTION), "assistant": SOLUTION}
     default_cast = {"assistant": "one_order_clerk", "user": "one_order_customer"}

@@ -21,7 +21,7 @@ from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tau2_grading import database_only, tau2, unscored
 from gem_ma.scenarios.retail.tau2_tools import TAU2_TOOLS
 from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
-from gem_ma.scenarios.service.audit import Audit, labels, measures
+from gem_ma.scenarios.service.audit import LESS_IS_BETTER, MORE_IS_BETTER, RATES, Audit, labels, measures
 from gem_ma.scenarios.service.blame import Course, blame
 from gem_ma.scenarios.service.grading import wishes_in
 from gem_ma.scenarios.service.monitor import Monitor
@@ -61,6 +61,7 @@ class Retail(Scenario):
         "oracle": {"assistant": "retail_oracle"},
     }
     examiners = {"user": {"assistant": "retail_oracle"}}
+    more_is_better, less_is_better = MORE_IS_BETTER, LESS_IS_BETTER
 
     def __init__(
         self,
@@ -111,6 +112,8 @@ class Retail(Scenario):
         self.policy = self.source.policy() or POLICY
         self.settings = read_settings(rewards, user_reward, gamma)
         self.cooperative = self.settings.alike
+        shares = self.settings.plain and max(self.settings.shares.values()) <= 1  # then nobody is paid outside of 0..1
+        self.rates = (*RATES, "return *", "reward *") if shares else RATES
         self.discounts = {"assistant": gamma} if "progress" in self.settings.terms else {}
         self._audits: dict[int, tuple[Episode, Audit]] = {}
         self._golds: dict[str, tuple[Task, Gold]] = {}
