@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from gem_ma.evaluation.groups import interval_text
-from gem_ma.evaluation.studies import SUCCESS, difference_text
+from gem_ma.evaluation.kinds import SUCCESS
+from gem_ma.evaluation.studies import difference_text
 from gem_ma.view.page import Html, table, text
 from gem_ma.view.plots import Mark, heatmap, whisker_chart
 from gem_ma.view.report import Section, write_report
