@@ -289,7 +289,8 @@ class Transformers:
 
     def sample_ids(self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int]) -> list[Draw]:
         """Samples after each prompt [B of ids]; gives ids, log-probabilities and finish per prompt."""
-        return self.decoder.sample(prompts, samplings, seeds, [self.source] * len(prompts))
+        with self.lock:
+            return self.decoder.sample(prompts, samplings, seeds, [self.source] * len(prompts))
 
     # -- weights ------------------------------------------------------------------------------------------------------------
 
@@ -345,11 +346,12 @@ class Transformers:
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights: equal before and after a run for a policy that does not learn. Of an adapter, together with its base."""
-        if self.adapter is None:
-            return self.base.fingerprint()
-        digest = digest_of(self.weights(), self.torch)
-        digest.update(self.base.fingerprint().encode())
-        return digest.hexdigest()
+        with self.lock:
+            if self.adapter is None:
+                return self.base.fingerprint()
+            digest = digest_of(self.weights(), self.torch)
+            digest.update(self.base.fingerprint().encode())
+            return digest.hexdigest()
 
     # -- files --------------------------------------------------------------------------------------------------------------
 

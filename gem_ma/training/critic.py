@@ -85,10 +85,14 @@ class TableCritic:
 
 
 class TorchCritic:
-    """A trunk as the policy's model, whose weights or adapter are its own, with a head of one number per position."""
+    """A trunk as the policy's model, whose weights or adapter are its own, with a head of one number per position.
+
+    It computes on the base of its policy while others play on it and adapters come and go, so it does so under a lock of the base only.
+    """
 
     def __init__(self, engine: Transformers) -> None:
         self.engine, self.torch = engine, engine.torch
+        self.lock = engine.base.another_lock()  # the opening of an adapter switches all gradients of the base off for a moment
         self.adapter: str | None = None
         size = int(engine.model.config.hidden_size)
         if engine.adapter is None:
@@ -106,7 +110,7 @@ class TorchCritic:
 
     def values(self, table: TurnTable) -> Array:
         result = np.zeros(len(table))
-        with self.torch.no_grad():
+        with self.lock, self.torch.no_grad():
             for batch in _batches(_places(table)):
                 result[[turn for _, places in batch for _, turn in places]] = self._forward(batch).double().cpu().numpy()
         return result
@@ -116,7 +120,7 @@ class TorchCritic:
         prompts = [self.engine.chat.render(agent, episodes[index].transcript(agent), _tools(episodes[index], agent)) for index, agent in cut]
         fits = [(at, prompt) for at, prompt in zip(cut, prompts, strict=True) if 0 < len(prompt) <= self.engine.positions]
         result = dict.fromkeys(cut, 0.0)
-        with self.torch.no_grad():
+        with self.lock, self.torch.no_grad():
             for batch in _batches([(np.array(prompt, np.int64), [(len(prompt) - 1, n)]) for n, (_, prompt) in enumerate(fits)]):
                 for (_, places), value in zip(batch, self._forward(batch).tolist(), strict=True):
                     result[fits[places[0][1]][0]] = value
@@ -126,7 +130,11 @@ class TorchCritic:
         """Squared error towards the targets [N]. Metrics: value_loss (mean squared error before), explained (variance), value_grad_norm."""
         if not len(table):
             return {}
-        found = _fit_quality(self.values(table), targets)
+        with self.lock:
+            return {**_fit_quality(self.values(table), targets), "value_grad_norm": self._descend(table, targets, settings, rng)}
+
+    def _descend(self, table: TurnTable, targets: Array, settings: CriticSettings, rng: random.Random) -> float:
+        """The gradient steps of a fit; the mean norm of their gradients before clipping."""
         norms: list[float] = []
         for group in self.optimizer.param_groups:
             group["lr"] = settings.lr
@@ -142,7 +150,7 @@ class TorchCritic:
                 norms.append(float(self.torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.grad_clip)))
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
-        return {**found, "value_grad_norm": float(np.mean(norms))}
+        return float(np.mean(norms))
 
     def _forward(self, batch: Sequence[tuple[NDArray[np.int64], Sequence[tuple[int, int]]]]) -> Any:
         """Values [m] at the places of these sequences, in their order; padding lies on the right, where a causal model does not look."""

@@ -95,7 +95,8 @@ class TorchLearner:
         self.optimizer = self.new_optimizer(0.0)
         self.probes: list[tuple[int, ...]] = []
         self.reference: dict[str, Any] = {}  # the weights that loss.kl holds to; taken before the first update that needs them
-        self.scorer = Scorer(engine, how.temperature)
+        with engine.lock:
+            self.scorer = Scorer(engine, how.temperature)
         self.padding: float | None = None  # share of the positions of the last update's passes that held nothing
 
     @property
@@ -305,7 +306,8 @@ class TorchLearner:
         `legal`, `tools`: per sequence the legal strings and the tools of its turn, to which a constrained policy is bound.
         """
         asked = zip(sequences, legal or [None] * len(sequences), tools or [()] * len(sequences), strict=True)
-        return self.scorer.score(sequences, [self.engine.allowed(choices, ids, offered) for (_, ids), choices, offered in asked])
+        with self.engine.lock:
+            return self.scorer.score(sequences, [self.engine.allowed(choices, ids, offered) for (_, ids), choices, offered in asked])
 
     def probe_with(self, chosen: Sequence[Row]) -> None:
         """Takes the prompts of the next parity checks from these rows."""
