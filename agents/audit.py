@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from gem_ma.agents.marks import has_marks
 
 from gem_ma import Malformed, Message, ToolCall
+from gem_ma.parsing.text import EMAIL_ADDRESS
 
 RECITED, SHORT = 8, 12  # words in a row; words of an answer that may be given twice
-_VALUE = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|#?[\w-]*\d[\w-]*(?:[.,]\d+)*")
+_VALUE = re.compile(rf"{EMAIL_ADDRESS}|(?<![\w-])#?[\w-]*\d[\w-]*(?:[.,]\d+)*|(?<=[\w-])#[\w-]*\d[\w-]*(?:[.,]\d+)*")
 _AGAIN = re.compile(r"(?:yes|no|ok|okay|sure|right|correct|thanks|thank you|please go ahead)\b")
 _FLIPS = re.compile(
     r"\bhow (?:can|may) i (?:help|assist)\b|\bis there anything else (?:i can|you need|you would like)\b"
     r"|\bi(?: can|['’]ll be happy to| am here to) assist you\b"
-    r"|</?tool_call>|\{\s*\"name\"\s*:|^\s*(?:action|observation)\s*:",
+    r"|</?tool_call>|\{\s*\"name\"\s*:|^[^\S\n]*(?:action|observation)\s*:",
     re.IGNORECASE | re.MULTILINE,
 )
 

@@ -11,7 +11,7 @@ import re
 from gem_ma import Malformed, ToolCall
 from gem_ma.parsing import parse_tool_calls
 
-_THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _HALF_THINKING = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
 _NEGATED = re.compile(r"\b(?:not|isn['’]t|never|neither|nor)\s+(?:\w+\s+)?(?:true|false)\b", re.IGNORECASE)
 
@@ -30,7 +30,19 @@ _VERDICT_LABEL, _REASON_LABEL = _label("verdict", "classification", "judg(?:e)?m
 
 def visible(text: str) -> str:
     """The text without the private thinking that some models print in front (`<think>...</think>`, also where one tag is missing)."""
-    return _HALF_THINKING.sub("", _THINKING.sub("", text)).strip()
+    return _HALF_THINKING.sub("", _without_pairs(text)).strip()
+
+
+def _without_pairs(text: str) -> str:
+    """The text without what stands between an opening tag and the next closing one; in one pass, however many tags open and never close."""
+    kept, at, opened = [], 0, -1
+    for tag in _THINKING.finditer(text):
+        if not tag[1]:
+            opened = tag.start() if opened < 0 else opened
+        elif opened >= 0:
+            kept.append(text[at:opened])
+            at, opened = tag.end(), -1
+    return "".join(kept) + text[at:]
 
 
 def response(text: str) -> str | None:

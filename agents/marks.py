@@ -11,8 +11,8 @@ import random
 import re
 from collections.abc import Sequence
 
-_MARK = re.compile(r"#{3,}[ \t]*[^\s#](?:[^#\n]{0,78}[^\s#])?[ \t]*#{3,}")
-_SPOKEN_MARK = re.compile(rf"[ \t]*(?:{_MARK.pattern})")
+_MARK = re.compile(r"(?<!#)#{3,}+[ \t]*+[^\s#](?:[^#\n]{0,78}[^\s#])?[ \t]*+#{3,}")
+_SPOKEN_MARK = re.compile(rf"(?:(?<![ \t])[ \t]++)?(?:{_MARK.pattern})")
 _AROUND = " \t\r\n`'\"*.“”‘’"
 _HASHES = re.compile(r"#{3,}")
 

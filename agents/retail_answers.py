@@ -11,18 +11,21 @@ from gem_ma.agents import retail_reading as reading
 from gem_ma.agents.retail_talk import use
 
 from gem_ma import Action
+from gem_ma.parsing.text import in_order
 
 Record = dict[str, Any]
 Step = Generator[Action, str, Any]
 HINT = "Please tell me what you want and for which order."
-_COUNT = re.compile(r"\bhow many\b|\bnumber of\b.*\b(?:variants|options|versions|kinds|available)\b")
+_COUNT = re.compile(r"\bhow many\b|" + in_order(r"\bnumber of\b", r"\b(?:variants|options|versions|kinds|available)\b"))
+_HELD = in_order(r"\bgift card\b", r"\b(?:left|hold|have|worth)\b")
+_BALANCE = re.compile(rf"\bbalance\b|{_HELD}|" + in_order(r"\b(?:left|much)\b", r"\bgift card\b"))
 _PRICE = re.compile(r"\b(?:price|cost|how much|cheap\w*|expensive|dear\w*)\b")
 
 
 def answer(text: str, order_id: str, user_id: str, user: Record) -> Step:
     """The answer to a question, as a sentence."""
     folded = text.casefold()
-    if re.search(r"\bbalance\b|\bgift card\b.*\b(?:left|hold|have|worth)\b|\b(?:left|much)\b.*\bgift card\b", folded) and not order_id:
+    if _BALANCE.search(folded) and not order_id:
         return _balance(text, user)
     product = None if order_id else (yield from _product_named(folded))
     if product is None and not order_id and len(user.get("orders", ())) == 1:

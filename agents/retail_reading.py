@@ -12,6 +12,8 @@ from typing import Any
 
 from gem_ma.agents.retail_talk import ADDRESS, METHOD, ORDER
 
+from gem_ma.parsing.text import in_order
+
 Record = Mapping[str, Any]
 NAME = re.compile(r"(?:[Mm]y (?:full )?name is|[Mm]y name's|I am|I'm|[Tt]his is|[Nn]ame:)\s+(?:called\s+)?([A-Z][\w'-]*)\s+([A-Z][\w'-]*)")
 POSTCODE = re.compile(r"(?<![\w#])\d{5}(?!\w)")
@@ -19,18 +21,24 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _ASKS = re.compile(
     r"^\W*(?:(?:and|also|then|so|first|next|oh|hi|hello|one more thing|another thing)\W+)*"
     r"(?:how (?:much|many)|what|which|where|when|is there|are there)\b"
-    r"|\b(?:tell me|let me know|(?:want|like|need) to know|wondering|find out|check)\b.*"
-    r"\b(?:how|what|which|where|whether|if|tracking|balance|price|total)\b"
-    r"|\b(?:tracking number|balance)\b"
+    r"|\b(?:tracking number|balance)\b|"
+    + in_order(
+        r"\b(?:tell me|let me know|(?:want|like|need) to know|wondering|find out|check)\b",
+        r"\b(?:how|what|which|where|whether|if|tracking|balance|price|total)\b",
+    )
 )
+_CAN_I = re.compile(in_order(r"\b(?:cancel|return|exchange|swap)\b", r"\bcan (?:i|you)\b"))
 _VERBS = (  # the first that fits is meant
-    ("address", re.compile(r"address1:|\baddress\b|\b(?:deliver|ship|send)\w*\b.*\bto\b.*\binstead\b")),
+    ("address", re.compile(r"address1:|\baddress\b|" + in_order(r"\b(?:deliver|ship|send)\w*\b", r"\bto\b", r"\binstead\b"))),
     (
         "payment",
-        re.compile(r"\bpay(?:ing)?\b(?!.*\bdifference\b)|\bpaid\b.*\b(?:with|by|using)\b|\bpayment\b(?!.*\bdifference\b)|\bcharge\b.*\binstead\b"),
+        re.compile(  # the last `pay` of a line decides whether a difference is still to come
+            r"(?m:^)(?>.*\bpay(?:ing|ment)?\b)(?!.*\bdifference\b)|"
+            + "|".join((in_order(r"\bpaid\b", r"\b(?:with|by|using)\b"), in_order(r"\bcharge\b", r"\binstead\b")))
+        ),
     ),
     ("cancel", re.compile(r"\bcancel\w*\b|\bcall off\b")),
-    ("return", re.compile(r"\breturn(?:ed|ing)?\b|\b(?:send|give|bring|take)\w*\b.*\bback\b|\bget rid of\b")),
+    ("return", re.compile(r"\breturn(?:ed|ing)?\b|\bget rid of\b|" + in_order(r"\b(?:send|give|bring|take)\w*\b", r"\bback\b"))),
     ("swap", re.compile(r"\b(?:exchang\w*|swap\w*|replac\w*|switch\w*|upgrad\w*|trade)\b|\b(?:chang\w*|modif\w*|alter\w*)\b")),
 )
 _GOES_ON = re.compile(  # a sentence that tells more of the request before it
@@ -79,7 +87,7 @@ def _same_thing(last: Request, kind: str, sentence: str) -> bool:
 def kind_of(sentence: str) -> str:
     """What a sentence asks for; "" where it asks for nothing."""
     folded = re.sub(r"\be-?mail(?: address)?\b|\S+@\S+", " ", sentence.casefold())
-    if _ASKS.search(folded) and not re.search(r"\b(?:cancel|return|exchange|swap)\b.*\bcan (?:i|you)\b", folded):
+    if _ASKS.search(folded) and not _CAN_I.search(folded):
         return "question"
     return next((kind for kind, pattern in _VERBS if pattern.search(folded)), "")
 

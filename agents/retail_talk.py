@@ -11,10 +11,11 @@ from typing import Any
 
 from gem_ma import Action, Asked, ToolCall
 from gem_ma.errors import ConfigError
+from gem_ma.parsing.text import EMAIL_ADDRESS
 
 Script = Generator[Action, str, None]
 ORDER, METHOD = re.compile(r"#W\d+"), re.compile(r"\b(?:credit_card|gift_card|paypal)_\d+\b")
-EMAIL, ITEM = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), re.compile(r"(?<![\w#])\d{10}(?!\d)")
+EMAIL, ITEM = re.compile(EMAIL_ADDRESS), re.compile(r"(?<![\w#])\d{10}(?!\d)")
 ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
 EXCHANGE, MODIFY = "exchange_delivered_order_items", "modify_pending_order_items"
 

@@ -39,7 +39,7 @@ _LLAMA_KEYS = ("parameters", "arguments")
 _BUILT_IN = re.compile(r"\s*[A-Za-z_]\w*\.call\(")
 _LIST_OF_CALLS = re.compile(r"\s*\[\s*[A-Za-z_][\w.]*\s*\(")
 _TOOL_CALLS, _ARGS = "[TOOL_CALLS]", "[ARGS]"
-_NAME = re.compile(r"\s*([\w.:/-]+)\s*(?:\[CALL_ID\]\s*\w*\s*)?(?:\[ARGS\])?\s*(?=\{)")
+_NAME = re.compile(r"\s*+([\w.:/-]++)\s*+(?:\[CALL_ID\]\s*+\w*+\s*+)?(?:\[ARGS\])?\s*+(?=\{)")  # possessive: nothing is tried twice
 
 
 def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:

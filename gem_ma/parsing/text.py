@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+# An e-mail address. It begins at the edge of a word and is bounded (RFC 5321: 64, a label 63), so that searching costs no more than a text's length.
+EMAIL_ADDRESS = r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
+
 
 def clean(text: str) -> str:
     """The text with lone surrogates replaced, so that it can be written as UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def in_order(*parts: str) -> str:
+    """An expression for lines that hold the parts one after the other; it costs no more than a line's length, unlike `a.*b.*c` in a search.
+
+    It begins at the line's beginning, and what it has found it never looks for again. Good for yes or no: its match is more than the parts.
+    """
+    return "(?m:^)" + "".join(rf"(?>.*?(?:{part}))" for part in parts)
 
 
 def fold(text: str) -> str:

@@ -57,11 +57,11 @@ _BOTH = re.compile(r"\b(?:and|also|plus)(?: also)?(?: your| the| my)? (?:default
 _REFUND = re.compile(r"\brefund\w*\b")
 
 _WHO = (  # an identity that is asked for in general: by all of its parts, unless the sentence names one
-    r"^(?!.*\b(?:e-?mails?|zip\w*|postal|post ?code|names?)\b).*(?:\bidentif\w*|\bverif\w*\b(?=[^.?!]*\b(?:you|account|identity|who)\b)"
+    r"^(?!.*\b(?:e-?mails?|zip\w*|postal|post ?code|names?)\b).*(?:\bidentif\w*|\bverif\w*\b(?=[^.?!]{0,200}\b(?:you|account|identity|who)\b)"
     r"|\bwho (?:am i|i am|i'm|are you|is this)\b)"
 )
 _NAMES = (
-    r"\b(?:your|full|first|last|family|the|account(?:holder)?(?:'s)?|and|or|my|customer(?:'s)?) (?:full |first |last |and )*names?\b(?! of\b)"
+    r"\b(?:your|full|first|last|family|the|account(?:holder)?(?:'s)?|and|or|my|customer(?:'s)?) (?:full |first |last |and ){0,4}names?\b(?! of\b)"
     r"|\bname (?:and|on|,|or)"
 )
 
@@ -100,23 +100,23 @@ class RetailPhrasebook:
             r"|your|that|this) orders?\b|\bits number\b|\border\(s\)|\bfor which order\b"),
         "items": re.compile(
             r"\bwhich (?:items?|products?|ones?|articles?)\b|\bwhat items?\b|\b(?:the|which|all) items?(?: you"
-            r"|\(s\)| to be)\b|\bitem (?:id|number|name)s?\b|\bwhich [\w -]{1,30}\b(?=[^?]*\bdo you mean\b)|\bwith their options\b"
+            r"|\(s\)| to be)\b|\bitem (?:id|number|name)s?\b|\bwhich (?=[\w -][^?]{0,160}\bdo you mean\b)|\bwith their options\b"
             r"|\bwhat (?:would you like|do you want) to (?:return|exchange)\b|\bwhich of\b"),
         "wanted": re.compile(
             r"\b(?:what|which) (?:colou?r|size|material|options?|variants?|version|model|style|type|features?"
-            r"|specifications?|new|kind)\b|\bwhat (?:would you like|do you want)\b[^?]*\b(?:instead|for|exchange)\b"
+            r"|specifications?|new|kind)\b|\bwhat (?:would you like|do you want)\b[^?]{0,200}\b(?:instead|for|exchange)\b"
             r"|\bexchange (?:it|them) for\b|\bnew (?:item|option|variant)s?\b|\breplacement\b|\bpreferences?\b"),
         "method": re.compile(
             r"\bpayment method\b|\bmethod of payment\b|\b(?:which|what) (?:payment|card|method|account)\b|\bhow would you like (?:to pay"
-            r"|to be refunded|the refund|to receive)\b|\bwhere (?:should|would|shall|do)\b[^?]*\brefund\w*\b|\bgift card or\b"
+            r"|to be refunded|the refund|to receive)\b|\bwhere (?:should|would|shall|do)\b[^?]{0,200}\brefund\w*\b|\bgift card or\b"
             r"|\bhow you(?:'d| would) like to (?:pay|be refunded|receive)\b"
-            r"|\bpay (?:for )?(?:the|any)? ?(?:price )?difference\b|\brefund(?:ed)? (?:to|method)\b|\brefund\b[^?]*\bor (?:to )?(?:your"
-            r"|the|a)\b[^?]*\b(?:card|account|paypal)\b"),
-        "reason": re.compile(r"(?<!security )\breasons?\b|\bwhy\b|\bno longer needed\b.*\bor\b.*\bmistake\b|\bbecause of\b"),
+            r"|\bpay (?:for )?(?:the|any)? ?(?:price )?difference\b|\brefund(?:ed)? (?:to|method)\b|\brefund\b[^?]{0,200}\bor (?:to )?(?:your"
+            r"|the|a)\b[^?]{0,60}\b(?:card|account|paypal)\b"),
+        "reason": re.compile(r"(?<!security )\breasons?\b|\bwhy\b|\bno longer needed\b.{0,80}\bor\b.{0,80}\bmistake\b|\bbecause of\b"),
         "address": re.compile(
             r"\bnew (?:(?!e-?mail)\w+ )?address\b|\bwhich address\b|\bwhat address\b|\b(?:the|full|whole|complete|correct"
             r"|shipping|delivery) (?:(?!e-?mail)\w+ )?address\b(?! (?:on file|change))|\baddress1\b|\bstreet\b|\bwhere (?:should"
-            r"|shall|would|do)\b[^?]*\b(?:ship|send|deliver|go)\w*\b|\b(?:city|state)\b,? (?:and|state|zip)"),
+            r"|shall|would|do)\b[^?]{0,200}\b(?:ship|send|deliver|go)\w*\b|\b(?:city|state)\b,? (?:and|state|zip)"),
     }  # fmt: skip
     reasons: Mapping[str, re.Pattern[str]] = {
         "order_status": re.compile(

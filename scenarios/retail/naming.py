@@ -11,19 +11,21 @@ from functools import lru_cache
 from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, fold, labelled, names, plain
 from gem_ma.scenarios.service.task import Wish
 
+from gem_ma.parsing.text import EMAIL_ADDRESS
+
 PAYMENT = "modify_pending_order_payment"
 _ORDER = re.compile(r"(?<!\w)#?(W\d+)\b(?!-\d)", re.IGNORECASE)
 _ORDERS = re.compile(r"\b(?:all|every|each|both)\b(?: of)?(?: \w+){0,2} orders?\b", re.IGNORECASE)
 _WITHOUT = re.compile(r"\b(?:without|no)(?: \w+){0,3} (?:to )?$")
 _TAKEN = re.compile(r"\b(?:remov\w+|delet\w+|drop\w*|not|without|instead of|rather than)\b[^.;\n\d]{0,20}$")
 _METHOD_ID = re.compile(r"\b(?:credit_card|gift_card|paypal|debit_card)_\d+\b", re.IGNORECASE)
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_EMAIL = re.compile(EMAIL_ADDRESS)
 _ZIP = re.compile(r"(?<![\w#$.,*-])\d{5}(?:-\d{4})?(?![\w*-]|[.,]\d)")
 _OWN_ZIP = re.compile(r"(?<!; )\b(?:zip|postal|post ?code|postcode)\b\W*(?:code|area)?\W*(?:is|in|of|was|as|should be)?\W*$", re.IGNORECASE)
 ITEM = re.compile(r"(?<![\w#])\d{10}(?!\w)")
 _DIGITS = re.compile(
-    r"(?:ending(?: in| with)?:?|ends (?:in|with)|last (?:four|4)(?: digits)?(?: (?:are|is|of))?:?|\*{2,}"
-    r"|x{3,}|•+|\.{3,}|…)[ -]*#?(\d{4})(?!\d)|\((?:\*+|\.+|x+)?(\d{4})\)",
+    r"(?:ending(?: in| with)?:?|ends (?:in|with)|last (?:four|4)(?: digits)?(?: (?:are|is|of))?:?|(?<!\*)\*{2,}+"
+    r"|(?<!x)x{3,}+|(?<!•)•++|(?<!\.)\.{3,}+|…)[ -]*#?(\d{4})(?!\d)|\((?:\*+|\.+|x+)?(\d{4})\)",
     re.IGNORECASE,
 )
 _NAME = re.compile(r"(?:\b[Mm]y (?:full )?name is|\b[Mm]y name's|\b[Tt]his is|\bI am|\bI'm|\b[Nn]ame:)\s+([A-Z][\w'-]+)\s+([A-Z][\w'-]+)")

@@ -34,7 +34,7 @@ _OUT = re.compile(  # what follows is left out
     r"(?: (?:the|your|item|items|a|an))*(?: #?\d+,?(?: and| or)?)*\s*$"
 )
 _REST = re.compile(r"\b(?:and|with|plus|also) (?:all |any |the )*(?:other|remaining) items?\b|\beverything else too\b")
-_BULLET = re.compile(r"\s*(?:[-•]|\d{1,2}[.)])\s+")
+_BULLET = re.compile(r"(?:(?<!\s)\s++)?(?:[-•]|\d{1,2}[.)])\s+")
 _STOPS = r"\.(?!\d)|[;!?\n+]"  # `0.8 l` is one number
 _PARTS, _LEADS = re.compile(rf"{_STOPS}|\band\b"), re.compile(rf"{_STOPS}|\band\b(?= (?:the|your|an?)\b)")
 _EMPTY = re.compile(r"\b(?:the|an?|your|one|another|new|this|item|of|order|#w\d+)\b")

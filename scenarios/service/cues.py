@@ -28,11 +28,11 @@ STRONG = re.compile(
     r"|\b(?:is|are|does|do|did) (?:that|this|these|it|everything|all(?: of)?(?: this| that| the)?|the (?:above"
     r"|details|information|following|summary)|i)\b[^.?!]{0,60}"
     r"\b(?:correct|right|ok(?:ay)?|accurate|good|fine|acceptable|work for you|as you want|what you want|look alright)\b"
-    r"|\b(?:sounds?|looks?) (?:good|right|ok(?:ay)?|fine|correct)\b(?=[^.!]*\?)|\byes\b[\"'”]? ?(?:/|or"
+    r"|\b(?:sounds?|looks?) (?:good|right|ok(?:ay)?|fine|correct)\b(?=[^.!]{0,200}\?)|\byes\b[\"'”]? ?(?:/|or"
     r"|to) ?[\"'“(]*(?:no|confirm|proceed|continue|go ahead|authori[sz]e|approve)\b"
     r"|\b(?:reply|respond|answer|say|type|write)(?: back)?(?: with)?(?: a(?: simple)?)? [\"'“(]*(?:yes"
-    r"|confirm|ok)\b|\(yes\)|\bready (?:for me )?to (?:proceed|go ahead|submit|continue)\b(?=[^.!]*\?)"
-    r"|\b(?:go ahead|proceed|move forward)\b(?=[^.!]*\?)|\bto confirm[, ]+you(?:'d| would|'re| want| wish)\b"
+    r"|confirm|ok)\b|\(yes\)|\bready (?:for me )?to (?:proceed|go ahead|submit|continue)\b(?=[^.!]{0,200}\?)"
+    r"|\b(?:go ahead|proceed|move forward)\b(?=[^.!]{0,200}\?)|\bto confirm[, ]+you(?:'d| would|'re| want| wish)\b"
     r"|\bif (?:you agree|that's (?:ok|okay|fine|correct|right)|everything (?:is|looks))\b"
     r"|\b(?:i|we)(?:'ll| will)? need your (?:explicit |clear |final )?(?:confirmation|approval|consent|go-ahead|ok|okay|permission|yes)\b"
     r"|\b(?:ok|okay|all right|alright|good) (?:to|for me to|with you)\b|\bis it (?:ok|okay|all right|alright"
@@ -94,7 +94,7 @@ NOTE = re.compile(
     r"|can only|will|is a one)|if you)\b|\b(?:please note|note that|keep in mind|be aware)\b"
 )
 TRANSFER = re.compile(
-    r"\btransfer(?:ring|red|s)?\b(?=[^.?!]*\b(?:you|human|agent|specialist|representative|person|colleague"
+    r"\btransfer(?:ring|red|s)?\b(?=[^.?!]{0,200}\b(?:you|human|agent|specialist|representative|person|colleague"
     r"|team|department|support)\b)|\b(?:connect|put|pass) you (?:with|to|through|over)\b|\bhand(?:ing)?\b[^.?!]{0,20}\bover to\b"
     r"|\bescalat\w+\b|\bhuman agent\b"
 )
@@ -103,7 +103,7 @@ MORE = re.compile(
     r"|request|question|change|item|issue|concern|thing|detail)s?\b|\bfurther (?:assist|help|question"
     r"|change)\w*"
     r"|\b(?:what|how) else\b|\b(?:is|was|will) (?:that|this|it|these)(?: be)? (?:all|everything|it)\b"
-    r"|\b(?:all|other) (?:the )?items\b[^.?!]{0,30}\b(?:include|listed|want|collected|change|exchange)\b(?=[^.]*\?)"
+    r"|\b(?:all|other) (?:the )?items\b[^.?!]{0,30}\b(?:include|listed|want|collected|change|exchange)\b(?=[^.]{0,200}\?)"
     r"|\beverything you\b[^.?!]{0,40}\?"
 )
 GREET = re.compile(
@@ -125,7 +125,7 @@ WAIT = re.compile(
 ONCE = re.compile(r"\bonce\b|\bafter (?:that|this)\b|\bafterwards?\b")
 ONLY_ONCE = re.compile(r"\bonly\b[^.?!]{0,40}\bonce\b|\bonce (?:per|for each|for an?)\b|\bone time only\b")
 STATUS = re.compile(r"\bstatus\b[^.]{0,40}(?:\bis\b|\bwas\b|:)")
-NUMBERED = re.compile(r"^\s*\d{1,2}\.(?=\s)", re.MULTILINE)
+NUMBERED = re.compile(r"^[^\S\n]*\d{1,2}\.(?=\s)", re.MULTILINE)
 ITEM = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s")
 CHOICE = re.compile(r"\bor\b(?! no\b| not\b)")
 WH_START = re.compile(

@@ -46,7 +46,8 @@ _ROLE = re.compile(
     r"|\bas an? (?:ai|assistant|agent|language model)\b|<tool_call>|\"(?:name|arguments|tool)\"\s*:|\b[a-z]+(?:_[a-z]+){1,6}\s*\("
 )
 _TOKEN = re.compile(
-    r"#{2,}\s*[A-Za-z][\w -]*\s*#{2,}|<\|[^|<>]{1,40}\|>|\[(?:STOP|END|DONE|TRANSFER|EOS|INST)\]|</?s>|\bend_conversation\b|<(?:stop|end)/?>",
+    r"(?<!#)#{2,}+\s{0,8}[A-Za-z][\w -]{0,80}\s{0,8}#{2,}"
+    r"|<\|[^|<>]{1,40}\|>|\[(?:STOP|END|DONE|TRANSFER|EOS|INST)\]|</?s>|\bend_conversation\b|<(?:stop|end)/?>",
     re.IGNORECASE,
 )
 
