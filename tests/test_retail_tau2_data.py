@@ -91,11 +91,11 @@ def test_a_tau1_folder_is_not_taken_for_a_tau2_one(tmp_path: Path) -> None:
     assert not is_tau2("x" * 5000)
 
 
-def test_splits_are_lists_of_ids_and_base_is_all_of_them(tmp_path: Path) -> None:
+def test_splits_are_sets_of_ids_in_the_order_of_the_tasks_and_base_is_all_of_them(tmp_path: Path) -> None:
     rows = [tau2_row(task_id, [CANCEL]) for task_id in ("7", "b", "3")]
-    source = Tau2Bench(folder(tmp_path, rows, {"train": ["3", "7"], "test": ["b"]}))
+    source = Tau2Bench(folder(tmp_path, rows, {"train": ["3", "7", "3"], "test": ["b"]}))
     assert source.splits == ("train", "test", "base")
-    assert [task.id for task in source.tasks("train")] == ["tau2/3", "tau2/7"]
+    assert [task.id for task in source.tasks("train")] == ["tau2/7", "tau2/3"]
     assert [task.id for task in source.tasks("base")] == ["tau2/7", "tau2/b", "tau2/3"]
     assert [task.id for task in source.tasks("base")[1:]] == ["tau2/b", "tau2/3"]
     with pytest.raises(DataError) as error:
@@ -105,7 +105,7 @@ def test_splits_are_lists_of_ids_and_base_is_all_of_them(tmp_path: Path) -> None
 
 def test_a_base_split_of_the_file_wins_and_no_file_means_base_alone(tmp_path: Path) -> None:
     rows = [tau2_row(str(number), [CANCEL]) for number in range(3)]
-    assert [task.id for task in Tau2Bench(folder(tmp_path / "a", rows, {"base": ["2", 0]})).tasks("base")] == ["tau2/2", "tau2/0"]
+    assert [task.id for task in Tau2Bench(folder(tmp_path / "a", rows, {"base": ["2", 0]})).tasks("base")] == ["tau2/0", "tau2/2"]
     assert Tau2Bench(folder(tmp_path / "b", rows)).splits == ("base",)
 
 

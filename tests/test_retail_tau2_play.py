@@ -173,18 +173,44 @@ def test_all_calls_of_a_turn_are_run_in_their_order(tmp_path: Path) -> None:
     assert outcome(game)[0] == 1.0
 
 
-@pytest.mark.parametrize("action", [Action(""), Action("  \n"), use(CANCEL, text="I cancel it now.")])
-def test_an_empty_or_mixed_action_of_the_assistant_ends_the_talk_unpaid(tmp_path: Path, action: Action) -> None:
-    game = begun(desk(tmp_path, tau2_row("0", [])))
-    game.send({"assistant": action})
-    assert outcome(game) == (0.0, "outcome")
+@pytest.mark.parametrize("side", ["assistant", "user"])
+@pytest.mark.parametrize("text", ["", "  \n"])
+@pytest.mark.parametrize("enforce", [False, True])
+def test_an_empty_message_is_no_result_as_in_the_benchmark(tmp_path: Path, side: str, text: str, enforce: bool) -> None:
+    game = begun(desk(tmp_path, tau2_row("0", []), enforce_protocol=enforce))
+    if side == "user":
+        game.send({"assistant": "Hello"})
+    game.send({side: Action(text)})
+    assert outcome(game) == (0.0, "unscored: an empty message")
 
 
-def test_an_empty_action_of_the_user_ends_the_talk_unpaid(tmp_path: Path) -> None:
-    game = begun(desk(tmp_path, tau2_row("0", [])))
-    game.send({"assistant": "Hello"})
-    game.send({"user": ""})
+def test_text_beside_calls_is_heard_by_nobody_and_counts_as_told(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path, tau2_row("0", [FIND, CANCEL], communicate_info=["30.3"])))
+    game.send({"assistant": use(FIND, CANCEL, text="That makes 30.3.")})
+    assert "30.3." not in "".join(message.text for message in game.view("user"))
+    game.send({"assistant": "Done."})
+    game.send({"user": end()})
+    assert outcome(game) == (1.0, "outcome")
+
+
+def test_text_beside_a_call_ends_the_talk_unpaid_where_the_protocol_is_enforced(tmp_path: Path) -> None:
+    game = begun(desk(tmp_path, tau2_row("0", []), enforce_protocol=True))
+    game.send({"assistant": use(CANCEL, text="I cancel it now.")})
     assert outcome(game) == (0.0, "outcome")
+    for wrong in ({"enforce_protocol": 1}, {"enforce_protocol": True, "scoring": "canonical"}):
+        with pytest.raises(ConfigError, match=r"^scenario.enforce_protocol: "):
+            desk(tmp_path, **wrong)
+
+
+def test_calls_of_a_user_without_tools_are_errors_one_by_one(tmp_path: Path) -> None:
+    for calls, paid in ((9, 1.0), (10, 0.0)):
+        game = begun(desk(tmp_path, tau2_row("0", [])))
+        game.send({"assistant": "Hello"})
+        game.send({"user": use(*[CANCEL] * calls, text="I do it myself.")})
+        if not game.over:
+            assert last(game, "user") == "Error: User tools not available"
+            game.send({"user": end()})
+        assert outcome(game)[0] == paid
 
 
 def test_ten_errors_end_the_talk_unpaid_and_nine_do_not(tmp_path: Path) -> None:
@@ -322,13 +348,12 @@ async def played(scenario: Retail, assistant: str, task: str, user: str = "retai
     return await play(Plan(scenario, {"assistant": Seat(assistant), "user": Seat(user)}, task))
 
 
-@pytest.mark.parametrize(("assistant", "user", "side"), [("silent", "retail_user", "assistant"), ("retail_oracle", "silent", "user")])
-def test_a_talk_that_a_fault_ended_is_blamed_on_its_side(tmp_path: Path, assistant: str, user: str, side: str) -> None:
+@pytest.mark.parametrize(("assistant", "user"), [("silent", "retail_user"), ("retail_oracle", "silent")])
+def test_a_talk_with_an_empty_message_is_left_out_and_blamed_on_nobody(tmp_path: Path, assistant: str, user: str) -> None:
     scenario = desk(tmp_path)
     episode = asyncio.run(played(scenario, assistant, "base/0", user))
-    assert scenario.success(episode) is False
-    labels = scenario.labels(episode)
-    assert (labels["blame"], labels["cause"]) == (side, f"{side}: fault")
+    assert scenario.success(episode) is None
+    assert "blame" not in scenario.labels(episode)
     assert scenario.measures(episode)["DB alone"] == 0.0
 
 

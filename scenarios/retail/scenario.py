@@ -3,7 +3,7 @@
 Type `gem-ma run retail`; `configs/retail_scripted.yaml` plays our own generated shop, `configs/retail_tau1.yaml` tau-bench's tasks. The two
 talk by turns; calls of tools are answered here, by the episode's own store, and the user never sees them. Only the user's tool
 `end_conversation`, the assistant's `transfer_to_human_agents` and the two bounds on actions end a talk; no word in a text does. Under
-the scoring `tau2` a transfer ends nothing, and that benchmark's own bounds do: 200 steps, 10 errors, an action that is empty or text beside a call.
+the scoring `tau2` a transfer ends nothing, and that benchmark's own bounds do: 200 steps, 10 errors, an empty message.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Retail(Scenario):
         rewards: Mapping[str, Any] | None = None,
         user_reward: str = "cooperative",
         gamma: float = 1.0,
+        enforce_protocol: bool = False,
     ) -> None:
         """`data`: a folder or checkout of tau-bench or of tau2-bench (its content says which), `own` for the generated shop, None for the folder
         that TAU_BENCH_PATH or TAU2_DATA_DIR names, or else the generated shop.
@@ -87,7 +88,10 @@ class Retail(Scenario):
         times (30; 200 steps of both sides under the scoring `tau2`) or the user `max_user_actions` times (40). `rewards`: terms paid beside the
         outcome, as in `{progress: 0.3, policy: {hard: 0.1}}` (`service.rewards`); `user_reward`: whether the user shares the outcome
         (`cooperative`), is paid for its role at most (`neutral`), or for the assistant's hard violations (`adversarial`); `gamma`: the discount of
-        the run, for the progress term. Raises ConfigError for an option, DataError for a missing or damaged folder.
+        the run, for the progress term. `enforce_protocol` (for the scoring `tau2`): text beside a call ends the talk as that agent's fault, as
+        with the benchmark's flag of that name; by its default, and here, the calls are run and the text is heard by nobody.
+
+        Raises ConfigError for an option, DataError for a missing or damaged folder.
         """
         if not isinstance(scoring, str) or scoring not in SCORINGS:
             raise ConfigError(f"scenario.scoring: there is {', '.join(SCORINGS)}; got {scoring!r}")
@@ -105,6 +109,9 @@ class Retail(Scenario):
         self.source: Source = open_source(data, scoring, semantics, own)
         if knobs is not None and not shops:
             raise ConfigError(f"scenario.knobs: they turn the generated shop (data: own), not {self.source!r}")
+        if not isinstance(enforce_protocol, bool) or (enforce_protocol and scoring != "tau2"):
+            raise ConfigError(f"scenario.enforce_protocol: true or false, for the scoring tau2 alone; got {enforce_protocol!r} with {scoring}")
+        self.enforce_protocol = enforce_protocol
         self.scoring, self.semantics = scoring, self.source.semantics
         self.max_actions, self.max_user_actions = max_actions, max_user_actions
         self.ends_within = min(max_actions + max_user_actions, MAX_STEPS) if scoring == "tau2" else max_actions + max_user_actions
@@ -154,7 +161,8 @@ class Retail(Scenario):
         )
         bounds = (self.max_actions, self.max_user_actions)
         if self.scoring == "tau2":
-            rules = Rules(*bounds, all_calls=True, grace=0, max_steps=MAX_STEPS, max_errors=MAX_ERRORS, faults_end=True)
+            lone = self.enforce_protocol
+            rules = Rules(*bounds, lone_calls=lone, all_calls=True, grace=0, max_steps=MAX_STEPS, max_errors=MAX_ERRORS, faults_end=True)
         else:
             strict = self.scoring != "tau1"
             rules = Rules(*bounds, lone_calls=strict, failed_end_counts=not strict)

@@ -1,6 +1,7 @@
 """Tasks of tau2-bench: db.json, tasks.json, split_tasks.json and policy.md of its retail folder. Nothing of the benchmark is ever imported.
 
-A split is a list of task ids. Keys that may be missing may be missing; whatever else is wrong is a DataError of one line: file and field.
+A split is a set of task ids; its order is that of tasks.json, as in the benchmark. Keys
+that may be missing may be missing; whatever else is wrong is a DataError of one line: file and field.
 """
 
 from __future__ import annotations
@@ -143,7 +144,8 @@ class Tau2Bench:
                 for place, task_id in enumerate(ids):
                     if not isinstance(task_id, (str, int)) or isinstance(task_id, bool) or str(task_id) not in self._rows:
                         raise ShapeError(f"{shown(split)}[{place}]: there is no task {json.dumps(task_id)[:40]} in tasks.json")
-                found[split] = [str(task_id) for task_id in ids]
+                listed = {str(task_id) for task_id in ids}
+                found[split] = [task_id for task_id in everything if task_id in listed]  # the benchmark keeps the order of tasks.json
         except ShapeError as fault:
             raise DataError(f"retail data: {path}{self.named}: {fault}") from None
         return {**found, "base": found.get("base", everything)}

@@ -33,7 +33,7 @@ REFUSES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reward` is 1 or 0; `parts` say why; `scored` is False where the grader has nothing to go by.
+    """`reward` is 1 or 0; `parts` say why; `scored` is False where the grader has nothing to go by, `unscored` may say why not.
 
     Of the canonical grader: `distance` in facts to the nearest goal, which is number `goal`; `missing` facts were not told, `unfounded` ones were
     told before any result that founds them; `guesses` are numbers told that nothing showed.
@@ -47,6 +47,7 @@ class Verdict:
     missing: tuple[str, ...] = ()
     unfounded: tuple[str, ...] = ()
     guesses: int = 0
+    unscored: str = ""
 
 
 def canonical(task: Task, done: Counter[Fact], goals: Goals, outcome: Outcome, domain: Domain, founded: frozenset[str] | None = None) -> Verdict:

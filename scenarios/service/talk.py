@@ -29,6 +29,7 @@ ONE_CALL = "Error: one_call: a turn is one tool call and no text, or a text and 
 NOT_FIRST = "Error: one_call: only the first tool call of a turn is run"
 EMPTY = "Error: empty: write a message to the customer or call one tool"
 USER_EMPTY = "Error: empty: write a message, or call end_conversation"
+NO_TOOLS = "Error: User tools not available"
 FAULTS = (ONE_CALL, EMPTY, USER_EMPTY)
 ASSISTANT, USER = "assistant", "user"
 
@@ -50,8 +51,8 @@ class Store(Protocol):
 class Event:
     """One thing that happened. `kind`:
 
-    `said` - `text` reached the other side; `called` - `call` was run and gave `result`, `text` says if something beside it was not; `bounced` -
-    an action that was none, `text` says why;
+    `said` - `text` reached the other side; `aside` - `text` stood beside calls that were run, and reached nobody; `called` - `call` was run and
+    gave `result`, `text` says if something beside it was not; `bounced` - an action that was none, `text` says why;
     `ended` - the talk is over, by `agent` ("" = a bound), for `reason`. `step` counts the actions of both agents before it.
     """
 
@@ -92,10 +93,10 @@ class Rules:
     lone_calls: bool = True  # a call must stand alone; else the first of a turn is run, and text beside it reaches nobody
     failed_end_counts: bool = False  # a tool that ends the talk ends it even where it answered an error
     grace: int = 3  # assistant actions between a text that comes with end_conversation and the end
-    all_calls: bool = False  # several calls of one turn are all run, one after the other; text beside them is a fault all the same
+    all_calls: bool = False  # all calls of a turn are answered, one after the other; text beside them is an aside, unless calls are lone
     max_steps: int | None = None  # after which the talk is cut; an action is a step, and so is the answer to its calls
     max_errors: int | None = None  # failed and unreadable calls of both agents, after which the talk is cut
-    faults_end: bool = False  # an empty action, or text beside a call, ends the talk as that agent's fault
+    faults_end: bool = False  # an empty action, or one that is against `lone_calls`, ends the talk as that agent's fault
 
 
 def _as_is(action: Action) -> Action:
@@ -254,6 +255,8 @@ def _user_acts(desk: Desk, did: Action) -> tuple[str, tuple[Message, ...]]:
         desk.see("bounced", USER, text=USER_EMPTY)
         return "", (Message(USER_EMPTY),)
     call = calls[0]
+    if desk.rules.all_calls and not (len(calls) == 1 and isinstance(call, ToolCall) and call.name == END.name):
+        return "", _user_calls(desk, did)
     if len(calls) > 1:
         fault = ONE_CALL
     elif isinstance(call, Malformed):
@@ -275,6 +278,24 @@ def _user_acts(desk: Desk, did: Action) -> tuple[str, tuple[Message, ...]]:
     return "", tuple(show(call, fault) for call in calls)
 
 
+def _user_calls(desk: Desk, did: Action) -> tuple[Message, ...]:
+    """What is shown to a user whose calls are all answered; of a tool that it does not have, the answer is an error."""
+    if desk.rules.lone_calls and did.text.strip():
+        desk.see("bounced", USER, text=ONE_CALL)
+        return tuple(desk.style.show_result(call, ONE_CALL) for call in did.tool_calls)
+    shown = []
+    desk.answered += 1
+    for call in did.tool_calls:
+        if isinstance(call, Malformed):
+            fault = f"Error: malformed: {call.reason}"
+            desk.see("bounced", USER, text=fault)
+            shown.append(desk.style.show_result(call, fault))
+        else:
+            result = NO_TOOLS if desk.user_store is None else desk.user_store.call(call.name, call.arguments)
+            shown.append(desk.style.show_result(call, desk.see("called", USER, call=call, result=result).result))
+    return tuple(shown)
+
+
 def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]:
     """What is shown to the assistant before it acts again, () after a message; and whether its call ended the talk."""
     calls, show = did.tool_calls, desk.style.show_result
@@ -291,6 +312,8 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
     shown, over = list[Message](), False
     beside = "" if rules.all_calls else NOT_FIRST if len(calls) > 1 else ONE_CALL if did.text.strip() else ""
     desk.answered += 1
+    if rules.all_calls and did.text.strip():
+        desk.see("aside", ASSISTANT, text=did.text)
     for place, call in enumerate(calls):
         if place and not rules.all_calls:
             shown.append(show(call, NOT_FIRST))
