@@ -21,9 +21,10 @@ from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, Re
 from gem_ma.parsing import clean
 from gem_ma.registry import task_of
 from gem_ma.scenario import Call, Game, Pending, Scenario, read, replay
-from gem_ma.types import Action, Asked, End, Episode, Limits, Message, Reply, Request, Seat, Tool, Turn, spoken
+from gem_ma.types import Action, Asked, End, Episode, Limits, Message, Reply, Request, Sampling, Seat, Tool, Turn, spoken
 
 NO_LIMITS = Limits()
+DRAWS = ("temperature", "top_p", "top_k")  # the sampling options that change a token's probability; the others only end a reply
 CALL_THREAD = "gem_ma call"
 
 
@@ -108,6 +109,18 @@ async def play(plan: Plan, policies: Mapping[str, Policy] | None = None, behavio
     return _record(plan, cast, game, end, error)
 
 
+def _drawn_otherwise(agent: str, policy: Policy, sampling: Sampling) -> ConfigError | None:
+    """What is wrong with a behaviour's own sampling of a policy that learns: its update would take the tokens for drawn as the config says."""
+    key = next((key for key in DRAWS if getattr(sampling, key) != getattr(policy.sampling, key)), None)
+    if key is None or not policy.learns:
+        return None
+    asked, configured = getattr(sampling, key), getattr(policy.sampling, key)
+    return ConfigError(
+        f"agent {agent!r}: its behaviour samples policy {policy.name!r} with {key} {asked}, and the config says {configured}; a policy that "
+        f"learns is sampled as its config says: leave {key} out of sample(...), set policies.{policy.name}.{key}, or take it out of train.policies"
+    )
+
+
 def _forked(plan: Plan, branch: Branch, task: Any) -> Game:
     """The recorded play up to the fork, as `Game.fork` would give it. Raises ReplayError where the scenario does not repeat it."""
     turns = [turn for turn in branch.of.turns if turn.step < branch.step]
@@ -136,7 +149,7 @@ class _Table:
         self.replies: dict[str, list[Reply | None]] = {agent: [] for agent in agents}  # of the running turn, by order of request
         self.flying = dict.fromkeys(agents, 0)  # requests without a reply
         self.cut: End | None = None
-        self.stop: EndpointError | BudgetError | None = None  # kept, since a behaviour may catch errors or wrap them in a group
+        self.stop: ConfigError | EndpointError | BudgetError | None = None  # kept, since a behaviour may catch errors or wrap them in a group
         self.recorded: dict[str, tuple[Reply, ...]] = {}  # of the turn that is taken over
         self.rngs: dict[str, random.Random] = {}
         self.cast: dict[str, Seat] = {}
@@ -168,12 +181,16 @@ class _Table:
             chosen = further.get(policy, main)  # what the seat does not name is played by its own policy
             replies = self.replies[agent]
             call = len(replies)
+            sampling = replace(chosen.sampling, **options) if options else chosen.sampling
+            if refused := _drawn_otherwise(agent, chosen, sampling):
+                self.stop = self.stop or refused
+                raise refused
             request = Request(
                 agent=agent,
                 messages=tuple(messages),
                 tools=tuple(tools),
                 legal=legal,
-                sampling=replace(chosen.sampling, **options) if options else chosen.sampling,
+                sampling=sampling,
                 seed=stable_seed(*plan.id, agent, self.turn[agent], call),
                 conversation="/".join(map(str, (*plan.id, agent, *([thread] if thread else [])))),
                 turn=self.turn[agent],

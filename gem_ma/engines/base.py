@@ -22,11 +22,15 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A named policy as the driver sees it: an engine, and how it samples."""
+    """A named policy as the driver sees it: an engine, and how it samples.
+
+    `learns`: an update will weigh what it samples now by `sampling`, so no behaviour may draw in another way.
+    """
 
     name: str
     engine: Engine
     sampling: Sampling = Sampling()
+    learns: bool = False
 
     @property
     def core(self) -> Any:

@@ -22,6 +22,7 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.training.forward import Scorer
 from gem_ma.training.losses import clipped, k3, token_weights, truncated_weight, unit_pull
+from gem_ma.training.mismatch import fresh_gap
 from gem_ma.training.rows import Demonstration, Row, Tokens, Turns, minibatches, rows
 from gem_ma.types import Message, Sampling, Tool
 
@@ -33,12 +34,17 @@ PROBES, PROBE_TOKENS, FAR_PROBE_TOKENS = 4, 4, 16  # prompts; tokens sampled aft
 
 
 class Learner(Protocol):
-    """Whatever learns one policy from turns: a language model, a table, anything with a version."""
+    """Whatever learns one policy from turns: a language model, a table, anything with a version.
+
+    `parity`: nats that its log-probabilities may lie away from those of its sampler.
+    """
 
     policy: str
 
     @property
     def version(self) -> int: ...
+    @property
+    def parity(self) -> float: ...
     def update(self, table: Turns, advantages: NDArray[np.float64], *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]: ...
     def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]: ...
     def publish(self) -> dict[str, float]: ...
@@ -104,6 +110,11 @@ class TorchLearner:
         """Number of publishes of these weights."""
         return self.sampler.version
 
+    @property
+    def parity(self) -> float:
+        """Nats that the sampler may differ in."""
+        return self.sampler.parity
+
     # -- learning -----------------------------------------------------------------------------------------------------------
 
     def update(self, table: Turns, advantages: NDArray[np.float64], *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]:
@@ -111,8 +122,8 @@ class TorchLearner:
 
         Metrics: loss, entropy (nats a token), kl (mean k3 of old to new over minibatches before their step), clip_fraction, grad_norm (before
         clipping), kl_reference (with loss.kl: mean k3 to the weights at the start), logprob_gap and mismatch_kl (sampler to learner before the
-        update), zero_advantage (share of turns), lag (publishes since the oldest token), forks, rows, turns, tokens, optimizer_steps, stopped
-        (1 where target_kl ended the update).
+        update), fresh_gap (see `gem_ma.training.mismatch`), zero_advantage (share of turns), lag (publishes since the oldest token), forks, rows,
+        turns, tokens, optimizer_steps, stopped (1 where target_kl ended the update).
         Raises EngineError, with the weights of before the failing step, where a number is not finite.
         """
         made = rows(table, advantages, self.policy, self.engine.allowed if self.engine.constrain else None)
@@ -135,6 +146,7 @@ class TorchLearner:
             **steps,
             "logprob_gap": float(gap.max()),
             "mismatch_kl": float(mismatch.mean()),
+            **fresh_gap(every.logprob, old, every.version == self.version),
             "zero_advantage": float((every.advantage[first] == 0).mean()),
             "lag": float(self.version - every.version.min()),
             "forks": float(made.forks),

@@ -19,6 +19,7 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import parse_legal
 from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.training.losses import token_weights, truncated_weight, unit_pull
+from gem_ma.training.mismatch import fresh_gap
 from gem_ma.training.rows import Demonstration, Turns
 from gem_ma.types import Sampling
 
@@ -35,7 +36,7 @@ class TableLearner:
         if self.sampling.top_p < 1 or self.sampling.top_k > 0 or self.sampling.temperature <= 0:
             how = f"temperature {self.sampling.temperature}, top_p {self.sampling.top_p}, top_k {self.sampling.top_k}"
             raise ConfigError(f"policy {self.policy!r}: a learned policy is sampled with temperature above 0, top_p 1 and top_k 0; got {how}")
-        self.version = engine.version
+        self.version, self.parity = engine.version, PARITY
         self.weights: dict[int, Array] = {key: row.copy() for key, row in engine.logits.items()}
         self.moments: dict[int, tuple[Array, Array, float]] = {}  # first, second, number of steps: of adam
         self.reference: dict[int, Array] | None = None  # what loss.kl holds to
@@ -65,6 +66,7 @@ class TableLearner:
             "tokens": float(len(batch.choice)),
             "logprob_gap": float(np.abs(gap).max()),
             "mismatch_kl": float(np.mean(np.exp(gap) - gap - 1)),
+            **fresh_gap(batch.sampled, old, batch.version == self.version),
         }
         stats["zero_advantage"] = float(np.mean(weights == 0))
         steps = 0
@@ -180,7 +182,9 @@ class TableLearner:
                     self.weights[key] = np.zeros(len(turn.legal or ()) or choice + 1)
                 self.paths.setdefault(key, tuple(history))
                 history.append((key, choice))
-                found.append((key, choice, reply.logprobs[0], advantages[n], number, parts.setdefault((number, turn.agent), len(parts)), n))
+                found.append(
+                    (key, choice, reply.logprobs[0], advantages[n], number, parts.setdefault((number, turn.agent), len(parts)), n, reply.version)
+                )
         if not found:
             return None
         keys, *columns = zip(*found, strict=True)
@@ -215,6 +219,7 @@ class _Batch(NamedTuple):
     episode: NDArray[np.int64]
     part: NDArray[np.int64]  # one agent's part in one episode
     turn: NDArray[np.int64]
+    version: NDArray[np.int64]
 
 
 class _Rows:

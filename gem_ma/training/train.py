@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +143,13 @@ async def _train(
         guard.settle(0)
         run.save(folder, 0, first, None)
 
+    drawn_as_configured = {name: replace(policies[name], learns=True) for name in settings.policies}
+
     async def play(step: int) -> Played:
         """The plays of a step and their branches, with what is published now."""
         plans = training_plans(config, settings, scenario, step, league.opponents(step, learning(settings, step)))
         teams.play.agree(None)  # what process 0 wrote of the pool is there
-        players = {**policies, **league.opened(plans)}
+        players = {**policies, **drawn_as_configured, **league.opened(plans)}
         plays = await play_all(config, plans, players)
         if settings.fork is None:
             return Played(step, tuple(plays))

@@ -22,6 +22,7 @@ from gem_ma.training.discounts import discounts, logged
 from gem_ma.training.guard import Guard
 from gem_ma.training.learner import Learner
 from gem_ma.training.measured import policy_measures
+from gem_ma.training.mismatch import check_fresh
 from gem_ma.training.overlap import Played
 from gem_ma.training.phases import Phases
 from gem_ma.training.schedule import learning_rate
@@ -31,13 +32,16 @@ from gem_ma.types import Episode
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What one policy learns from at a step. `told` is logged; `stale` where it has only episodes that are too old, so it learns nothing."""
+    """What one policy learns from at a step, which counts from 0. `told` is logged; `stale` where it has only episodes that are too old, so it
+    learns nothing.
+    """
 
     policy: str
     settings: TrainSettings
     gamma: Any
     turns: credit.TurnTable
     told: dict[str, Any]
+    step: int
     rng: random.Random
     lr: float
     stale: bool
@@ -80,7 +84,7 @@ class Updates:
         told = {"gamma": logged(gamma, sorted(set(turns.agent.tolist()))), "excluded": sum(turns.excluded.values()), **told}
         rng = random.Random(stable_seed(self.config.run.seed, "update", name, played.step))
         lr = learning_rate(own, played.step) * self.guard.brake[name]
-        return Lesson(name, own, gamma, turns, told, rng, lr, stale, late)
+        return Lesson(name, own, gamma, turns, told, played.step, rng, lr, stale, late)
 
     def teach(self, lesson: Lesson, phases: Phases) -> dict[str, Any]:
         """Estimates and updates; gives what is logged of the policy."""
@@ -96,7 +100,9 @@ class Updates:
             turns = valued(turns, self.critics[name])
         advantages, self.states[name] = estimate(own.estimator.name, turns, own.estimator.key, self.states[name], gamma=lesson.gamma, **options)
         phases.lap("credit")
-        stats = self.learners[name].update(turns, advantages, lr=lesson.lr, settings=own.loss, rng=lesson.rng)
+        learner = self.learners[name]
+        stats = learner.update(turns, advantages, lr=lesson.lr, settings=own.loss, rng=lesson.rng)
+        check_fresh(name, lesson.step + 1, stats.get("fresh_gap"), learner.parity)
         if name in self.critics:
             targets = raw_gae(turns, gamma=lesson.gamma, **options) + turns.value
             stats = {**stats, **self.critics[name].fit(turns, targets, own.critic, lesson.rng)}
