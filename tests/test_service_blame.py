@@ -114,7 +114,7 @@ INJECTED = pytest.mark.parametrize(
         ("user", {"behaviours": {"user": Dreamer}}, True),
         ("assistant", {"assistant": "retail_drops_write"}, True),
         ("assistant", {"assistant": "retail_wrong_item"}, True),
-        ("assistant", {"assistant": "retail_forgets_to_confirm"}, False),  # it serves, without a yes: lost as a clean success
+        ("assistant", {"assistant": "retail_forgets_to_confirm"}, True),
         ("assistant", {"assistant": "retail_transfers_early"}, True),
         ("assistant", {"assistant": "retail_refuses_more"}, True),
     ],
@@ -150,6 +150,7 @@ def test_labels_blame_lost_plays_only() -> None:
 
 LOST = Verdict(0.0, {"database": False, "facts": True, "outcome": False}, distance=3)
 HARD = Finding(5, "CONSENT", True, "no yes")
+UNDONE = Finding(7, "undue_refusal", True, "x", sure=False)
 
 
 def left(said: str) -> Outcome:
@@ -174,7 +175,9 @@ def used(value: str) -> Event:
     [
         ({"findings": [HARD], "faults": [fault("early_stop", 9)]}, "assistant", "CONSENT"),  # the first event wins
         ({"findings": [HARD], "faults": [fault("confirm_wrong", 4)]}, "user", "confirm_wrong"),
-        ({"findings": [replace(HARD, step=9)], "faults": [fault("early_stop", 9)]}, "user", "early_stop"),  # at one step, the user's
+        ({"findings": [replace(HARD, step=9)], "faults": [fault("early_stop", 9)]}, "assistant", "CONSENT"),  # leaving comes last
+        ({"findings": [], "faults": [fault("early_stop", 9)], "undone": [UNDONE]}, "assistant", "undue_refusal"),
+        ({"findings": [HARD], "faults": [], "undone": [UNDONE]}, "assistant", "CONSENT"),  # what is certain goes first
         ({"findings": [replace(HARD, sure=False)], "faults": [fault("early_stop", 9)]}, "user", "early_stop"),
         ({"findings": [replace(HARD, hard=False, code="UNREAD")], "faults": [fault("early_stop", 9)]}, "user", "early_stop"),
         ({"findings": [], "faults": [fault("leak", 0), fault("copy", 0), fault("late_stop", 3)]}, "assistant", "not_served"),
@@ -185,7 +188,7 @@ def used(value: str) -> Event:
             "hallucinated_slot",
         ),
         ({"findings": [], "faults": [], "strays": [Finding(6, "wrong_write", True, "x")]}, "assistant", "wrong_write"),
-        ({"findings": [], "faults": [], "owed": True}, "assistant", "no_write_after_consent"),
+        ({"findings": [], "faults": [], "undone": [replace(UNDONE, code="CLAIM")]}, "assistant", "CLAIM"),
         ({"findings": [], "faults": [], "flags": ("order_sensitive",)}, "environment", "order_sensitive"),
         ({"findings": [], "faults": [], "outcome": Outcome("limit")}, "assistant", "limit"),
         ({"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",))}, "assistant", "missing_fact"),
@@ -205,7 +208,6 @@ def used(value: str) -> Event:
         ({"findings": [], "faults": [], "end": End.TIMEOUT}, "infrastructure", "timeout"),
         ({"findings": [], "faults": [], "end": End.MAX_TOKENS}, "environment", "max_tokens"),
         ({"findings": [HARD], "faults": [], "end": End.MAX_STEPS}, "assistant", "CONSENT"),
-        ({"findings": [HARD], "faults": [], "verdict": replace(LOST, reward=1.0)}, "assistant", "CONSENT"),  # won, but not cleanly
         ({"findings": [Finding(2, "UNFOUNDED", True, "7")], "faults": [fault("early_stop", 9)]}, "user", "early_stop"),  # a number lost nothing
         ({"findings": [Finding(2, "UNFOUNDED", True, "7")], "faults": []}, "assistant", "UNFOUNDED"),
     ],
@@ -215,9 +217,10 @@ def test_the_first_critical_event_decides(given: dict[str, Any], side: str, caus
     found = blame(given.pop("findings"), given.pop("faults"), given.pop("verdict"), given.pop("outcome"), given.pop("end", End.TERMINATED), **given)
     assert isinstance(found, Blame)
     assert (found.side, found.cause) == (side, cause)
+    assert found.sure is (cause not in ("early_stop", "confirm_wrong", "undue_refusal", "CLAIM"))
 
 
 def test_a_clean_success_and_an_unscored_talk_are_nobodys_fault() -> None:
     assert blame([], [], replace(LOST, reward=1.0), ended("settled")) is None
-    assert blame([], [fault("leak", 0)], replace(LOST, reward=1.0), ended("settled")) is None
+    assert blame([HARD], [fault("leak", 0), fault("early_stop", 9)], replace(LOST, reward=1.0), ended("settled")) is None
     assert blame([HARD], [], replace(LOST, scored=False), ended()) is None

@@ -72,7 +72,8 @@ class Played:
 
     @property
     def side(self) -> str | None:
-        found = blame(self.monitor.findings, self.shadow.faults, self.verdict, self.desk.outcome, strays=self.course.strays, owed=self.monitor.owed)
+        known = (self.monitor.findings, self.shadow.faults, self.verdict, self.desk.outcome)
+        found = blame(*known, strays=self.course.strays, undone=self.monitor.undone(self.task))
         return found.side if found is not None else None
 
 

@@ -59,7 +59,8 @@ def watch(task: Task, acts: Acts, scenario: Any = None) -> tuple[list[Finding], 
 
 
 def codes(task: Task, acts: Acts, scenario: Any = None) -> set[tuple[str, bool]]:
-    return {(finding.code, finding.hard) for finding in watch(task, acts, scenario)[0] if finding.sure}
+    """What the facts show, and what clear words say."""
+    return {(finding.code, finding.hard) for finding in watch(task, acts, scenario)[0] if finding.sure or finding.clear}
 
 
 def use(name: str, /, **arguments: Any) -> tuple[str, Action]:
@@ -297,6 +298,12 @@ INJECTED: list[tuple[str, bool, str, Callable[[Acts, Task], Acts]]] = [
 ]
 
 
+READ_IN_WORDS = (  # breaches that only the meaning of a text shows
+    *(with_a_no, with_a_but, after_a_change_of_mind, without_a_reminder, claims_without_writing, claims_in_general, refuses),
+)
+BY_VALUES = (other_method, other_variant)  # sure where no text names the value at all
+
+
 @pytest.mark.parametrize(("code", "hard", "kind", "edit"), INJECTED)
 def test_an_injected_breach_is_found_under_its_code(code: str, hard: bool, kind: str, edit: Callable[[Acts, Task], Acts]) -> None:
     indices = list(tasks_with(kind))
@@ -305,8 +312,11 @@ def test_an_injected_breach_is_found_under_its_code(code: str, hard: bool, kind:
         task = shop().tasks("train")[index]
         assert codes(task, acts_of(index)) == set()
         found, desk = watch(task, edit(acts_of(index), task))
-        assert (code, hard) in {(finding.code, finding.hard) for finding in found if finding.sure}, (index, found, desk.events[-3:])
-        finding = next(one for one in found if (one.code, one.hard) == (code, hard))
+        finding = next((one for one in found if (one.code, one.hard) == (code, hard)), None)
+        assert finding is not None, (index, found, desk.events[-3:])
+        assert finding.clear
+        if edit not in BY_VALUES and (edit, code) != (twice_on_one_yes, "CONSENT"):
+            assert finding.sure is (edit not in READ_IN_WORDS), (index, finding)
         assert finding.evidence
         assert finding.step <= desk.events[-1].step
 
@@ -382,9 +392,10 @@ def test_an_uncertain_case_is_kept_apart_from_the_counts() -> None:
     at, order_id = write_at(acts), task.wishes[0].arguments["order_id"]
     vague = says(f"I would exchange the item of order {order_id} as you asked. Do you confirm?")
     found, _ = watch(task, [*acts[: at - 2], vague, *acts[at - 1 :]])
-    assert [finding.code for finding in found if not finding.sure] == ["MISMATCH"]
+    assert [(finding.code, finding.clear) for finding in found if not finding.sure] == [("REMINDER", True), ("MISMATCH", False)]
     monitor = Monitor(RETAIL, findings=list(found))
     assert sum(monitor.counts().values()) == sum(finding.sure for finding in found)
+    assert sum(monitor.counts(sure=False).values()) == 2
 
 
 ODD: list[Any] = [None, 5, 5.5, True, [], {}, [None], [["x"]], {"a": []}, "", "#W0", "x" * 5000, ["a", 5], "\ud800"]
@@ -455,20 +466,20 @@ def _cancels_on(text: str, answer: str = "Yes.") -> set[tuple[str, bool, bool]]:
     order_id, reason = arguments(acts[at])["order_id"], arguments(acts[at])["reason"]
     asked = max(place for place in range(at) if acts[place][0] == "assistant" and not acts[place][1].tool_calls)
     words = [says(text.format(order=order_id, reason=reason)), says(answer, "user")]
-    return {(found.code, found.hard, found.sure) for found in watch(task, [*acts[:asked], *words, acts[at]])[0]}
+    return {(found.code, found.sure, found.clear) for found in watch(task, [*acts[:asked], *words, acts[at]])[0]}
 
 
 @pytest.mark.parametrize(
     "text", ["I will not cancel order {order} ({reason}), is that fine?", "Shall I leave order {order} alone and not cancel it ({reason})?"]
 )
 def test_a_yes_to_a_negated_proposal_is_told_as_unsure(text: str) -> None:
-    assert _cancels_on(text) == {("CONSENT", True, False)}
+    assert _cancels_on(text) == {("CONSENT", False, False)}
 
 
 def test_an_answer_that_one_is_sure_is_a_yes() -> None:
     text = "So you would like order {order} cancelled (reason: {reason}). Are you sure?"
     assert _cancels_on(text, "I'm sure.") == set()
-    assert _cancels_on(text, "I'm sure you will ask me that again.") == {("CONSENT", True, True)}
+    assert _cancels_on(text, "I'm sure you will ask me that again.") == {("CONSENT", False, True)}
 
 
 def test_the_number_of_a_parcel_that_nothing_showed_is_unfounded() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gem_ma.scenarios.retail.language import RETAIL as BOOK
 from gem_ma.scenarios.retail.language import RetailPhrasebook
+from gem_ma.scenarios.retail.named import unnamed
 from gem_ma.scenarios.retail.tasks import wish_of
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, UTILITY, WRITE, Domain
 from gem_ma.scenarios.service.facts import Fact, cents, folded
@@ -107,6 +108,16 @@ def locked(table: str, key: str, record: Mapping[str, Any]) -> bool:
     return table == "orders" and record.get("status") not in OPEN_STATUSES
 
 
+_SWAP_WORDS = re.compile(r"exchang|swap|replac|modif|chang|updat|switch|substitut|upgrad|downgrad|adjust|amend|alter|instead|trade")
+_ADDRESS_WORDS = re.compile(r"address|ship|deliver|send|redirect|rerout|move")
+TOPICS = {
+    "cancel_pending_order": re.compile(r"cancel|call(?:ed|ing)? off|void"),
+    "return_delivered_order_items": re.compile(r"return|refund|sen[dt]\w* (?:\w+ ){0,3}back"),
+    **dict.fromkeys(sorted(SWAPS), _SWAP_WORDS),
+    "modify_pending_order_payment": re.compile(r"pay|paid|card|charg|method|bill"),
+    **dict.fromkeys(("modify_pending_order_address", "modify_user_address"), _ADDRESS_WORDS),
+}
+
 RETAIL = Domain(
     roles=ROLES,
     keys={"order_id": "orders", "user_id": "users", "product_id": "products"},
@@ -115,10 +126,12 @@ RETAIL = Domain(
     id_arguments=frozenset({"order_id", "user_id", "product_id", "item_id", "item_ids", "new_item_ids", "payment_method_id"}),
     once=dict.fromkeys((*SWAPS, "return_delivered_order_items"), "items"),
     gathers=SWAPS,
+    topics=TOPICS,
     facts=facts,
     book=BOOK,
     put=put,
     same=same,
+    unnamed=unnamed,
     locked=locked,
 )
 

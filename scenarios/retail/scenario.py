@@ -22,7 +22,7 @@ from gem_ma.scenarios.retail.tau2_grading import database_only, tau2, unscored
 from gem_ma.scenarios.retail.tau2_tools import TAU2_TOOLS
 from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
 from gem_ma.scenarios.service.audit import LESS_IS_BETTER, MORE_IS_BETTER, RATES, Audit, labels, measures
-from gem_ma.scenarios.service.blame import Course, blame
+from gem_ma.scenarios.service.blame import Course, blame, upheld
 from gem_ma.scenarios.service.grading import wishes_in
 from gem_ma.scenarios.service.monitor import Monitor
 from gem_ma.scenarios.service.rewards import NEEDS_LEDGER, NEEDS_MONITOR, Judge, Scene, Shadow, watchers
@@ -225,9 +225,12 @@ class Retail(Scenario):
         benchmark = "tau2" if self.semantics == "tau2" else "tau1"
         strict = {name: self.verdict(desk, outcome, name) for name in ("canonical", benchmark) if name != self.scoring}
         loose = set(task.outputs) - {output for wish in wishes_in(task) for output in wish.outputs}
-        known = (monitor.findings, shadow.faults, verdict, outcome, episode.end)
-        whose = blame(*known, strays=course.strays, owed=monitor.owed, flags=task.flags, loose=loose)
-        return Audit(desk, verdict, strict, monitor, tuple(shadow.faults), whose)
+        paid = [verdict, *([strict[benchmark]] if benchmark in strict and not isinstance(self.source, OwnWorld) else ())]
+        won = any(one.scored and one.reward == 1 for one in paid) and "inaction_passes" not in task.flags
+        faults = upheld(shadow.faults, won or verdict.reward == 1, task, [call for _, call in monitor.made])
+        known = (monitor.findings, faults, verdict, outcome, episode.end)
+        whose = blame(*known, strays=course.strays, undone=monitor.undone(task), flags=task.flags, loose=loose)
+        return Audit(desk, verdict, strict, monitor, faults, whose)
 
     def measures(self, episode: Episode) -> Mapping[str, float | None]:
         """Violations, the user's faults, turns, calls, facts and reward terms of a play; None where one does not apply."""
@@ -246,4 +249,6 @@ class Retail(Scenario):
             return {**groups, "blame": "infrastructure"}
         lost = self.success(episode) is False
         whose = self.audit(episode).blame if lost else None
-        return {**groups, "blame": whose.side, "cause": f"{whose.side}: {whose.cause}"} if whose is not None else groups
+        if whose is None:
+            return groups
+        return {**groups, "blame": whose.side, "cause": f"{whose.side}: {whose.cause}{'' if whose.sure else ' (unsure)'}"}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gem_ma.scenarios.service.acts import SURE, answer, corrects, read
-from gem_ma.scenarios.service.blame import Blame
+from gem_ma.scenarios.service.blame import CRITICAL, Blame
 from gem_ma.scenarios.service.grading import Verdict, wishes_in
 from gem_ma.scenarios.service.ledger import FAULTS, Fault
 from gem_ma.scenarios.service.monitor import Monitor
@@ -47,7 +47,10 @@ def measures(episode: Episode, audit: Audit, success: bool | None, paying: Itera
         "soft violations": sum(not finding.hard and finding.sure for finding in findings),
         "uncertain violations": sum(not finding.sure for finding in findings),
         **{f"violations {code}": count for code, count in audit.monitor.counts().items()},
+        **{f"uncertain {code}": count for code, count in audit.monitor.counts(sure=False).items()},
         "user faults": len(audit.faults),
+        "uncertain user faults": sum(not fault.sure for fault in audit.faults),
+        "critical user faults": sum(fault.kind in CRITICAL for fault in audit.faults),
         "plays with a user fault": float(bool(audit.faults)),
         **{f"user faults {kind}": sum(fault.kind == kind for fault in audit.faults) for kind in FAULTS},
         "assistant turns": desk.acted[ASSISTANT],

@@ -1,9 +1,10 @@
 """Who a lost talk is lost by: a pure function of what the monitor, the ledger and the grader found. No model, no second opinion.
 
-The first critical event wins, in the order of the talk; at the same step the user's fault comes first, since an end that the user forces leaves
-the assistant no turn. Where nothing critical happened: the task if its own flags say that it is no fair test, the driver's limit if that cut
-the talk, the user if all was right but the reason it gave for leaving, or if it left and never asked for a fact that only its briefing knows of, else
-the assistant, whose part it was to serve.
+A talk that was won is nobody's fault. In a lost one the first critical event decides; at one step, the user's. An end that the user forces is
+its own only where nothing that the assistant left undone stands before it: a feasible request refused, a yes that waits for its write, a change
+told as made. Where nothing critical happened: the task if its own flags say that it is no fair test, the driver's limit if that cut the talk, the
+user if all was right but the reason it gave for leaving, or if it left and never asked for a fact that only its briefing knows of, else the
+assistant, whose part it was to serve. What is read from free text is blamed as unsure.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gem_ma.scenarios.service.domain import Domain, spoken
 from gem_ma.scenarios.service.facts import folded, state
@@ -19,12 +21,16 @@ from gem_ma.scenarios.service.grading import Goals, Verdict, nearness
 from gem_ma.scenarios.service.ledger import Fault
 from gem_ma.scenarios.service.monitor import Finding
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Desk, Event, Outcome, Pay
+from gem_ma.scenarios.service.task import Task, Wish
 
+from gem_ma import ToolCall
 from gem_ma.types import End
 
 ENVIRONMENT, INFRASTRUCTURE = "environment", "infrastructure"
 SIDES = (ASSISTANT, USER, ENVIRONMENT, INFRASTRUCTURE)
-CRITICAL = frozenset(("hallucinated_slot", "confirm_wrong", "early_stop", "missed_goal", "refuse_right", "inconsistent", "role_flip", "loop"))
+LEAVES = frozenset(("early_stop", "missed_goal"))
+CONTRADICTED = LEAVES | {"confirm_wrong", "refuse_right"}  # faults that a wish which was served after all shows to be misread
+CRITICAL = CONTRADICTED | {"inconsistent", "role_flip", "loop"}  # and an invented value where a call used it
 UNFAIR = frozenset(("gold_write_error", "order_sensitive", "needs_judge"))
 _FREE = frozenset(("UNFOUNDED", "REMINDER"))  # breaches that lose no task by themselves: they are named where nothing else is
 
@@ -36,12 +42,16 @@ _ASKS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The side, the step and name of its first critical event, and what shows it. `step` is -1 where there is no such event."""
+    """The side, the step and name of its first critical event, and what shows it. `step` is -1 where there is no such event.
+
+    `sure`: it rests on typed facts, and not on what a message is taken to mean.
+    """
 
     side: str
     cause: str
     step: int = -1
     evidence: str = ""
+    sure: bool = True
 
 
 @dataclass(slots=True)
@@ -67,6 +77,26 @@ class Course:
         return ()
 
 
+def upheld(faults: Iterable[Fault], won: bool, task: Task, made: Iterable[ToolCall]) -> tuple[Fault, ...]:
+    """The faults that the end does not contradict: who got what it came for has neither left early nor agreed to something wrong.
+
+    `made` are the writes that succeeded; a wish that one of them served is settled even in a talk that was lost.
+    """
+    written = [_key(call.name, call.arguments) for call in made]
+    served = {place for place, wish in enumerate(task.wishes) if any(key in written for key in _keys(wish))}
+    return tuple(fault for fault in faults if fault.kind not in CONTRADICTED or not (won or fault.wish in served))
+
+
+def _keys(wish: Wish) -> list[str]:
+    return [_key(wish.kind, {**wish.arguments, **choice}) for choice in ({}, *wish.choices)]
+
+
+def _key(name: str, arguments: Any) -> str:
+    """A call without regard to the order in its lists; words of a choice are no arguments."""
+    given = {key: value for key, value in arguments.items() if key != "words"}
+    return f"{name} {sorted((key, sorted(map(str, value)) if isinstance(value, (list, tuple)) else value) for key, value in given.items())}"
+
+
 def blame(
     findings: Sequence[Finding],
     faults: Sequence[Fault],
@@ -75,36 +105,38 @@ def blame(
     end: End = End.TERMINATED,
     *,
     strays: Sequence[Finding] = (),
-    owed: bool = False,
+    undone: Sequence[Finding] = (),
     flags: Sequence[str] = (),
     loose: Iterable[str] = (),
 ) -> Blame | None:
-    """Whom a talk is lost by; None where it was won without a hard violation, or cannot be scored.
+    """Whom a talk is lost by; None where it was won, or cannot be scored.
 
-    `findings` of the monitor, `faults` of the ledger, `strays` of `Course`; `owed`: a yes waited for its write at the end; `loose`: facts that
-    the task wants and none of its wishes asks for. `verdict` and `outcome` may be None only where the talk failed outside the agents (`end`).
+    `findings` of the monitor and what it thinks was left `undone`, `faults` of the ledger, `strays` of `Course`; `loose`: facts that the task wants
+    and none of its wishes asks for. `verdict` and `outcome` may be None only where the talk failed outside the agents (`end`).
     """
     if not end.scored:
         return Blame(INFRASTRUCTURE, end.value)
     if verdict is None or outcome is None:
         return Blame(ENVIRONMENT, end.value)
-    hard = [finding for finding in findings if finding.hard and finding.sure]
-    if not verdict.scored or (verdict.reward and not hard):
+    if not verdict.scored or verdict.reward:
         return None
+    hard = [finding for finding in findings if finding.hard and finding.sure]
     used = _used(outcome)
-    theirs = [fault for fault in faults if fault.kind in CRITICAL and (fault.kind != "hallucinated_slot" or _value(fault) in used)]
-    ours = [finding for finding in (*hard, *strays) if finding.code not in _FREE]
-    events = [(fault.step, 0, USER, fault.kind, fault.evidence) for fault in theirs]
-    events += [(finding.step, 1, ASSISTANT, finding.code, finding.evidence) for finding in ours]
+    theirs = [fault for fault in faults if fault.kind in CRITICAL - LEAVES or (fault.kind == "hallucinated_slot" and _value(fault) in used)]
+    events = [(fault.step, 0, USER, fault.kind, fault.evidence, fault.sure) for fault in theirs]
+    ours = [*(finding for finding in hard if finding.code not in _FREE), *strays]
+    events += [(finding.step, 1, ASSISTANT, finding.code, finding.evidence, finding.sure) for finding in ours]
+    if not events:
+        events = [(finding.step, 0, ASSISTANT, finding.code, finding.evidence, False) for finding in undone[:1]]
+    if not events:
+        events = [(fault.step, 0, USER, fault.kind, fault.evidence, False) for fault in faults if fault.kind in LEAVES]
     if events:
-        step, _, side, cause, evidence = min(events)
-        return Blame(side, cause, step, evidence)
-    return _without_event(hard, verdict, outcome, end, owed, flags, loose)
+        step, _, side, cause, evidence, sure = min(events)
+        return Blame(side, cause, step, evidence, sure)
+    return _without_event(hard, verdict, outcome, end, flags, loose)
 
 
-def _without_event(
-    hard: Sequence[Finding], verdict: Verdict, outcome: Outcome, end: End, owed: bool, flags: Sequence[str], loose: Iterable[str]
-) -> Blame:
+def _without_event(hard: Sequence[Finding], verdict: Verdict, outcome: Outcome, end: End, flags: Sequence[str], loose: Iterable[str]) -> Blame:
     last = outcome.events[-1].step if outcome.events else -1
     parts = verdict.parts
     if unfair := sorted(UNFAIR & set(flags)):
@@ -115,8 +147,6 @@ def _without_event(
         return Blame(USER if outcome.events and outcome.events[-1].agent == USER else ASSISTANT, "fault", last)
     if parts.get("database") and parts.get("facts", True) and outcome.by == "user":
         return Blame(USER, "wrong_end", last, f"all was right, and the user left with {outcome.reason}")
-    if owed:
-        return Blame(ASSISTANT, "no_write_after_consent", last)
     if hard:
         return Blame(ASSISTANT, hard[0].code, hard[0].step, hard[0].evidence)
     if (set(verdict.missing) & set(loose)) and outcome.by == "user" and not _questioned(outcome):

@@ -42,6 +42,10 @@ def nothing_same(call: ToolCall) -> Sequence[str]:
     return ()
 
 
+def nothing_unnamed(call: ToolCall, data: Overlay, texts: Sequence[str]) -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Domain:
     """A domain as its judges see it.
@@ -50,9 +54,11 @@ class Domain:
     `transfer`; the user's own tools stand here too. `keys`: argument -> table whose record it names. `owners`: table -> field that holds the
     customer's id, "" where the key is the id; tables without an entry are nobody's. `ids` finds ids in a text; `id_arguments` hold nothing
     but ids. `once`: write tool -> the kind of change that a record bears once. `gathers`: write tools before which the customer is asked
-    whether that is all. `book` reads texts; without one, what hangs on the meaning of a text is not looked at.
+    whether that is all. `topics`: write tool -> words of which a text that speaks of such a write holds one, searched in folded text; of a tool
+    without an entry that is left to the book. `book` reads texts; without one, what hangs on the meaning of a text is not looked at.
 
     `facts`: a record as facts. `identified`: the id that a find call found. `put`: a write as a customer would put it, before it is made.
+    `unnamed`: the arguments of a write, made on these data, that none of these texts names in any way; () where it cannot be told.
     `same`: what a write changes into itself. `locked`: whether a record can be changed no more.
     """
 
@@ -63,16 +69,23 @@ class Domain:
     id_arguments: frozenset[str] = frozenset()
     once: Mapping[str, str] = field(default_factory=dict)
     gathers: frozenset[str] = frozenset()
+    topics: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     book: Phrasebook | None = None
     facts: Facts = plain
     identified: Callable[[ToolCall, str], str] = result_itself
     put: Put = in_no_words
     same: Callable[[ToolCall], Sequence[str]] = nothing_same
+    unnamed: Callable[[ToolCall, Overlay, Sequence[str]], Sequence[str]] = nothing_unnamed
     locked: Callable[[str, str, Mapping[str, Any]], bool] = never_locked
 
     def role(self, tool: Any) -> str:
         """The role of a tool, "" for one that is not known."""
         return self.roles.get(tool, "") if isinstance(tool, str) else ""
+
+    def speaks_of(self, text: str) -> set[str]:
+        """The write tools that a folded text may speak of, rather too many than too few."""
+        found = {tool for tool, words in self.topics.items() if words.search(text)}
+        return found | (set(self.book.writes(text)) - set(self.topics) if self.book is not None else set())
 
     def records(self, call: ToolCall) -> list[Slot]:
         """The records that the arguments of a call name; an id that is no text names none."""

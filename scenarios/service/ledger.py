@@ -23,6 +23,7 @@ FAULTS = (
     *("hallucinated_slot", "leak", "copy", "early_stop", "late_stop", "confirm_wrong", "refuse_right", "inconsistent", "role_flip"),
     *("token_leak", "loop", "missed_goal"),
 )
+SURE_FAULTS = frozenset(("hallucinated_slot", "copy", "token_leak", "loop"))
 LEAST_PATIENCE = 3  # unhelpful messages in a row that a user must bear before it may give up
 CORRECTS_WITHIN = 2  # of the user's own messages, in which a slip may be put right
 GRAM = 8  # words in a row that make a copy
@@ -36,6 +37,11 @@ class Fault:
     step: int
     evidence: str
     wish: int = -1
+
+    @property
+    def sure(self) -> bool:
+        """Whether it rests on typed values and verbatim text, not on what a message is taken to mean."""
+        return self.kind in SURE_FAULTS
 
 
 _ROLE = re.compile(

@@ -4,11 +4,12 @@
   progress       assistant    potential P = -d/d0 over canonical facts (d to the nearest goal, d0 = its size), paid as gamma*P' - P
   information    assistant    finding the customer, the first read of each record that the solution needs, by shown ids; sums to `weight`
   validity       assistant    minus `weight` for an error, an action that is none, an identical call; not for the first try to find the customer
-  policy         assistant    minus `hard` or `soft` for each sure finding of the monitor, down to minus `cap`
+  policy         assistant    minus `hard` or `soft` for each sure finding of the monitor, `words` of it for a clear one of words, to minus `cap`
   communication  assistant    each required fact told after what founds it; sums to `weight`, taken back from who tells too many numbers
   effort         assistant    minus `weight` a turn, `repeat` for a text said before, `question` for what was told already, down to minus `cap`
   abstention     assistant    the due refusal or transfer, with nothing changed
-  role           user         minus `weight` for each fault of the ledger, down to minus `cap`; plus `stop` for an end with all settled
+  role           user         minus `weight` for each sure fault of the ledger, `words` of it for the others, to minus `cap`; plus `stop` for an end
+                              with all settled
   game           user         the user's own stake: its share of the outcome, or, as an adversary, what each hard finding earns while it is faultless
 
 Guards. `progress` in mode `invariant` sets P = 0 at the end, so no weight changes which policies are best at the run's own `gamma`; mode `dense`
@@ -233,7 +234,8 @@ class _Policy:
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         for finding in self.monitor.findings[self.seen :]:
-            cost = min(self.term.hard if finding.hard else self.term.soft, self.term.cap - self.paid) if finding.sure else 0.0
+            share = 1.0 if finding.sure else self.term.words if finding.clear else 0.0
+            cost = min(share * (self.term.hard if finding.hard else self.term.soft), self.term.cap - self.paid)
             if cost > 0:
                 self.paid += cost
                 yield Pay(ASSISTANT, -cost, f"policy: {finding.code}")
@@ -335,7 +337,7 @@ class _Role:
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         faults = self.scene.ledger.faults
         for fault in faults[self.seen :]:
-            cost = min(self.term.weight, self.term.cap - self.paid)
+            cost = min(self.term.weight * (1.0 if fault.sure else self.term.words), self.term.cap - self.paid)
             if cost > 0:
                 self.paid += cost
                 yield Pay(USER, -cost, f"role: {fault.kind}")
@@ -356,13 +358,14 @@ class _Game:
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         findings = self.scene.monitor.findings
         fresh, self.seen = findings[self.seen :], len(findings)
-        if self.scene.ledger.faults:
+        if any(fault.sure or self.term.words for fault in self.scene.ledger.faults):
             if self.paid:
                 yield Pay(USER, -self.paid, "game: taken back, the user broke its role")
                 self.paid = 0.0
             return
         for finding in fresh:
-            won = min(self.term.weight, self.term.cap - self.paid) if finding.hard and finding.sure else 0.0
+            share = 0.0 if not finding.hard else 1.0 if finding.sure else self.term.words if finding.clear else 0.0
+            won = min(share * self.term.weight, self.term.cap - self.paid)
             if won > 0:
                 self.paid += won
                 yield Pay(USER, won, f"game: {finding.code}")

@@ -43,6 +43,7 @@ class Policy:
     hard: float = 0.1
     soft: float = 0.02
     cap: float = 0.5
+    words: float = 0.0  # of the cost, for what is only read from free text
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,14 @@ class Role:
     weight: float = 0.1
     stop: float = 0.1
     cap: float = 0.5
+    words: float = 0.0  # of the weight, for faults that are only read from free text
 
 
 @dataclass(frozen=True, slots=True)
 class Game:
     weight: float = 0.25
     cap: float = 1.0
+    words: float = 0.0  # of the weight, for violations that are only read from free text; above 0 such faults of the user count too
 
 
 Term = Outcomes | Progress | Information | Validity | Policy | Communication | Effort | Abstention | Role | Game
