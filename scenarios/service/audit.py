@@ -20,7 +20,7 @@ from gem_ma import Episode
 # Of the names that `measures` gives: which lie in 0..1 in every play, and of which more, or less, is better.
 RATES = ("*success*", "plays with *", "user gave up", "facts told", "part *", "score *", "DB alone")
 MORE_IS_BETTER = ("*success*", "facts told", "part *", "score *", "DB alone", "reward *")
-LESS_IS_BETTER = ("*violations*", "*user faults*", "plays with *", "user gave up", "questions again", "tool errors", "distance")
+LESS_IS_BETTER = ("*violations*", "uncertain *", "*user faults*", "plays with *", "user gave up", "questions again", "tool errors", "distance")
 
 
 @dataclass(frozen=True, slots=True)

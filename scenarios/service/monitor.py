@@ -27,6 +27,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from gem_ma.scenarios.service.acts import SURE, Act, answer, changes_mind, corrects, read
@@ -272,8 +273,7 @@ class Monitor:
 
     def _inside(self, number: Decimal) -> bool:
         """Whether the digits of a long number are those of an id that was shown: people tell ids without their words."""
-        digits = re.compile(rf"(?<!\d){number}(?!\d)")
-        return number >= LONG and any(str(number) in text and digits.search(text) for text in self.shown.texts)
+        return number >= LONG and any(str(number) in _digits(text) for text in self.shown.texts)
 
     def _claimed(self, event: Event, act: Act) -> None:
         """A change told as made: was it?"""
@@ -327,6 +327,12 @@ class Monitor:
     def owed(self) -> bool:
         """Whether a yes waits for its write."""
         return bool(self.consents.owed)
+
+
+@lru_cache(maxsize=4096)
+def _digits(text: str) -> frozenset[str]:
+    """The long runs of digits in a text."""
+    return frozenset(re.findall(r"\d{5,}", text))
 
 
 def _feasible(task: Task) -> bool:
