@@ -18,7 +18,7 @@ from typing import Any
 from gem_ma import registry
 from gem_ma.document import Document, Fault, Keys, Place, dotted, read, refuse, write
 from gem_ma.errors import ConfigError, DataError
-from gem_ma.fit import check_fit, locate, nearest, single
+from gem_ma.fit import check_fit, locate, locate_code, nearest, single
 from gem_ma.grid import Grid, take_grid
 from gem_ma.schema import validate
 from gem_ma.settings import Config, StudySections
@@ -51,6 +51,8 @@ class Loaded:
     def stem(self) -> str:
         """What the run folder is called after."""
         name = self.path.stem if self.path is not None else self.config.scenario.id
+        file = registry.file_of(name)
+        name = name if file is None else name.replace(str(file), file.stem, 1)
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "run"
 
     def written(self) -> str:
@@ -85,13 +87,15 @@ class Loaded:
         return self.config.model_dump(mode="json")
 
 
-def load(source: str | Path, overrides: Sequence[str] = ()) -> Loaded:
-    """A config from a YAML file, the stem of a shipped config, or a scenario id (then every agent gets a default behaviour).
+def load(source: str | Path, overrides: Sequence[str] = (), *, configs_first: bool = False) -> Loaded:
+    """A config from a YAML file, the stem of a shipped config, or a scenario (then every agent gets a default behaviour).
 
+    A scenario is an id, `game.py`, `game.py:Class` or `module:Class`. Where a scenario and a shipped config share a name, the name means the
+    scenario, or the config where `configs_first` (what `gem-ma train NAME` wants, since a scenario alone cannot learn).
     Of a study it is the reference cell. `overrides` are `dotted.key=value`, values in YAML. Raises ConfigError with all faults, DataError where
     data that it names is missing.
     """
-    path, text, document, grid = _open(source, overrides)
+    path, text, document, grid = _open(source, overrides, configs_first)
     if grid is not None:
         document = grid.filled(document, grid.reference)
     config = _finish(document, path)
@@ -123,7 +127,7 @@ class LoadedStudy:
 
 def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy:
     """Every cell of a study's grid as a config, each as `load` would give it. Raises ConfigError with the faults of all cells at once."""
-    path, text, document, grid = _open(source, overrides)
+    path, text, document, grid = _open(source, overrides, configs_first=True)
     if grid is None:
         document.refuse()
         raise ConfigError(f"{source}: no section `grid:` or `cross_play:`, so there is nothing to compare; play it with: gem-ma run {source}")
@@ -139,9 +143,9 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy
     return LoadedStudy(grid.sections, grid.axes(), cells, grid.reference, document.value, text, path, tuple(overrides))
 
 
-def _open(source: str | Path, overrides: Sequence[str]) -> tuple[Path | None, str, Document, Grid | None]:
+def _open(source: str | Path, overrides: Sequence[str], configs_first: bool) -> tuple[Path | None, str, Document, Grid | None]:
     """Path, text, the document with what it extends and the overrides, and its grid where it is a study."""
-    path, text, file = _source(source)
+    path, text, file = _source(source, configs_first)
     document = read(text, file) if path is not None else Document({"scenario": {"id": file}}, {(): Place(file)})
     if not isinstance(document.value, dict):
         document.fault((), "empty" if document.value is None else "wants sections such as `scenario:`; this is no mapping")
@@ -157,6 +161,8 @@ def _finish(document: Document, path: Path | None) -> Config | None:
     _name_policies(document)
     if path is None:
         _seat_defaults(document)
+    else:
+        _locate_code(document.value, path.parent)
     _check_secrets(document)
     config = validate(document, Config)
     try:
@@ -195,30 +201,37 @@ def reveal(value: Any, key: str) -> Any:
 # -- sources ----------------------------------------------------------------------------------------------------------------
 
 
-def _source(source: str | Path) -> tuple[Path | None, str, str]:
-    """(path, text, name in messages) of a source; the path is None for a scenario id."""
+def _source(source: str | Path, configs_first: bool) -> tuple[Path | None, str, str]:
+    """(path, text, name in messages) of a source; the path is None for a scenario."""
     path = Path(source)
     name = str(source)
+    if registry.file_of(name) is not None:
+        return None, _scenario_text(name), name
     if path.is_file():
         return path, _text(path), name
     if path.is_dir() and (path / "resolved.yaml").is_file():
         raise ConfigError(f"{name}: this is a run folder; continue it with `gem-ma resume {name}`, repeat it with {name}/resolved.yaml")
-    shipped = {found.name: found for found in _shipped()}
+    shipped = {found.name: found for found in shipped_configs()}
     if path.suffix == ".yaml" and str(path.parent) in (".", "configs") and path.name in shipped:  # a wheel has no configs/ to type
         return shipped[path.name], _text(shipped[path.name]), name
     if path.suffix in (".yaml", ".yml") or isinstance(source, Path) or ("/" in name and ":" not in name):
         there = [str(path.parent / other.name) for other in sorted(path.parent.glob("*.y*ml"))] if path.parent.is_dir() else []
         raise ConfigError(f"{name}: {'a folder, not a config' if path.is_dir() else 'no such file'}{nearest(name, there, listed=False)}")
-    if ":" not in name and name not in registry.catalog("scenarios"):
-        if (found := shipped.get(f"{name}.yaml")) is not None:
-            return found, _text(found), str(locate(found.name, found.parent))
+    is_scenario = ":" in name or name in registry.catalog("scenarios")
+    config = shipped.get(f"{name}.yaml")
+    if config is not None and (configs_first or not is_scenario):
+        return config, _text(config), str(locate(config.name, config.parent))
+    if not is_scenario:
         known = [*registry.catalog("scenarios"), *(Path(other).stem for other in shipped)]
         raise ConfigError(f"{name}: no scenario and no config file is called so{nearest(name, known)}")
-    text = f"# {name} as it comes: every agent on its default behaviour.\n" + write({"scenario": {"id": name}})
-    return None, text, name
+    return None, _scenario_text(name), name
 
 
-def _shipped() -> Iterator[Path]:
+def _scenario_text(name: str) -> str:
+    return f"# {name} as it comes: every agent on its default behaviour.\n" + write({"scenario": {"id": name}})
+
+
+def shipped_configs() -> Iterator[Path]:
     import gem_ma
 
     for folder in gem_ma.__path__:
@@ -301,6 +314,15 @@ def _name_policies(document: Document) -> None:
             document.put(("policies", name), Document({}, {(): at}))
         document.put(("policies", name, "model"), Document(values.pop("model"), {(): at}))
         document.put(("agents", agent, "policy"), Document(name, {(): at}))
+
+
+def _locate_code(value: Any, base: Path) -> None:
+    """Writes every Python file that a config names, as a scenario's id or a behaviour, as it is seen from the working folder."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if key in ("id", "behaviour") and isinstance(inner, str):
+            value[key] = locate_code(inner, base)
+        else:
+            _locate_code(inner, base)
 
 
 def _seat_defaults(document: Document) -> None:

@@ -44,6 +44,12 @@ def locate(value: str, base: Path | None) -> str:
     return os.path.relpath(found) if Path.cwd() in found.parents else str(found)
 
 
+def locate_code(name: str, base: Path | None) -> str:
+    """A name of code: where it is a file, that file as `locate` finds it."""
+    file = registry.file_of(name)
+    return name if file is None else locate(str(file), base) + name[len(str(file)) :]
+
+
 def single(tasks: Sequence[Any]) -> bool:
     """True for a split that is one task, None: there `scenario.tasks: n` means n episodes with different seeds."""
     return len(tasks) == 1 and tasks[0] is None
@@ -74,7 +80,7 @@ def _load(document: Document, kind: str, name: Any, path: Keys) -> Any:
     """The class or factory behind a name, or None after adding a fault."""
     if not isinstance(name, str):
         return None
-    if ":" not in name and name not in registry.catalog(kind):
+    if not registry.names_code(name) and name not in registry.catalog(kind):
         document.fault(path, f"no {registry.KINDS[kind]} is called {name!r}{nearest(name, registry.catalog(kind))}")
         return None
     try:

@@ -1,4 +1,4 @@
-"""Names -> objects. A name is an id of a catalog, an id of an entry point, or `package.module:Class`.
+"""Names -> objects. A name is an id of a catalog or of an entry point, `package.module:Class`, or a file: `game.py`, `game.py:Class`.
 
 Built-in scenarios, behaviours and engines are found exactly as a user's package is: a catalog (id -> "module:Class") or an entry point in
 the groups `gem_ma.scenarios`, `gem_ma.agents`, `gem_ma.engines`. Nothing here is imported before it is asked for.
@@ -6,17 +6,24 @@ the groups `gem_ma.scenarios`, `gem_ma.agents`, `gem_ma.engines`. Nothing here i
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
+from hashlib import sha256
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Scenario
 
 KINDS = {"scenarios": "scenario", "agents": "behaviour", "engines": "engine"}
+_FILE = re.compile(r"(?P<path>.*\.py)(?::(?P<attribute>[^:/]*))?", re.DOTALL)
 
 
 @cache
@@ -33,26 +40,89 @@ def builtin(kind: str) -> dict[str, str]:
     return dict(import_module(f"gem_ma.{kind}").CATALOG)
 
 
+def file_of(name: str) -> Path | None:
+    """The Python file that a name such as `game.py` or `game.py:Class` points to; None for every other name."""
+    file = _FILE.fullmatch(name)
+    return Path(file["path"]) if file else None
+
+
+def names_code(name: str) -> bool:
+    """True where a name imports what a user wrote: `module:Class`, or a file. A catalog and installed packages are no such names."""
+    return ":" in name or file_of(name) is not None
+
+
 def load(kind: str, name: str) -> Any:
     """The class or factory behind a name. Raises ConfigError with the nearest names."""
-    target = builtin(kind).get(name) or (name if ":" in name else catalog(kind).get(name))
+    target = builtin(kind).get(name) or (name if names_code(name) else catalog(kind).get(name))
     if target is None:
         known = catalog(kind)
         near = get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(sorted(known))}, or package.module:Class"
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(sorted(known))}, package.module:Class or file.py"
         raise ConfigError(f"no {KINDS[kind]} is called {name!r} ({hint})")
-    module, _, attribute = target.partition(":")
+    what = f"{KINDS[kind]} {name!r}"
+    file = _FILE.fullmatch(target)
+    if file is not None:
+        module = _module_of_file(what, Path(file["path"]))
+        return _member(what, file["path"], module, file["attribute"] or _only_scenario(what, kind, file["path"], module))
+    path, _, attribute = target.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        module = import_module(path)
     except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
+        if error.name is None or not (path == error.name or path.startswith(error.name + ".")):
             raise  # an import inside the module: its own message says what is missing
-        raise ConfigError(f"{KINDS[kind]} {name!r}: there is no module {error.name!r}") from error
-    except AttributeError as error:
-        raise ConfigError(f"{KINDS[kind]} {name!r}: module {module} has no {attribute!r}") from error
+        raise ConfigError(f"{what}: there is no module {error.name!r}") from error
     except SystemExit as error:
-        what = f"module {module} ends the process while it is imported (SystemExit: {error.code})"
-        raise ConfigError(f"{KINDS[kind]} {name!r}: {what}; what it runs belongs below `if __name__ == '__main__':`") from error
+        raise _ended(what, f"module {path}", error) from error
+    return _member(what, f"module {path}", module, attribute)
+
+
+def _member(what: str, holder: str, module: ModuleType, attribute: str) -> Any:
+    try:
+        return getattr(module, attribute)
+    except AttributeError as error:
+        raise ConfigError(f"{what}: {holder} has no {attribute!r}") from error
+
+
+def _ended(what: str, holder: str, error: SystemExit) -> ConfigError:
+    told = f"{holder} ends the process while it is imported (SystemExit: {error.code})"
+    return ConfigError(f"{what}: {told}; what it runs belongs below `if __name__ == '__main__':`")
+
+
+def _module_of_file(what: str, path: Path) -> ModuleType:
+    """The module in a file, imported once per process. Its folder is searched for what it imports, as Python does with a script."""
+    if not path.is_file():
+        raise ConfigError(f"{what}: {'a folder, not a file' if path.is_dir() else f'no such file: {path}'}")
+    where = path.resolve()
+    name = f"gem_ma_file_{sha256(str(where).encode()).hexdigest()[:12]}_{re.sub(r'[^0-9A-Za-z_]', '_', where.stem)}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, where)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{what}: {path} cannot be read as Python")
+    if str(where.parent) not in sys.path:
+        sys.path.append(str(where.parent))  # behind all others: a file beside it hides no installed package
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SystemExit as error:
+        del sys.modules[name]
+        raise _ended(what, str(path), error) from error
+    except BaseException:
+        del sys.modules[name]  # half of a module must not pass for a whole one
+        raise
+    return module
+
+
+def _only_scenario(what: str, kind: str, path: str, module: ModuleType) -> str:
+    """The name of the one scenario that a file defines. Raises ConfigError where there is none, or where a choice must be typed."""
+    if kind != "scenarios":
+        raise ConfigError(f"{what}: say which one of the file, as in {path}:name")
+    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Scenario)]
+    names = [cls.__name__ for cls in dict.fromkeys(classes) if cls.__module__ == module.__name__]
+    if len(names) != 1:
+        choice = f"several scenarios, type one: {', '.join(f'{path}:{name}' for name in names)}"
+        raise ConfigError(f"{what}: {path} defines {choice if names else 'no Scenario'}")
+    return names[0]
 
 
 def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -6,14 +6,17 @@ import asyncio
 import io
 import os
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gem_ma.engines.base import open_engine
-from gem_ma.engines.human import Human, chosen, printable
+from gem_ma.engines.base import Policy, open_engine
+from gem_ma.engines.human import Human, asks_person, chosen, printable
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.types import Image, Message, Reply, Request, Tool, ToolCall
+from gem_ma.registry import make
+from gem_ma.rollout import Plan, play
+from gem_ma.types import Image, Message, Reply, Request, Seat, Tool, ToolCall
 
 
 def seat(typed: str) -> tuple[Human, io.StringIO]:
@@ -30,6 +33,33 @@ def test_it_shows_numbered_legal_strings_and_takes_number_or_text() -> None:
     replies = [ask(engine, Message("Your turn."), legal=("check", "bet")).text for _ in range(3)]
     assert replies == ["bet", "check", "BET please"]
     assert "[scenario] Your turn.\n  1. check\n  2. bet\na> " in output.getvalue()
+
+
+@pytest.mark.parametrize("typed", ["seven", "3", "0", "check or bet", ""])
+def test_a_line_that_names_no_move_is_asked_for_again_and_costs_nothing(typed: str) -> None:
+    engine, output = seat(f"{typed}\nbet\n")
+    assert ask(engine, Message("Your turn."), legal=("check", "bet")).text == "bet"
+    assert "is none of the moves; type one of them, or its number from 1 to 2" in output.getvalue() and output.getvalue().count("a> ") == 2
+
+
+def test_the_end_of_a_play_is_shown_with_what_everybody_got() -> None:
+    engine, output = seat("1\n")
+    person = Policy("me", engine)
+    cast = {"player_0": Seat("direct", "me"), "player_1": Seat("first_legal")}
+    episode = asyncio.run(play(Plan(make("dilemma", rounds=1), cast, "test/0", 7), {"me": person}))
+    output.truncate(0)
+    engine.show_end(episode)
+    shown = output.getvalue()
+    assert "] cooperate" in shown  # what it was told after its last turn
+    assert "--- the play is over (terminated) ---" in shown and "player_0 (you) 3, player_1 3" in shown
+    output.truncate(0)
+    engine.show_end(replace(episode, cast={"player_0": Seat("direct", "other")}))
+    assert output.getvalue().strip("\0") == ""  # nobody at this terminal played
+
+
+def test_who_asks_a_person_is_known_before_a_play() -> None:
+    engine, _ = seat("")
+    assert asks_person({"me": Policy("me", engine), "bot": Policy("bot", open_engine("bot", "table/softmax"))}) == [engine]
 
 
 def test_a_legal_number_means_itself() -> None:

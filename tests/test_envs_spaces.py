@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 
+import gymnasium
 import pytest
 
+import gem_ma
 from gem_ma import Image, Malformed, Message, ToolCall
 from gem_ma.envs import to_chat
 from gem_ma.envs.observation import encode
@@ -66,3 +68,17 @@ def test_parts_travel_as_json_and_nobody_can_speak_an_image():
     forged = encode(Message(("", image)), "ann")["content"]
     assert shown(Message(forged, "bob"))["content"] == [{"type": "text", "text": forged}]
     assert shown(Message('[{"a": 1}]'))["content"] == '[{"a": 1}]' and shown(Message(()))["content"] == [{"type": "text", "text": ""}]
+
+
+@pytest.mark.parametrize("function", ["flatdim", "flatten_space", "flatten", "unflatten"])
+@pytest.mark.parametrize("space", [ChatText(), ChatText(5)])
+def test_flattening_refuses_before_it_asks_for_memory(function, space):
+    arguments = ("text",) if function in ("flatten", "unflatten") else ()
+    with pytest.raises(TypeError, match="a chat observation has no flat form"):
+        getattr(gymnasium.spaces.utils, function)(space, *arguments)
+
+
+def test_the_wrapper_that_flattens_is_refused():
+    env = gem_ma.gym_env("kuhn_poker", agent="player_0", others={"player_1": "random_legal"})
+    with pytest.raises(TypeError, match="no flat form"):
+        gymnasium.wrappers.FlattenObservation(env)

@@ -70,7 +70,7 @@ def test_a_scenario_by_module_and_class() -> None:
     ("name", "words"),
     [
         ("kuhn_pokr", r"no scenario is called 'kuhn_pokr' \(did you mean 'kuhn_poker'\?\)"),
-        ("zzz", "known: .*dilemma.*or package.module:Class"),
+        ("zzz", r"known: .*dilemma.*package\.module:Class or file\.py"),
         ("", "no scenario is called ''"),
         ("no.such.module:X", "there is no module 'no"),
         ("json:NoScenario", "module json has no 'NoScenario'"),

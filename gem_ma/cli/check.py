@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from gem_ma.cli.completion import Source
+
 EXAMPLE = """\b
 Examples:
   gem-ma check configs/dilemma.yaml
@@ -14,7 +16,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("source", metavar="CONFIG|SCENARIO")
+@click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--examine", metavar="AGENT", help="Play this agent's seat with the scenario's examiners: their success is its ceiling.")
 @click.option("-n", "--tasks", type=click.IntRange(min=1), help="Tasks of an examination.  [default: 20]")

@@ -31,6 +31,7 @@ def examine(
     from gem_ma.casts import cast_with
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress
+    from gem_ma.engines.human import asks_person
     from gem_ma.errors import ConfigError
     from gem_ma.evaluation.judge import Judge
     from gem_ma.plans import cast_of, evaluation_plans, open_policies, scenario_of
@@ -55,8 +56,11 @@ def examine(
     run = config.run.model_copy(update={"episodes_per_task": 1})
     plans = list(evaluation_plans(config.model_copy(update={"run": run}), scenario))[:tasks]
     episodes: list[Episode] = []
-    with Stopping(f"the same command; an examination of {tasks} tasks is not kept") as stopping, Progress(len(plans), quiet=quiet) as progress:
-        stopping.run(_play(stopping.until_stopped(plans), policies, min(config.run.concurrency, len(plans)), episodes, progress))
+    people = bool(asks_person(policies))
+    concurrency = 1 if people else min(config.run.concurrency, len(plans))
+    again = f"the same command; an examination of {tasks} tasks is not kept"
+    with Stopping(again) as stopping, Progress(len(plans), quiet=quiet or people) as progress:
+        stopping.run(_play(stopping.until_stopped(plans), policies, concurrency, episodes, progress))
     judge = Judge.of(scenario)
     summary = judge.summarise(episodes)
     score = "success" if summary["success"] is not None else f"return {agent}"

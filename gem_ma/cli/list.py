@@ -1,4 +1,4 @@
-"""`gem-ma list`: what can be played, who can play it, what can sample, what has been run."""
+"""`gem-ma list`: what can be played, who can play it, what can sample, which configs are shipped, what has been run."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("kind", type=click.Choice(["scenarios", "agents", "engines", "runs"]), default="scenarios")
+@click.argument("kind", type=click.Choice(["scenarios", "agents", "engines", "configs", "runs"]), default="scenarios")
 @click.option("--root", type=click.Path(), default="runs", show_default=True, help="Where run folders lie.")
 @click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print a list of JSON objects.")
 def command(kind: str, root: str, as_json: bool) -> int:
-    """List what is there: scenarios, agents (behaviours), engines or runs."""
+    """List what is there: scenarios, agents (behaviours), engines, shipped configs or runs."""
     from pathlib import Path
 
     from gem_ma.cli.terminal import columns, emit, emit_json
 
-    found = runs(Path(root)) if kind == "runs" else objects(kind)
+    found = runs(Path(root)) if kind == "runs" else configs() if kind == "configs" else objects(kind)
     if as_json:
         emit_json(found)
     elif not found:
@@ -38,6 +38,7 @@ _HEADS = {
     "scenarios": ("scenario", "agents", "summary"),
     "agents": ("behaviour", "needs", "summary"),
     "engines": ("engine", "learns", "summary"),
+    "configs": ("config", "type", "what it is"),
     "runs": ("run", "scenario", "created", "episodes", "state"),
 }
 
@@ -49,6 +50,8 @@ def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
         return (one["id"], ", ".join(one["agents"]), one["summary"])
     if kind == "agents":
         return (one["id"], " and ".join(["the task"] * one["privileged"] + ["a policy"] * one["needs_policy"]), one["summary"])
+    if kind == "configs":
+        return (one["id"], one["command"], one["summary"])
     if kind == "engines":
         return (one["id"], "yes" if one["trainable"] else "no", one["summary"])
     return (one["path"], str(one["scenario"]), one["created"], str(one["lines"]), "finished" if one["finished"] else "open")
@@ -92,6 +95,23 @@ def _engine(name: str, factory: Any) -> dict[str, Any]:
 
 
 _FACTS = {"scenarios": _scenario, "agents": _behaviour, "engines": _engine}
+
+
+def configs() -> list[dict[str, Any]]:
+    """Every shipped config with the command that it is for and the sentence on its first line."""
+    import re
+
+    from gem_ma.config import shipped_configs
+
+    listed = []
+    for path in shipped_configs():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        opening = " ".join(line.lstrip("# ") for line in lines[:4] if line.startswith("#"))
+        sections = {line.partition(":")[0] for line in lines if re.match(r"[a-z_]+:", line)}
+        command = "study" if sections & {"grid", "cross_play"} else "train" if "train" in sections else "run"
+        summary = re.split(r"(?<=[.:;]) ", opening, maxsplit=1)[0].rstrip(".:;")
+        listed.append({"id": path.stem, "command": f"gem-ma {command} {path.stem}", "summary": summary, "path": str(path), "error": None})
+    return listed
 
 
 def runs(root: Path) -> list[dict[str, Any]]:

@@ -30,7 +30,9 @@ COMMANDS = {  # in the order of help; no command is imported before it is asked 
     "resume": "Continues a run where it stopped.",
     "new": "Makes something new, such as a tiny model.",
     "doctor": "Says what is installed, and what can run.",
+    "completion": "Prints the completion script of a shell.",
 }
+COMPLETE = "_GEM_MA_COMPLETE"  # set by the completion script of a shell: click answers it, prints and leaves
 
 
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
@@ -61,7 +63,7 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:  # a Tab gets no sermon
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], COMMANDS, n=2)
@@ -105,9 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = 0
     except SystemExit as left:  # click's way out where the reader has gone (it wraps the streams then); any other came from code that is not ours
         gone, sys.stdout, sys.stderr = sys.stdout is not streams[0], *streams
-        if not gone:
-            _say(f"code that was called ended the process (SystemExit: {left.code})")
-        code = 0 if gone else 1
+        if COMPLETE in os.environ:
+            code = left.code if isinstance(left.code, int) else 1
+        else:
+            if not gone:
+                _say(f"code that was called ended the process (SystemExit: {left.code})")
+            code = 0 if gone else 1
     except (GemMaError, OSError) as error:
         _say(_message(error))
         code = exit_code(error)

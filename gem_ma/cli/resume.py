@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gem_ma.cli.completion import Run
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -16,7 +18,7 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("run")
+@click.argument("run", type=Run())
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--retry-failed", is_flag=True, help="Play failed episodes once more; the new attempt counts.")
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")

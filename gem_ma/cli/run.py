@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.completion import Source
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -21,7 +23,7 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("source", metavar="CONFIG|SCENARIO")
+@click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-n", "--tasks", type=click.IntRange(min=1), help="How many tasks (or seeds, where the scenario has one task).")
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
@@ -108,6 +110,7 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
     from dataclasses import replace
     from itertools import takewhile
 
+    from gem_ma.engines.human import asks_person
     from gem_ma.engines.replay import Remembered
     from gem_ma.errors import BudgetError
     from gem_ma.rollout import play_many
@@ -119,7 +122,10 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
             await asyncio.sleep(1.0)
             progress.tick()
 
-    refused = ""
+    refused, people = "", asks_person(policies)
+    if people:  # a bar that is drawn anew would erase what they type, and two plays at once would mix on one screen
+        progress.hide()
+        concurrency = 1
     bought = {name: Remembered(policy.engine, {}) for name, policy in policies.items() if hasattr(policy.engine, "budget")}
     if bought:
         known = read_replies(folder.path)
@@ -137,6 +143,8 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
                 folder.append([episode])
                 for engine in bought.values():
                     engine.taken(episode.id)
+                for person in people:
+                    person.show_end(episode)
                 progress.end("failed" if episode.end.value == "failed" else "ok" if episode.end.scored else "excluded")
     finally:
         beating.cancel()
@@ -151,6 +159,9 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
 
 def open_folder(command: str, loaded: Loaded, scenario: Scenario, policies: Mapping[str, Policy], path: Path, fresh: bool) -> RunFolder:
     """The run folder, made or taken up. Its manifest holds digests of data and weights: a run may not go on with others."""
+    from hashlib import sha256
+
+    from gem_ma.registry import file_of
     from gem_ma.store import RunFolder
 
     config = loaded.config
@@ -162,6 +173,8 @@ def open_folder(command: str, loaded: Loaded, scenario: Scenario, policies: Mapp
     facts["scenario"] = {"id": scenario.id, "version": scenario.version}
     if hasattr(scenario, "provenance"):
         facts["data"] = scenario.provenance()
+    if (code := file_of(scenario.id)) is not None:  # rules that were edited are other rules
+        facts["data"] = {**facts.get("data", {}), "rules": {"source": str(code), "digest": sha256(code.read_bytes()).hexdigest()}}
     engines = {name: policy.core for name, policy in policies.items()}
     facts["models"] = {
         name: {"model": config.policies[name].model, "digest": engine.fingerprint() if hasattr(engine, "fingerprint") else None}

@@ -6,26 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.completion import Run
+
 if TYPE_CHECKING:
     import inspect
     from pathlib import Path
 
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.settings import Config
+
 EXAMPLE = """\b
 Examples:
   gem-ma show scenario kuhn_poker
-  gem-ma show runs/dilemma-01616cee"""
+  gem-ma show runs/dilemma-01616cee
+  gem-ma show runs/retail_scripted-2ee0fd2f --episode lost"""
 SPLITS = ("train", "val", "dev", "test", "shift")
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("what", nargs=-1, required=True, metavar="scenario ID | RUN")
+@click.argument("what", type=Run(), nargs=-1, required=True, metavar="scenario ID | RUN")
+@click.option("--episode", metavar="WHICH", help="One play of the run as text: a task (test/153), a seed, or lost, failed or cut for the first such.")
 @click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
-def command(what: tuple[str, ...], as_json: bool) -> int:
-    """Show a scenario (its agents, options, tasks and first question), or a run (its score and what failed)."""
-    if len(what) == 2 and what[0] == "scenario":
+def command(what: tuple[str, ...], episode: str | None, as_json: bool) -> int:
+    """Show a scenario (its agents, options, tasks and first question), a run (its score and what failed), or one play of a run."""
+    if len(what) == 2 and what[0] == "scenario" and episode is None:
         show_scenario(what[1], as_json)
     elif len(what) == 1 and what[0] != "scenario":
-        show_run(what[0], as_json)
+        show_run(what[0], episode, as_json)
     else:
         raise click.UsageError("wants `scenario ID`, or one run folder")
     return 0
@@ -106,32 +113,43 @@ def _option(parameter: inspect.Parameter) -> str:
     return ("" if parameter.annotation is parameter.empty else kind) + default
 
 
-def show_run(run: str, as_json: bool) -> None:
-    """Prints the score of a run, read from its episodes; for a training run, what learning changed."""
+def show_run(run: str, which: str | None, as_json: bool) -> None:
+    """Prints the score of a run, read from its episodes; for a training run, what learning changed; or one of its episodes."""
     from gem_ma.cli.costs import costs_of
+    from gem_ma.cli.episode import show_episode
     from gem_ma.cli.resume import run_folder
     from gem_ma.cli.run import show_summary
-    from gem_ma.cli.terminal import progress_line
     from gem_ma.cli.train import show_training
-    from gem_ma.config import load
-    from gem_ma.errors import ConfigError, DataError
-    from gem_ma.evaluation.judge import Judge
-    from gem_ma.plans import scenario_of
     from gem_ma.store import read_ends, read_episodes, read_manifest, read_summary
     from gem_ma.types import End
 
     path: Path = run_folder(run)
+    if which is not None:
+        show_episode(path, which, judge_of(path)[0], as_json)
+        return
+    report = path / "report.html" if (path / "report.html").is_file() else None
     trained = read_summary(path, ("before", "after", "steps", "learned", "unchanged")) if read_manifest(path).get("command") == "train" else None
     if trained is not None:
         ends = read_ends(path)
-        show_training(trained, len(ends), sum(end is End.FAILED for end in ends.values()), path, as_json)
+        show_training(trained, len(ends), sum(end is End.FAILED for end in ends.values()), path, as_json, report)
         return
-    costs = {}
+    judge, config = judge_of(path)
+    costs = {} if config is None else costs_of(config, lambda: read_episodes(path))
+    beside = {"baselines": (read_summary(path) or {}).get("baselines", {})}
+    show_summary({**judge.summarise(read_episodes(path)), **costs, **beside}, path, as_json, report)
+
+
+def judge_of(path: Path) -> tuple[Judge, Config | None]:
+    """What judges the plays of a run folder, and its config; the record stands without its scenario, and a line on stderr says so."""
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.config import load
+    from gem_ma.errors import ConfigError, DataError
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.plans import scenario_of
+
     try:
         config = load(path / "resolved.yaml").config
-        judge, costs = Judge.of(scenario_of(config)), costs_of(config, lambda: read_episodes(path))
-    except (ConfigError, DataError) as error:  # the record stands without its scenario
-        judge = Judge()
+        return Judge.of(scenario_of(config)), config
+    except (ConfigError, DataError) as error:
         progress_line(f"success is not judged: {error}")
-    beside = {"baselines": (read_summary(path) or {}).get("baselines", {})}
-    show_summary({**judge.summarise(read_episodes(path)), **costs, **beside}, path, as_json)
+        return Judge(), None

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.completion import Source
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -21,7 +23,7 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("source", metavar="CONFIG")
+@click.argument("source", type=Source(), metavar="CONFIG")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-n", "--tasks", type=click.IntRange(min=1), help="How many tasks (or seeds, where the scenario has one task).")
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")

@@ -106,6 +106,12 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
+    def hide(self) -> None:
+        """Takes the bar off the terminal and says nothing more: somebody types there."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar, self._quiet = None, True
+
     def start(self, started: object = None) -> None:
         """One more is being played."""
         self.started += 1

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.completion import Source
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -17,7 +19,7 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("source", metavar="CONFIG")
+@click.argument("source", type=Source(), metavar="CONFIG")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
 @click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
@@ -39,7 +41,7 @@ def command(source: str, overrides: tuple[str, ...], out: str | None, processes:
     from gem_ma.store import run_path
     from gem_ma.training.processes import launched
 
-    loaded = load(source, overrides)
+    loaded = load(source, overrides, configs_first=True)
     if loaded.study:
         raise ConfigError(f"{source}: this is a study of several cells, which learn nothing; play and compare them with: gem-ma study {source}")
     if loaded.config.train is None:
@@ -65,6 +67,7 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     from gem_ma.cli.run import open_folder, report_of
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import progress_line
+    from gem_ma.engines.human import asks_person
     from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.plans import open_policies, scenario_of, try_seats
     from gem_ma.training.checks import checked
@@ -83,7 +86,8 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     summary: dict[str, Any] = {}
     resume = f"gem-ma resume {path}" + (f" --processes {teams.play.size}" if STARTED in os.environ else "")
     with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
-        with Stopping(resume) as stopping, Live(settings.steps, settings.policies, quiet=quiet) as live:
+        live = Live(settings.steps, settings.policies, quiet=quiet or bool(asks_person(policies)))
+        with Stopping(resume) as stopping, live:
 
             def on_step(step: int, metrics: dict[str, Any]) -> None:
                 if stopping.signal:

@@ -1,8 +1,9 @@
 """The human engine: a person at the terminal is the policy. Prints what is new for the agent, reads one line, off the event loop.
 
-A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON. `/help` shows the tools again, and a line that
-opens with `/` and is no call is asked for again. What other agents said is untrusted: control characters are shown, never sent to the terminal.
-One question stands at a time.
+A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON. `/help` shows the tools again. A line that opens
+with `/` and is no call is asked for again, and so is a line that names none of the legal moves: a typing error is no move. What other agents said is
+untrusted: control characters are shown, never sent to the terminal. One question stands at a time, and whoever drives the plays keeps the terminal
+free while a person types (`asks_person`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import threading
 import unicodedata
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, TextIO
 
+from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import clean, parse_tool_calls, read_call
-from gem_ma.types import Message, Reply, Request, Tool, ToolCall
+from gem_ma.parsing import clean, parse_legal, parse_tool_calls, read_call
+from gem_ma.types import Episode, Message, Reply, Request, Tool, ToolCall
 
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # would reorder what is read
 
@@ -52,25 +55,30 @@ class Human:
                 line = await self._line()
                 if not line:
                     raise EngineError(f"policy {self.policy!r}: the input ended before agent {request.agent!r} had answered")
-                text = clean(line.rstrip("\r\n"))
-                if request.legal is not None:
-                    return Reply(chosen(text, request.legal), policy=policy)
-                if not request.tools:
-                    return Reply(text, policy=policy)
-                if not text.startswith("/"):
-                    rest, calls = parse_tool_calls(text)
-                    return Reply(rest, calls, policy=policy)
-                call = typed_call(text, request.tools)
-                if isinstance(call, ToolCall):
-                    return Reply("", (call,), policy=policy)
-                self._write([*([] if text.strip() == "/help" else [f"  {call}"]), *map(usage, request.tools)], request.agent)
+                answer = _answer(clean(line.rstrip("\r\n")), request)
+                if isinstance(answer, Reply):
+                    return replace(answer, policy=policy)
+                self._write(answer, request.agent)
+
+    def show_end(self, episode: Episode) -> None:
+        """Prints what the person's agents were shown after their last turn, how the play ended, and what everybody got."""
+        agents = [agent for agent, seat in episode.cast.items() if seat.policy == self.policy]
+        if not agents:
+            return
+        lines = [spoken_line(message) for agent in agents for message in episode.final.get(agent, ())]
+        end = episode.end.value.replace("_", " ")
+        lines.append(f"--- the play is over ({end}) ---" if not episode.error else f"--- the play failed: {episode.error} ---")
+        totals = episode.returns().items()
+        lines.append("  " + ", ".join(f"{agent}{' (you)' if agent in agents else ''} {value:g}" for agent, value in totals))
+        self._output.write(printable("".join(f"{line}\n" for line in lines), self._output.encoding))
+        self._output.flush()
 
     def _show(self, request: Request) -> None:
         already = self._shown.get(request.conversation, 0)
         if already > len(request.messages):  # the conversation is played again
             already = 0
         self._shown[request.conversation] = len(request.messages)
-        lines = [f"--- {request.agent} ({request.conversation}) ---" if request.conversation else f"--- {request.agent} ---"]
+        lines = [f"--- {request.agent} ---" if already else _heading(request)]
         lines += [spoken_line(message) for message in request.messages[already:] if message.sender != request.agent]
         if request.tools and (not already or self._tools.get(request.conversation) != request.tools):
             lines += map(usage, request.tools)
@@ -102,8 +110,38 @@ def _read(stream: TextIO, answer: Future[str]) -> None:
         answer.set_result("")
 
 
+def asks_person(policies: Mapping[str, Policy]) -> list[Human]:
+    """The policies behind which a person types. While one does, nothing else may be drawn on the terminal, and one play at a time is played."""
+    return [policy.core for policy in policies.values() if isinstance(policy.core, Human)]
+
+
+def _heading(request: Request) -> str:
+    """The line above a new play. A conversation of the driver is `task/seed/repeat/agent`."""
+    task, *rest = request.conversation.rsplit("/", 3)
+    of = f" (task {task})" if task and len(rest) == 3 else ""
+    return f"=== a new play{of}: you are {request.agent} ==="
+
+
+def _answer(text: str, request: Request) -> Reply | list[str]:
+    """The reply that a typed line means, or the lines that say why it means none."""
+    if request.tools and text.startswith("/"):
+        call = typed_call(text, request.tools)
+        if isinstance(call, ToolCall):
+            return Reply("", (call,))
+        return [*([] if text.strip() == "/help" else [f"  {call}"]), *map(usage, request.tools)]
+    if request.legal is not None:
+        choice = chosen(text, request.legal)
+        if choice in request.legal or parse_legal(choice, request.legal) is not None:
+            return Reply(choice)
+        return [f"  {choice!r} is none of the moves; type one of them, or its number from 1 to {len(request.legal)}"]
+    if not request.tools:
+        return Reply(text)
+    rest, calls = parse_tool_calls(text)
+    return Reply(rest, calls)
+
+
 def chosen(text: str, legal: tuple[str, ...]) -> str:
-    """The legal string behind a typed line: itself, or its number from 1. Anything else stays as typed, and is the scenario's business."""
+    """The legal string behind a typed line: itself, or its number from 1. Anything else stays as typed."""
     typed = text.strip()
     if typed in legal:
         return typed

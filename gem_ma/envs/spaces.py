@@ -1,15 +1,16 @@
 """Chat spaces: any text is a member, and a mask of legal strings makes every random player play legally.
 
-Gymnasium's own `Text` knows a charset only and samples up to its length limit. Not supported: flattening, and Gymnasium's vector layer with
-shared memory, which returns garbage for texts.
+Gymnasium's own `Text` knows a charset only and samples up to its length limit. Not supported: flattening, which is refused here because Gymnasium
+would ask for an array as long as the longest text (gigabytes), and Gymnasium's vector layer with shared memory, which returns garbage for texts.
 """
 
 from __future__ import annotations
 
 import string
-from typing import Any
+from typing import Any, NoReturn
 
 from gymnasium import spaces
+from gymnasium.spaces import utils as flattening
 
 MAX_LENGTH = 2**31 - 1
 SAMPLED_LENGTH = 32
@@ -45,6 +46,14 @@ class ChatText(spaces.Text):
 
     def __hash__(self) -> int:
         return hash((self.min_length, self.max_length))
+
+
+def _refuse_flattening(space: ChatText, *_: Any) -> NoReturn:
+    raise TypeError("a chat observation has no flat form: text has no fixed length; read the messages, or encode them with a wrapper of your own")
+
+
+for _function in (flattening.flatdim, flattening.flatten_space, flattening.flatten, flattening.unflatten):
+    _function.register(ChatText, _refuse_flattening)
 
 
 def observation_space() -> spaces.Dict:

@@ -1,0 +1,54 @@
+"""Tab in a shell: commands, options, scenarios, configs and runs are offered; whatever lies around, the answer is quick and never fails."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gem_ma.cli.completion import SHELLS
+from tests.command_line import environment, gem_ma
+
+
+def offered(words: str, cwd: Path) -> tuple[int, set[str], str]:
+    """What bash is offered after these words, the last of them half typed."""
+    request = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1), "_GEM_MA_COMPLETE": "bash_complete"}
+    code = "import sys; from gem_ma.cli.main import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=environment(**request), capture_output=True, text=True, timeout=60)
+    return done.returncode, {line.partition(",")[2] for line in done.stdout.splitlines()}, done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_for_each_shell(shell: str, tmp_path: Path) -> None:
+    printed = gem_ma("completion", shell, cwd=tmp_path)
+    asked = gem_ma(cwd=tmp_path, _GEM_MA_COMPLETE=f"{shell}_source")
+    for done in (printed, asked):
+        assert done.returncode == 0 and "_GEM_MA_COMPLETE" in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("gem-ma ru", {"run"}),
+        ("gem-ma run --fr", {"--fresh"}),
+        ("gem-ma run kuhn", {"kuhn_poker", "kuhn_table", "kuhn"}),  # scenarios, configs, and the paths that begin so
+        ("gem-ma train gue", {"guess_number", "gue"}),
+        ("gem-ma resume mi", {"mine-01", "mi"}),
+        ("gem-ma show runs/mi", {"runs/mine-01", "runs/mi"}),
+        ("gem-ma list con", {"configs"}),
+        ("gem-ma completion z", {"zsh"}),
+    ],
+)
+def test_what_is_offered(words: str, wanted: set[str], tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mine-01").mkdir(parents=True)
+    (tmp_path / "runs" / "mine-01" / "manifest.json").write_text("no JSON {")  # what stands in it is nobody's business here
+    code, offers, said = offered(words, tmp_path)
+    assert code == 0 and wanted <= offers and said == ""
+
+
+def test_a_tab_runs_no_code_of_the_folder_and_outlives_a_bad_one(tmp_path: Path) -> None:
+    (tmp_path / "trap.py").write_text("raise SystemExit('ran')")
+    (tmp_path / "runs").write_text("a file")
+    for words in ("gem-ma run trap.py", "gem-ma run tr", "gem-ma show ru", "gem-ma nonsense x", "gem-ma run trap:X --o"):
+        code, _, said = offered(words, tmp_path)
+        assert code == 0 and said == "", words
