@@ -298,9 +298,14 @@ def _override(document: Document, override: str) -> None:
 
 
 def _name_policies(document: Document) -> None:
-    """`agents.X.model: M` is short for a frozen policy of its own, called X."""
+    """`agents.X.model: M` is short for a frozen policy of its own, called X; `agents.X: NAME` for a behaviour, or for a model such as `human/me`."""
     agents, policies = document.get("agents"), document.get("policies")
-    for agent, values in agents.items() if isinstance(agents, dict) else ():
+    for agent, values in list(agents.items()) if isinstance(agents, dict) else ():
+        if isinstance(values, str):
+            kind = "model" if values.partition("/")[0] in registry.catalog("engines") else "behaviour"
+            at = document.place(("agents", agent))
+            values = {kind: f"{values}/me" if values == "human" else values}
+            document.put(("agents", agent), Document(values, {(): at, (kind,): at}))
         if not isinstance(values, dict) or "model" not in values:
             continue
         at = document.place(("agents", agent, "model"))

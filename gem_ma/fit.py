@@ -81,7 +81,8 @@ def _load(document: Document, kind: str, name: Any, path: Keys) -> Any:
     if not isinstance(name, str):
         return None
     if not registry.names_code(name) and name not in registry.catalog(kind):
-        document.fault(path, f"no {registry.KINDS[kind]} is called {name!r}{nearest(name, registry.catalog(kind))}")
+        other = f"; a model is written ENGINE/NAME, as openai/{name}" if kind == "agents" and re.search(r"\d", name) else ""
+        document.fault(path, f"no {registry.KINDS[kind]} is called {name!r}{nearest(name, registry.catalog(kind), listed=not other)}{other}")
         return None
     try:
         return registry.load(kind, name)

@@ -39,6 +39,42 @@ def test_a_config_is_played_into_its_run_folder_and_the_same_command_plays_nothi
     assert json.loads(repeated.stdout)["returns"] == json.loads((run / "summary.json").read_text())["returns"]
 
 
+@pytest.mark.parametrize("source", ["bots.yaml", "dilemma", "slowly:Quiz"])  # seeds of one task by a config or an id, and tasks
+def test_more_tasks_go_on_with_the_same_run_and_fewer_keep_it(source: str, folder: Path) -> None:
+    def played(count: int, *more: str) -> tuple[Path, list[bytes], str]:
+        done = gem_ma("run", source, "-n", count, "--json", *more, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        run = folder / json.loads(done.stdout)["run"]
+        return run, (run / "episodes.jsonl").read_bytes().splitlines(), done.stderr
+
+    run, first, _ = played(1)
+    again, grown, _ = played(3)
+    assert again == run and len(grown) == 3 and grown[:1] == first
+    shrunk, held, said = played(2)
+    assert shrunk == run and held == grown and "holds 3 episodes already; all of them are scored, not only the 2 asked for" in said
+    assert json.loads((run / "summary.json").read_text())["planned"] == 3
+    resumed = gem_ma("resume", run.name, "--json", cwd=folder)  # resolved.yaml says 1, the manifest what came of it
+    assert resumed.returncode == 0 and json.loads(resumed.stdout)["planned"] == 3
+    _, whole, _ = played(3, "--out", "whole")
+    assert sorted(whole) == sorted(grown)
+
+
+def test_chosen_tasks_and_other_settings_are_other_runs(folder: Path) -> None:
+    names = {
+        json.loads(gem_ma("run", "slowly:Quiz", *more, "--json", cwd=folder).stdout)["run"] for more in ([], ["scenario.tasks=[1]"], ["run.seed=2"])
+    }
+    assert len(names) == 3
+
+
+def test_a_study_that_is_asked_for_more_plays_only_what_is_new(folder: Path) -> None:
+    (folder / "study.yaml").write_text(CONFIG + "grid:\n  agents.player_1: [random_legal, first_legal]\n")
+    first = json.loads(gem_ma("study", "study.yaml", "-n", 2, "--json", cwd=folder).stdout)
+    record = {path: path.read_bytes() for path in folder.glob("runs/study-*/*/episodes.jsonl")}
+    second = json.loads(gem_ma("study", "study.yaml", "-n", 4, "--json", cwd=folder).stdout)
+    assert len(record) == 2 and all(path.read_bytes().startswith(held) and path.read_bytes().count(b"\n") == 4 for path, held in record.items())
+    assert first["planned"] == 4 and second["planned"] == 8
+
+
 def test_json_is_one_object_with_counts_and_intervals(folder: Path) -> None:
     result = json.loads(gem_ma("run", "dilemma", "agents.player_0.behaviour=first_legal", "-n", "4", "--json", "--out", "out", cwd=folder).stdout)
     assert (result["run"], result["planned"], result["ok"], result["failed"], result["excluded"]) == ("out", 4, 4, 0, 0)

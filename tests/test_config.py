@@ -446,3 +446,26 @@ def test_a_mutated_config_is_read_or_refused_by_line_never_anything_else(tmp_pat
 
 def test_the_catalog_is_not_empty() -> None:
     assert {"dilemma", "kuhn_poker"} <= set(catalog("scenarios"))
+
+
+@pytest.mark.parametrize(
+    ("short", "behaviour", "model"),
+    [
+        ("first_legal", "first_legal", None),
+        ("openai/gpt-5", "direct", "openai/gpt-5"),
+        ("human", "direct", "human/me"),
+        ("human/ann", "direct", "human/ann"),
+    ],
+)
+def test_an_agent_in_one_word_is_a_behaviour_or_a_model(short: str, behaviour: str, model: str | None) -> None:
+    config = load("dilemma", [f"agents.player_0={short}"]).config
+    seat = config.agents["player_0"]
+    assert seat.behaviour == behaviour and (config.policies["player_0"].model if model else None) == model
+    assert config.agents["player_1"].behaviour != ""
+
+
+@pytest.mark.parametrize(("word", "said"), [("gpt-4o", "as openai/gpt-4o"), ("frist_legal", "did you mean 'first_legal'?"), ("zzz", "known: ")])
+def test_a_word_that_is_neither_says_what_to_type(word: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load("dilemma", [f"agents.player_0={word}"])
+    assert said in str(error.value) and len(str(error.value).splitlines()) == 1

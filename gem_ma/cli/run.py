@@ -72,6 +72,8 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
         done = folder.done() - (folder.failed() if retry_failed else set())
         planned = count(config, scenario)
+        if len(done) > planned:
+            progress_line(f"{path} holds {len(done)} episodes already; all of them are scored, not only the {planned} asked for now")
         left = planned - (sum(plan.id in done for plan in evaluation_plans(config, scenario)) if done else 0)
         stopped, halted = 0, None
         if left:
@@ -82,7 +84,11 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
                 except (BudgetError, EndpointError) as error:
                     halted = error
             stopped = stopping.code if stopping.signal else 0
-        summary = {"planned": planned, **Judge.of(scenario).summarise(folder.episodes()), **costs_of(config, folder.episodes)}
+        summary = {
+            "planned": max(planned, len(folder.done())),
+            **Judge.of(scenario).summarise(folder.episodes()),
+            **costs_of(config, folder.episodes),
+        }
         if not stopped and not halted:
             with Stopping(f"gem-ma resume {path}") as stopping:
                 summary["baselines"] = play_baselines(loaded, scenario, path, stopping, quiet)

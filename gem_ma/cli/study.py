@@ -225,7 +225,7 @@ async def _play_cell(
         world = json.dumps([config.scenario.id, config.scenario.split, config.scenario.options, scenario.provenance()], sort_keys=True, default=str)
         cell = cell_of(folder.episodes(), Judge.of(scenario), world=world, run=path.name, measures=measures)
         if not stopping.signal and (left or not (path / "report.html").exists()):
-            folder.write_summary({"planned": len(plans), **cell.summary, **costs_of(config, folder.episodes)})
+            folder.write_summary({"planned": max(len(plans), len(folder.done())), **cell.summary, **costs_of(config, folder.episodes)})
             report_of(path, scenario)
     return cell
 

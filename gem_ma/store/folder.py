@@ -17,11 +17,13 @@ from gem_ma.errors import ConfigError, DataError, StoreError
 from gem_ma.store.disk import media_file, move_aside, now, oserror, replace_file, sync_folder, take_lock
 from gem_ma.store.lines import EpisodeId, read_episodes, read_manifest, read_media, read_metrics, read_resolved, scan_episodes, scan_metrics
 from gem_ma.store.names import (
+    GROWS,
     RESUME_KEYS,
     changed_keys,
     differs,
     fingerprint,
     finite,
+    may_grow,
     plain,
     resumed_changes,
     settings_digest,
@@ -205,13 +207,15 @@ class RunFolder:
         if manifest.get("resolved", settings_digest(recorded)) != settings_digest(recorded):  # an older version kept no digest
             raise ConfigError(f"{self.path / 'resolved.yaml'}: {EDITED}: gem-ma resume {self.path} KEY=VALUE")
         holds = with_changes(recorded, manifest.get("resumed"))
-        changed = changed_keys(holds, resolved, RESUME_KEYS if resuming else ())
+        grows = (GROWS,) if may_grow(holds) and may_grow(resolved) else ()
+        allowed = (*(RESUME_KEYS if resuming else ()), *grows)
+        changed = changed_keys(holds, resolved, allowed)
         if changed:
             raise ConfigError(f"{self.path}: made with other settings; changed: {', '.join(changed)} (set them back, or start anew with --fresh)")
         for name in ("data", "models"):
             if name in facts and name in manifest and fingerprint(facts[name]) != fingerprint(manifest[name]):
                 raise DataError(f"{self.path}: {name} changed since the run began: {differs(manifest[name], facts[name])} (or --fresh)")
-        if resuming and (differ := resumed_changes(holds, resolved)):
+        if differ := resumed_changes(holds, resolved, allowed):
             self._write_manifest({**manifest, "resumed": [*manifest.get("resumed", []), {"at": now(), "changed": differ}]})
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:

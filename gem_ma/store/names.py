@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ FREE_KEYS = (
 # Settings that change results and may still differ when a run goes on by `gem-ma resume RUN KEY=VALUE`, because what was recorded so far is the same
 # with either value. The manifest keeps what changed, in `resumed`; resolved.yaml stays as it was written.
 RESUME_KEYS: tuple[str, ...] = ()
+GROWS = "scenario.tasks"  # a number of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
 CHANGES_SHOWN = 5  # in a message
 
 
@@ -47,7 +48,14 @@ def result_digest(resolved: Mapping[str, Any]) -> str:
 
 def result_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> value of the settings that change results."""
-    return {key: value for key, value in _flat(plain(resolved)).items() if not _is_free(key)}
+    grows = may_grow(resolved)
+    return {key: value for key, value in _flat(plain(resolved)).items() if not _is_free(key) and not (grows and key == GROWS)}
+
+
+def may_grow(resolved: Mapping[str, Any]) -> bool:
+    """True where more tasks are the same run with more to play: it only plays, and has a number of tasks (or all), no list of chosen ones."""
+    scenario = resolved.get("scenario")
+    return not resolved.get("train") and isinstance(scenario, Mapping) and isinstance(scenario.get("tasks"), int | None)
 
 
 def run_path(stem: str, resolved: Mapping[str, Any], root: Path = Path("runs")) -> Path:
@@ -74,10 +82,12 @@ def settings_digest(resolved: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain(resolved), sort_keys=True).encode()).hexdigest()
 
 
-def resumed_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Dotted key -> [before, after] of the settings that may change at resume, and do."""
+def resumed_changes(old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, list[Any]]:
+    """Dotted key -> [before, after] of the settings that are `allowed` to change, and do. Fewer tasks change nothing: the run keeps what it has."""
     before, after = _flat(dict(old)), _flat(dict(new))
-    return {key: [before.get(key), after.get(key)] for key in RESUME_KEYS if before.get(key) != after.get(key)}
+    differ = {key: [before.get(key), after.get(key)] for key in allowed if before.get(key) != after.get(key)}
+    fewer = GROWS in differ and (differ[GROWS][0] is None or (differ[GROWS][1] is not None and differ[GROWS][1] < differ[GROWS][0]))
+    return {key: values for key, values in differ.items() if not (fewer and key == GROWS)}
 
 
 def with_changes(resolved: dict[str, Any], resumed: Any) -> dict[str, Any]:

@@ -51,7 +51,8 @@ class Report:
     speed: Mapping[str, float] = field(default_factory=dict)  # microseconds per turn
 
     def __str__(self) -> str:
-        lines = [f"{self.scenario}: keeps {len(self.passed)} of {len(RULES)} rules"]
+        rest = len(RULES) - len(self.passed)
+        lines = [f"{self.scenario}: keeps {f'all {len(RULES)} rules' if not rest else f'{len(self.passed)} rules; {rest} could not be tested'}"]
         for rule, name in RULES.items():
             lines.append(f"  {rule:2} {name:14} {'passed' if rule in self.passed else 'not tested'}")
             lines += [f"       not tested: {reason}" for reason in self.untested.get(rule, ())]
