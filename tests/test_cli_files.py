@@ -78,7 +78,7 @@ def test_a_file_is_imported_once_with_what_lies_beside_it(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_told(kind: str, name: str, said: str, folder: Path) -> None:
-    with pytest.raises(ConfigError, match=".") as error:
+    with pytest.raises(ConfigError) as error:
         load(kind, f"{folder}/my games/{name}")
     assert said in str(error.value)
 
