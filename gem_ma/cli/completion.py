@@ -36,7 +36,7 @@ def command(shell: str) -> int:
     return 0
 
 
-class Source(click.ParamType):
+class Source(click.ParamType[str]):
     """A config file, the name of a shipped config, or a scenario."""
 
     name = "source"
@@ -51,7 +51,7 @@ class Source(click.ParamType):
         return _files(incomplete)
 
 
-class Run(click.ParamType):
+class Run(click.ParamType[str]):
     """A run folder, or the name of one below runs/."""
 
     name = "run"

@@ -42,7 +42,9 @@ def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
 
     if which == "lost" and judge.success is None:
         raise ConfigError(f"{path}: nothing says which plays are lost: its scenario has no success, or is not at hand; name a task instead")
-    first, others, names = None, [], []
+    first: Episode | None = None
+    others: list[str] = []
+    names: list[str] = []
     for episode in read_episodes(path):
         if means(which, episode, judge):
             if first is None:

@@ -86,8 +86,14 @@ def resumed_changes(old: Mapping[str, Any], new: Mapping[str, Any], allowed: Ite
     """Dotted key -> [before, after] of the settings that are `allowed` to change, and do. Fewer tasks change nothing: the run keeps what it has."""
     before, after = _flat(dict(old)), _flat(dict(new))
     differ = {key: [before.get(key), after.get(key)] for key in allowed if before.get(key) != after.get(key)}
-    fewer = GROWS in differ and (differ[GROWS][0] is None or (differ[GROWS][1] is not None and differ[GROWS][1] < differ[GROWS][0]))
-    return {key: values for key, values in differ.items() if not (fewer and key == GROWS)}
+    if GROWS in differ and not _is_more(*differ[GROWS]):
+        del differ[GROWS]
+    return differ
+
+
+def _is_more(held: int | None, asked: int | None) -> bool:
+    """Whether a number of tasks (None: all there are) is more than the one that a run has."""
+    return held is not None and (asked is None or asked > held)
 
 
 def with_changes(resolved: dict[str, Any], resumed: Any) -> dict[str, Any]:
