@@ -247,7 +247,7 @@ CONTENT = Shape(
 MESSAGE = _record(Message, content=CONTENT, sender=TEXT, tool_calls=CALLS, call_id=TEXT)
 MESSAGES = _many(MESSAGE)
 TOOL = _record(Tool, name=TEXT, description=TEXT, parameters=FREE_OBJECT)
-ACTION = _record(Action, text=TEXT, tool_calls=CALLS, parsed=_optional(TEXT))
+ACTION = _record(Action, text=TEXT, tool_calls=CALLS, parsed=_optional(TEXT), cut=INTEGER)
 _COUNT = _optional(INTEGER)
 REPLY = _record(
     Reply,
@@ -261,6 +261,7 @@ REPLY = _record(
     version=INTEGER,
     usage=_record(Usage, prompt_tokens=_COUNT, completion_tokens=_COUNT, cached_tokens=_COUNT),
     attempts=_many(_record(Attempt, kind=TEXT, status=_COUNT, wait_s=NUMBER, detail=TEXT)),
+    cut=INTEGER,
 )
 
 

@@ -7,25 +7,25 @@ its cause, and touches no other.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileged, no_policy, seat
+from gem_ma.calling import run_calls
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE, Gate
 from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ReplayError, ScenarioError
 from gem_ma.parsing import clean
+from gem_ma.parsing.bounds import bounded
 from gem_ma.registry import task_of
-from gem_ma.scenario import Call, Game, Pending, Scenario, read, replay
-from gem_ma.types import Action, Asked, End, Episode, Limits, Message, Reply, Request, Sampling, Seat, Tool, Turn, spoken
+from gem_ma.scenario import Game, Pending, Scenario, read, replay
+from gem_ma.types import Action, Asked, End, Episode, Limits, Message, Reply, Request, Sampling, Seat, Tool, Transcript, Turn, spoken
 
 NO_LIMITS = Limits()
 DRAWS = ("temperature", "top_p", "top_k")  # the sampling options that change a token's probability; the others only end a reply
-CALL_THREAD = "gem_ma call"
+REPLY_TIMES = 8  # a reply may hold so many times what may be said: its thinking too
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,16 @@ async def play(plan: Plan, policies: Mapping[str, Policy] | None = None, behavio
             table = _Table(plan, policies or {}, behaviours or {}, task)
             cast = table.cast
             game = Game(plan.scenario, task, plan.seed, defer_calls=True) if plan.branch is None else _forked(plan, plan.branch, task)
+            game.max_said = plan.limits.max_said
             if plan.branch is not None:
                 await table.take_over(game.turns, plan.branch)
-            await _calls(game, plan)
+            await run_calls(game, plan.call_timeout_s)
+            counted = _Counted()
             while game.pending:
                 actions, replies = await table.act(game)
                 game.send(actions, replies)
-                await _calls(game, plan)
-                _check_limits(game, plan.limits)
+                await run_calls(game, plan.call_timeout_s)
+                _check_limits(game, plan.limits, counted)
     except _Cut as cut:
         end = cut.end
     except (ConfigError, DataError, EndpointError):
@@ -187,7 +189,7 @@ class _Table:
                 raise refused
             request = Request(
                 agent=agent,
-                messages=tuple(messages),
+                messages=messages if isinstance(messages, Transcript) else tuple(messages),
                 tools=tuple(tools),
                 legal=legal,
                 sampling=sampling,
@@ -199,7 +201,7 @@ class _Table:
             replies.append(None)  # its place: requests made side by side keep their order, whichever is answered first
             if agent in self.recorded:
                 return self._recall(agent, chosen, request, call)
-            reply = await self._fly(agent, chosen, request)
+            reply = _bounded(await self._fly(agent, chosen, request), plan.limits.max_said)
             replies[call] = reply
             if reply.finish == "context_overflow":
                 self.cut = End.CONTEXT  # kept here too: a behaviour may catch errors or wrap them in a group
@@ -226,8 +228,8 @@ class _Table:
             self._reseed(reseeded, turn.step)
             views[turn.agent] += turn.observed
             self.replies[turn.agent], self.recorded = [], {turn.agent: turn.replies}
-            said = await self._act(turn.agent, Asked(turn.observed, tuple(views[turn.agent]), turn.legal, turn.tools, turn.step))
-            if read(said, Pending(turn.legal, turn.tools)) != turn.action:
+            said = await self._act(turn.agent, Asked(turn.observed, Transcript(views[turn.agent]), turn.legal, turn.tools, turn.step))
+            if read(said, Pending(turn.legal, turn.tools), self.plan.limits.max_said) != turn.action:
                 raise ReplayError(f"agent {turn.agent!r}, step {turn.step}: its behaviour does not repeat what it did, so its play cannot be forked")
             views[turn.agent].append(spoken(turn.agent, turn.action))
             self.turn[turn.agent] += 1
@@ -258,7 +260,7 @@ class _Table:
 
     async def act(self, game: Game) -> tuple[dict[str, Action | str], dict[str, tuple[Reply, ...]]]:
         """Awaits all pending agents together and gives their actions and model calls."""
-        asked = {a: Asked(game.new(a), game.view(a), p.legal, p.tools, game.step) for a, p in game.pending.items()}
+        asked = {a: Asked(game.new(a), game.transcript(a), p.legal, p.tools, game.step) for a, p in game.pending.items()}
         for agent in asked:
             self.replies[agent] = []  # a new list: what an abandoned request of an earlier turn still brings belongs to no turn
         try:
@@ -305,38 +307,34 @@ class _Table:
             raise RuntimeError(f"agent {agent!r}: its behaviour raised SystemExit({error})") from error
 
 
-async def _calls(game: Game, plan: Plan) -> None:
-    """Runs the calls that the scenario waits for, off the loop and with a time limit."""
-    while game.waiting:
-        answer: asyncio.Future[tuple[Any, str | None]] = asyncio.get_running_loop().create_future()
-        # A thread of its own: a hung call blocks no pool, and the process may end without it.
-        threading.Thread(target=_run_call, args=(game.waiting, answer), name=CALL_THREAD, daemon=True).start()
-        done, _ = await asyncio.wait([answer], timeout=plan.call_timeout_s)
-        value, error = answer.result() if done else (None, f"TimeoutError: no result within {plan.call_timeout_s} s")
-        answer.cancel()
-        game.answer(value, error)
-
-
-def _run_call(call: Call, answer: asyncio.Future[tuple[Any, str | None]]) -> None:
-    outcome = call.run()
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        answer.get_loop().call_soon_threadsafe(lambda: None if answer.done() else answer.set_result(outcome))
-
-
-def _check_limits(game: Game, limits: Limits) -> None:
+def _check_limits(game: Game, limits: Limits, counted: _Counted) -> None:
     if game.over or limits is NO_LIMITS:
         return
     if limits.max_steps is not None and game.step >= limits.max_steps:
         raise _Cut(End.MAX_STEPS)
     if limits.max_turns is not None and len(game.turns) >= limits.max_turns:
         raise _Cut(End.MAX_TURNS)
-    if limits.max_tokens is not None and tokens(game) >= limits.max_tokens:
+    if limits.max_tokens is not None and counted.tokens(game) >= limits.max_tokens:
         raise _Cut(End.MAX_TOKENS)
 
 
-def tokens(game: Game) -> int:
-    """Tokens sampled so far in this play, by count of ids or else by the server's word."""
-    return sum(len(r.token_ids) or r.usage.completion_tokens or 0 for turn in game.turns for r in turn.replies)
+class _Counted:
+    """Tokens sampled so far in a play, by count of ids or else by the server's word; each turn is looked at once."""
+
+    def __init__(self) -> None:
+        self._turns = self._tokens = 0
+
+    def tokens(self, game: Game) -> int:
+        for turn in game.turns[self._turns :]:
+            self._tokens += sum(len(r.token_ids) or r.usage.completion_tokens or 0 for r in turn.replies)
+        self._turns = len(game.turns)
+        return self._tokens
+
+
+def _bounded(reply: Reply, max_said: int | None) -> Reply:
+    """The reply with what the record keeps of it, thinking included; a server may send 32 MB."""
+    text, calls, cut = bounded(reply.text, reply.tool_calls, None if max_said is None else max_said * REPLY_TIMES)
+    return replace(reply, text=text, tool_calls=calls, cut=cut) if cut else reply
 
 
 def _close(game: Game, error: str | None, end: End) -> tuple[str | None, End]:

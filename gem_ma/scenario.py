@@ -19,7 +19,22 @@ from typing import Any
 from gem_ma.effects import Ask, Call, Effect, Leave, Play, Reward, Scenario, Shown, Tell
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.parsing import clean, parse_action, parse_legal
-from gem_ma.types import RESERVED_SENDERS, Action, CallResult, Entry, Image, Message, Reply, Tool, ToolCall, Turn, spoken
+from gem_ma.parsing.bounds import bounded
+from gem_ma.types import (
+    MAX_SAID,
+    RESERVED_SENDERS,
+    Action,
+    CallResult,
+    Entry,
+    Image,
+    Message,
+    Reply,
+    Tool,
+    ToolCall,
+    Transcript,
+    Turn,
+    spoken,
+)
 
 __all__ = ["Ask", "Call", "Effect", "Game", "Leave", "Pending", "Play", "Reward", "Scenario", "Shown", "Tell", "read", "replay"]
 
@@ -70,6 +85,7 @@ class Game:
         self.over = False  # the scenario ended by itself
         self.closed = False  # nothing more can be sent: over, cut or failed
         self.waiting: Call | None = None
+        self.max_said: int | None = MAX_SAID if script is None else None  # of a saying; a record was cut when it was made
         self._defer, self._script, self._effects = defer_calls, script, 0
         self._play: Any = None
         agents = scenario.agents
@@ -91,6 +107,10 @@ class Game:
     def view(self, agent: str) -> tuple[Message, ...]:
         """The agent's transcript: everything it was shown and everything it did, append-only."""
         return tuple(self._transcript(agent))
+
+    def transcript(self, agent: str) -> Transcript:
+        """The same, not copied: it stays what it is now, however the play goes on."""
+        return Transcript(self._transcript(agent))
 
     def new(self, agent: str) -> tuple[Message, ...]:
         """What the agent was shown since its own last turn."""
@@ -116,7 +136,7 @@ class Game:
             raise self._mismatch(actions)
         for agent, asked in pending.items():
             try:
-                said[agent] = action = read(actions[agent], asked)
+                said[agent] = action = read(actions[agent], asked, self.max_said)
             except ActionError as error:
                 raise ActionError(f"{_name(self.scenario)}, step {self.step}, agent {agent!r}: {error}") from error
             handed[agent] = _copied(action) if action.tool_calls else action
@@ -169,7 +189,9 @@ class Game:
         if seed is not None:
             forks.append((at, str(seed)))
         calls = [call for call in self.calls if call.step < at]
-        return replay(self.scenario, self.task, self.seed, [turn for turn in self.turns if turn.step < at], calls, forks, defer_calls=self._defer)
+        game = replay(self.scenario, self.task, self.seed, [turn for turn in self.turns if turn.step < at], calls, forks, defer_calls=self._defer)
+        game.max_said = self.max_said
+        return game
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(f"{_name(self.scenario)}: a play runs a generator and cannot be copied or pickled; use fork(), or replay its actions")
@@ -382,7 +404,7 @@ def _amount(value: Any) -> float:
 def _copied(action: Action) -> Action:
     """The scenario's own copy: it may edit the arguments of a call, the record may not change."""
     calls = tuple(ToolCall(c.id, c.name, deepcopy(c.arguments), c.repaired) if isinstance(c, ToolCall) else c for c in action.tool_calls)
-    return Action(action.text, calls, action.parsed)
+    return Action(action.text, calls, action.parsed, action.cut)
 
 
 @lru_cache(maxsize=512)
@@ -390,23 +412,26 @@ def _exact(choice: str) -> Action:
     return Action(choice, (), choice)
 
 
-def read(action: Action | str, asked: Pending) -> Action:
-    """The action as the scenario gets it: text parsed, lone surrogates replaced, `parsed` one of the legal strings or None."""
+def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) -> Action:
+    """The action as the scenario gets it: cut at `max_said` (None = never), lone surrogates replaced, text parsed; `parsed` is legal or None."""
     if isinstance(action, str):
         if asked.legal is not None and action in asked.legal:
             return _exact(action)
-        return parse_action(action, asked.legal, asked.tools)
+        text, _, cut = bounded(action, (), max_said)
+        parsed_action = parse_action(text, asked.legal, asked.tools)
+        return replace(parsed_action, cut=cut) if cut else parsed_action
     if not isinstance(action, Action):
         raise ActionError(f"an action is a str or an Action; got {type(action).__name__}")
     if not isinstance(action.text, str) or not isinstance(action.tool_calls, (tuple, list)):
         raise ActionError(f"an Action has a text and a tuple of tool calls; got {action!r}")
-    text, calls, parsed = clean(action.text), tuple(action.tool_calls), action.parsed
+    text, calls, cut = bounded(action.text, action.tool_calls, max_said)
+    text, parsed = clean(text), action.parsed
     if asked.legal is None:
         parsed = None
     elif parsed is None or parsed not in asked.legal:
         parsed = parse_legal(text, asked.legal)
-    same = text == action.text and parsed == action.parsed and calls is action.tool_calls
-    return action if same else Action(text, calls, parsed)
+    same = not cut and text == action.text and parsed == action.parsed and calls is action.tool_calls
+    return action if same else Action(text, calls, parsed, action.cut + cut)
 
 
 def replay(

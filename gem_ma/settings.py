@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from gem_ma.types import Limits, Sampling, Seat
+from gem_ma.types import MAX_SAID, Limits, Sampling, Seat
 
 
 class Settings(BaseModel):
@@ -93,6 +93,7 @@ class RunSettings(Settings):
     max_steps: int | None = Field(None, ge=1)
     max_turns: int | None = Field(None, ge=1)
     max_tokens: int | None = Field(None, ge=1)
+    max_said: int | None = Field(MAX_SAID, ge=16, description="Characters of one saying, and of its calls; what is beyond is cut off and counted.")
     episode_timeout_s: float | None = Field(None, gt=0)
     call_timeout_s: float | None = Field(60.0, gt=0)
     baselines: bool | int = Field(True, description="Play the scenario's trivial casts beside; a number: on so many tasks at most.")
@@ -121,7 +122,7 @@ class RunSettings(Settings):
 
     @property
     def limits(self) -> Limits:
-        return Limits(self.max_steps, self.max_turns, self.max_tokens, self.episode_timeout_s)
+        return Limits(self.max_steps, self.max_turns, self.max_tokens, self.episode_timeout_s, self.max_said)
 
 
 class LimitSettings(Settings):

@@ -7,13 +7,16 @@ action at it. An `Episode` is the only thing that training, evaluation and the v
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from itertools import islice
+from operator import eq
+from typing import Any, overload
 
 SCENARIO, SYSTEM, TOOL = "scenario", "system", "tool"  # senders that are no agents
 RESERVED_SENDERS = frozenset({SCENARIO, SYSTEM, TOOL})
+MAX_SAID = 32_768  # characters of one saying, where nothing else is set: four times what a model writes in 2,048 tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +105,15 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an agent did at a decision point. `parsed` = the legal string recognised in `text`, or None."""
+    """What an agent did at a decision point. `parsed` = the legal string recognised in `text`, or None.
+
+    `cut`: bytes of UTF-8 by which what was said is longer than the driver's limit on it; text and calls are what is left.
+    """
 
     text: str = ""
     tool_calls: tuple[ToolCall | Malformed, ...] = ()
     parsed: str | None = None
+    cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,7 @@ class Request:
     """One request to an engine: the whole conversation as `agent` sees it."""
 
     agent: str
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]  # a tuple, or the transcript, which is as fixed
     tools: tuple[Tool, ...] = ()
     legal: tuple[str, ...] | None = None
     sampling: Sampling = Sampling()
@@ -159,7 +166,7 @@ class Reply:
     """What a policy sampled, exactly as sampled; nothing downstream encodes the text again.
 
     `prompt_ids`, `token_ids` and `logprobs` are () where the engine cannot give them: such a reply may be played, never trained on.
-    `finish`: stop | length | context_overflow | content_filter. `version` = weights at the first sampled token.
+    `finish`: stop | length | context_overflow | content_filter. `version` = weights at the first sampled token. `cut`: as in an Action.
     """
 
     text: str = ""
@@ -172,6 +179,7 @@ class Reply:
     version: int = 0
     usage: Usage = Usage()
     attempts: tuple[Attempt, ...] = ()
+    cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +245,16 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the driver; None = none. They are not rules of the scenario."""
+    """Limits of the driver; None = none. They are not rules of the scenario.
+
+    `max_said`: characters of one saying, and of the arguments of its calls; what is beyond is cut off, counted, and ends nothing.
+    """
 
     max_steps: int | None = None
     max_turns: int | None = None
     max_tokens: int | None = None
     timeout_s: float | None = None
+    max_said: int | None = MAX_SAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +312,41 @@ class Episode:
                 seen += turn.observed
                 seen.append(spoken(agent, turn.action))
         return (*seen, *self.final.get(agent, ()))
+
+
+class Transcript(Sequence[Message]):
+    """The first messages of a list that only grows: what was said until now, without a copy of it at each turn."""
+
+    __slots__ = ("_length", "_messages")
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._messages, self._length = messages, len(messages)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, at: int | slice) -> Message | tuple[Message, ...]:
+        if isinstance(at, slice):
+            return tuple(self._messages[slice(*at.indices(self._length))])
+        return self._messages[range(self._length)[at]]
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._messages, self._length)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Transcript, tuple, list)):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 def spoken(agent: str, action: Action) -> Message:

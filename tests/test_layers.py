@@ -13,7 +13,7 @@ import gem_ma
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     0: {"errors", "types", "codec", "parsing", "document"},
-    1: {"effects", "scenario", "registry", "behaviour", "settings", "fit", "schema", "grid", "config", "casts"},
+    1: {"effects", "scenario", "calling", "registry", "behaviour", "settings", "fit", "schema", "grid", "config", "casts"},
     2: {"envs", "adapters", "tools", "engines", "testing"},
     3: {"rollout", "plans", "store", "tracking", "credit", "estimators", "evaluation", "view"},
     4: {"training"},
@@ -25,6 +25,7 @@ SAME_FLOOR = {  # who may import whom on its own floor
     "types": {"errors"},
     "document": {"errors"},
     "scenario": {"effects"},
+    "calling": {"scenario"},
     "registry": {"scenario"},
     "behaviour": {"registry", "scenario"},
     "fit": {"behaviour", "registry", "scenario", "settings"},

@@ -91,7 +91,7 @@ class Chat:
             self.turns += 1
             self.forks += suffix is None
         if key:
-            self._conversations[key] = _Conversation(request.messages, request.tools, ids)
+            self._conversations[key] = _Conversation(tuple(request.messages), request.tools, ids)
             while len(self._conversations) > KEPT:
                 self._conversations.popitem(last=False)
         return ids
@@ -110,7 +110,7 @@ class Chat:
     def recall(self, request: Request, reply: Reply) -> None:
         """Takes over what a record holds: this prompt was answered so. The next prompt of the conversation goes on from these ids."""
         if reply.prompt_ids and request.conversation:
-            self._conversations[request.conversation] = _Conversation(request.messages, request.tools, reply.prompt_ids)
+            self._conversations[request.conversation] = _Conversation(tuple(request.messages), request.tools, reply.prompt_ids)
             self.sampled(request, reply)
 
     def _suffix(self, before: _Conversation, request: Request) -> tuple[int, ...] | None:

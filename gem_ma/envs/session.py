@@ -85,6 +85,8 @@ class Session:
         self._started = time.monotonic()
         try:
             self.game = Game(self.scenario, task, seed)
+            if self.limits is not None:
+                self.game.max_said = self.limits.max_said
         except ScenarioError as error:
             self.failure = error
             raise
@@ -248,7 +250,7 @@ def _printable(text: str) -> str:
 def _limits(limits: Limits | None, max_steps: int | None) -> Limits | None:
     if max_steps is not None:
         limits = replace(limits or Limits(), max_steps=max_steps)
-    for name in ("max_steps", "max_turns") if limits is not None else ():
+    for name in ("max_steps", "max_turns", "max_said") if limits is not None else ():
         value = getattr(limits, name)
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ConfigError(f"{name} is at least 1, or None for none; got {value!r}")

@@ -33,8 +33,8 @@ def summarise(
     `kinds` (which scores are rates) are the scenario's.
 
     Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k pass_hat_k_intervals tries measures labels ends errors turns
-    steps tokens truncated illegal malformed`. An interval is `{mean, low, high, n, method, rate}`; a bound that the data cannot give is null, as is a
-    mean over nothing. `labels` is explained in `gem_ma.evaluation.groups`.
+    steps tokens truncated illegal malformed cut`. An interval is `{mean, low, high, n, method, rate}`; a bound that the data cannot
+    give is null, as is a mean over nothing. `labels` is explained in `gem_ma.evaluation.groups`.
     """
     all_ = sorted(episodes, key=lambda episode: episode.id)  # so that no draw depends on which episode ended first
     ok = [episode for episode in all_ if episode.end.scored]
@@ -67,6 +67,7 @@ def summarise(
         "truncated": _mean([float(episode.end.bootstraps) for episode in ok]),
         "illegal": {agent: _illegal(agent, ok) for agent in agents},
         "malformed": {agent: _malformed(agent, ok) for agent in agents},
+        "cut": {agent: _cut(agent, ok) for agent in agents},
     }
 
 
@@ -100,6 +101,9 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     for agent, share in summary["malformed"].items():
         if share:
             rows.append((f"malformed calls {agent}", f"{100 * share:.1f} %"))
+    for agent, cut in summary.get("cut", {}).items():
+        if cut["sayings"]:
+            rows.append((f"cut sayings {agent}", f"{cut['sayings']} of {cut['of']}, {cut['bytes']} bytes (run.max_said)"))
     for agent, tokens in summary["tokens"].items():
         if tokens["sampled"]:
             rows.append((f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read"))
@@ -191,6 +195,13 @@ def _illegal(agent: str, ok: list[Episode]) -> float | None:
 def _malformed(agent: str, ok: list[Episode]) -> float | None:
     """Share of the agent's tool calls that could not be read; None where it made none."""
     return _mean([float(isinstance(call, Malformed)) for e in ok for turn in e.turns if turn.agent == agent for call in turn.action.tool_calls])
+
+
+def _cut(agent: str, ok: list[Episode]) -> dict[str, int]:
+    """How many of the agent's sayings were longer than `run.max_said`, and the bytes that were cut off."""
+    turns = [turn for episode in ok for turn in episode.turns if turn.agent == agent]
+    lost = [turn.action.cut + sum(reply.cut for reply in turn.replies) for turn in turns]
+    return {"sayings": sum(map(bool, lost)), "of": len(lost), "bytes": sum(lost)}
 
 
 def _mean(values: list[Any]) -> float | None:

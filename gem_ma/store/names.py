@@ -12,6 +12,7 @@ from typing import Any
 
 from gem_ma.codec import dump_json, load_json
 from gem_ma.errors import StoreError
+from gem_ma.types import MAX_SAID
 
 # Settings that may differ between the writers of one folder, because no episode depends on them; `*` stands for any name.
 FREE_KEYS = (
@@ -39,6 +40,8 @@ FREE_KEYS = (
 RESUME_KEYS: tuple[str, ...] = ()
 GROWS = "scenario.tasks"  # a number of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
 CHANGES_SHOWN = 5  # in a message
+# Settings that folders of older versions lack: such a folder goes on under the default, and the default names no other folder.
+LATER_KEYS: Mapping[str, Any] = {"run.max_said": MAX_SAID}
 
 
 def result_digest(resolved: Mapping[str, Any]) -> str:
@@ -49,7 +52,8 @@ def result_digest(resolved: Mapping[str, Any]) -> str:
 def result_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> value of the settings that change results."""
     grows = may_grow(resolved)
-    return {key: value for key, value in _flat(plain(resolved)).items() if not _is_free(key) and not (grows and key == GROWS)}
+    counted = {key: value for key, value in _flat(plain(resolved)).items() if not _is_free(key) and not (grows and key == GROWS)}
+    return {key: value for key, value in counted.items() if key not in LATER_KEYS or LATER_KEYS[key] != value}
 
 
 def may_grow(resolved: Mapping[str, Any]) -> bool:
@@ -123,7 +127,7 @@ def recorded_changes(resumed: Any) -> dict[str, Any]:
 
 def changed_keys(old: dict[str, Any], new: dict[str, Any], allowed: Container[str] = ()) -> list[str]:
     """What differs between two sets of settings and changes results, less the keys that are `allowed` to; in words."""
-    before, after, none = _flat(old), _flat(new), object()
+    before, after, none = {**LATER_KEYS, **_flat(old)}, {**LATER_KEYS, **_flat(new)}, object()
     differ = {key for key in before.keys() | after.keys() if before.get(key, none) != after.get(key, none)}
     differ = {key for key in differ if not _is_free(key) and key not in allowed}
     named = sorted(differ, key=lambda key: (not key.startswith("scenario."), key))[: CHANGES_SHOWN if len(differ) > CHANGES_SHOWN + 1 else None]
