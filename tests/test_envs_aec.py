@@ -219,7 +219,7 @@ def test_observations_are_the_callers_own():
 
 def test_any_text_is_in_the_spaces_and_is_taken():
     env = started()
-    for text in ("", "é 😀 “”", "\x00\x1b", "x" * 200_000, "[]"):
+    for text in ("", "é 😀 “”", "\x00\x1b", "x" * 30_000, "[]"):
         env.reset(seed=0)
         assert env.action_space("ann").contains(text)
         env.step(text)
