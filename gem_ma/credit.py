@@ -29,7 +29,8 @@ from gem_ma.errors import ConfigError
 from gem_ma.types import Episode, Image, Malformed, Message, Turn, spoken
 
 RULES = ("until_next_turn", "own_step", "terminal_to_last", "team_mix(w)")
-KEYS = ("policy", "scenario", "task", "group", "episode", "agent", "k", "step", "version", "state_key")  # columns that may form a group
+# Columns that may form a group.
+KEYS = ("policy", "scenario", "task", "group", "episode", "agent", "k", "step", "version", "state_key", "observation")
 TOLERANCE = 1e-9
 Gamma = float | Mapping[str, float]
 _MIX = re.compile(r"team_mix\(\s*([0-9.eE+-]+)\s*\)")
@@ -71,7 +72,9 @@ class TurnTable:
         return len(self.turns)
 
     def column(self, name: str) -> NDArray[Any]:
-        """A key column [N] by name; `state_key` is a digest of the agent's whole view at the turn."""
+        """A key column [N] by name; `state_key` is a digest of the agent's whole view at the turn, `observation` of what it was shown last."""
+        if name == "observation":
+            return np.array([observation_digest(turn) for turn in self.turns], np.str_)
         if name == "state_key":
             return np.array([view_digest(e, t.agent, t) for e, t in zip(self.episodes, self.turns, strict=True)], np.str_)
         if name not in KEYS:
@@ -270,6 +273,13 @@ def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str
             return digest.hexdigest()
         _digest(digest, (spoken(agent, turn.action),))
     _digest(digest, episode.final.get(agent, ()))
+    return digest.hexdigest()
+
+
+def observation_digest(turn: Turn) -> str:
+    """Digest of what the agent was shown since its turn before: the state, where the world tells it anew at every turn."""
+    digest = hashlib.blake2b(digest_size=8)
+    _digest(digest, turn.observed)
     return digest.hexdigest()
 
 

@@ -42,6 +42,8 @@ def folder(tmp_path, monkeypatch):
         ("  estimator: {name: rae, options: {decay: true}}", "train.estimator.options.decay: wants a number; got True"),
         ("  estimator: {name: gigpo, key: [task], options: {weight: -1}}", "train.estimator.options.weight: wants 0 or more; got -1"),
         ("  estimator: {name: grpo, key: [task], options: {ddof: 7}}", "train.estimator.options.ddof: wants 0 (population) or 1 (sample); got 7"),
+        ("  estimator: {name: magrpo}\n  group_size: 4", "c.yaml:13: train.estimator.name: magrpo compares what was done in one state, and without"),
+        ("  estimator: {name: mt_grpo, options: {turn_weight: -1}, key: [agent]}", "train.estimator.options.turn_weight: wants 0 or more; got -1"),
         ("  estimator: {key: [3]}", "c.yaml:13: train.estimator.key[0]: wants text; got 3"),
         ("  per_policy: {main: {estimator: {name: rebnn}}}", "c.yaml:13: train.per_policy.main.estimator.name: no estimator is called 'rebnn'"),
         ("  per_policy: {main: {loss: {clip: -1}}}", "c.yaml:13: train.per_policy.main.loss.clip: should be greater than 0; got -1"),

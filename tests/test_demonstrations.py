@@ -10,7 +10,7 @@ from gem_ma.scenarios.stop_or_go import GO, STOP, StopOrGo
 
 from gem_ma import Game, config, make
 from gem_ma.credit import TurnTable, turns
-from gem_ma.estimators import at_grpo, dr_grpo, estimate, groups, mt_grpo, reinforce
+from gem_ma.estimators import at_grpo, dr_grpo, estimate, groups, reinforce, turn_grpo
 from gem_ma.estimators.groups import by_group, centred
 from gem_ma.training.train import run_training
 from gem_ma.types import End, Episode, Reply, Seat
@@ -60,7 +60,7 @@ def test_centred_returns_give_the_true_gradient_of_the_termination_example():
     assert gradient(TABLE, TABLE.ret - 3.7) == pytest.approx(15 / 16)
     assert gradient(TABLE, dr_grpo(TABLE)) == pytest.approx(15 / 16)  # R less the mean of R
     assert gradient(TABLE, by_group(TABLE.ret, groups(TABLE, ("agent", "k")), centred)) == pytest.approx(15 / 16)
-    assert gradient(TABLE, restored(TABLE, mt_grpo(TABLE), TABLE.ret)) == pytest.approx(15 / 16)
+    assert gradient(TABLE, restored(TABLE, turn_grpo(TABLE), TABLE.ret)) == pytest.approx(15 / 16)
 
 
 def test_centred_immediate_rewards_are_myopic_in_the_termination_example():
@@ -89,7 +89,7 @@ def learned(name: str, *overrides: str) -> dict:
 
 
 def test_what_the_gradients_say_is_what_is_learned():
-    for name, mean in (("mt_grpo", 0.8), ("rebn", 0.8), ("at_grpo", 0.0)):
+    for name, mean in (("turn_grpo", 0.8), ("rebn", 0.8), ("at_grpo", 0.0)):
         after = learned("stop_or_go", f"train.estimator.name={name}", "train.episodes=64", "train.group_size=64")["after"]["sampled"]
         assert after["return"]["walker"] == pytest.approx(mean, abs=0.03)
 

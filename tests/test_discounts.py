@@ -260,9 +260,10 @@ def test_every_estimator_takes_shaped_rewards(name: str, tmp_path: Path) -> None
     assert second["return_shaped"] == pytest.approx(second["return_raw"] + 0.5 * (second["return_raw"] - first["return_raw"]))
 
 
-def test_an_estimator_that_reads_the_ledger_itself_refuses_shaping() -> None:
-    with pytest.raises(ConfigError, match=r"train.estimator.shaping: magrpo reads the ledger itself"):
-        run_training(small("train.group_size=4", "train.estimator={name: magrpo, shaping: {form: margin, alpha: 0.5}}"))
+@pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if one.ledger])
+def test_an_estimator_that_reads_the_ledger_itself_refuses_shaping(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"train.estimator.shaping: {name} reads the ledger itself"):
+        run_training(small("train.fork={width: 2}", f"train.estimator={{name: {name}, shaping: {{form: margin, alpha: 0.5}}}}"))
 
 
 def test_shaping_of_one_policy_is_its_own() -> None:

@@ -1,6 +1,7 @@
 """Every registered estimator against a second slow implementation, and what all of them must hold, over tables of 1-4 agents and 1-12 turns.
 
-The slow ones read the plays as they were made up, in plain Python, and share nothing with `gem_ma.estimators`.
+The slow ones are written from the papers. They read the plays as they were made up, compute in fractions (roots to 40 digits), and share nothing
+with `gem_ma.estimators`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, pstdev
+from fractions import Fraction
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.credit import TurnTable, turns
-from gem_ma.estimators import ESTIMATORS, at_grpo, dr_grpo, estimate, groups, grpo, mt_grpo, raw_gae, rebn, reinforce, rloo
+from gem_ma.estimators import ESTIMATORS, at_grpo, dr_grpo, estimate, groups, grpo, raw_gae, rebn, reinforce, rloo, turn_grpo
 from gem_ma.estimators.groups import by_group, centred
 from gem_ma.types import Action, End, Entry, Episode, Message, Reply, Seat, Turn
 
@@ -68,60 +70,78 @@ def advantages(name: str, table: TurnTable, **options: Any) -> np.ndarray[Any, n
 # -- slow implementations: (plays, rows as (episode, agent, k), values) -> one number per row ---------------------------------
 
 Row = tuple[int, str, int]
+DISCOUNT, ONE = Fraction(9, 10), Fraction(1)
+TINY = Fraction(1, 10**8)  # a spread below it is none
+
+
+def mean(values: Sequence[Fraction]) -> Fraction:
+    return sum(values, Fraction(0)) / len(values)
+
+
+def deviation(values: Sequence[Fraction], ddof: int = 0) -> Fraction:
+    """The standard deviation, to 40 digits."""
+    variance = sum(((value - mean(values)) ** 2 for value in values), Fraction(0)) / max(1, len(values) - ddof)
+    return Fraction(isqrt(variance.numerator * 10**80 // variance.denominator), 10**40)
 
 
 def rows_of(table: TurnTable) -> list[Row]:
     return list(zip(table.episode.tolist(), table.agent.tolist(), table.k.tolist(), strict=True))
 
 
-def paid(plays: Sequence[Play], row: Row) -> list[float]:
-    return [reward for _, reward in plays[row[0]].moves[row[1]]]
+def paid(plays: Sequence[Play], row: Row) -> list[Fraction]:
+    return [Fraction(reward) for _, reward in plays[row[0]].moves[row[1]]]
 
 
-def gain(plays: Sequence[Play], row: Row) -> float:
-    return sum(GAMMA**later * reward for later, reward in enumerate(paid(plays, row)[row[2] :]))
+def gain(plays: Sequence[Play], row: Row) -> Fraction:
+    return sum((DISCOUNT**later * reward for later, reward in enumerate(paid(plays, row)[row[2] :])), Fraction(0))
 
 
-def total(plays: Sequence[Play], row: Row) -> float:
-    return sum(paid(plays, row))
+def total(plays: Sequence[Play], row: Row) -> Fraction:
+    return sum(paid(plays, row), Fraction(0))
 
 
-def normal(value: float, others: Sequence[float], epsilon: float = 1e-8) -> float:
-    return 0.0 if max(others) - min(others) < 1e-8 else (value - fmean(others)) / (pstdev(others) + epsilon)
+def middled(value: Fraction, others: Sequence[Fraction]) -> Fraction:
+    return Fraction(0) if max(others) - min(others) < TINY else value - mean(others)
 
 
-def per_row(rows: Sequence[Row], key: Callable[[Row], Hashable], value: Callable[[Row], float], epsilon: float) -> list[float]:
+def normal(value: Fraction, others: Sequence[Fraction], epsilon: float = 1e-8, ddof: int = 0) -> Fraction:
+    return middled(value, others) / (deviation(others, ddof) + Fraction(epsilon)) if max(others) - min(others) >= TINY else Fraction(0)
+
+
+def per_row(rows: Sequence[Row], key: Callable[[Row], Hashable], value: Callable[[Row], Fraction], epsilon: float) -> list[Fraction]:
     """Normalised among the rows of one key."""
     return [normal(value(row), [value(other) for other in rows if key(other) == key(row)], epsilon) for row in rows]
 
 
 def per_play(
-    rows: Sequence[Row], key: Callable[[Row], Hashable], value: Callable[[Row], float], form: Callable[[float, list[float]], float]
-) -> list[float]:
+    rows: Sequence[Row], key: Callable[[Row], Hashable], value: Callable[[Row], Fraction], form: Callable[[Fraction, list[Fraction]], Fraction]
+) -> list[Fraction]:
     """Each (episode, agent) counted once among those of one key."""
     return [form(value(row), [value(other) for other in rows if other[2] == 0 and key(other) == key(row)]) for row in rows]
 
 
-def slow_rae(plays: Sequence[Play], rows: Sequence[Row]) -> list[float]:
-    found: dict[tuple[int, str], float] = {}
-    held: dict[str, float] = {}
+def slow_rae(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
+    found: dict[tuple[int, str], Fraction] = {}
+    held: dict[str, Fraction] = {}
+    decay = Fraction(95, 100)
     for episode in sorted(range(len(plays)), key=lambda seed: (plays[seed].task, seed)):
         for agent in plays[episode].moves:
             whole = total(plays, (episode, agent, 0))
-            found[episode, agent] = whole - held.get(agent, 0.0)
-            held[agent] = 0.95 * held.get(agent, 0.0) + 0.05 * whole
+            found[episode, agent] = whole - held.get(agent, Fraction(0))
+            held[agent] = decay * held.get(agent, Fraction(0)) + (1 - decay) * whole
     return [found[episode, agent] for episode, agent, _ in rows]
 
 
-def slow_gae(plays: Sequence[Play], rows: Sequence[Row], values: Sequence[float]) -> list[float]:
+def slow_gae(plays: Sequence[Play], rows: Sequence[Row], values: Sequence[float]) -> list[Fraction]:
     """A_k = sum over l of (gamma lam)^l d_(k+l), written out, then normalised by agent."""
-    value = dict(zip(rows, values, strict=True))
+    value = dict(zip(rows, map(Fraction, values), strict=True))
+    fade = DISCOUNT * Fraction(95, 100)
 
-    def raw(row: Row) -> float:
+    def raw(row: Row) -> Fraction:
         rewards, (episode, agent, k) = paid(plays, row), row
-        after = [value.get((episode, agent, at + 1), 0.0) for at in range(len(rewards))]
-        steps = [rewards[at] + GAMMA * after[at] - value[episode, agent, at] for at in range(len(rewards))]
-        return sum((GAMMA * LAM) ** (at - k) * steps[at] for at in range(k, len(rewards)))
+        after = [value.get((episode, agent, at + 1), Fraction(0)) for at in range(len(rewards))]
+        steps = [rewards[at] + DISCOUNT * after[at] - value[episode, agent, at] for at in range(len(rewards))]
+        return sum((fade ** (at - k) * steps[at] for at in range(k, len(rewards))), Fraction(0))
 
     return per_row(rows, lambda row: row[1], raw, 1e-8)
 
@@ -140,20 +160,44 @@ def view(plays: Sequence[Play], row: Row) -> tuple[str, ...]:
     raise AssertionError
 
 
-def slow_gigpo(plays: Sequence[Play], rows: Sequence[Row]) -> list[float]:
+def slow_gigpo(plays: Sequence[Play], rows: Sequence[Row], divide: bool = True, history: bool = False, ddof: int = 0) -> list[Fraction]:
+    """A_E + A_S, each divided by the same kind of normaliser; states are last observations, or whole histories."""
+
     def group(row: Row) -> Hashable:
         return plays[row[0]].group, row[1]
 
-    whole = per_play(rows, group, lambda row: total(plays, row), lambda one, all_: normal(one, all_, 1e-6))
-    views = {row: view(plays, row) for row in rows}
-    parts = []
+    def norm(value: Fraction, others: Sequence[Fraction]) -> Fraction:
+        return normal(value, others, 1e-6, ddof) if divide else middled(value, others)
+
+    states = {row: view(plays, row) if history else view(plays, row)[-1] for row in rows}
+    step = [
+        norm(gain(plays, row), [gain(plays, other) for other in rows if group(other) == group(row) and states[other] == states[row]]) for row in rows
+    ]
+    return [a + b for a, b in zip(per_play(rows, group, lambda row: total(plays, row), norm), step, strict=True)]
+
+
+def slow_mt_grpo(plays: Sequence[Play], rows: Sequence[Row], weight: Fraction = ONE, turn_weight: Fraction = ONE) -> list[Fraction]:
+    """Before the last turn the normalised reward of the turn and the normalised outcome, in the last turn the outcome alone."""
+
+    def last(row: Row) -> bool:
+        return row[2] == len(paid(plays, row)) - 1
+
+    member, turn = _member(plays), _member(plays, True)
+    result = []
     for row in rows:
-        same = [gain(plays, other) for other in rows if group(other) == group(row) and views[other] == views[row]]
-        parts.append(0.0 if max(same) - min(same) < 1e-8 else gain(plays, row) - fmean(same))
-    return [a + b for a, b in zip(whole, parts, strict=True)]
+        outcomes = [paid(plays, other)[-1] for other in rows if last(other) and member(other) == member(row)]
+        outcome = normal(paid(plays, row)[-1], outcomes, 1e-6)
+        alike = [paid(plays, other)[other[2]] for other in rows if not last(other) and turn(other) == turn(row)]
+        result.append(outcome if last(row) else turn_weight * normal(paid(plays, row)[row[2]], alike, 1e-6) + weight * outcome)
+    return result
 
 
-def slow_magrpo(plays: Sequence[Play], rows: Sequence[Row]) -> list[float]:
+def rest(play: Play, at: int) -> Fraction:
+    """What all are paid from a step on."""
+    return sum((Fraction(play.moves[who][turn][1]) for who, turn in play.steps()[at:]), Fraction(0))
+
+
+def slow_magrpo(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
     """The mean of what the cast is still paid, over the plays that did the same up to and with this step, less that over those up to it."""
     result = []
     for episode, agent, k in rows:
@@ -162,37 +206,44 @@ def slow_magrpo(plays: Sequence[Play], rows: Sequence[Row]) -> list[float]:
         def did(play: Play, count: int) -> list[tuple[str, str]]:
             return [(who, play.moves[who][turn][0]) for who, turn in play.steps()[:count]]
 
-        def rest(play: Play, at: int = at) -> float:
-            return sum(play.moves[who][turn][1] for who, turn in play.steps()[at:])
-
         mine = plays[episode]
         node = [play for play in plays if play.group == mine.group and did(play, at) == did(mine, at)]
         branch = [play for play in node if did(play, at + 1) == did(mine, at + 1)]
-        result.append(fmean(map(rest, branch)) - fmean(map(rest, node)))
+        result.append(mean([rest(play, at) for play in branch]) - mean([rest(play, at) for play in node]))
     return result
 
 
-def slow_credit(plays: Sequence[Play], rows: Sequence[Row]) -> list[float]:
-    result = []
+def slow_team(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
+    """What the cast is still paid, less its mean over the k-th turns of the agent in the group."""
+    still = {(episode, agent, k): rest(plays[episode], plays[episode].steps().index((agent, k))) for episode, agent, k in rows}
+    turn = _member(plays, True)
+    return [middled(still[row], [still[other] for other in rows if turn(other) == turn(row)]) for row in rows]
+
+
+def slow_credit(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
+    result, half = [], Fraction(1, 2)
     for row in rows:
         rewards, k = paid(plays, row), row[2]
-        result.append(sum(rewards[t] * 0.5 ** (t - k) / sum(0.5**d for d in range(t + 1)) for t in range(k, len(rewards))))
+        shares = (rewards[t] * half ** (t - k) / sum(half**d for d in range(t + 1)) for t in range(k, len(rewards)))
+        result.append(sum(shares, Fraction(0)))
     return result
 
 
-SLOW: dict[str, Callable[[Sequence[Play], list[Row], list[float]], list[float]]] = {
+SLOW: dict[str, Callable[[Sequence[Play], list[Row], list[float]], list[Fraction]]] = {
     "reinforce": lambda plays, rows, _: [gain(plays, row) for row in rows],
     "rebn": lambda plays, rows, _: per_row(rows, lambda row: row[1], lambda row: gain(plays, row), 1e-8),
     "grpo": lambda plays, rows, _: per_play(rows, _member(plays), lambda row: total(plays, row), lambda one, all_: normal(one, all_, 1e-6)),
-    "dr_grpo": lambda plays, rows, _: per_play(rows, _member(plays), lambda row: total(plays, row), lambda one, all_: one - fmean(all_)),
+    "dr_grpo": lambda plays, rows, _: per_play(rows, _member(plays), lambda row: total(plays, row), middled),
     "rloo": lambda plays, rows, _: per_play(rows, _member(plays), lambda row: total(plays, row), _leave_one_out),
     "rae": lambda plays, rows, _: slow_rae(plays, rows),
     "agent_norm": lambda plays, rows, _: per_row(rows, _member(plays), lambda row: total(plays, row), 1e-8),
     "gae": slow_gae,
     "gigpo": lambda plays, rows, _: slow_gigpo(plays, rows),
-    "mt_grpo": lambda plays, rows, _: per_row(rows, _member(plays, True), lambda row: gain(plays, row), 1e-6),
+    "mt_grpo": lambda plays, rows, _: slow_mt_grpo(plays, rows),
+    "turn_grpo": lambda plays, rows, _: per_row(rows, _member(plays, True), lambda row: gain(plays, row), 1e-6),
     "at_grpo": lambda plays, rows, _: per_row(rows, _member(plays, True), lambda row: paid(plays, row)[row[2]], 1e-6),
     "magrpo": lambda plays, rows, _: slow_magrpo(plays, rows),
+    "team_grpo": lambda plays, rows, _: slow_team(plays, rows),
     "turn_credit": lambda plays, rows, _: slow_credit(plays, rows),
 }
 
@@ -201,8 +252,8 @@ def _member(plays: Sequence[Play], turn: bool = False) -> Callable[[Row], Hashab
     return lambda row: (plays[row[0]].group, row[1], row[2] if turn else None)
 
 
-def _leave_one_out(one: float, all_: list[float]) -> float:
-    return one - (sum(all_) - one) / (len(all_) - 1) if len(all_) > 1 else 0.0
+def _leave_one_out(one: Fraction, all_: list[Fraction]) -> Fraction:
+    return one - (sum(all_) - one) / (len(all_) - 1) if len(all_) > 1 else Fraction(0)
 
 
 def test_every_estimator_has_a_slow_one():
@@ -214,7 +265,38 @@ def test_every_estimator_has_a_slow_one():
 @given(PLAYS)
 def test_an_estimator_agrees_with_its_slow_one(name, plays):
     table = table_of(plays)
-    assert advantages(name, table) == pytest.approx(SLOW[name](plays, rows_of(table), table.value.tolist()), abs=1e-7)
+    exact = SLOW[name](plays, rows_of(table), table.value.tolist())
+    assert advantages(name, table) == pytest.approx([float(one) for one in exact], rel=1e-9, abs=1e-9)
+
+
+FORMS: dict[str, tuple[str, dict[str, Any], Callable[[Sequence[Play], list[Row]], list[Fraction]]]] = {
+    "gigpo, mean_norm": ("gigpo", {"divide": False}, lambda plays, rows: slow_gigpo(plays, rows, divide=False)),
+    "gigpo, sample form": ("gigpo", {"ddof": 1}, lambda plays, rows: slow_gigpo(plays, rows, ddof=1)),
+    "gigpo, histories": ("gigpo", {"history": True}, lambda plays, rows: slow_gigpo(plays, rows, history=True)),
+    "mt_grpo, the paper's lambda": ("mt_grpo", {"weight": 0.5}, lambda plays, rows: slow_mt_grpo(plays, rows, weight=Fraction(1, 2))),
+    "mt_grpo, the code's coefficient": ("mt_grpo", {"turn_weight": 0.25}, lambda plays, rows: slow_mt_grpo(plays, rows, turn_weight=Fraction(1, 4))),
+    "grpo, sample form": (
+        "grpo",
+        {"ddof": 1},
+        lambda plays, rows: per_play(rows, _member(plays), lambda row: total(plays, row), lambda one, all_: normal(one, all_, 1e-6, 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@some
+@given(PLAYS)
+def test_an_option_is_the_form_that_it_is_said_to_be(form, plays):
+    name, options, slow = FORMS[form]
+    table = table_of(plays)
+    assert advantages(name, table, **options) == pytest.approx([float(one) for one in slow(plays, rows_of(table))], rel=1e-9, abs=1e-9)
+
+
+def test_the_numbers_of_the_paper_of_turn_and_outcome():
+    """Three plays of a tool turn and an answer: outcomes 1, 0, 0 and turn rewards 1, 0, 1 as the authors' code normalises them, each apart."""
+    plays = [Play({"a": [("call", turn), ("answer", outcome)]}, "g", "t/0") for turn, outcome in ((1.0, 1.0), (0.0, 0.0), (1.0, 0.0))]
+    table = table_of(plays)
+    assert advantages("mt_grpo", table).round(3).tolist() == [2.121, 1.414, -2.121, -0.707, 0.0, -0.707]
 
 
 # -- what all of them hold ----------------------------------------------------------------------------------------------------
@@ -229,11 +311,11 @@ def test_a_permutation_of_the_rows_permutes_bit_for_bit(name, plays, seed):
     assert advantages(name, table.take(order)).tolist() == advantages(name, table)[order].tolist()
 
 
-@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in ("magrpo",)])
+@pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if not one.ledger])
 @some
 @given(PLAYS, st.lists(REWARD, min_size=48, max_size=48))
 def test_rewards_of_another_key_change_no_bit(name, plays, others):
-    """What the rows of one key are paid is not seen by those of another. Estimators without a key look at one episode only."""
+    """What the rows of one key are paid is not seen by those of another. Without a key an episode is one; who reads the ledger reads the cast."""
     table = table_of(plays)
     keys = ESTIMATORS[name].key or ("episode", "agent")
     named = list(zip(*(table.column(key).tolist() for key in keys if key not in ("k", "policy")), strict=True))
@@ -283,7 +365,7 @@ def test_an_empty_table_gives_an_empty_array_of_float64(name):
     assert found.shape == (0,) and found.dtype == np.float64 and state == {}
 
 
-@pytest.mark.parametrize("function", [reinforce, rebn, grpo, dr_grpo, rloo, mt_grpo, at_grpo])
+@pytest.mark.parametrize("function", [reinforce, rebn, grpo, dr_grpo, rloo, turn_grpo, at_grpo])
 def test_bare_arrays_are_one_group_and_their_numbers_are_float64(function):
     found = function(np.array([1, 0, 0, 1], np.float32))
     assert found.dtype == np.float64
@@ -327,9 +409,9 @@ def test_those_that_declare_it_see_no_factor_on_all_rewards(name, plays, factor)
     """Up to the epsilon beside the deviation."""
     scaled = [replace(play, moves={a: [(said, factor * r) for said, r in acted] for a, acted in play.moves.items()}) for play in plays]
     before, after = table_of(plays), table_of(scaled)
-    columns = [table_of(plays).ret, table_of(plays).total, table_of(plays).reward]
-    keys = [groups(before, (*_listed(ESTIMATORS[name].key),)) for _ in columns]
-    spreads = [values[key == number].std() for values, key in zip(columns, keys, strict=True) for number in set(key.tolist())]
+    parts = {"gigpo": ("observation",), "mt_grpo": ("k",)}.get(name, ())
+    keys = [groups(before, (*_listed(ESTIMATORS[name].key), *more)) for more in {(), parts}]
+    spreads = [values[key == number].std() for values in (before.ret, before.total, before.reward) for key in keys for number in set(key.tolist())]
     if all(spread < 1e-12 or spread > 1e-2 for spread in spreads):  # returns of equal rewards differ in the last bit under a discount
         assert advantages(name, after) == pytest.approx(advantages(name, before), abs=2e-3)
 
@@ -406,6 +488,10 @@ def _to_go(table: TurnTable, values: np.ndarray[Any, Any]) -> np.ndarray[Any, An
 def test_estimators_that_are_declared_unbiased_give_the_true_gradient_up_to_their_scale():
     table = exact_table()
     returns_std, totals = table.ret.std(), table.total[table.k == 0]
+    by_turn = sum(
+        gradient(table, np.where(table.k == k, table.ret - table.ret[table.k == k].mean(), 0.0)) / (table.ret[table.k == k].std() + 1e-6)
+        for k in range(6)
+    )
     expected = {
         "reinforce": TRUE,
         "rebn": TRUE / (returns_std + 1e-8),
@@ -414,11 +500,9 @@ def test_estimators_that_are_declared_unbiased_give_the_true_gradient_up_to_thei
         "rloo": TRUE * 64 / 63,
         "agent_norm": TRUE / (table.total.std() + 1e-8),
         "magrpo": TRUE,
-        "mt_grpo": sum(
-            gradient(table, np.where(table.k == k, table.ret - table.ret[table.k == k].mean(), 0.0)) / (table.ret[table.k == k].std() + 1e-6)
-            for k in range(6)
-        ),
-        "gigpo": TRUE / (totals.std() + 1e-6) + TRUE,  # the view tells the turn here, so its second part is centred by turn
+        "turn_grpo": by_turn,
+        "team_grpo": TRUE,
+        "gigpo": TRUE / (totals.std() + 1e-6) + by_turn,  # the observation tells the turn here
         "rae": TRUE,
     }
     assert set(expected) == {name for name, one in ESTIMATORS.items() if one.unbiased}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gem_ma.credit import TurnTable, turns
 from gem_ma.errors import ConfigError
-from gem_ma.estimators import agent_norm, at_grpo, estimate, gae, gigpo, magrpo, mt_grpo, raw_gae, shaped, spread, turn_credit, turn_gae
+from gem_ma.estimators import agent_norm, at_grpo, estimate, gae, gigpo, magrpo, raw_gae, shaped, spread, turn_credit, turn_gae, turn_grpo
 from gem_ma.types import Action, End, Entry, Episode, Message, Reply, Seat, Turn
 
 REWARD = st.floats(-10, 10, allow_nan=False).map(lambda value: round(value, 3))
@@ -103,7 +103,7 @@ def test_agent_norm_counts_an_episode_once_per_turn():
 @given(PLAYS)
 def test_turn_index_groups_against_a_slow_loop(plays):
     table = random_table(plays)
-    for function, column in ((mt_grpo, table.ret), (at_grpo, table.reward)):
+    for function, column in ((turn_grpo, table.ret), (at_grpo, table.reward)):
         found = function(table)
         for n in range(len(table)):
             mine = [column[m] for m in range(len(table)) if (table.agent[m], table.k[m]) == (table.agent[n], table.k[n])]
@@ -114,13 +114,13 @@ def test_turn_index_groups_against_a_slow_loop(plays):
 
 def test_two_turns_of_one_episode_get_different_advantages():
     table = table_of(played({"a": [("x", 1.0), ("x", 0.0)]}, 0), played({"a": [("y", 0.0), ("x", 0.0)]}, 1))
-    assert mt_grpo(table).round(3).tolist() == [1, 0, -1, 0]
+    assert turn_grpo(table).round(3).tolist() == [1, 0, -1, 0]
 
 
 def test_anchor_states_compare_turns_from_the_same_view_and_are_silent_where_there_is_one():
     same = played({"a": [("x", 0.0), ("x", 1.0)]}, 0), played({"a": [("x", 0.0), ("y", 0.0)]}, 1), played({"a": [("y", 0.0), ("x", 0.5)]}, 2)
     table = table_of(*same)
-    step_part = gigpo(table, divide=False) - gigpo(table, weight=0.0, divide=False)
+    step_part = gigpo(table, divide=False, history=True) - gigpo(table, weight=0.0, divide=False)
     # turn 0 was taken from one view by all: G = 1, 0, .5; turn 1 of episodes 0 and 1 from one view: G = 1, 0; that of episode 2 stands alone
     assert step_part == pytest.approx([0.5, 0.5, -0.5, -0.5, 0.0, 0.0])
     assert gigpo(table, weight=0.0, divide=False) == pytest.approx([0.5, 0.5, -0.5, -0.5, 0, 0])

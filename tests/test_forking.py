@@ -261,7 +261,7 @@ def trained(path: Path, settings: Config, **options) -> dict:
         return run_training(settings, folder, **options)
 
 
-@pytest.mark.parametrize("name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "magrpo", "rebn"])
+@pytest.mark.parametrize("name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "magrpo", "team_grpo", "rebn"])
 def test_estimators_learn_from_groups_of_branches(tmp_path, name):
     summary = trained(tmp_path / "run", small(f"train.estimator.name={name}"))
     assert summary["changed"] == ["player"]

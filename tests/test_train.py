@@ -209,7 +209,7 @@ def test_episodes_of_a_group_share_their_start_and_nothing_else_is_repeated(tmp_
     assert {plan.group for plan in training_plans(small(), small().train, scenario_of(settings), 2)} == {None}
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "agent_norm", "gigpo", "mt_grpo", "at_grpo", "magrpo"])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "agent_norm", "gigpo", "mt_grpo", "turn_grpo", "team_grpo", "at_grpo"])
 def test_estimators_that_compare_within_a_group_learn_from_groups(tmp_path, name):
     summary = trained(tmp_path / "run", small(f"train.estimator.name={name}", "train.group_size=4"))
     assert summary["changed"] == ["speaker", "listener"]

@@ -8,7 +8,8 @@ from gem_ma.estimators.groups import columns, groups
 from gem_ma.estimators.registry import ESTIMATORS, Estimator, estimate, estimator
 from gem_ma.estimators.returns import agent_norm, dr_grpo, grpo, rae, rebn, reinforce, rloo
 from gem_ma.estimators.shaping import mean_return, shaped
-from gem_ma.estimators.turnwise import at_grpo, gae, gigpo, magrpo, mt_grpo, raw_gae, spread, turn_credit, turn_gae
+from gem_ma.estimators.trees import magrpo, team_grpo
+from gem_ma.estimators.turnwise import at_grpo, gae, gigpo, mt_grpo, raw_gae, spread, turn_credit, turn_gae, turn_grpo
 
 __all__ = [
     "ESTIMATORS",
@@ -33,6 +34,8 @@ __all__ = [
     "rloo",
     "shaped",
     "spread",
+    "team_grpo",
     "turn_credit",
     "turn_gae",
+    "turn_grpo",
 ]

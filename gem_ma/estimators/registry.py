@@ -10,7 +10,7 @@ from typing import Any
 
 from gem_ma.credit import TurnTable
 from gem_ma.errors import ConfigError
-from gem_ma.estimators import returns, turnwise
+from gem_ma.estimators import returns, trees, turnwise
 from gem_ma.estimators.groups import Array, Key, State
 
 SHARES = ("decay", "lam")  # options that lie in 0..1
@@ -24,6 +24,7 @@ class Estimator:
     at its last turn changes nothing. `scale`: nor does a positive factor on all rewards. `unbiased`: at most a positive factor away from the
     gradient in expectation, for turns of any number. `silent`: a constant group, or a single one, gives exact zeros. `critic`: reads
     `table.value`. `stateful`: takes `state` and gives (advantages, state). `ledger`: reads what the episodes paid, not the columns of the table.
+    `tree`: compares continuations of one state, so it wants forks.
     """
 
     function: Callable[..., Any]
@@ -36,6 +37,7 @@ class Estimator:
     critic: bool = False
     stateful: bool = False
     ledger: bool = False
+    tree: bool = False
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -52,7 +54,7 @@ class Estimator:
             return "a number in 0..1"
         if option == "ddof" and value not in (0, 1):
             return "0 (population) or 1 (sample)"
-        return "0 or more" if option == "weight" and value < 0 else ""
+        return "0 or more" if option in ("weight", "turn_weight") and value < 0 else ""
 
 
 ESTIMATORS: dict[str, Estimator] = {
@@ -64,10 +66,12 @@ ESTIMATORS: dict[str, Estimator] = {
     "rae": Estimator(returns.rae, ("scenario", "agent"), silent=False, stateful=True),
     "agent_norm": Estimator(returns.agent_norm, ("group", "agent"), "rows", offset=True, scale=True),
     "gae": Estimator(turnwise.turn_gae, ("policy", "scenario", "agent"), "gae", critic=True, unbiased=False),
-    "gigpo": Estimator(turnwise.gigpo, ("group", "agent"), offset=True),
-    "mt_grpo": Estimator(turnwise.mt_grpo, ("group", "agent", "k"), "ret", offset=True, scale=True),
+    "gigpo": Estimator(turnwise.gigpo, ("group", "agent"), offset=True, scale=True),
+    "mt_grpo": Estimator(turnwise.mt_grpo, ("group", "agent"), offset=True, scale=True, unbiased=False),
+    "turn_grpo": Estimator(turnwise.turn_grpo, ("group", "agent", "k"), "ret", offset=True, scale=True),
     "at_grpo": Estimator(turnwise.at_grpo, ("group", "agent", "k"), "reward", scale=True, unbiased=False),
-    "magrpo": Estimator(turnwise.magrpo, ("group",), ledger=True),
+    "magrpo": Estimator(trees.magrpo, ("group",), ledger=True, tree=True),
+    "team_grpo": Estimator(trees.team_grpo, ("group", "agent", "k"), ledger=True),
     "turn_credit": Estimator(turnwise.turn_credit, silent=False, unbiased=False),
 }
 

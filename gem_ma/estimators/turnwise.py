@@ -1,18 +1,15 @@
-"""Estimators that look at single turns: value baselines, anchor states, turn indices, trees and spread credit."""
+"""Estimators that look at single turns: value baselines, anchor states, turn indices and spread credit."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gem_ma.credit import TurnTable, discount_of
-from gem_ma.estimators.groups import Array, Given, Key, by_group, centred, episodes, groups, normalised, per_episode, values_of
-from gem_ma.types import Episode, Turn
+from gem_ma.estimators.groups import Array, Given, Key, by_group, centred, columns, episodes, groups, normalised, per_episode, values_of
 
 Gamma = float | Mapping[str, float]
 
@@ -63,24 +60,56 @@ def raw_gae(table: TurnTable, *, gamma: Gamma = 1.0, lam: float = 0.95) -> Array
     return result
 
 
-def gigpo(table: TurnTable, key: Key = ("group", "agent"), *, weight: float = 1.0, divide: bool = True) -> Array:
+def gigpo(
+    table: TurnTable, key: Key = ("group", "agent"), *, weight: float = 1.0, divide: bool = True, history: bool = False, ddof: int = 0
+) -> Array:
     """Episode part and anchor-state part:  A = A_E + weight A_S.  (GiGPO, arXiv 2505.10978, eq. 8.) [N] -> [N]
 
-    A_E = (R - mean R) / (std R + 1e-6) over the episodes of a group (`divide` False: R - mean R); A_S = G - mean G over the turns of the group
-    that were taken from the same view (`state_key`, a digest of all that the agent had seen). A view seen once is silent: its A_S is 0.
+    A_E = (R - mean R) / F over the episodes of a group, R undiscounted (eq. 3). A_S = (G - mean G) / F over the turns of the group that were
+    taken from one state (eq. 6 and 7), G discounted (eq. 5). Both parts have the same normaliser F: std + 1e-6 (the paper's form, and
+    `mean_std_norm` of the authors' code), with `divide` False 1 (`mean_norm`). `ddof=1` is the sample form of the authors' code.
+    The state is what the agent was shown last (`observation`), as in the authors' code; with `history` all that it had seen and said
+    (`state_key`), which two plays rarely share. A state met once is silent: its A_S is 0; so is, unlike in that code, a group of one episode.
     """
-    whole = per_episode(table, key, (lambda values: normalised(values, 1e-6)) if divide else centred)
-    anchors = groups(table, (*_listed(key), "state_key"))
-    return whole + weight * by_group(values_of(table, "ret"), anchors, centred)
+
+    def norm(values: Array) -> Array:
+        return normalised(values, 1e-6, ddof) if divide else centred(values)
+
+    anchors = groups(table, (*columns(key), "state_key" if history else "observation"))
+    return per_episode(table, key, norm) + weight * by_group(values_of(table, "ret"), anchors, norm)
 
 
-def mt_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
-    """Group-relative per turn index:  A = (G - mean G) / (std G + 1e-6) over the k-th turns of a group.  (MT-GRPO, arXiv 2505.11821.) [N] -> [N]
+def mt_grpo(table: TurnTable, key: Key = ("group", "agent"), *, weight: float = 1.0, turn_weight: float = 1.0, ddof: int = 0) -> Array:
+    """Turn and outcome apart:  A_k = turn_weight norm(r_k) + weight norm(O) before the last turn, A_K = norm(O).  [N] -> [N]
 
-    With one tool turn and one answer this is the paper's form for credit assignment: turn reward plus discounted outcome before the tool's
+    norm(x) = (x - mean x) / (std x + 1e-6): of the outcomes O over the episodes of a group, of the rewards r_k over its k-th turns that are no
+    last turns. O is the return of an agent's last turn, r_k what its k-th turn alone is paid: rewards of a turn count for that turn and no
+    other, so the turn part is myopic.  (MT-GRPO, arXiv 2505.11821, section 4, for K turns in place of its two: `weight` is the paper's lambda;
+    `turn_weight` the coefficient of the authors' code, whose estimate `aae` this is. `ddof=1` is its sample form.)
+    """
+
+    def norm(values: Array) -> Array:
+        return normalised(values, 1e-6, ddof)
+
+    result, gains, rewards = np.zeros(len(table)), values_of(table, "ret"), values_of(table, "reward")
+    plays = _in_order(table)
+    last = np.array([rows[-1] for rows in plays], np.int64)
+    earlier = np.array(sorted(set(range(len(table))) - set(last.tolist())), np.int64)
+    outcome = by_group(gains[last], groups(table, key)[last], norm)
+    result[earlier] = turn_weight * by_group(rewards[earlier], groups(table, (*columns(key), "k"))[earlier], norm)
+    for rows, value in zip(plays, outcome, strict=True):
+        result[rows[:-1]] += weight * value
+        result[rows[-1]] = value
+    return result
+
+
+def turn_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
+    """Group-relative per turn index:  A = (G - mean G) / (std G + 1e-6) over the k-th turns of a group. [N] -> [N]
+
+    Ours. Of two turns it is the estimate `cae` in the code of MT-GRPO (arXiv 2505.11821): turn reward plus discounted outcome before the tool's
     result, the outcome after it. The index is known before the turn is taken, so the baseline adds no bias.
 
-    >>> mt_grpo([1, 0, 0, 1]).round(4).tolist()
+    >>> turn_grpo([1, 0, 0, 1]).round(4).tolist()
     [1.0, -1.0, -1.0, 1.0]
     """
     return by_group(values_of(table, "ret"), groups(table, key), lambda values: normalised(values, 1e-6))
@@ -89,8 +118,9 @@ def mt_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
 def at_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
     """Group-relative over actions from one state:  A = (r - mean r) / (std r + 1e-6), r the turn's own reward.  (AT-GRPO, arXiv 2510.11062.)
 
-    [N] -> [N]. `group` names branches of one fork point; mix team and local reward by the credit rule `team_mix(w)`. Myopic by design:
-    what a turn brings later does not count.
+    [N] -> [N]. `group` names branches of one fork point (`train.fork`): there the actions are alternatives in one state, as in the paper. Later
+    turns of the branches, and plays of one start, are compared by turn index, whatever their states. Mix team and local reward by the credit
+    rule `team_mix(w)`. Myopic by design: what a turn brings later does not count.
 
     >>> at_grpo([1, 0]).round(4).tolist()
     [1.0, -1.0]
@@ -137,90 +167,6 @@ def _differences(scores: Array) -> Array:
     return result
 
 
-# -- trees ------------------------------------------------------------------------------------------------------------------
-
-
-def magrpo(table: TurnTable, key: Key = ("group",), *, divide: bool = False) -> Array:
-    """Group-relative over siblings of a tree, one value for all agents of a joint action.  (MAGRPO, arXiv 2508.04652, eq. 5.) [N] -> [N]
-
-    Episodes of a group that did the same until a step share a node there. The return of a joint action is what the cast is paid for it, plus the
-    mean return of what follows; A = return - mean over the siblings (`divide`: / max(std, 1e-6)). Undiscounted. In both means a joint action
-    counts as often as it was sampled, so A sums to 0 over the episodes of a node; a fork does not sample its prefix again. A step that only one
-    branch took teaches nothing.
-    """
-    result = np.zeros(len(table))
-    trees = groups(table, key)
-    for number in np.unique(trees):
-        rows = np.flatnonzero(trees == number)
-        gains = _tree({int(table.episode[n]): table.episodes[n] for n in rows})
-        for n in rows:
-            siblings = gains[int(table.episode[n]), int(table.step[n])]
-            middled = centred(np.repeat([one.gain for one in siblings], [one.sampled for one in siblings]))
-            own = next(place for place, one in enumerate(siblings) if int(table.episode[n]) in one.members)
-            scale = max(math.sqrt(math.fsum(middled**2) / len(middled)), 1e-6) if divide else 1.0
-            result[n] = middled[sum(one.sampled for one in siblings[:own])] / scale
-    return result
-
-
-class _Branch(NamedTuple):
-    """One joint action at a node: the episodes that took it, how many of them sampled it (the others inherited it by a fork), and its return."""
-
-    members: frozenset[int]
-    sampled: int
-    gain: float
-
-
-def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
-    """For each (episode, step): the branches of its node, in a fixed order."""
-    histories = {index: _histories(episode) for index, episode in plays.items()}
-    paid = {index: _paid(episode) for index, episode in plays.items()}
-    forked = {index: max((step for step, _ in episode.forks), default=0) for index, episode in plays.items()}
-    nodes: list[tuple[list[int], int]] = [(sorted(plays), 0)]  # episodes alike so far, and the step that they take next
-    ways: list[list[tuple[list[int], int | None]]] = []  # by node: who goes which way, and the node there; None = they have ended
-    for members, step in nodes:  # grows while it is read: an episode may have more steps than Python has frames
-        split: dict[str, list[int]] = {}
-        for index in members:
-            split.setdefault(histories[index].get(step, ""), []).append(index)
-        ways.append([(inside, len(nodes) + n if history else None) for n, (history, inside) in enumerate(sorted(split.items(), reverse=True))])
-        nodes += [(inside, step + 1) for history, inside in sorted(split.items(), reverse=True) if history]
-    found: dict[tuple[int, int], list[_Branch]] = {}
-    following = [0.0] * len(nodes)  # the mean return from a node on
-    for number in range(len(nodes) - 1, -1, -1):
-        members, step = nodes[number]
-        branches = []
-        for inside, node in reversed(ways[number]):
-            now = math.fsum(paid[index].get(step, 0.0) for index in inside) / len(inside)
-            sampled = max(1, sum(step >= forked[index] for index in inside))
-            branches.append(_Branch(frozenset(inside), sampled, now + following[node] if node is not None else 0.0))
-        found |= {(index, step): branches for index in members}
-        following[number] = math.fsum(one.sampled * one.gain for one in branches) / sum(one.sampled for one in branches)
-    return found
-
-
-def _histories(episode: Episode) -> dict[int, str]:
-    """A digest of all that was done up to and with each step."""
-    digest, found = hashlib.blake2b(digest_size=8), {}
-    for turn in sorted(episode.turns, key=lambda turn: turn.step):
-        digest.update(repr((turn.step, turn.agent, _said(turn))).encode())
-        found[turn.step] = digest.hexdigest()
-    return found
-
-
-def _said(turn: Turn) -> tuple[Any, ...]:
-    return (turn.action.text, tuple(repr(call) for call in turn.action.tool_calls))
-
-
-def _paid(episode: Episode) -> dict[int, float]:
-    paid: dict[int, list[float]] = {}
-    for entry in episode.ledger:
-        paid.setdefault(entry.step, []).append(entry.value)
-    return {step: math.fsum(values) for step, values in paid.items()}
-
-
 def _in_order(table: TurnTable) -> list[list[int]]:
     """Rows of each (episode, agent) by turn index."""
     return [sorted(rows.tolist(), key=lambda n: int(table.k[n])) for rows in episodes(table)]
-
-
-def _listed(key: Key) -> tuple[str, ...]:
-    return () if key == "global" else (key,) if isinstance(key, str) else tuple(key)

@@ -72,6 +72,9 @@ def _check_estimator(settings: TrainSettings, where: str) -> None:
     unknown = [name for name in key if name not in credit.KEYS]
     if unknown:
         raise ConfigError(f"{where}.key: no column is called {unknown[0]!r}; columns are {', '.join(credit.KEYS)}")
+    if settings.policies and found.tree and settings.fork is None:
+        what = f"{where}.name: {given.name} compares what was done in one state, and without train.fork hardly two turns share one"
+        raise ConfigError(f"{what}; set train.fork, as in {{width: 4}}, or name team_grpo, which compares plays of one start")
     if settings.policies and "group" in key and settings.group_size == 1 and settings.fork is None:
         what = f"{where}: {given.name} centres within groups of episodes that share a start"
         raise ConfigError(
