@@ -145,6 +145,7 @@ class RetrySettings(Settings):
 
 
 SCHEDULE = frozenset({"from", "to", "steps"})  # the keys that make a mapping a schedule
+OVERLAP_TIS = 2.0  # loss.tis of tokens that older weights sampled, where a config says nothing
 
 
 class CreditSettings(Settings):
@@ -237,7 +238,11 @@ class LossSettings(Settings):
     aggregation: Literal["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"] = Field(
         "turn_sum", description="Weights of the tokens under the token ratio; the others count each turn once."
     )
-    tis: float | None = Field(None, gt=0, description="Cap of the truncated importance weight between engine and learner; absent = no weight.")
+    tis: float | None = Field(
+        None,
+        gt=0,
+        description="Cap of the truncated importance weight between engine and learner; null = none. Absent: 2 under overlap, else null.",
+    )
     kl: float = Field(0.0, ge=0, description="Weight of the divergence from the weights at the start of training.")
     entropy: float = Field(0.0, ge=0)
     epochs: int = Field(1, ge=1)
@@ -401,6 +406,19 @@ class TrainSettings(Settings):
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Later keys are written only where they say something: a config keeps the run folder that it had before there were any."""
         return {key: value for key, value in handler(self).items() if (key, value) not in (("overlap", False), ("max_policy_lag", None))}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weighed(cls, value: Any) -> Any:
+        """What is played with older weights is weighed by what they said, unless `tis` says otherwise; the config then holds the cap itself."""
+        if not isinstance(value, dict) or value.get("overlap") is not True:
+            return value
+        loss = value.get("loss", {})
+        if isinstance(loss, dict) and "tis" not in loss:
+            return {**value, "loss": {**loss, "tis": OVERLAP_TIS}}
+        if isinstance(loss, LossSettings) and "tis" not in loss.model_fields_set:
+            return {**value, "loss": loss.model_copy(update={"tis": OVERLAP_TIS})}
+        return value
 
     @field_validator("log", mode="before")
     @classmethod

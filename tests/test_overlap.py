@@ -13,8 +13,9 @@ import pytest
 from gem_ma import config
 from gem_ma.codec import dump_episode
 from gem_ma.errors import DataError
-from gem_ma.settings import Config
+from gem_ma.settings import Config, LossSettings, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.training.alternation import settings_of
 from gem_ma.training.checkpoint import latest_checkpoint
 from gem_ma.training.overlap import FILE, Played, beside
 from gem_ma.training.staleness import fresh, lag, warning
@@ -315,6 +316,39 @@ def test_one_policy_may_have_a_bound_of_its_own(tmp_path):
     trained(tmp_path / "run", small("train.max_policy_lag=1", "train.per_policy.speaker.max_policy_lag=0"))
     second = steps_of(tmp_path / "run")[1]["policies"]
     assert (second["speaker"]["dropped_stale"], second["listener"]["dropped_stale"]) == (8, 0)
+
+
+CAPS = {
+    (): 2.0,
+    ("train.loss.epochs=2",): 2.0,
+    ("train.loss.tis=null",): None,
+    ("train.loss.tis=1.5",): 1.5,
+    ("train.overlap=false",): None,
+    ("train.overlap=false", "train.loss.tis=3.0"): 3.0,
+}
+
+
+@pytest.mark.parametrize("overrides", CAPS)
+def test_what_older_weights_sampled_is_weighed_unless_the_config_says_otherwise(overrides):
+    settings = small(*overrides)
+    assert settings.train.loss.tis == CAPS[overrides]
+    again = Config.model_validate(settings.model_dump(mode="json"))  # as a resume reads resolved.yaml
+    assert again == settings
+    train = {"policies": ["speaker"], "overlap": True}
+    built = [TrainSettings(**train), TrainSettings(**train, loss=LossSettings(epochs=2)), TrainSettings(**train, loss=LossSettings(tis=None))]
+    assert [one.loss.tis for one in built] == [2.0, 2.0, None]
+
+
+def test_one_policy_may_weigh_otherwise_and_a_check_says_what_is_weighed(capsys):
+    from gem_ma.cli.main import main
+
+    settings = small("train.per_policy.speaker.loss.tis=null").train
+    assert [settings_of(settings, name).loss.tis for name in ("speaker", "listener")] == [None, 2.0]
+    assert main(["check", "referential_table", "train.overlap=true", "train.per_policy.speaker.loss.tis=null"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "off-policy" in told and "listener by min(p / p sampled, 2)" in told and "speaker not at all" in told
+    assert main(["check", "referential_table"]) == 0
+    assert "off-policy" not in capsys.readouterr().out
 
 
 def test_settings_that_say_nothing_new_keep_the_run_folder():

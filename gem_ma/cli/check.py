@@ -61,12 +61,14 @@ def command(
     loaded = load(source, overrides)
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
+    implied: dict[str, str] = {}
     if config.train is not None:
-        from gem_ma.training.checks import checked
+        from gem_ma.training.checks import checked, remarks
         from gem_ma.training.discounts import check_discounts
 
         with loaded.placing():
             check_discounts(config, checked(config, config.policies), scenario)
+        implied = remarks(config.train)
     if loaded.path is not None:
         try_seats(config, scenario)
     facts: dict[str, Any] = {"scenario": scenario.id, "episodes": count(config, scenario), "findings": []}
@@ -80,6 +82,7 @@ def command(
             facts["endpoints"] = {name: str(answer) for name, answer in said.items()}
             facts["estimate"] = estimate(evaluation_plans(config, scenario), policies, facts["episodes"])
         facts |= {"config": source, "policies": sorted(policies), "agents": {a: seat.policy or seat.behaviour for a, seat in config.agents.items()}}
+        facts |= {"implied": implied} if implied else {}
     from gem_ma.testing import check_scenario  # after the cheap faults: it imports the views
 
     try:
@@ -101,6 +104,7 @@ def command(
         rows += estimate_rows(facts.get("estimate", {}), config.limits.usd)
         learned = config.train.policies if config.train is not None else []
         rows += [("learns", ", ".join(learned))] * bool(learned)
+        rows += implied.items()
         if loaded.study:
             rows += [("study", f"{facts['cells']} cells, {facts['study_episodes']} episodes"), ("reference", facts["reference"])]
             rows += [(f"axis {axis}", ", ".join(names)) for axis, names in facts["axes"].items()]

@@ -51,6 +51,19 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
     return settings
 
 
+def remarks(settings: TrainSettings) -> dict[str, str]:
+    """What `train:` implies and does not say: a word -> a line."""
+    said = {}
+    if settings.overlap:
+        caps = {name: settings_of(settings, name).loss.tis for name in settings.policies}
+        weighed = [f"{name} by min(p / p sampled, {cap:g}) (loss.tis)" for name, cap in caps.items() if cap is not None]
+        bare = [f"{name} not at all (loss.tis is null)" for name, cap in caps.items() if cap is None]
+        said["off-policy"] = (
+            f"every step is played one update behind (train.overlap); weighed are the tokens of {', '.join((*weighed, *bare)) or 'none'}"
+        )
+    return said
+
+
 def _check_sampling(config: Config, name: str) -> None:
     """The loss must see the distribution that is sampled from."""
     if name not in config.policies:
