@@ -14,6 +14,10 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    Text = click.ParamType[str]
+else:
+    Text = click.ParamType  # older releases of click have no such type arguments
+
 SHELLS = ("bash", "zsh", "fish")
 RUNS_OFFERED = 200
 EXAMPLE = """\b
@@ -36,7 +40,7 @@ def command(shell: str) -> int:
     return 0
 
 
-class Source(click.ParamType[str]):
+class Source(Text):
     """A config file, the name of a shipped config, or a scenario."""
 
     name = "source"
@@ -51,7 +55,7 @@ class Source(click.ParamType[str]):
         return _files(incomplete)
 
 
-class Run(click.ParamType[str]):
+class Run(Text):
     """A run folder, or the name of one below runs/."""
 
     name = "run"

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ASSISTANTS = {"oracle": "retail_oracle", "scripted": "retail_scripted", "do-nothing": "retail_nothing"}
 LEARNERS = {"both": ("speaker", "listener"), "speaker only": ("speaker",), "listener only": ("listener",)}  # the longest training first
+CONFIGS = {"table": "referential_table.yaml", "transformers": "referential.yaml"}
+MODEL = Path("models", "referential")  # below the demo's folder
 EXAMPLE = """\b
 Example:
   gem-ma demo --learn"""
@@ -44,7 +46,7 @@ def command(language_model: bool, out: Path, tasks: int, seed: int, as_json: boo
     from gem_ma.cli.terminal import columns, emit, emit_json
     from gem_ma.view.report import write_report
 
-    if language_model:
+    if language_model and not all(map(_finished, _subsets("transformers", out, seed)[1].values())):
         from gem_ma.engines.loading import import_stack
 
         import_stack()  # a missing extra is told before anything is played
@@ -84,11 +86,14 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
         loaded = load("retail_scripted.yaml", own)
         scenario = scenario_of(loaded.config, base=loaded.base)
         there = len(scenario.tasks(loaded.config.scenario.split))
-        loaded = load("retail_scripted.yaml", (*own, f"scenario.tasks={min(tasks, there)}"))
-        paths[name] = _run_path(out, f"retail-{name}", loaded, scenario.provenance())
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # the demo prints one table for all
-            code = max(code, run.play(loaded, paths[name], quiet=quiet))
-        summary = json.loads((paths[name] / "summary.json").read_bytes())
+        wanted = min(tasks, there)
+        loaded = load("retail_scripted.yaml", (*own, f"scenario.tasks={wanted}"))
+        paths[name] = _run_path(out, f"retail-{name}", loaded, {"tasks": wanted, "data": scenario.provenance().get("digest")})
+        summary = _finished(paths[name], ("planned", "ok", "failed", "excluded", "success", "turns")) or {}
+        if not wanted <= summary.get("ok", 0) == summary.get("planned"):
+            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # the demo prints one table for all
+                code = max(code, run.play(loaded, paths[name], quiet=quiet))
+            summary = json.loads((paths[name] / "summary.json").read_bytes())
         counts = f"{summary['ok']} / {summary['failed']} / {summary['excluded']}"
         turns = "n/a" if summary["turns"] is None else f"{summary['turns']:.1f}"
         rows.append([name, interval_text(summary["success"]), str(summary["success"]["n"]), turns, counts])
@@ -102,15 +107,17 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
 
 def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """The same warm-started pair, with every subset of it learning."""
-    from gem_ma.config import load
     from gem_ma.evaluation.stats import wilson
     from gem_ma.view.report import Rows, Section, learning_curves
 
-    config = "referential_table.yaml" if kind == "table" else "referential.yaml"
-    overrides = [f"run.seed={seed}", *(_model(out, quiet) if kind == "transformers" else [])]
-    loads = {name: load(config, (*overrides, f"train.policies=[{','.join(learned)}]")) for name, learned in LEARNERS.items()}
-    paths = {name: _run_path(out, f"referential-{kind}-{name}", loaded) for name, loaded in loads.items()}
-    summaries = _train_all(config, {name: loaded.overrides for name, loaded in loads.items()}, paths, quiet)
+    config = CONFIGS[kind]
+    overrides, paths = _subsets(kind, out, seed)
+    summaries = {name: summary for name, path in paths.items() if (summary := _finished(path)) is not None}
+    left = {name: path for name, path in paths.items() if name not in summaries}
+    if left:
+        if kind == "transformers":
+            _make_model(out)
+        summaries |= _train_all(config, overrides, left, quiet)
     scores = {"none": summaries["both"]["before"]} | {name: summaries[name]["after"] for name in ("speaker only", "listener only", "both")}
     rows = []
     for name, score in scores.items():
@@ -137,21 +144,38 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
     return {"columns": head, "rows": rows, "runs": {name: str(path) for name, path in paths.items()}, "summaries": summaries}, section
 
 
-def _model(out: Path, quiet: bool) -> list[str]:
-    """Makes the tiny model where it is not there yet; the overrides that name it."""
+def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]], dict[str, Path]]:
+    """Who learns -> the overrides of that training, and its run folder."""
+    from gem_ma.config import load
+
+    shared = [f"run.seed={seed}"]
+    if kind == "transformers":
+        model = (out / MODEL).resolve()
+        shared += [f"policies.{name}.model=transformers/{model}" for name in ("speaker", "listener")]
+    overrides = {name: (*shared, f"train.policies=[{','.join(learned)}]") for name, learned in LEARNERS.items()}
+    return overrides, {name: _run_path(out, f"referential-{kind}-{name}", load(CONFIGS[kind], own)) for name, own in overrides.items()}
+
+
+def _make_model(out: Path) -> None:
+    """Makes the tiny model where it is not there yet."""
     from gem_ma.engines.tiny import make_model
 
-    path = out / "models" / "referential"
-    if not (path / "tokenizer.json").exists():
-        make_model(str(path), "referential")
-    return [f"policies.{name}.model=transformers/{path.resolve()}" for name in ("speaker", "listener")]
+    if not (out / MODEL / "tokenizer.json").exists():
+        make_model(str(out / MODEL), "referential")
 
 
-def _run_path(out: Path, stem: str, loaded: Loaded, data: Mapping[str, Any] | None = None) -> Path:
-    """The run folder of one play of the demo: other settings, or other data, have another one."""
+def _finished(path: Path, keys: Sequence[str] = ("before", "after", "steps")) -> dict[str, Any] | None:
+    """The summary of a run that has ended, None for one that has still to be done."""
+    from gem_ma.store import read_summary
+
+    return read_summary(path, tuple(keys)) if (path / "summary.json").is_file() else None
+
+
+def _run_path(out: Path, stem: str, loaded: Loaded, apart: Mapping[str, Any] | None = None) -> Path:
+    """The run folder of one play of the demo: other settings, another number of tasks or other data have another one."""
     from gem_ma.store import run_path
 
-    return run_path(stem, {**loaded.identity(), "demo": {"data": data["digest"]} if data and "digest" in data else {}}, root=out)
+    return run_path(stem, {**loaded.identity(), "demo": dict(apart or {})}, root=out)
 
 
 def _train_all(config: str, overrides: Mapping[str, Sequence[str]], paths: dict[str, Path], quiet: bool) -> dict[str, Any]:
