@@ -202,7 +202,7 @@ def test_many_cut_episodes_are_told_once(overrides: tuple[str, ...], names: str)
     settings = small("run.max_steps=1", *overrides)
     notes: list[str] = []
     asyncio.run(train(settings, scenario_of(settings), open_policies(settings), None, on_note=notes.append))
-    told = [note for note in notes if "cut by a limit of run:" in note]
+    told = [note for note in notes if "were cut by run.max_steps" in note]
     assert len(told) == bool(names)
     assert not names or (told[0].startswith("step 1: 8 of 8 episodes were cut") and names in told[0])
 

@@ -117,8 +117,10 @@ def learn(loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = Fa
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
     show_training(summary, ended, failed, path, as_json, report_of(path, scenario))
+    for line in (idle := summary.get("learned_nothing", {})).values():
+        progress_line(line)
     if config.run.tolerates(failed, ended):
-        return 0
+        return 1 if idle else 0
     progress_line(
         f"{failed} of {ended} training episodes failed, {config.run.max_failed} are allowed (run.max_failed); see them with: gem-ma show {path}"
     )

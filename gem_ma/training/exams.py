@@ -24,7 +24,6 @@ from gem_ma.training.league import anchor_seat
 from gem_ma.training.schedule import exam_plans, play_all, seatings
 from gem_ma.types import Episode
 
-CUT_SHARE = 0.05  # of a step's episodes; more cut ones than that bias what is learned, and it is said
 PLAYERS = 4  # of whom `measures` tells the returns one by one; a league's standing is told by its ratings
 
 
@@ -51,14 +50,6 @@ def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
     seated = {tuple(map(player_of, episode.cast.values())) for episode in scored}
     few = len({player for players in seated for player in players}) <= PLAYERS
     return result | _players(scored) if len(seated) > 1 and few else result
-
-
-def cut_note(metrics: Mapping[str, Any], without_critic: Sequence[str]) -> str | None:
-    """One line where the driver cut more than 5 % of a step's episodes and nobody values what would have followed; None otherwise."""
-    if not without_critic or metrics["cut"] <= CUT_SHARE * metrics["ok"]:
-        return None
-    share = f"step {metrics['step']}: {metrics['cut']} of {metrics['ok']} episodes were cut by a limit of run:"
-    return f"{share}, and {', '.join(without_critic)} learn as if nothing followed; raise the limit, or name an estimator with a critic (gae)"
 
 
 def _players(episodes: Sequence[Episode]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from gem_ma.training.league import League
 from gem_ma.training.learner import Learner
 from gem_ma.training.overlap import FILE as AHEAD
 from gem_ma.training.overlap import Played
+from gem_ma.training.taught import Taught
 
 _KEPT_WEIGHTS = re.compile(r".+@(healthy|candidate)\.")  # files of the guard
 
@@ -31,12 +32,13 @@ class Run:
     league: League
     guard: Guard
     averages: Averages
+    taught: Taught
 
     def save(self, folder: RunFolder | None, step: int, first: Mapping[str, Any], ahead: Played | None) -> None:
         """Writes the checkpoint of a step. `first`: what was true before step 1; `ahead`: what was played for the next one."""
         if folder is None:
             return
-        kept = {"league": self.league.state(), "guard": self.guard.state(), "averages": self.averages.state()}
+        kept = {"league": self.league.state(), "guard": self.guard.state(), "averages": self.averages.state(), "taught": self.taught.state()}
         trainer = {"mark": folder.mark(), "estimators": self.states, "first": first, **kept}
         files = {f"{name}.{file}": data for name, part in self._learned().items() for file, data in part.state().items()}
         files |= self.guard.files()
@@ -60,6 +62,7 @@ class Run:
         self.states.update(trainer["estimators"])
         self.league.load(trainer["league"])
         self.averages.load(trainer.get("averages", {}))
+        self.taught.load(trainer.get("taught", {}))
         self.guard.load(trainer["guard"], {file: found.read(file) for file in found.files if _KEPT_WEIGHTS.match(file)})
         for name, part in self._learned().items():
             prefix = f"{name}."

@@ -27,7 +27,7 @@ from gem_ma.training.checkpoint import latest_checkpoint, read_checkpoint
 from gem_ma.training.checks import checked
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic
 from gem_ma.training.discounts import check_discounts
-from gem_ma.training.exams import cut_note, exam, measures
+from gem_ma.training.exams import exam, measures
 from gem_ma.training.forking import cost, grow
 from gem_ma.training.guard import Guard
 from gem_ma.training.league import League
@@ -39,6 +39,7 @@ from gem_ma.training.processes import ALONE, PLAYERS, SOLO, Team, Teams
 from gem_ma.training.run import Run
 from gem_ma.training.schedule import demonstrations, play_all, training_plans
 from gem_ma.training.table_learner import TableLearner
+from gem_ma.training.taught import Taught, cut_note
 from gem_ma.training.updates import Lesson, Updates
 
 OnStep = Callable[[int, dict[str, Any]], None]
@@ -113,7 +114,7 @@ async def _train(
     league = League(config, settings, policies, root, writes=teams.play.first or root is None)
     guard = Guard(config, settings, scenario, learners, league)
     averages = Averages(config, scenario, learners)
-    run = Run(learners, critics, {name: {} for name in settings.policies}, league, guard, averages)
+    run = Run(learners, critics, {name: {} for name in settings.policies}, league, guard, averages, Taught(config, settings.policies))
     updates = Updates(config, settings, scenario, learners, critics, run.states, guard)
 
     async def examine(step: int) -> dict[str, Any]:
@@ -165,7 +166,7 @@ async def _train(
         phases.lap("play")
         league.note(played.plays)
         metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(played.plays, scenario), "policies": {}}
-        if on_note is not None and (cut := cut_note(metrics, blind)):
+        if on_note is not None and (cut := cut_note(step + 1, played.plays, blind)):
             on_note(cut)
             blind = []  # once is enough
         if played.forks is not None:
@@ -184,6 +185,8 @@ async def _train(
             metrics["policies"], ahead = await beside(teach, play(step + 1))
         else:
             metrics["policies"] = teach()  # 3 update: all learn from the same recorded batch, then all publish
+        for name, measured in metrics["policies"].items():
+            run.taught.note(name, episodes, measured)
         now = [lesson.policy for lesson in lessons if not lesson.stale]
         for lesson in lessons:
             told = learners[lesson.policy].publish() if not lesson.stale else {}
@@ -226,6 +229,8 @@ async def _train(
     summary |= {"unchanged": [name for name in after if name not in changed], "weights": after}
     if league.active:
         summary["league"] = league.standing(step)
+    if nothing := run.taught.nothing():
+        summary["learned_nothing"] = nothing
     if guard.told:
         summary["alarms"] = guard.told
     if folder is not None:
