@@ -227,7 +227,7 @@ def test_the_page_of_a_run_groups_its_curves_and_draws_times_beside(tmp_path: Pa
     html = own_curves("", tmp_path)
     order = [html.index(f">{name}<") for name in ("success", "Entropy", "entropy, nats a token", "Cost", "seconds by phase", "share of padding")]
     assert order == sorted(order)
-    assert ">p decision</text>" in html and ">p all</text>" in html and "1 more curves: lr" in html
+    assert "</svg>p decision</li>" in html and "</svg>p all</li>" in html and "1 more curves: lr" in html
     assert "gradient norm p 3e-15" in html  # a change by rounding is none
     assert ">99<" not in html and ">1.5<" in html  # of a step that was made twice the later time
     assert html.count("<svg") == 5

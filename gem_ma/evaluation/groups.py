@@ -21,7 +21,7 @@ Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 
 SHOWN = 6  # names of measures that are 0 everywhere, in a printed table
 _PLAIN = Kinds()
-BLAME = "blame"  # a label of this name is always read as a cause
+CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
 
 def units(episodes: Iterable[Episode]) -> list[tuple[Any, ...]]:
@@ -118,7 +118,7 @@ def labels_of(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _labels_if_any(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
+def labels_if_any(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
     """The labels of an episode that FAILED: a record that broke off may lack what the scenario reads."""
     try:
         return labels_of(episode, labels)
@@ -130,7 +130,7 @@ def labelled(ok: Sequence[Episode], failed: Sequence[Episode], judged: Sequence[
     """Every label with its values, the most frequent first."""
     won = {id(episode): one for episode, one in judged}
     carried = [(episode, labels_of(episode, labels)) for episode in ok]
-    carried += [(episode, _labels_if_any(episode, labels)) for episode in failed]
+    carried += [(episode, labels_if_any(episode, labels)) for episode in failed]
     gone = {id(episode) for episode in failed}
     lost = [(episode, found) for episode, found in carried if id(episode) in gone or won.get(id(episode)) is False]
     result: dict[str, Any] = {}
@@ -169,7 +169,7 @@ def is_constant(one: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
 def is_cause(label: str, one: Mapping[str, Any]) -> bool:
     """Whether a label says why an episode was lost, and not what kind it is of: no episode that succeeded carries it."""
     won = any(value["success"]["mean"] for value in one["values"].values())
-    return label == BLAME or (not won and one["won_unlabelled"] > 0)
+    return label in CAUSES or (not won and one["won_unlabelled"] > 0)
 
 
 def group_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from gem_ma.evaluation.groups import Labels, Measures, check_rate, group_rows, interval, interval_text, labelled, measured, units
 from gem_ma.evaluation.kinds import RETURN, Kinds
+from gem_ma.evaluation.lost import lost_episodes, once
 from gem_ma.types import End, Episode, Malformed
 
 __all__ = ["Success", "interval_text", "summarise", "table", "units"]
@@ -32,10 +33,11 @@ def summarise(
     """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot tell), `measures`, `labels` and
     `kinds` (which scores are rates) are the scenario's.
 
-    Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k pass_hat_k_intervals tries measures labels ends errors turns
-    steps tokens truncated illegal malformed cut`. An interval is `{mean, low, high, n, method, rate}`; a bound that the data cannot
-    give is null, as is a mean over nothing. `labels` is explained in `gem_ma.evaluation.groups`.
+    Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k pass_hat_k_intervals tries measures labels lost ends errors
+    turns steps tokens truncated illegal malformed cut`. An interval is `{mean, low, high, n, method, rate}`; a bound that the data cannot give is
+    null, as is a mean over nothing. `labels` is explained in `gem_ma.evaluation.groups`, `lost` in `gem_ma.evaluation.lost`.
     """
+    measures, labels = once(measures) if measures is not None else None, once(labels) if labels is not None else None
     all_ = sorted(episodes, key=lambda episode: episode.id)  # so that no draw depends on which episode ended first
     ok = [episode for episode in all_ if episode.end.scored]
     failed = [episode for episode in all_ if episode.end is End.FAILED]
@@ -58,6 +60,7 @@ def summarise(
         "tries": _tries(judged),
         "measures": measured(ok, measures, kinds) if measures is not None else {},
         "labels": labelled(ok, failed, judged, labels) if labels is not None else {},
+        "lost": lost_episodes(failed, judged, measures, labels, kinds),
         "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
         "errors": dict(Counter(_cause(episode) for episode in failed).most_common(10)),
         "turns": _mean([len(episode.turns) for episode in ok]),

@@ -21,7 +21,18 @@ Rules of durability:
 
 from gem_ma.store.disk import hold_folder, write_file
 from gem_ma.store.folder import RunFolder, note_in_manifest
-from gem_ma.store.lines import EpisodeId, list_runs, read_ends, read_episodes, read_manifest, read_media, read_metrics, read_summary, read_timings
+from gem_ma.store.lines import (
+    EpisodeId,
+    list_runs,
+    read_ends,
+    read_episodes,
+    read_manifest,
+    read_media,
+    read_metrics,
+    read_resolved,
+    read_summary,
+    read_timings,
+)
 from gem_ma.store.names import result_digest, result_settings, run_path
 
 __all__ = [
@@ -35,6 +46,7 @@ __all__ = [
     "read_manifest",
     "read_media",
     "read_metrics",
+    "read_resolved",
     "read_summary",
     "read_timings",
     "result_digest",

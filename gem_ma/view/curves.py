@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gem_ma.view.page import Html, table, text
-from gem_ma.view.svg import BAND_SEEDS, CLASSES, Line, Point, line_chart, line_of
+from gem_ma.view.svg import BAND_SEEDS, CLASSES, Line, Point, legend, line_chart, line_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,11 @@ class Curves:
     y_label: str = "mean return"
     y_range: tuple[float, float] | None = None
     note: str = ""
+    exams: Collection[str] = ()  # labels of lines whose points stand alone: nothing is known of what lies between two exams
 
 
 def chart(curves: Curves) -> Html:
-    lines = [line_of(label, seeds) for label, seeds in curves.lines.items()][:CLASSES]
+    lines = [line_of(label, seeds, label in curves.exams) for label, seeds in curves.lines.items()][:CLASSES]
     svg = line_chart(lines, title=curves.title, x_label=curves.x_label, y_label=curves.y_label, y_range=curves.y_range)
     if not svg:
         return Html("")
@@ -36,13 +37,16 @@ def chart(curves: Curves) -> Html:
         for part in (
             curves.y_label if curves.y_label != curves.title else "",
             f"{how} ({max(seeds)} seeds)" if how else "",
+            "points: exams" if any(line.markers for line in lines if line.x) else "",
             curves.note,
             absent,
             left_out,
         )
         if part
     )
-    return Html(f"<figure><h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>{svg}{_numbers(curves, lines)}</figure>")
+    drawn = [line for line in lines if line.x]
+    names = legend([line.label for line in drawn], [line.markers for line in drawn])
+    return Html(f"<figure><h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>{names}{svg}{_numbers(curves, lines)}</figure>")
 
 
 def _numbers(curves: Curves, lines: Sequence[Line]) -> str:

@@ -16,7 +16,8 @@ from gem_ma.view.page import Html, text
 from gem_ma.view.svg import Point
 
 GROUPS = ("Scores", "Length", "Entropy", "Updates", "Staleness", "Rewards by reason", "Answers", "Cost")
-SCORES = ("return", "success", "score", "reward", "nash_conv", "exploitability")  # how names of scores begin; their charts are drawn even when flat
+SCORES = ("nash_conv", "exploitability", "success", "return", "score", "reward")  # how names of scores begin, in the order of their charts, which
+# are drawn even when flat: in self-play the return says nothing, the distance from an equilibrium does
 
 # Number of a policy -> (group, chart, what the line is called beside the policy).
 PLACES: Mapping[str, tuple[str, str, str]] = {
@@ -53,6 +54,7 @@ class _Chart:
     """Lines by label. A curve that is there already, of a policy that plays all that an agent does, is not drawn twice."""
 
     lines: dict[str, tuple[Point, ...]] = field(default_factory=dict)
+    exams: set[str] = field(default_factory=set)  # labels of those whose points are exams
 
     @property
     def changes(self) -> bool:
@@ -62,11 +64,13 @@ class _Chart:
 def own_curves(label: str, path: Path) -> str:
     """The charts of one run; with a label (one run of several) all but its scores are folded. What never changes is one line of text."""
     charts: dict[tuple[str, str], _Chart] = {}
+    examined = exam_keys(path)
     constant: list[str] = []
     for key, points in {**series_of(flat_metrics(path)), **_times(path)}.items():
         group, title, line = place_of(key)
         if len(points) > 1:
             charts.setdefault((group, title), _Chart()).lines.setdefault(line, tuple(points))
+            charts[group, title].exams |= {line} if key in examined else set()
         else:
             constant.append(f"{key.replace('/', ' ')} {points[-1][1]:g}")
     for at, one in list(charts.items()):
@@ -74,12 +78,13 @@ def own_curves(label: str, path: Path) -> str:
             constant += [f"{' '.join(part for part in (at[1], line) if part)} {points[-1][1]:g}" for line, points in charts.pop(at).lines.items()]
     order = list(dict.fromkeys(title for _, title, _ in PLACES.values()))
     charts = dict(sorted(charts.items(), key=lambda one: order.index(one[0][1]) if one[0][1] in order else len(order)))
-    parts = [chart(_curves(label, title, one.lines)) for (group, title), one in charts.items() if group == "Scores"]
+    charts = dict(sorted(charts.items(), key=lambda one: _rank(one[0][1])))
+    parts = [chart(_curves(label, title, one)) for (group, title), one in charts.items() if group == "Scores"]
     before = f"{label}: " if label else ""
     grouped = {group: {title: one for (whose, title), one in charts.items() if whose == group} for group in (*GROUPS[1:], "")}
     shown = ""
     for group, own in grouped.items():
-        drawn = "".join(chart(_curves(label, title, one.lines)) for title, one in own.items())
+        drawn = "".join(chart(_curves(label, title, one)) for title, one in own.items())
         if drawn and group:
             shown += f'<h3>{text(before + group)}</h3><div class="charts">{drawn}</div>'
         elif drawn:
@@ -133,17 +138,35 @@ def score_of(key: str) -> str:
     return words[1] if words[0] in ("sampled", "greedy") and len(words) > 1 else words[0]
 
 
-def _curves(label: str, title: str, lines: Mapping[str, Sequence[Point]]) -> Curves:
+def _rank(title: str) -> int:
+    """The place of a score's chart among the scores."""
+    return next((at for at, begin in enumerate(SCORES) if title.startswith(begin)), len(SCORES))
+
+
+def exam_keys(path: Path) -> set[str]:
+    """The flat keys that only rows of exams have."""
+    keys: dict[bool, set[str]] = {True: set(), False: set()}
+    for row in read_metrics(path):
+        if row.get("kind") != "alarm":
+            keys[row.get("kind") == "evaluation"] |= flatten(row).keys()
+    return keys[True] - keys[False]
+
+
+def _curves(label: str, title: str, own: _Chart) -> Curves:
     """One chart; agents with one and the same curve share a line, and a policy's own curve gives way to that of its agent."""
     same: dict[tuple[Point, ...], list[str]] = {}
+    lines = own.lines
     for line, points in lines.items():
         same.setdefault(tuple(points), []).append(line)
+    exams: set[str] = set()
     drawn: dict[str, list[list[Point]]] = {}
     for points, named in same.items():
         apart = [line for line in named if not any(other and line.endswith(f" {other}") for other in named)]
         apart = [""] if "" in named else apart
-        drawn[_everyone(apart, lines, title) or ", ".join(apart) or "in training"] = [list(points)]
-    return Curves(f"{label}: {title}" if label else title, drawn, y_label=title)
+        name = _everyone(apart, lines, title) or ", ".join(apart) or "in training"
+        drawn[name] = [list(points)]
+        exams |= {name} if own.exams.issuperset(named) else set()
+    return Curves(f"{label}: {title}" if label else title, drawn, y_label=title, exams=exams)
 
 
 def _everyone(named: Sequence[str], lines: Mapping[str, Any], title: str) -> str:

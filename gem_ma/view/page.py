@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _ASSETS = Path(__file__).parent / "assets"
+SCRIPTS = ("tables.js", "texts.js", "episode.js", "list.js")  # one script of the page, in this order
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -35,21 +36,26 @@ def island(data: Any) -> str:
 
 
 def table(columns: Sequence[object], rows: Sequence[Sequence[object]], *, caption: str = "", numbers: bool = False) -> Html:
-    """A `<table>` whose first column heads its rows."""
+    """A `<table>` whose first column heads its rows. Where it is too wide it scrolls by itself, by keys too; the page sorts it by a column."""
     head = "".join(f'<th scope="col">{text(column)}</th>' for column in columns)
     body = "".join(
         "<tr>" + "".join(f'<th scope="row">{text(cell)}</th>' if at == 0 else f"<td>{text(cell)}</td>" for at, cell in enumerate(row)) + "</tr>"
         for row in rows
     )
-    title = f"<caption>{text(caption)}</caption>" if caption else ""
+    title = f'<p class="caption">{text(caption)}</p>' if caption else ""  # outside of what scrolls, so that it wraps at the width of the page
     kind = ' class="numbers"' if numbers else ""
-    return Html(f'<div class="scroll"><table{kind}>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>')
+    return Html(title + scrolled(f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>", caption or "table"))
+
+
+def scrolled(inside: str, name: str) -> Html:
+    """What may be wider than the page, in a box that scrolls and shows that it does."""
+    return Html(f'<div class="scroll" role="region" aria-label="{text(name[:120])}">{inside}</div>')
 
 
 def page(title: str, body: str, data: Any) -> str:
     """The whole file."""
     style = (_ASSETS / "page.css").read_text("utf-8")
-    script = (_ASSETS / "page.js").read_text("utf-8")
+    script = '"use strict";\n(() => {\n' + "".join((_ASSETS / name).read_text("utf-8") for name in SCRIPTS) + "})();\n"
     policy = f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gem_ma.view.page import text
-from gem_ma.view.svg import CLASSES, apart, short, span, ticks
+from gem_ma.view.svg import CLASSES, legend, marker, short, span, ticks
 
 _WIDTH, _BAR = 720, 34
 
@@ -46,11 +46,24 @@ def share_bar(shares: Mapping[str, float], *, title: str) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def heatmap(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[str, str], Mark], *, title: str, rate: bool = False) -> str:
-    """One cell per (row, column), darker where the mean is higher: on 0 to 1 for a rate, else from the lowest to the highest. Absent = empty."""
+def heatmap(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Mapping[tuple[str, str], Mark],
+    *,
+    title: str,
+    rate: bool = False,
+    better: str = "",
+) -> str:
+    """One cell per (row, column), on 0 to 1 for a rate, else from the lowest to the highest. Absent = empty.
+
+    `better`: `more` or `less`, what is darker in the page's own colour; "" where nobody said: grey, darker where the mean is higher.
+    """
     if not values:
         return ""
-    left, wide, high, top = 150, max(86, min(150, 620 // max(1, len(columns)))), 44, 40
+    room = max(86, min(150, 620 // max(1, len(columns))))
+    left, wide, high, top = 150, max(room, min(190, 7 * max(map(len, columns)) + 14)), 44, 40
+    kind = "heat" if better else "heat neutral"
     low, most = (0.0, 1.0) if rate else span([mark.mean for mark in values.values()])
     width, height = left + wide * len(columns) + 2, top + high * len(rows) + 6
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
@@ -61,7 +74,7 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[s
     for i, row in enumerate(rows):
         y = top + high * i
         parts.append(
-            f'<text class="name" text-anchor="end" x="{left - 10}" y="{y + high / 2 + 4:.1f}">{text(_cut(row, 20))}<title>{text(row)}</title></text>'
+            f'<text class="name" text-anchor="end" x="{left - 10}" y="{y + high / 2 + 4:.1f}">{text(_cut(row, 22))}<title>{text(row)}</title></text>'
         )
         for j, column in enumerate(columns):
             mark = values.get((row, column))
@@ -70,8 +83,9 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[s
                 parts.append(f'<rect class="rest" x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}"/>')
                 continue
             share = min(max((mark.mean - low) / (most - low), 0.0), 1.0)
+            share = 1.0 - share if better == "less" else share
             parts.append(
-                f'<rect class="heat" fill-opacity="{0.05 + 0.45 * share:.3f}" x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}"/>'
+                f'<rect class="{kind}" fill-opacity="{0.05 + 0.45 * share:.3f}" x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}"/>'
             )
             known = mark.low is not None and mark.high is not None
             middle = y + high / 2 + (1 if known else 5)
@@ -92,7 +106,8 @@ def whisker_chart(
     y_range: tuple[float, float] | None = None,
     joined: bool = True,
 ) -> str:
-    """Each series is a line over the named places, with a whisker for every interval; series stand a little apart. "" where there is no point.
+    """Each series is a line over the named places, with a whisker for every interval; series stand a little apart; a legend of several stands above.
+    "" where there is no point.
 
     `joined`: whether a line runs through the points of a series.
     """
@@ -102,7 +117,7 @@ def whisker_chart(
     every = [mark for marks in drawn.values() for mark in marks if mark is not None]
     bounds = [value for mark in every for value in mark if value is not None]
     low, high = y_range or span(bounds, pad=0.06)
-    left, right, top, bottom, height = 56, _WIDTH - 150, 14, 260, 312
+    left, right, top, bottom, height = 56, _WIDTH - 16, 14, 260, 312
 
     def px(place: int, number: int) -> float:
         step = (right - left) / len(names)
@@ -132,12 +147,9 @@ def whisker_chart(
         for x, mark in points:
             if mark.low is not None and mark.high is not None:
                 parts.append(f'<line class="leader whiskers {kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{py(mark.low):.1f}" y2="{py(mark.high):.1f}"/>')
-            parts.append(f'<circle class="dot {kind}" cx="{x:.1f}" cy="{py(mark.mean):.1f}" r="3.5"/>')
-    last = [[mark for mark in marks if mark is not None][-1] for marks in drawn.values()]
-    if len(drawn) > 1:
-        for number, (label, y) in enumerate(zip(drawn, apart([py(mark.mean) for mark in last], 16, top + 4, bottom), strict=True)):
-            parts.append(f'<text class="label s{number % CLASSES}" x="{right + 8}" y="{y + 4:.1f}">{text(_cut(label, 18))}</text>')
-    return "".join([*parts, "</svg>"])
+            parts.append(marker(number, x, py(mark.mean), 4.0))
+    names = legend(list(drawn), [not joined] * len(drawn)) if len(drawn) > 1 else ""
+    return "".join([names, *parts, "</svg>"])
 
 
 def _name(kind: str, x: float, y: float, name: str, width: int, anchor: str = "middle") -> str:

@@ -1,7 +1,7 @@
-"""The report of one or several runs: one static HTML file with scores, learning curves and transcripts in lanes.
+"""The report of one or several runs: one static HTML file with what was run, scores, lost episodes, learning curves and transcripts in lanes.
 
-It reads run folders (episodes, metrics, summary) and nothing else; it needs no server, makes no request and opens from a disk. Every plot has its
-numbers as a table below it. A page holds at most `EPISODES` transcripts of a run, spread from its first episode to its last, and says so.
+It reads run folders (episodes, metrics, summary, manifest) and nothing else; it needs no server, makes no request and opens from a disk. Every plot
+has its numbers as a table below it. Which episodes it holds, lost ones first, is decided in `gem_ma.view.chosen`, and it says which it leaves out.
 """
 
 from __future__ import annotations
@@ -9,28 +9,30 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import StoreError
+from gem_ma.errors import GemMaError, StoreError
 from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.metrics import Success, interval_text
-from gem_ma.store import read_ends, read_episodes, read_manifest, read_media
-from gem_ma.types import End
+from gem_ma.evaluation.lost import said_of
+from gem_ma.evaluation.metrics import Success
+from gem_ma.store import read_ends, read_episodes, read_manifest, read_media, read_resolved, read_summary
+from gem_ma.types import Episode
+from gem_ma.view.chosen import Chosen, causes_of, choose, kinds_of, note
 from gem_ma.view.curves import Curves, chart
 from gem_ma.view.details import baselines, details
-from gem_ma.view.learning import flat_metrics, flatten, own_curves, score_of, series_of
+from gem_ma.view.facts import command_of, facts_block
+from gem_ma.view.learning import flat_metrics, own_curves, series_of
+from gem_ma.view.lost import lost_table
 from gem_ma.view.page import Html, page, table, text
-from gem_ma.view.svg import interval_mark
+from gem_ma.view.scores import before_and_after, counts, scores
 from gem_ma.view.transcript import transcript
 
-EPISODES = 50  # transcripts of one run
-FAILED = 10  # failed ones on top of them
 MAX_BYTES = 6_000_000  # of transcripts in one page
-_SCORES = ("success", "return", "nash_conv", "nash_conv_averaged", "ok", "failed")  # of an exam
 
 Runs = Sequence[Path] | Mapping[str, Path]
+Loaded = tuple[Mapping[str, Any], dict[str, Any]]  # a run's summary, and what of it lies in the page's data
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,12 @@ def write_report(
     sections: Sequence[Section] = (),
     success: Success | None = None,
     judge: Judge | None = None,
+    head: Html = Html(""),  # noqa: B008 (a constant)
 ) -> Path:
     """Writes the page and gives its path: `out`, else `report.html` in the (first) run folder. A page that stood there is replaced in one step.
 
-    Each run becomes a section of its own, judged by `judge` (or `success` alone); `sections` follow. Raises StoreError where a run cannot be read
-    or the page cannot be written.
+    Each run becomes a section of its own, judged by `judge` (or `success` alone); `sections` follow; `head` stands below the title. Raises
+    StoreError where a run cannot be read or the page cannot be written.
     """
     runs = [Path(run)] if isinstance(run, (str, Path)) else [Path(one) for one in run]
     alone = len(runs) == 1 and not sections
@@ -87,9 +90,10 @@ def write_report(
         raise StoreError("a report without runs needs a path to write to")
     target = Path(out) if out is not None else Path(first or ".") / "report.html"
     name = title or (runs[0].resolve().name if alone else whole[0].heading if len(whole) == 1 else "gem_ma report")
-    data: list[dict[str, Any]] = []
-    parts = [_section(number, section, data) for number, section in enumerate(whole)]
-    html = page(name, _body(name, whole, parts, data), {"runs": data})
+    made = _Page(alone, MAX_BYTES // max(1, sum(len(_named(section.runs)) for section in whole)))
+    parts = [_section(number, section, made) for number, section in enumerate(whole)]
+    head = made.facts.get(runs[0].resolve().name, head) if alone and not head else head
+    html = page(name, _body(name, head, whole, parts, made.data), {"runs": made.data})
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -109,27 +113,23 @@ def learning_curves(runs: Mapping[str, Sequence[Path]], key: str, title: str, **
 # -- a section ----------------------------------------------------------------------------------------------------------------
 
 
-def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
+@dataclass(slots=True)
+class _Page:
+    """What grows while the sections are made. `alone`: one run, whose facts head the page; `room`: bytes of transcripts of one run."""
+
+    alone: bool
+    room: int
+    data: list[dict[str, Any]] = field(default_factory=list)  # of the script: a run's transcripts
+    facts: dict[str, Html] = field(default_factory=dict)
+
+
+def _section(number: int, section: Section, made: _Page) -> str:
     parts = [f'<section id="part-{number}"><h2>{text(section.heading)}</h2>']
     parts += [f"<p>{text(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()]
     named = _named(section.runs)
-    if named:
-        learned = [label for label, path in named.items() if _manifest(path).get("command") == "train"]
-        loaded = {label: _load(label, path, section.hooks, label in learned, data) for label, path in named.items()}
-        for label in learned if section.own_curves else ():
-            name = label if len(named) > 1 else ""
-            parts += [_before_and_after(name, named[label]), baselines(f"{name}: " if name else "", _summary_file(named[label]))]
-        scored = {label: one for label, one in loaded.items() if label not in learned}
-        parts += [_scores(scored)] if scored else []
-        for label, one in scored.items():
-            found = "".join(details(label if len(scored) > 1 else "", one))
-            folded = f"<details><summary>{text(label)}: more scores</summary>{found}</details>"
-            parts.append(folded if found and len(scored) > 1 else found)
-        parts += [
-            f'<p class="hint">{text(label)} played {_counts(one)} (ok / failed / excluded) episodes while it learned.</p>'
-            for label, one in loaded.items()
-            if label in learned
-        ]
+    found = _run_parts(section, named, made) if named else []
+    parts += [] if made.alone else [made.facts[label] for label in named]
+    parts += found
     parts += [table(rows.columns, rows.rows, caption=rows.caption) for rows in section.tables]
     parts += section.figures
     parts += [chart(curves) for curves in section.curves]
@@ -140,71 +140,91 @@ def _section(number: int, section: Section, data: list[dict[str, Any]]) -> str:
     return "".join([*parts, "</section>"])
 
 
+def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list[str]:
+    """Scores, lost episodes and what stands below them, of the runs of a section."""
+    learned = [label for label, path in named.items() if _manifest(path).get("command") == "train"]
+    loaded = {label: _load(label, path, section.hooks, label in learned, made) for label, path in named.items()}
+    for label, path in named.items():
+        stored = {**_summary_file(path), **loaded[label][0]}
+        made.facts[label] = facts_block(label, _manifest(path), _resolved(path), stored, folded=not made.alone)
+    parts: list[str] = []
+    for label in learned if section.own_curves else ():
+        name = label if len(named) > 1 else ""
+        stored = _summary_file(named[label])
+        parts += [before_and_after(name, stored), baselines(f"{name}: " if name else "", stored)]
+    scored = {label: one for label, (one, _) in loaded.items() if label not in learned}
+    parts += [scores(scored)] if scored else []
+    parts += [lost_table(island, named=len(scored) > 1) for label, (_, island) in loaded.items() if label in scored]
+    for label, one in scored.items():
+        found = "".join(details(label if len(scored) > 1 else "", one))
+        folded = f"<details><summary>{text(label)}: more scores</summary>{found}</details>"
+        parts.append(folded if found and len(scored) > 1 else found)
+    words = "(ok / failed / excluded) episodes while it learned."
+    return [*parts, *(f'<p class="hint">{text(label)} played {counts(one)} {words}</p>' for label, (one, _) in loaded.items() if label in learned)]
+
+
 def _named(runs: Runs) -> dict[str, Path]:
     if isinstance(runs, Mapping):
         return {label: Path(path) for label, path in runs.items()}
     return {Path(path).resolve().name: Path(path) for path in runs}
 
 
-def _load(label: str, path: Path, judge: Judge, learned: bool, data: list[dict[str, Any]]) -> dict[str, Any]:
-    """The run's summary (of a training run its counts only); its transcripts are added to `data`."""
+def _load(label: str, path: Path, judge: Judge, learned: bool, made: _Page) -> Loaded:
+    """The run's summary (of a training run its counts only), and its transcripts, which are added to the page's data."""
     ends = read_ends(path)
-    known = None if learned else _stored_summary(path, len(ends), judge)
-    ids, last = list(ends), len(ends) - 1
-    wanted = {ids[round(at * last / (EPISODES - 1))] for at in range(EPISODES)} if len(ids) > EPISODES else set(ids)
-    wanted |= set([id_ for id_, end in ends.items() if end is End.FAILED][:FAILED])
-    episodes = list(read_episodes(path, None if known is None and not learned else wanted))
-    used, size = sum(run["size"] for run in data), 0
+    summary = None if learned else _stored_summary(path, len(ends), judge)
+    if summary is None and not learned:
+        beside = {key: value for key, value in _summary_file(path).items() if key in ("baselines", "costs")}
+        summary = {**judge.summarise(read_episodes(path)), **beside}
+    chosen = choose(ends, summary)
+    known = {episode.id: episode for episode in read_episodes(path, set(chosen.ids))}
+    size = 0
     shown: list[dict[str, Any]] = []
-    for episode in episodes:
-        if episode.id in wanted:
-            one = transcript(episode, judge.success(episode) if judge.success and episode.end.scored else None, lambda digest: _media(path, digest))
-            size += len(json.dumps(one))
-            if used + size > MAX_BYTES and shown:
-                break
-            shown.append(one)
-    if shown:
-        whole = len(shown) == len(ids)
-        note = f"all {len(ids)} episodes" if whole else f"{len(shown)} of {len(ids)} episodes, spread from first to last; all are in episodes.jsonl"
-        data.append({"name": label, "note": note, "episodes": shown, "size": size})
-    if learned:
-        failed, ok = sum(end is End.FAILED for end in ends.values()), sum(end.scored for end in ends.values())
-        return {"ok": ok, "failed": failed, "excluded": len(ends) - ok - failed}
-    return known or judge.summarise(episodes)
+    for id_ in chosen.ids:
+        one = transcript(known[id_], _said(known[id_], chosen, summary, judge), lambda digest: _media(path, digest))
+        size += len(json.dumps(one))
+        if size > made.room and shown:
+            break
+        shown.append(one)
+    name = label if all(run["name"] != label for run in made.data) else f"{label} ({len(made.data) + 1})"
+    told = {"name": name, "note": note(chosen, shown, len(ends)), "totals": chosen.totals, "episodes": shown}
+    made.data += [told] if shown else []
+    if summary is not None:
+        return summary, told
+    failed, ok = chosen.totals["failed"], sum(end.scored for end in ends.values())
+    return {"ok": ok, "failed": failed, "excluded": len(ends) - ok - failed}, told
+
+
+def _said(episode: Episode, chosen: Chosen, summary: Mapping[str, Any] | None, judge: Judge) -> dict[str, Any]:
+    """Verdict, causes, labels and measures of one episode: as the summary has them, else asked of the scenario where it is at hand."""
+    row = chosen.rows.get(episode.id)
+    success: bool | None = None
+    if row is not None:
+        success = False
+    elif judge.success is not None and episode.end.scored:
+        success = judge.success(episode)
+    elif summary is not None and summary["success"] and "lost" in summary:  # the summary judged all, and names every lost one
+        success = True if summary["success"]["n"] == summary["ok"] and len(chosen.rows) == summary["lost"]["count"] else None
+    found = row if row is not None else said_of(episode, judge.measures, judge.labels, judge.kinds)
+    causes, labels = causes_of(found["labels"], summary)
+    return {"kinds": kinds_of(episode.end, success), "causes": causes, "labels": labels, "measures": found["measures"]}
 
 
 def _summary_file(path: Path) -> dict[str, Any]:
     try:
-        stored = json.loads((path / "summary.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return read_summary(path) or {}
+    except StoreError:
         return {}
-    return stored if isinstance(stored, dict) else {}
 
 
 def _stored_summary(path: Path, episodes: int, judge: Judge) -> dict[str, Any] | None:
     """summary.json where it is a summary of `evaluation.metrics` of these episodes, else None."""
     stored = _summary_file(path)
     wanted = {"measures"} if judge.measures or judge.labels else set()  # an older version wrote none
-    whole = (
-        wanted | {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"} <= stored.keys() and stored.get("episodes") == episodes
-    )
+    wanted |= {"lost"} if judge.success else set()
+    wanted |= {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"}
+    whole = wanted <= stored.keys() and stored.get("episodes") == episodes
     return stored if whole and (stored["success"] is not None or judge.success is None) else None
-
-
-def _before_and_after(label: str, path: Path) -> Html:
-    """What learning changed, out of a training run's summary.json: every score of the first exam beside the last."""
-    stored = _summary_file(path)
-    first, last = (flatten(stored[name]) if isinstance(stored.get(name), dict) else {} for name in ("before", "after"))
-    rows = [[key.replace("/", " "), _plain(first.get(key)), _plain(value)] for key, value in last.items() if score_of(key) in _SCORES]
-    if not rows:
-        return Html("")
-    learned = ", ".join(map(str, stored["learned"])) or "nothing" if isinstance(stored.get("learned"), list) else "not told"
-    caption = f"{f'{label}: ' if label else ''}before the first and after the last update; learned: {learned}"
-    return table(["score", "before", "after"], rows, caption=caption)
-
-
-def _plain(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else "n/a" if value is None else str(value)
 
 
 def _media(path: Path, digest: str) -> bytes | None:
@@ -214,71 +234,43 @@ def _media(path: Path, digest: str) -> bytes | None:
         return None
 
 
-def _scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
-    """One row per run: counts first, then each score with its interval."""
-    agents = list(dict.fromkeys(agent for summary in summaries.values() for agent in summary["returns"]))
-    judged = any(summary["success"] for summary in summaries.values())
-    partial = any(summary["failed"] or summary["excluded"] for summary in summaries.values())
-    bounds = [bound for s in summaries.values() for one in s["returns"].values() for bound in (one["low"], one["high"]) if bound is not None]
-    columns = ["run", "ok / failed / excluded", *(["success"] if judged else []), *(["success, failed = 0"] if judged and partial else [])]
-    columns += [f"return {agent}" for agent in agents]
-    rows: list[list[object]] = []
-    for label, summary in summaries.items():
-        row: list[object] = [label, _counts(summary)]
-        if judged:
-            row.append(_interval(summary["success"], 0.0, 1.0))
-            if partial:
-                row.append(
-                    "n/a" if not summary["score"] or summary["score"]["failed_as_zero"] is None else f"{summary['score']['failed_as_zero']:.3f}"
-                )
-        row += [_interval(summary["returns"].get(agent), min(bounds, default=0.0), max(bounds, default=1.0)) for agent in agents]
-        rows.append(
-            [*row, "n/a" if summary["turns"] is None else f"{summary['turns']:.1f}", ", ".join(f"{e} {n}" for e, n in summary["ends"].items())]
-        )
-    methods = {one["method"] for s in summaries.values() for one in (s["success"], *s["returns"].values()) if one and one["n"]}
-    caption = f"Mean with 95 % interval ({', '.join(sorted(methods))}) over the ok episodes; failed and excluded ones are counted beside it."
-    return table([*columns, "turns", "ends"], rows, caption=caption)
+def _manifest(path: Path) -> dict[str, Any]:
+    return read_manifest(path) if (path / "manifest.json").exists() else {}
 
 
-def _counts(summary: Mapping[str, Any]) -> Html:
-    failed = f'<span class="bad">{text(summary["failed"])}</span>' if summary["failed"] else "0"
-    return Html(f"{text(summary['ok'])} / {failed} / {text(summary['excluded'])}")
-
-
-def _interval(estimate: Mapping[str, Any] | None, low: float, high: float) -> Html:
-    return Html(f'<span class="interval">{text(interval_text(estimate))}</span>{interval_mark(estimate, low, high)}') if estimate else text("n/a")
+def _resolved(path: Path) -> dict[str, Any]:
+    try:
+        return read_resolved(path)
+    except GemMaError:  # damaged, or of a newer version: the page tells less
+        return {}
 
 
 # -- the page -----------------------------------------------------------------------------------------------------------------
 
 
-def _body(title: str, sections: Sequence[Section], parts: Sequence[str], data: list[dict[str, Any]]) -> str:
+def _body(title: str, head: Html, sections: Sequence[Section], parts: Sequence[str], data: list[dict[str, Any]]) -> str:
     links = "".join(f'<a href="#part-{at}">{text(section.heading)}</a>' for at, section in enumerate(sections))
     links += '<a href="#transcripts">Transcripts</a>' if data else ""
     count = sum(len(run["episodes"]) for run in data)
-    head = f'<header><h1>{text(title)}</h1><nav class="toc meta" aria-label="Parts">{links}</nav></header>'
-    viewer = (
-        '<section id="transcripts"><h2>Transcripts</h2><p class="hint">'
-        "One lane per agent, step by step, with what each turn paid at the right. "
-        "<kbd>j</kbd> and <kbd>k</kbd> go to the next and the previous episode, <kbd>v</kbd> shows what each agent saw, <kbd>/</kbd> searches.</p>"
-        '<noscript><p class="warn">Transcripts need scripts; scores and curves above do not.</p></noscript>'
-        '<div id="viewer"><nav id="episodes" aria-label="Episodes"><select id="pick" aria-label="Run"></select>'
-        '<input id="words" type="search" placeholder="Search" aria-label="Search in episodes"><ul id="list"></ul><p class="hint" id="note"></p></nav>'
-        '<article id="episode" aria-live="polite"></article></div></section>'
-    )
+    skip = f'<a class="skip" href="#{"transcripts" if data else "part-0"}">Skip to the {"transcripts" if data else "scores"}</a>'
+    top = f'{skip}<header><h1>{text(title)}</h1>{head}<nav class="toc meta" aria-label="Parts">{links}</nav></header>'
     foot = f"<footer><p>Written by gem_ma. {count} transcripts in this file; it makes no request.</p></footer>"
-    return f"{head}<main>{''.join(parts)}{viewer if data else ''}</main>{foot}"
+    return f"{top}<main>{''.join(parts)}{_VIEWER if data else ''}</main>{foot}"
+
+
+_VIEWER = (
+    '<section id="transcripts"><h2>Transcripts</h2><p class="hint">'
+    "One lane per agent, step by step, with what each turn paid at the right. Lost episodes stand first; "
+    "<kbd>n</kbd> goes to the next one, <kbd>?</kbd> tells the other keys.</p>"
+    '<noscript><p class="warn">Transcripts need scripts; scores and curves above do not.</p></noscript>'
+    '<div id="viewer"><nav id="episodes" aria-label="Episodes"><select id="pick" aria-label="Run"></select>'
+    '<input id="words" type="search" placeholder="Search" aria-label="Search in episodes">'
+    '<div id="chips" role="group" aria-label="Which episodes"></div><p class="hint" id="count" role="status"></p>'
+    '<ul id="list"></ul><p class="hint" id="note"></p></nav>'
+    '<article id="episode" aria-label="Episode"></article></div><dialog id="help" aria-label="Keys"></dialog></section>'
+)
 
 
 def _section_of(path: Path, judge: Judge, alone: bool) -> Section:
     """A run as a section of its own."""
-    manifest = _manifest(path)
-    made, command = manifest.get("versions"), manifest.get("command")
-    version = made.get("gem_ma", "?") if isinstance(made, dict) else "?"
-    facts = f"Begun {manifest.get('created', 'at an unknown time')} with gem_ma {version}." if manifest else ""
-    again = f"gem-ma {command} {path / 'resolved.yaml'}" if command in ("run", "train") else ""
-    return Section("Scores" if alone else path.resolve().name, facts, runs=(path,), judge=judge, command=again)
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    return read_manifest(path) if (path / "manifest.json").exists() else {}
+    return Section("Scores" if alone else path.resolve().name, runs=(path,), judge=judge, command=command_of(_manifest(path), path))

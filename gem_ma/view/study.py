@@ -5,27 +5,66 @@ It reads the summary of `gem_ma.evaluation.studies` and links to the pages of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gem_ma.errors import GemMaError
 from gem_ma.evaluation.groups import interval_text
 from gem_ma.evaluation.kinds import SUCCESS
 from gem_ma.evaluation.studies import difference_text
-from gem_ma.view.page import Html, table, text
+from gem_ma.store import read_manifest, read_resolved, read_summary
+from gem_ma.view.facts import facts_block
+from gem_ma.view.marks import RATE, axis_name, axis_of, figure, interval_cell
+from gem_ma.view.page import Html, scrolled, table, text
 from gem_ma.view.plots import Mark, heatmap, whisker_chart
 from gem_ma.view.report import Section, write_report
-from gem_ma.view.svg import interval_mark
 
 Summary = Mapping[str, Any]
+
+
+CLEAR = 0.05  # an adjusted p below it is printed bold
 
 
 def write_study(path: Path, summary: Summary, *, tables: Sequence[str], plots: Sequence[str]) -> Path:
     """Writes report.html into the study's folder and gives its path. Raises StoreError where it cannot be written."""
     sections = [_compared(path, summary, score, tables, plots) for score in summary["compared"]]
     sections.append(_everything(summary))
-    return write_report(out=path / "report.html", title=summary["name"], sections=sections)
+    return write_report(out=path / "report.html", title=summary["name"], sections=sections, head=study_facts(path, summary))
+
+
+def study_facts(path: Path, summary: Summary) -> Html:
+    """What was run: the axes, all cells' counts, cost and tokens; the rest as the reference cell's folder records it."""
+    folders = [path / str(cell["run"]) for cell in summary["cells"] if cell["run"]]
+    reference = next((path / str(cell["run"]) for cell in summary["cells"] if cell["names"] == summary["reference"] and cell["run"]), None)
+    manifest, resolved = (_stored(read, reference) for read in (read_manifest, read_resolved))
+    whole: dict[str, Any] = {key: sum(cell[key] for cell in summary["cells"]) for key in ("ok", "failed", "excluded")}
+    whole |= {"ends": {}, "tokens": {}, "costs": {}}
+    for stored in (_stored(read_summary, folder) for folder in folders):
+        for end, count in (stored.get("ends") or {}).items():
+            whole["ends"][end] = whole["ends"].get(end, 0) + count
+        for name in ("tokens", "costs"):
+            for agent, counts in (stored.get(name) or {}).items():
+                whole[name][agent] = _added(whole[name].get(agent), counts)
+    axes = {short_axis(axis): ", ".join(names) for axis, names in summary["axes"].items()}
+    told = {"cells": len(summary["cells"]), **axes, "reference": " x ".join(summary["reference"].values())}
+    varied = "Cast, models, seeds and config are those of the reference cell; the axes say what differs."
+    return Html(f'{facts_block("", manifest, resolved, {**whole, **told}, folded=False)}<p class="hint">{varied}</p>') if manifest else Html("")
+
+
+def _stored(read: Callable[[Path], dict[str, Any] | None], folder: Path | None) -> dict[str, Any]:
+    try:
+        return (read(folder) if folder is not None else None) or {}
+    except GemMaError:  # a folder that is gone or damaged: the page tells less
+        return {}
+
+
+def _added(before: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Two counts by name; what one of them does not know is not known of both."""
+    if before is None:
+        return dict(more)
+    return {key: None if value is None or before.get(key) is None else before[key] + value for key, value in more.items()}
 
 
 def short_axis(axis: str) -> str:
@@ -36,17 +75,39 @@ def short_axis(axis: str) -> str:
 def _compared(path: Path, summary: Summary, score: str, tables: Sequence[str], plots: Sequence[str]) -> Section:
     reference = " x ".join(summary["reference"].values())
     paired = " and ".join(summary["paired_by"])
-    adjusted = "adjusted over all cells (Holm)" if summary["correct"] == "holm" else "not adjusted"
+    family = sum(row["p"] is not None for row in summary["comparisons"][score])
+    adjusted = (
+        f"The two columns called adjusted are right for all {family} comparisons at once: that interval is Bonferroni's, that p is Holm's; the first "
+        "interval and the first p are those of one comparison alone. Holm's test is the sharper of the two: its p may be below 0.05 where "
+        "Bonferroni's interval still holds 0."
+        if summary["correct"] == "holm"
+        else "Nothing is adjusted for the number of comparisons."
+    )
     note = (
-        f"Every cell against {reference}, on plays of the same {paired}. Intervals are 95 %; those of differences come from {summary['resamples']} "
-        f"resamples of tasks (Student's t below 20 tasks), p from sign flips over tasks, {adjusted}."
+        f"Every cell against {reference}, on plays of the same {paired}. Intervals of means are 95 %; those of differences come from "
+        f"{summary['resamples']} resamples of tasks (Student's t below 20 tasks), p from sign flips over tasks.\n\n{adjusted}"
     )
     figures = [_heat(summary, score)] if "heatmap" in plots else []
     figures += [_cells(path, summary, score)] if "paired_diff" in tables else []
     if "interaction" in plots:
-        figures += [_interaction(one, score) for one in summary["interactions"][score]]
+        figures += [_interaction(one, score, _rate(summary, score)) for one in summary["interactions"][score]]
         figures += [_margins(summary, score)] if len(summary["axes"]) > 1 else []
-    return Section(score, note, figures=[figure for figure in figures if figure], command=summary["command"])
+    return Section(score, note, figures=[one for one in figures if one], command=summary["command"])
+
+
+def _rate(summary: Summary, score: str) -> bool:
+    return score == SUCCESS or score in summary.get("rates", ())
+
+
+def _better(summary: Summary, score: str) -> str:
+    """`more`, `less`, or "" where the scenario does not say."""
+    known = {SUCCESS: "more", **summary.get("better", {})}
+    return str(known.get(score, "more" if score.startswith("return ") else ""))
+
+
+def _shading(better: str) -> str:
+    words = {"more": "darker is more, which is better", "less": "darker is less, which is better"}
+    return words.get(better, "grey: darker is more; the scenario does not say which way is better")
 
 
 def _heat(summary: Summary, score: str) -> Html:
@@ -55,45 +116,72 @@ def _heat(summary: Summary, score: str) -> Html:
     if len(axes) == 1:
         ((axis, names),) = axes.items()
         marks = {cell["names"][axis]: _mark(cell["scores"].get(score)) for cell in summary["cells"]}
-        y_range = (0.0, 1.0) if score == SUCCESS else None
+        y_range = (0.0, 1.0) if _rate(summary, score) else None
         svg = whisker_chart(
             {score: [marks[name] for name in names]}, names, title=score, x_label=short_axis(axis), y_label=score, y_range=y_range, joined=False
         )
-        return _figure(f"{score} by {short_axis(axis)}", svg)
+        return figure(f"{score} by {short_axis(axis)}", svg)
     if len(axes) > 2:
-        return Html("".join(_pair(one, score) for one in summary["interactions"][score]))
+        return Html("".join(_pair(summary, one, score) for one in summary["interactions"][score]))
     (rows, row_names), (columns, column_names) = axes.items()
     values = {(cell["names"][rows], cell["names"][columns]): _mark(cell["scores"].get(score)) for cell in summary["cells"]}
     title = f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns)"
     shown = {key: mark for key, mark in values.items() if mark is not None}
-    return _figure(title, heatmap(row_names, column_names, shown, title=title, rate=score == SUCCESS))
+    return _shaded(summary, score, title, heatmap(row_names, column_names, shown, title=title, **_look(summary, score)))
 
 
-def _pair(one: Mapping[str, Any], score: str) -> Html:
+def _look(summary: Summary, score: str) -> dict[str, Any]:
+    return {"rate": _rate(summary, score), "better": _better(summary, score)}
+
+
+def _shaded(summary: Summary, score: str, title: str, svg: str) -> Html:
+    said = f"<figcaption>{text(_shading(_better(summary, score)))}</figcaption>{scrolled(svg, title)}" if svg else ""
+    return figure(title, said)
+
+
+def _pair(summary: Summary, one: Mapping[str, Any], score: str) -> Html:
     """Two of several axes, the others averaged out."""
     rows, columns = one["axes"]
     names = [list(dict.fromkeys(cell["names"][axis] for cell in one["cells"])) for axis in (rows, columns)]
     values = {(cell["names"][rows], cell["names"][columns]): Mark(cell["mean"]) for cell in one["cells"]}
     title = f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns), mean over the other axes"
-    return _figure(title, heatmap(names[0], names[1], values, title=title, rate=score == SUCCESS))
+    return _shaded(summary, score, title, heatmap(names[0], names[1], values, title=title, **_look(summary, score)))
 
 
 def _cells(path: Path, summary: Summary, score: str) -> Html:
     differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
+    axis = RATE if _rate(summary, score) else axis_of(cell["scores"].get(score) for cell in summary["cells"])
+    adjusts = summary["correct"] == "holm"
     rows: list[list[object]] = []
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
-        one, against = cell["scores"].get(score), differences.get(names)
-        told: list[object] = [_interval(one, rate=score == SUCCESS), f"{cell['ok']} / {cell['failed']} / {cell['excluded']}"]
-        told += [_unbroken(difference_text(against)), "" if against is None or against["p_adjusted"] is None else f"{against['p_adjusted']:.4f}"]
+        against = differences.get(names)
+        told: list[object] = [interval_cell(cell["scores"].get(score), axis), f"{cell['ok']} / {cell['failed']} / {cell['excluded']}"]
+        told += [_unbroken(difference_text(against)), _p(against, "p", bold=not adjusts)]
+        told += [_unbroken(_adjusted(against)), _p(against, "p_adjusted", bold=True)] if adjusts else []
         told += ["" if against is None else against["pairs"], _link(path, cell["run"])]
         rows.append([*names, *told])
-    p = "p (Holm)" if summary["correct"] == "holm" else "p"
-    head = [*map(short_axis, summary["axes"]), "mean", "ok / failed / excluded", "difference", p, "pairs", "run"]
-    return table(head, rows, caption=f"{score}, every cell against {' x '.join(summary['reference'].values())}")
+    family = sum(row["p"] is not None for row in differences.values())
+    head: list[object] = [*map(short_axis, summary["axes"]), axis_name("mean", axis), "ok / failed / excluded", "difference [95 %]", "p"]
+    head += [f"adjusted interval (Bonferroni, {family})", f"adjusted p (Holm, {family})"] if adjusts else []
+    return table([*head, "pairs", "run"], rows, caption=f"{score}, every cell against {' x '.join(summary['reference'].values())}")
 
 
-def _interaction(one: Mapping[str, Any], score: str) -> Html:
+def _adjusted(against: Mapping[str, Any] | None) -> str:
+    """The interval that holds for all comparisons at once; "" for the reference and for an older study, which has none."""
+    low, high = (against.get(key) if against else None for key in ("low_adjusted", "high_adjusted"))
+    if low is None or high is None:
+        return "n/a" if against else ""
+    return f"[{low:+.3f}, {high:+.3f}]"
+
+
+def _p(against: Mapping[str, Any] | None, key: str, *, bold: bool) -> Html:
+    if against is None or against.get(key) is None:
+        return Html("")
+    return Html(f"<strong>{against[key]:.4f}</strong>" if bold and against[key] < CLEAR else f"{against[key]:.4f}")
+
+
+def _interaction(one: Mapping[str, Any], score: str, rate: bool) -> Html:
     """Lines that are not parallel are an interaction; the table says by how much."""
     rows, columns = one["axes"]
     names = list(dict.fromkeys(cell["names"][rows] for cell in one["cells"]))
@@ -101,7 +189,7 @@ def _interaction(one: Mapping[str, Any], score: str) -> Html:
     for cell in one["cells"]:
         lines.setdefault(cell["names"][columns], []).append(Mark(cell["mean"]))
     title = f"{score} of {short_axis(columns)} over {short_axis(rows)}"
-    y_range = (0.0, 1.0) if score == SUCCESS else None
+    y_range = (0.0, 1.0) if rate else None
     svg = whisker_chart(lines, names, title=title, x_label=short_axis(rows), y_label=score, y_range=y_range)
     entries = []
     for cell in one["cells"]:
@@ -112,17 +200,19 @@ def _interaction(one: Mapping[str, Any], score: str) -> Html:
     caption = (
         f"What a cell has beyond its row and its column, over {one['units']} tasks (or seeds) that all cells played; bold: the interval leaves 0 out."
     )
-    return _figure(title, svg + table([short_axis(rows), short_axis(columns), "mean", "interaction"], entries, caption=caption))
+    return figure(title, svg, table([short_axis(rows), short_axis(columns), "mean", "interaction"], entries, caption=caption))
 
 
 def _margins(summary: Summary, score: str) -> Html:
+    whole = [one for names in summary["margins"][score].values() for one in names.values()]
+    marks = RATE if _rate(summary, score) else axis_of(whole)
     rows = [
-        [short_axis(axis), name, _interval(one, rate=score == SUCCESS), one["n"]]
+        [short_axis(axis), name, interval_cell(one, marks), one["n"]]
         for axis, names in summary["margins"][score].items()
         for name, one in names.items()
     ]
     caption = f"{score} of each name, mean over all cells that have it, on what every cell played"
-    return table(["axis", "name", "mean", "tasks"], rows, caption=caption) if rows else Html("")
+    return table(["axis", "name", axis_name("mean", marks), "tasks"], rows, caption=caption) if rows else Html("")
 
 
 def _everything(summary: Summary) -> Section:
@@ -151,13 +241,3 @@ def _link(path: Path, run: str) -> Html:
 
 def _unbroken(words: str) -> Html:
     return Html(f'<span class="interval">{text(words)}</span>')
-
-
-def _interval(estimate: Mapping[str, Any] | None, *, rate: bool) -> Html:
-    if not estimate:
-        return text("n/a")
-    return Html(f'<span class="interval">{text(interval_text(estimate))}</span>{interval_mark(estimate, 0.0, 1.0) if rate else ""}')
-
-
-def _figure(title: str, inside: str) -> Html:
-    return Html(f"<figure><h3>{text(title)}</h3>{inside}</figure>") if inside else Html("")

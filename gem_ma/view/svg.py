@@ -13,13 +13,16 @@ from typing import NamedTuple
 CLASSES = 8
 BAND_SEEDS = 3  # fewer seeds are drawn as they are
 _WIDTH, _HEIGHT = 720, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 150, 14, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 40
 
 Point = tuple[float, float]
 
 
 class Line(NamedTuple):
-    """One line of a chart: mean, lowest and highest of the seeds at each x. `low` and `high` equal `mean` for a single seed."""
+    """One line of a chart: mean, lowest and highest of the seeds at each x. `low` and `high` equal `mean` for a single seed.
+
+    `markers`: points that stand alone, as those of exams: nothing is known of what lies between two of them.
+    """
 
     label: str
     x: tuple[float, ...]
@@ -27,15 +30,16 @@ class Line(NamedTuple):
     low: tuple[float, ...]
     high: tuple[float, ...]
     seeds: int
+    markers: bool = False
 
 
-def line_of(label: str, seeds: Sequence[Sequence[Point]]) -> Line:
+def line_of(label: str, seeds: Sequence[Sequence[Point]], markers: bool = False) -> Line:
     """Folds the curves of several seeds into one line, over the x that all of them reach. Points that are not finite are gaps."""
     found = [{float(x): float(y) for x, y in seed if math.isfinite(x) and math.isfinite(y)} for seed in seeds if len(seed)]
     shared = sorted(set.intersection(*(set(seed) for seed in found))) if found else []
     columns = [[seed[x] for seed in found] for x in shared]
     mean = tuple(math.fsum(column) / len(column) for column in columns)
-    return Line(label, tuple(shared), mean, tuple(map(min, columns)), tuple(map(max, columns)), len(found))
+    return Line(label, tuple(shared), mean, tuple(map(min, columns)), tuple(map(max, columns)), len(found), markers)
 
 
 def line_chart(lines: Sequence[Line], *, title: str, x_label: str, y_label: str, y_range: tuple[float, float] | None = None) -> str:
@@ -66,25 +70,53 @@ def line_chart(lines: Sequence[Line], *, title: str, x_label: str, y_label: str,
     parts.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
     parts.append(f'<text class="name" text-anchor="middle" x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 4}">{escape(x_label)}</text>')
     for at, line in enumerate(drawn):
-        if line.seeds >= BAND_SEEDS:
+        if line.seeds >= BAND_SEEDS and line.markers:
+            parts += [
+                f'<line class="leader whiskers s{at % CLASSES}" x1="{px(x):.1f}" x2="{px(x):.1f}" y1="{py(low):.1f}" y2="{py(high):.1f}"/>'
+                for x, low, high in zip(line.x, line.low, line.high, strict=True)
+            ]
+        elif line.seeds >= BAND_SEEDS:
             up = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in zip(line.x, line.high, strict=True))
             down = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in reversed(list(zip(line.x, line.low, strict=True))))
             parts.append(f'<polygon class="band s{at % CLASSES}" points="{up} {down}"/>')
-    for at, line in enumerate(drawn):
-        path = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in zip(line.x, line.mean, strict=True))
-        parts.append(f'<polyline class="line s{at % CLASSES}" points="{path}"/>')
-        if len(line.x) <= 12:
-            parts += [
-                f'<circle class="dot s{at % CLASSES}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="3"/>' for x, y in zip(line.x, line.mean, strict=True)
-            ]
-    ends = apart([py(line.mean[-1]) for line in drawn], 16, _TOP + 4, bottom)
-    for at, (line, y) in enumerate(zip(drawn, ends, strict=True)):
-        x = px(line.x[-1])
-        if abs(y - py(line.mean[-1])) > 3 or right - x > 3:
-            parts.append(f'<line class="leader s{at % CLASSES}" x1="{x + 3:.1f}" y1="{py(line.mean[-1]):.1f}" x2="{right + 10}" y2="{y:.1f}"/>')
-        label = line.label if len(line.label) <= 18 else line.label[:17] + "…"
-        parts.append(f'<text class="label s{at % CLASSES}" x="{right + 13}" y="{y + 4:.1f}">{escape(label)}</text>')
+    for at, line in sorted(enumerate(drawn), key=lambda one: one[1].markers):  # points stand above lines
+        points = [(px(x), py(y)) for x, y in zip(line.x, line.mean, strict=True)]
+        if not line.markers:
+            parts.append(f'<polyline class="line s{at % CLASSES}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
+        if line.markers or len(points) <= 12:
+            parts += [marker(at, x, y, 4.5 if line.markers else 3.0) for x, y in points]
     return "".join([*parts, "</svg>"])
+
+
+def marker(number: int, x: float, y: float, size: float) -> str:
+    """The point of a series, in its colour and its shape: a circle, a square, a diamond, a triangle; those of the second four are hollow."""
+    kind = f"dot s{number % CLASSES}{' hollow' if number % CLASSES > 3 else ''}"
+    if number % 4 == 0:
+        return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{size:g}"/>'
+    side = size * (1.6 if number % 4 == 1 else 1.3)
+    corners = {
+        1: ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)),
+        2: ((0.0, -1.0), (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)),
+        3: ((0.0, -1.0), (1.0, 0.8), (-1.0, 0.8)),
+    }[number % 4]
+    return f'<polygon class="{kind}" points="{" ".join(f"{x + dx * side:.1f},{y + dy * side:.1f}" for dx, dy in corners)}"/>'
+
+
+def legend(labels: Sequence[str], markers: Sequence[bool] = ()) -> str:
+    """Which line is which, as a list that wraps: no name is cut. "" for a single line without a name."""
+    if not [label for label in labels if label]:
+        return ""
+    parts = []
+    for at, label in enumerate(labels):
+        alone = at < len(markers) and markers[at]
+        stroke = "" if alone else f'<line class="line s{at % CLASSES}" x1="1" x2="29" y1="7" y2="7"/>'
+        drawn = f'<svg class="key" viewBox="0 0 30 14" aria-hidden="true">{stroke}{marker(at, 15, 7, 4.0) if alone else ""}</svg>'
+        parts.append(f'<li class="s{at % CLASSES}">{drawn}{escape(_printable(label))}</li>')
+    return f'<ul class="legend">{"".join(parts)}</ul>'
+
+
+def _printable(label: str) -> str:
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in label)
 
 
 def interval_mark(estimate: Mapping[str, float | None], low: float, high: float) -> str:
@@ -120,16 +152,3 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 def short(value: float) -> str:
     return f"{value:g}" if abs(value) < 1e5 else f"{value:.3g}"
-
-
-def apart(wanted: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
-    """Places for labels as near as possible to where they are wanted, at least `gap` apart."""
-    order = sorted(range(len(wanted)), key=lambda at: wanted[at])
-    placed, last = [0.0] * len(wanted), top - gap
-    for at in order:
-        last = placed[at] = max(wanted[at], last + gap)
-    limit = bottom
-    for at in reversed(order):
-        placed[at] = min(placed[at], limit)
-        limit = placed[at] - gap
-    return placed

@@ -1,22 +1,29 @@
-"""One episode as plain JSON for the page: what each agent saw and did, in the order of steps, with long texts cut and the cut said."""
+"""One episode as plain JSON for the page: how it ended and why, what each agent saw and did, in the order of steps.
+
+Long texts are cut and the cut is said. What the record holds as a number is written here, not by the browser, which knows no large integers.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gem_ma.types import Episode, Image, Malformed, Message, ToolCall, Turn
+from gem_ma.types import Episode, Image, Malformed, Message, Reply, ToolCall, Turn
 
 MAX_TEXT, MAX_TURNS, MAX_CALLS, MAX_IMAGE = 8_000, 400, 20, 300_000
+THOUGHTS = ("reasoning", "thoughts", "thinking")  # how a reply may call what was thought before it was said
 Media = Callable[[str], bytes | None]
 
 
-def transcript(episode: Episode, success: bool | None = None, media: Media = lambda digest: None) -> dict[str, Any]:
-    """`media` gives the bytes behind an image's digest, or None where they are not at hand."""
-    totals = episode.returns()
+def transcript(episode: Episode, said: Mapping[str, Any], media: Media = lambda digest: None) -> dict[str, Any]:
+    """`said`: `kinds`, `causes`, `labels`, `measures` of the episode (`gem_ma.view.chosen`). `media` gives the bytes behind an image's digest."""
+    totals, paid = episode.returns(), _paid(episode)
     left_out = len(episode.turns) - MAX_TURNS
+    versions = {reply.version for turn in episode.turns for reply in turn.replies if reply.version}
     return {
+        "key": key_of(episode.task, episode.seed, episode.repeat),
         "id": f"{episode.task} · seed {episode.seed}" + (f" · repeat {episode.repeat}" if episode.repeat else ""),
         "task": _cut(episode.task) + (f", repeat {episode.repeat}" if episode.repeat else ""),
         "seed": str(episode.seed),
@@ -24,13 +31,48 @@ def transcript(episode: Episode, success: bool | None = None, media: Media = lam
         "version": episode.version,
         "end": episode.end.value,
         "error": _cut(episode.error) if episode.error else None,
-        "success": success,
+        "kinds": list(said["kinds"]),
+        "causes": [f"{_cut(name)}: {_cut(value)}" for name, values in said["causes"].items() for value in values],
+        "labels": [f"{_cut(name)}: {', '.join(map(_cut, values))}" for name, values in said["labels"].items()],
+        "measures": [[_cut(name), number(value)] for name, value in said["measures"].items()],
         "cut": f"the last {left_out} of {len(episode.turns)} turns are left out" if left_out > 0 else "",
-        "agents": [{"name": agent, "plays": _plays(seat.behaviour, seat.policy), "total": totals[agent]} for agent, seat in episode.cast.items()],
+        "weights": f"v{max(versions)}" if versions else "",
+        "agents": [
+            {"name": agent, "plays": _plays(seat.behaviour, seat.policy), "total": number(totals[agent]), "paid": paid.get(agent, [])}
+            for agent, seat in episode.cast.items()
+        ],
         "turns": [_turn(turn, media) for turn in episode.turns[:MAX_TURNS]],
-        "ledger": [{"step": entry.step, "agent": entry.agent, "value": entry.value, "why": _cut(entry.why)} for entry in episode.ledger],
+        "ledger": [
+            {"step": entry.step, "agent": entry.agent, "value": number(entry.value), "why": _cut(entry.why)}
+            for entry in episode.ledger[: 4 * MAX_TURNS]
+        ],
         "final": {agent: _messages(messages, media) for agent, messages in episode.final.items()},
     }
+
+
+def key_of(task: str, seed: int, repeat: int) -> str:
+    """What names an episode in a link: `test/153~7~0`."""
+    return f"{task}~{seed}~{repeat}"
+
+
+def number(value: float) -> str:
+    """A number as a person reads it: whole ones whole, however large, others with six digits.
+
+    >>> number(1.0), number(-0.25), number(12345678901234567890), number(1 / 3), number(1e-9)
+    ('1', '-0.25', '12345678901234567890', '0.333333', '1e-09')
+    """
+    if isinstance(value, int) or (value == value and abs(value) < 1e15 and value == int(value)):
+        return str(int(value))
+    return f"{value:.6g}"
+
+
+def _paid(episode: Episode) -> dict[str, list[list[str]]]:
+    """Agent -> what it was paid for each reason, in the order in which the reasons came."""
+    sums: dict[str, dict[str, float]] = {}
+    for entry in episode.ledger:
+        own = sums.setdefault(entry.agent, {})
+        own[entry.why] = own.get(entry.why, 0.0) + entry.value
+    return {agent: [[_cut(why), number(value)] for why, value in list(own.items())[:MAX_CALLS]] for agent, own in sums.items()}
 
 
 def _plays(behaviour: str, policy: str | None) -> str:
@@ -38,6 +80,7 @@ def _plays(behaviour: str, policy: str | None) -> str:
 
 
 def _turn(turn: Turn, media: Media) -> dict[str, Any]:
+    several = len(turn.replies) > 1
     return {
         "step": turn.step,
         "agent": turn.agent,
@@ -46,16 +89,21 @@ def _turn(turn: Turn, media: Media) -> dict[str, Any]:
         "calls": _calls(turn.action.tool_calls),
         "legal": [_cut(choice) for choice in turn.legal[:20]] if turn.legal is not None else None,
         "parsed": None if turn.action.parsed is None else _cut(turn.action.parsed),
-        "replies": [
-            {
-                "policy": r.policy,
-                "version": r.version,
-                "tokens": len(r.token_ids) or r.usage.completion_tokens,
-                "finish": r.finish,
-                "attempts": len(r.attempts),
-            }
-            for r in turn.replies
-        ],
+        "replies": [_reply(reply, several or reply.text != turn.action.text) for reply in turn.replies],
+    }
+
+
+def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
+    """`whole`: with its words and calls, because they are not those of the act; a draft, a judgement, an answer before it was read."""
+    thoughts = next((str(found) for name in THOUGHTS if (found := getattr(reply, name, None))), "")
+    return {
+        "policy": reply.policy,
+        "version": reply.version,
+        "tokens": len(reply.token_ids) or reply.usage.completion_tokens,
+        "finish": reply.finish,
+        "attempts": len(reply.attempts),
+        **({"thoughts": _cut(thoughts)} if thoughts else {}),
+        **({"text": _cut(reply.text), "calls": _calls(reply.tool_calls)} if whole and (reply.text or reply.tool_calls) else {}),
     }
 
 
@@ -83,17 +131,14 @@ def _calls(calls: Iterable[ToolCall | Malformed]) -> list[dict[str, Any]]:
     return [
         {"text": _cut(call.text), "reason": _cut(call.reason)}
         if isinstance(call, Malformed)
-        else {"name": _cut(call.name), "arguments": {_cut(key): _cut_value(value) for key, value in call.arguments.items()}}
+        else {"name": _cut(call.name), "arguments": [[_cut(key), _value(value)] for key, value in call.arguments.items()]}
         for call in list(calls)[:MAX_CALLS]
     ]
 
 
-def _cut_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return _cut(value)
-    if isinstance(value, dict):
-        return {_cut(key): _cut_value(item) for key, item in value.items()}
-    return [_cut_value(item) for item in value[:200]] if isinstance(value, list) else value
+def _value(value: Any) -> str:
+    """A text as it is, anything else as JSON text: the browser would turn 12345678901234567890 into 12345678901234567000 and 1.0 into 1."""
+    return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _cut(text: str) -> str:

@@ -1,0 +1,109 @@
+// One episode: its verdict with the reasons, then its lanes, or what one agent saw.
+const after = (episode, agent) => (Object.hasOwn(episode.final, agent) ? episode.final[agent] : []);
+const colour = (agents, agent) => "s" + (Math.max(0, agents.indexOf(agent)) % 8);
+const namesOf = (episode) => episode.agents.map((one) => one.name);
+
+function acted(turn, kind, name) {
+  const box = message({ sender: turn.agent, parts: [turn.text], calls: turn.calls }, true, kind, false, []);
+  box.prepend(make("span", "speaker", name));
+  if (!turn.text && !turn.calls.length) box.append(make("div", "hint", "(said nothing)"));
+  if (turn.legal && turn.parsed === null) box.append(make("div", "bad", "named none of: " + turn.legal.join(", ")));
+  const chips = [turn.parsed !== null && turn.parsed !== turn.text && "read as " + turn.parsed, ...(turn.replies.length > 1 ? [] : turn.replies.map(replyLine))];
+  const line = chips.filter(Boolean).join(" \u00b7 ");
+  return add(box, line ? make("div", "chips", line) : null, drafts(turn));
+}
+
+function pay(entries) {
+  const box = make("div", "cell pay");
+  for (const entry of entries) {
+    const value = Number(entry.value);
+    const line = add(make("div"), make("b", value < 0 ? "bad" : value > 0 ? "good" : "", (value > 0 ? "+" : "") + minus(entry.value)), " " + entry.agent);
+    if (entry.why) line.append(make("span", "why", entry.why));
+    box.append(line);
+  }
+  return box;
+}
+
+// The number of a step, which is also its permalink.
+function stepCell(step, link) {
+  const cell = make("div", "cell stepno");
+  if (step < 0) return cell;
+  const anchor = make("a", "", String(step));
+  anchor.href = link + "/t/" + step;
+  anchor.title = "link to this step";
+  return add(cell, anchor);
+}
+
+function lanes(episode, link) {
+  const agents = namesOf(episode);
+  const grid = make("div", "lanes");
+  grid.style.gridTemplateColumns = "26px repeat(" + agents.length + ", minmax(0, 1fr)) minmax(110px, .35fr)";
+  grid.append(make("div", "head", ""));
+  for (const one of episode.agents) grid.append(add(make("div", "head " + colour(agents, one.name), one.name), make("small", "", one.plays)));
+  grid.append(make("div", "head", "rewards"));
+  const steps = [...new Set([...episode.turns.map((turn) => turn.step), ...episode.ledger.map((entry) => entry.step)])].sort((a, b) => a - b);
+  const said = new Set(episode.turns.map((turn) => turn.agent + "\u0000" + turn.text));
+  const heard = (item) => agents.includes(item.sender) && said.has(item.sender + "\u0000" + item.parts.join(""));  // stands in its speaker's lane
+  const begun = new Set();
+  const showing = (agent, items) => {
+    const shown = items.filter((item) => !heard(item)).map((item) => message(item, false, "", !begun.has(agent), agents));
+    begun.add(agent);
+    if (shown.length) shown[0].prepend(make("span", "speaker", "shown to " + agent));
+    return shown;
+  };
+  for (const step of steps) {
+    const number = stepCell(step, link);
+    number.dataset.step = String(step);
+    grid.append(number);
+    for (const agent of agents) {
+      const cell = make("div", "cell " + colour(agents, agent));
+      for (const turn of episode.turns) {
+        if (turn.step === step && turn.agent === agent) add(cell, ...showing(agent, turn.observed), acted(turn, colour(agents, agent), agent));
+      }
+      grid.append(cell);
+    }
+    grid.append(pay(episode.ledger.filter((entry) => entry.step === step)));
+  }
+  if (agents.some((agent) => after(episode, agent).some((item) => !heard(item)))) {
+    grid.append(make("div", "cell stepno", "end"));
+    for (const agent of agents) grid.append(add(make("div", "cell " + colour(agents, agent)), ...showing(agent, after(episode, agent))));
+    grid.append(make("div", "cell"));
+  }
+  return grid;
+}
+
+function view(episode, agent, link) {
+  const agents = namesOf(episode), kind = colour(agents, agent);
+  const box = make("div", "private");
+  let first = true;
+  for (const turn of episode.turns) {
+    if (turn.agent !== agent) continue;
+    const step = stepCell(turn.step, link);
+    step.dataset.step = String(turn.step);
+    box.append(step);
+    for (const item of turn.observed) box.append(message(item, item.sender === agent, kind, first, agents));
+    box.append(acted(turn, kind, agent));
+    first = false;
+  }
+  for (const item of after(episode, agent)) box.append(message(item, item.sender === agent, kind, first, agents));
+  return box;
+}
+
+// Verdict, blame and cause, what it was paid and for what, measures and labels, error.
+function verdict(episode) {
+  const box = make("div", "verdict " + episode.kinds[0]);
+  const line = add(make("p", "first"), ...episode.kinds.map((kind) => make("b", "badge " + kind, kind)));
+  for (const cause of episode.causes) line.append(make("span", "cause", cause));
+  box.append(line);
+  if (episode.error) box.append(make("p", "bad", episode.error));
+  const list = make("dl", "facts");
+  const row = (name, text) => { if (text) list.append(add(make("div"), make("dt", "", name), make("dd", "", text))); };
+  row("end", episode.end + (episode.cut ? " (" + episode.cut + ")" : ""));
+  for (const one of episode.agents) {
+    const paid = one.paid.map(([why, value]) => minus(value) + (why ? " " + why : "")).join(", ");
+    row("return " + one.name, minus(one.total) + (paid ? " = " + paid : ""));
+  }
+  row("measures", episode.measures.map(([name, value]) => name + " " + minus(value)).join(", "));
+  row("labels", episode.labels.join("; "));
+  return add(box, list);
+}

@@ -1,0 +1,186 @@
+// The list of episodes with its chips and search, the keys, and the links to an episode or to one of its steps.
+const data = JSON.parse(document.getElementById("data").textContent);
+const viewer = document.getElementById("viewer");
+if (!viewer) return;
+const KEYS = [["j", "next episode of the list"], ["k", "previous episode"], ["n", "next lost or failed episode"], ["p", "previous lost or failed one"],
+  ["v", "what the next agent saw; then the lanes again"], ["/", "search"], ["?", "these keys"], ["Esc", "leaves the search, closes this"]];
+const KINDS = ["lost", "failed", "cut", "excluded", "won", "ended"];
+const state = { run: 0, at: 0, eye: "", words: [], chip: "" };
+const $ = (id) => document.getElementById(id);
+const run = () => data.runs[state.run];
+const isLost = (episode) => episode.kinds.includes("lost") || episode.kinds.includes("failed");
+const linkOf = (episode) => "#/r/" + encodeURIComponent(run().name) + "/e/" + encodeURIComponent(episode.key);
+const score = (episode) => episode.agents.map((one) => minus(one.total)).join(" / ");
+
+// Every word that the page shows of an episode: the list, the verdict, the talk.
+function wordsOf(value) {
+  if (typeof value === "string") return value;
+  if (Array.isArray(value)) return value.map(wordsOf).join(" ");
+  if (value && typeof value === "object") return Object.entries(value).map(([key, item]) => (key === "data" || key === "key" ? "" : wordsOf(item))).join(" ");
+  return value === null || value === undefined || typeof value === "boolean" ? "" : String(value);
+}
+function entry(episode) {
+  const seed = "seed " + (episode.seed.length > 8 ? episode.seed.slice(0, 6) + "\u2026" : episode.seed);
+  return [episode.kinds.join(", "), ...episode.causes, episode.kinds.includes("cut") || episode.end !== "terminated" ? episode.end : "", episode.weights, seed].filter(Boolean).join(", ");
+}
+for (const one of data.runs) {
+  for (const episode of one.episodes) {
+    const rest = { ...episode, turns: episode.turns.map((turn) => ({ ...turn, replies: turn.replies.map((reply) => [reply, replyLine(reply)]) })) };
+    episode.search = [episode.id, score(episode), entry(episode), episode.key, episode.key.replace(/~/g, " "), "seed " + episode.seed, wordsOf(rest), JSON.stringify(episode.key)].join(" ").toLowerCase();
+  }
+}
+
+const shown = () => run().episodes.map((episode, at) => [episode, at]).filter(([episode]) =>
+  (!state.chip || episode.kinds.includes(state.chip) || episode.causes.includes(state.chip)) && state.words.every((word) => episode.search.includes(word)));
+
+function drawChips() {
+  const counts = new Map();
+  for (const episode of run().episodes) for (const chip of [...episode.kinds, ...episode.causes]) counts.set(chip, (counts.get(chip) || 0) + 1);
+  const causes = [...counts.keys()].filter((chip) => !KINDS.includes(chip)).sort((a, b) => counts.get(b) - counts.get(a) || a.localeCompare(b));
+  const box = $("chips");
+  box.replaceChildren();
+  for (const chip of ["", ...KINDS.filter((kind) => counts.has(kind)), ...causes]) {
+    const there = chip ? counts.get(chip) : run().episodes.length, total = run().totals[chip];
+    const button = make("button", "chip " + (KINDS.includes(chip) ? chip : ""), (chip || "all") + " " + there + (total > there ? " of " + total : ""));
+    button.type = "button";
+    button.dataset.chip = chip;
+    button.setAttribute("aria-pressed", String(state.chip === chip));
+    button.addEventListener("click", () => { state.chip = state.chip === chip ? "" : chip; drawChips(); drawList(); openFirst(); box.querySelector('[aria-pressed="true"]').focus(); });
+    box.append(button);
+  }
+}
+
+function drawList() {
+  const list = $("list"), found = shown();
+  list.replaceChildren();
+  for (const [episode, at] of found) {
+    const button = make("button");
+    button.type = "button";
+    button.dataset.at = String(at);
+    add(button, make("span", "id", episode.task), make("span", "score", score(episode)), make("span", "how " + episode.kinds[0], entry(episode)));
+    button.title = episode.id;
+    button.addEventListener("click", () => open(at));
+    list.append(add(make("li"), button));
+  }
+  if (!found.length) list.append(make("li", "hint", "no episode matches"));
+  $("count").textContent = state.chip || state.words.length ? found.length + " of " + run().episodes.length + " match" : "";
+  $("note").textContent = run().note;
+  markCurrent(false);
+}
+
+// One stop for the tab key in the list: the open episode, else the first.
+function markCurrent(follow) {
+  const buttons = [...document.querySelectorAll("#list button")];
+  const open = buttons.find((button) => Number(button.dataset.at) === state.at);
+  for (const button of buttons) {
+    button.setAttribute("aria-current", String(button === open));
+    button.tabIndex = button === (open || buttons[0]) ? 0 : -1;
+  }
+  if (open && follow) open.scrollIntoView({ block: "nearest", behavior: "instant" });
+}
+
+function drawEpisode() {
+  const box = $("episode"), episode = run().episodes[state.at];
+  box.replaceChildren();
+  if (!episode) return;
+  if (!namesOf(episode).includes(state.eye)) state.eye = "";
+  const link = make("a", "permalink", "link");
+  link.href = linkOf(episode);
+  box.append(add(make("h3", "", episode.id + " \u00b7 " + episode.scenario + " v" + episode.version + " "), link), verdict(episode));
+  const bar = make("div", "bar");
+  bar.setAttribute("role", "group");
+  bar.setAttribute("aria-label", "Whose view");
+  for (const [name, label] of [["", "Everything, in lanes"], ...episode.agents.map((one) => [one.name, "What did " + one.name + " see?"])]) {
+    const button = make("button", "", label);
+    button.type = "button";
+    button.setAttribute("aria-pressed", String(state.eye === name));
+    button.addEventListener("click", () => { state.eye = name; drawEpisode(); });
+    bar.append(button);
+  }
+  box.append(bar, state.eye ? view(episode, state.eye, linkOf(episode)) : lanes(episode, linkOf(episode)));
+}
+
+function open(at) {
+  state.at = at;
+  history.replaceState(null, "", linkOf(run().episodes[at]));
+  markCurrent(true);
+  drawEpisode();
+}
+function openFirst() {
+  const order = shown().map(([, at]) => at);
+  if (order.length && !order.includes(state.at)) open(order[0]);
+}
+const show = (node) => node.scrollIntoView({ block: "start", behavior: "instant" });
+
+function move(by, only) {
+  const order = shown().filter(([episode]) => !only || isLost(episode)).map(([, at]) => at);
+  if (!order.length) return;
+  const further = by > 0 ? order.find((at) => at > state.at) : order.filter((at) => at < state.at).pop();
+  const stay = by > 0 ? order[order.length - 1] : order[0];
+  open(further === undefined ? stay : further);
+  show(viewer);
+}
+
+// A link names run and episode; one by position, as older pages wrote them, is read too.
+function follow(jump) {
+  const link = /^#\/r\/([^/]+)\/e\/([^/]+)(?:\/t\/(-?\d+))?$/.exec(location.hash);
+  if (!link) return false;
+  let [name, key] = [link[1], link[2]];
+  try { [name, key] = [decodeURIComponent(name), decodeURIComponent(key)]; } catch { return false; }
+  let at = data.runs.findIndex((one) => one.name === name);
+  if (at < 0 && /^\d+$/.test(name)) at = Number(name);
+  if (!data.runs[at]) return false;
+  const episodes = data.runs[at].episodes;
+  let place = episodes.findIndex((episode) => episode.key === key);
+  if (place < 0) place = episodes.findIndex((episode) => episode.key.startsWith(key + "~"));
+  if (place < 0 && /^\d+$/.test(key) && Number(key) < episodes.length) place = Number(key);
+  if (place < 0) return false;
+  const other = at !== state.run;
+  Object.assign(state, { run: at, at: place, chip: "", words: [] });
+  $("words").value = "";
+  $("pick").value = String(at);
+  if (other) state.eye = "";
+  drawChips();
+  drawList();
+  markCurrent(true);
+  drawEpisode();
+  const step = link[3] !== undefined && document.querySelector('[data-step="' + link[3] + '"]');
+  if (step) { step.classList.add("here"); show(step); } else if (jump) show(viewer);
+  return true;
+}
+
+const pick = $("pick"), search = $("words"), help = $("help");
+data.runs.forEach((one, at) => { const option = make("option", "", one.name); option.value = String(at); pick.append(option); });
+pick.hidden = data.runs.length < 2;
+pick.addEventListener("change", () => { Object.assign(state, { run: Number(pick.value), eye: "", chip: "" }); drawChips(); drawList(); open(0); });
+search.addEventListener("input", () => { state.words = search.value.toLowerCase().split(/\s+/).filter(Boolean); drawList(); openFirst(); });
+$("list").addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const buttons = [...document.querySelectorAll("#list button")];
+  const next = buttons[buttons.indexOf(document.activeElement) + step];
+  if (next) { next.click(); next.focus(); }
+});
+const close = make("button", "", "Close");
+close.addEventListener("click", () => help.close());
+const keys = make("dl");
+for (const [key, what] of KEYS) add(keys, make("dt", "", key), make("dd", "", what));
+add(help, make("h3", "", "Keys"), keys, close);
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  if (event.target === search || event.target === pick) { if (event.key === "Escape") event.target.blur(); return; }
+  if (event.key === "j") move(1, false);
+  else if (event.key === "k") move(-1, false);
+  else if (event.key === "n") move(1, true);
+  else if (event.key === "p") move(-1, true);
+  else if (event.key === "?") help.showModal();
+  else if (event.key === "v") {
+    const eyes = ["", ...namesOf(run().episodes[state.at])];
+    state.eye = eyes[(eyes.indexOf(state.eye) + 1) % eyes.length];
+    drawEpisode();
+  } else if (event.key === "/") { event.preventDefault(); search.focus(); }
+});
+addEventListener("hashchange", () => follow(true));
+if (!follow(true)) { drawChips(); drawList(); drawEpisode(); }

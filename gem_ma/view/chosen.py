@@ -1,0 +1,105 @@
+"""Which episodes of a run stand in its page, in which order, and what is said about each: lost ones first.
+
+All lost and FAILED episodes up to `MOST`, then those that were cut, then a spread over the rest, from first to last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gem_ma.evaluation.groups import is_cause
+from gem_ma.store import EpisodeId
+from gem_ma.types import End
+
+EPISODES = 50  # transcripts of one run
+MOST = 200  # lost and failed ones, however many others there are
+REST = 10  # others that stand beside them at least
+KINDS = ("lost", "failed", "cut", "excluded", "won", "ended")  # of an episode; it may be lost and cut
+
+Summary = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Chosen:
+    """`ids` in the order of the page; `totals`: kind -> episodes of the whole run; `rows`: what the summary says about a lost one."""
+
+    ids: list[EpisodeId]
+    totals: dict[str, int]
+    rows: dict[EpisodeId, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
+    """`summary`: with `lost` where the episodes were judged (`gem_ma.evaluation.lost`); None where nothing is known but how they ended."""
+    stored = (summary or {}).get("lost") or {"count": 0, "episodes": []}
+    rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
+    rows = {id_: row for id_, row in rows.items() if id_ in ends}
+    failed = [id_ for id_, end in ends.items() if end is End.FAILED]
+    lost = [id_ for id_ in sorted(rows, key=_natural) if ends[id_] is not End.FAILED]
+    cut = [id_ for id_, end in ends.items() if id_ not in rows and (end.bootstraps or end is End.INTERRUPTED)]
+    taken = {*lost, *failed, *cut}
+    rest = [id_ for id_ in ends if id_ not in taken]
+    whole = len(ends) <= EPISODES
+    first = [*lost, *failed] if whole else [*lost, *failed][:MOST]
+    room = len(ends) if whole else max(REST, EPISODES - len(first))
+    second = cut[: room if whole else max(0, room - REST)]
+    return Chosen(
+        [*first, *second, *spread(rest, room if whole else max(REST, room - len(second)))],
+        {
+            "lost": max(stored["count"] - len(failed), len(lost)),
+            "failed": len(failed),
+            "cut": sum(end.bootstraps for end in ends.values()),
+            "excluded": sum(end is End.INTERRUPTED for end in ends.values()),
+        },
+        rows,
+    )
+
+
+def spread(ids: Sequence[EpisodeId], most: int) -> list[EpisodeId]:
+    """At most so many of them, from the first to the last.
+
+    >>> [id_[1] for id_ in spread([("t", n, 0) for n in range(10)], 4)]
+    [0, 3, 6, 9]
+    """
+    if len(ids) <= most:
+        return list(ids)
+    return [ids[round(at * (len(ids) - 1) / max(1, most - 1))] for at in range(most)]
+
+
+def note(chosen: Chosen, shown: Sequence[Mapping[str, Any]], episodes: int) -> str:
+    """How many of a run's episodes the page holds, and of which kind some are left out."""
+    if len(shown) == episodes:
+        return f"all {episodes} episodes"
+    parts = []
+    for kind, total in chosen.totals.items():
+        there = sum(kind in one["kinds"] for one in shown)
+        if total:
+            parts.append(f"all {total} {kind}" if there == total else f"{there} of {total} {kind}, {total - there} left out")
+    parts.append("the others spread from first to last")
+    return f"{len(shown)} of {episodes} episodes: {'; '.join(parts)}. All are in episodes.jsonl"
+
+
+def kinds_of(end: End, success: bool | None) -> list[str]:
+    """The chips that find an episode. One that was cut may be lost, too.
+
+    >>> kinds_of(End.MAX_STEPS, False), kinds_of(End.TERMINATED, True), kinds_of(End.FAILED, None)
+    (['lost', 'cut'], ['won'], ['failed'])
+    """
+    if not end.scored:
+        return ["failed" if end is End.FAILED else "excluded"]
+    judged = ["lost"] if success is False else ["won"] if success else []
+    return [*judged, *(["cut"] if end.bootstraps else [])] or ["ended"]
+
+
+def causes_of(labels: Mapping[str, Sequence[str]], summary: Summary | None) -> tuple[dict[str, Sequence[str]], dict[str, Sequence[str]]]:
+    """The labels of an episode that say why it was lost, and the others."""
+    known = (summary or {}).get("labels", {})
+    causes = {name: values for name, values in labels.items() if name in known and is_cause(name, known[name])}
+    return causes, {name: values for name, values in labels.items() if name not in causes}
+
+
+def _natural(id_: EpisodeId) -> tuple[str, int, int, int]:
+    """Tasks by number: test/9 before test/10."""
+    split, _, place = id_[0].rpartition("/")
+    return (split, int(place), *id_[1:]) if place.isdecimal() else (id_[0], -1, *id_[1:])

@@ -1,0 +1,46 @@
+"""The lost episodes of a run as a table, readable without scripts: which, why, what was paid, and the way to its transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from gem_ma.view.page import Html, table, text
+
+OPEN = 10  # rows that stand open; the others are folded
+
+
+def lost_table(told: Mapping[str, Any], *, named: bool) -> Html:
+    """`told`: a run as it lies in the page's data; `named`: whether the page shows several runs. "" where none is lost."""
+    run, totals = told["name"], told["totals"]
+    lost = [one for one in told["episodes"] if {"lost", "failed"} & set(one["kinds"])]
+    if not lost:
+        return Html("")
+    rows = [_row(run, one) for one in lost]
+    whole = sum(totals.get(kind, 0) for kind in ("lost", "failed"))
+    counts = ", ".join(f"{totals[kind]} {kind}" for kind in ("lost", "failed") if totals.get(kind))
+    left_out = f" {whole - len(lost)} of them are not in this page." if whole > len(lost) else ""
+    title = f"{run}: lost episodes" if named else "Lost episodes"
+    columns = ["episode", "why", "found in it", "end", "returns"]
+    first = table(columns, rows[:OPEN], caption=f"{counts}.{left_out} Each opens its transcript.")
+    more = f"<details><summary>{len(rows) - OPEN} more</summary>{table(columns, rows[OPEN:])}</details>" if len(rows) > OPEN else ""
+    return Html(f'<figure class="lost"><h3>{text(title)}</h3>{first}{more}</figure>')
+
+
+def link_to(run: str, key: str) -> str:
+    """The permalink of an episode within the page."""
+    return f"#/r/{quote(run, safe='')}/e/{quote(key, safe='')}"
+
+
+def _row(run: str, one: Mapping[str, Any]) -> list[object]:
+    why = [*one["causes"], *([one["error"].split("\n", 1)[0]] if one["error"] else [])] or ["no cause named"]
+    found = [f"{name} {value}" for name, value in one["measures"]]
+    returns = ", ".join(f"{agent['name']} {agent['total']}" for agent in one["agents"])
+    return [
+        Html(f'<a href="{text(link_to(run, one["key"]))}">{text(one["id"])}</a>'),
+        Html("<br>".join(text(words[:300]) for words in why)),
+        text(", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")),
+        one["end"],
+        returns,
+    ]
