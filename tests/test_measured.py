@@ -230,4 +230,4 @@ def test_the_page_of_a_run_groups_its_curves_and_draws_times_beside(tmp_path: Pa
     assert "</svg>p decision</li>" in html and "</svg>p all</li>" in html and "1 more curves: lr" in html
     assert "gradient norm p 3e-15" in html  # a change by rounding is none
     assert ">99<" not in html and ">1.5<" in html  # of a step that was made twice the later time
-    assert html.count("<svg") == 5
+    assert html.count('<svg class="chart"') == 5
