@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.engines.http_messages import TOOLS_IN_TEXT
+from gem_ma.engines.template_guard import TemplateLimit, guard, refill
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import clean
 from gem_ma.types import SCENARIO, SYSTEM, Image, Malformed, Message, Tool, ToolCall
@@ -79,6 +80,8 @@ class ChatTemplate:
                 f"{where}: there is no chat template, so messages cannot be rendered; use a chat model, add chat_template.jinja, "
                 "or write template: plain for roles as plain text"
             )
+        guard(PLAIN if self.plain else getattr(tokenizer, "chat_template", None))
+        self._loading = True
         self.options: dict[str, Any] = {} if options is None or isinstance(options, str) else dict(options)
         if "date_string" in self.source:
             self.options.setdefault("date_string", DAY)
@@ -99,6 +102,7 @@ class ChatTemplate:
         steps = (first, _Way(first.joined, True, first.system_role), _Way(True, True, first.system_role), last)
         start = 0 if self.shows_calls or self.shows_tools else 1
         self.ways = tuple(dict.fromkeys(steps[start:]))
+        self._loading = False
 
     @property
     def reads_tools(self) -> bool:
@@ -165,8 +169,12 @@ class ChatTemplate:
     def _layout(self, chat: list[dict[str, Any]], tools: list[dict[str, Any]], slots: int) -> list[str | int]:
         """The rendered template, cut at its placeholders: template text, or the number of a content."""
         own = {"chat_template": PLAIN} if self.plain else {}
+        refill()
         try:
             text = self.tokenizer.apply_chat_template(chat, tools=tools or None, add_generation_prompt=True, tokenize=False, **own, **self.options)
+        except (TemplateLimit, MemoryError) as error:
+            why = f"{self.where}: the chat template was stopped: {error or 'it takes more memory than there is'}"
+            raise ConfigError(f"{why}; use another model, or template: plain") if self._loading else TemplateLimit(why) from error
         except Exception as error:  # templates raise what they like
             raise EngineError(f"{self.where}: the chat template refused the conversation: {type(error).__name__}: {error}") from error
         cut = _SLOTS.split(text)
