@@ -1,8 +1,9 @@
 """Records <-> JSON: one episode is one line. It knows the records of `gem_ma.types` and nothing of files.
 
 What is written can always be read back: the same shapes check a value on its way out and on its way in. A field that holds its default is left
-out; the tools that a play offers stand once per episode (`tools`) and a turn names them by number. Image bytes are not part of a line, only
-their digest. Reading is strict: NaN, Infinity, duplicate or unknown keys, wrong types and lone surrogates are errors that name the field.
+out; the tools that a play offers stand once per episode (`tools`) and a turn names them by number, and so do the ids of a conversation
+(`gem_ma.conversations`). Image bytes are not part of a line, only their digest. Reading is strict: NaN, Infinity, duplicate or unknown keys, wrong
+types and lone surrogates are errors that name the field.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import MISSING, fields
 from numbers import Real
 from typing import Any, NamedTuple, NoReturn
 
+from gem_ma.conversations import thin, whole
 from gem_ma.errors import SchemaError, StoreError
 from gem_ma.parsing import clean
 from gem_ma.types import (
@@ -329,6 +331,13 @@ def _turn_shape(tools: Shape) -> Shape:
 
 def to_json(episode: Episode) -> dict[str, Any]:
     """The episode as a JSON object of plain values. Raises StoreError naming the field that JSON cannot hold."""
+    data = _plain_values(episode)
+    thin(data["turns"])
+    return data
+
+
+def _plain_values(episode: Episode) -> dict[str, Any]:
+    """The object with every prompt in full."""
     tools = _Tools()
     turn = _turn_shape(Shape(tools.write, tools.write))
     data: dict[str, Any] = {"schema": SCHEMA, "id": list(episode.id)}
@@ -374,7 +383,11 @@ def _from_json(data: Any) -> Episode:
         return shared[numbers]
 
     given = {name: _within(name, shape.read, data[name]) for name, shape in _OTHERS.items()}
-    episode = Episode(turns=_within("turns", _many(_turn_shape(Shape(tools, tools))).read, data["turns"]), **given)
+    try:
+        turns = whole(data["turns"])
+    except ValueError as error:
+        raise _Wrong(f"turns{error}") from None
+    episode = Episode(turns=_within("turns", _many(_turn_shape(Shape(tools, tools))).read, turns), **given)
     if data["id"] != list(episode.id):
         raise _Wrong(f"{data['id']!r} is not (task, seed, repeat) = {list(episode.id)!r}").within("id")
     return episode
@@ -470,7 +483,7 @@ def load_episode(line: str | bytes) -> Episode:
 
 def digest(episode: Episode) -> str:
     """SHA-256 (hex) of the episode's canonical JSON without token counts and retries: equal plays have equal digests."""
-    data = to_json(episode)
+    data = _plain_values(episode)
     for turn in data["turns"]:
         for reply in turn.get("replies", ()):
             reply.pop("usage", None)

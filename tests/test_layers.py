@@ -12,7 +12,7 @@ import gem_ma
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
-    0: {"errors", "types", "codec", "parsing", "document"},
+    0: {"errors", "types", "codec", "conversations", "parsing", "document"},
     1: {"effects", "scenario", "calling", "registry", "behaviour", "settings", "fit", "schema", "grid", "config", "casts"},
     2: {"envs", "adapters", "tools", "engines", "testing"},
     3: {"rollout", "plans", "store", "tracking", "credit", "estimators", "evaluation", "view"},
@@ -20,7 +20,7 @@ FLOORS = {
     5: {"cli", "__main__"},
 }
 SAME_FLOOR = {  # who may import whom on its own floor
-    "codec": {"errors", "types", "parsing"},
+    "codec": {"conversations", "errors", "types", "parsing"},
     "parsing": {"errors", "types"},
     "types": {"errors"},
     "document": {"errors"},
