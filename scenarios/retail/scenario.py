@@ -9,7 +9,7 @@ the scoring `tau2` a transfer ends nothing, and that benchmark's own bounds do: 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_ma.scenarios.retail.domain import domain_of
@@ -31,9 +31,10 @@ from gem_ma.scenarios.service.task import Task
 from gem_ma.scenarios.service.tau2 import MAX_ERRORS, MAX_STEPS
 from gem_ma.scenarios.service.terms import read_settings
 
-from gem_ma import Episode, Message, Reward, Scenario
+from gem_ma import Action, Episode, Message, Reward, Scenario
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Play
+from gem_ma.types import End
 
 SCORINGS = {**GRADERS, "tau2": tau2}
 BASELINES = {"retail_nothing": 0.0, "retail_transfer": 0.0, "retail_echo": 0.0, "retail_refuse": 0.0}  # on the generated shop's test split
@@ -197,13 +198,16 @@ class Retail(Scenario):
 
     def retold(self, episode: Episode) -> Desk:
         """The talk of a record, played again from its actions: its log and the state of its store."""
-        return self._retold(episode, ())
+        return self._retold(self._task(episode), ((turn.agent, turn.action) for turn in episode.turns), ())
 
-    def _retold(self, episode: Episode, watching: Sequence[Watcher]) -> Desk:
+    def _task(self, episode: Episode) -> Task:
         split, _, place = episode.task.rpartition("/")
-        desk = self.desk(self.tasks(split)[int(place)])
+        return self.tasks(split)[int(place)]
+
+    def _retold(self, task: Task, acts: Iterable[tuple[str, Action]], watching: Sequence[Watcher]) -> Desk:
+        desk = self.desk(task)
         desk.watchers = watching
-        return retell(desk, ({turn.agent: turn.action} for turn in episode.turns))
+        return retell(desk, ({agent: action} for agent, action in acts))
 
     def audit(self, episode: Episode) -> Audit:
         """All that can be said of a record without a model; worked out once."""
@@ -211,15 +215,17 @@ class Retail(Scenario):
         if kept is None or kept[0] is not episode:
             if len(self._audits) == AUDITS:
                 del self._audits[next(iter(self._audits))]
-            kept = self._audits[id(episode)] = (episode, self._audit(episode))
+            kept = self._audits[id(episode)] = (episode, self._audited(episode))
         return kept[1]
 
-    def _audit(self, episode: Episode) -> Audit:
-        split, _, place = episode.task.rpartition("/")
-        task = self.tasks(split)[int(place)]
+    def _audited(self, episode: Episode) -> Audit:
+        return self.judged(self._task(episode), ((turn.agent, turn.action) for turn in episode.turns), episode.end)
+
+    def judged(self, task: Task, acts: Iterable[tuple[str, Action]], end: End = End.TERMINATED) -> Audit:
+        """All that can be said of what two agents did about a task: `acts` are (agent, action) in their order, `end` how the driver saw it end."""
         domain, gold = domain_of(self.source.world(task)), self.gold(task)
         monitor, shadow, course = Monitor(domain), Shadow(task, domain), Course(domain, gold.goals)
-        desk = self._retold(episode, (monitor, shadow, course))
+        desk = self._retold(task, acts, (monitor, shadow, course))
         outcome = desk.outcome or desk.end("cut")  # the driver cut it: what was reached until then is told
         verdict = self.verdict(desk, outcome)
         benchmark = "tau2" if self.semantics == "tau2" else "tau1"
@@ -228,7 +234,7 @@ class Retail(Scenario):
         paid = [verdict, *([strict[benchmark]] if benchmark in strict and not isinstance(self.source, OwnWorld) else ())]
         won = any(one.scored and one.reward == 1 for one in paid) and "inaction_passes" not in task.flags
         faults = upheld(shadow.faults, won or verdict.reward == 1, task, [call for _, call in monitor.made])
-        known = (monitor.findings, faults, verdict, outcome, episode.end)
+        known = (monitor.findings, faults, verdict, outcome, end)
         whose = blame(*known, strays=course.strays, undone=monitor.undone(task), flags=task.flags, loose=loose)
         return Audit(desk, verdict, strict, monitor, faults, whose)
 

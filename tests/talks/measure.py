@@ -1,0 +1,67 @@
+"""What the judges find in the labelled talks, against the labels: precision and recall of each finding, with Wilson intervals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gem_ma.evaluation.stats import wilson
+from gem_ma.scenarios.service.audit import Audit
+from gem_ma.scenarios.service.ledger import FAULTS
+from gem_ma.scenarios.service.monitor import CODES
+from tests.talks.script import Labelled, scenario, talks
+
+HELD_OUT = 3  # every third talk was kept aside while the readers were tuned
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How often a finding was right, wrong, and not made."""
+
+    right: int = 0
+    wrong: int = 0
+    missed: int = 0
+
+    @property
+    def precision(self) -> float | None:
+        return self.right / (self.right + self.wrong) if self.right + self.wrong else None
+
+    @property
+    def recall(self) -> float | None:
+        return self.right / (self.right + self.missed) if self.right + self.missed else None
+
+
+_KEPT: dict[str, Audit] = {}
+
+
+def audited(talk: Labelled) -> Audit:
+    """Everything that is said of a talk."""
+    if talk.name not in _KEPT:
+        _KEPT[talk.name] = scenario().judged(talk.task, talk.acts)
+    return _KEPT[talk.name]
+
+
+def found(talk: Labelled, sure: bool | None = None) -> set[tuple[int, str]]:
+    """(step, name) of the findings and faults, of all or of the sure or unsure ones."""
+    audit = audited(talk)
+    both = [(one.step, one.code, one.sure) for one in audit.monitor.findings if one.clear]
+    both += [(fault.step, fault.kind, fault.sure) for fault in audit.faults]
+    return {(step, name) for step, name, certain in both if sure is None or certain is sure}
+
+
+def scores(which: Iterable[Labelled], sure: bool | None = None) -> dict[str, Score]:
+    """The score of each code of the monitor and each fault of the ledger."""
+    right, wrong, missed = Counter[str](), Counter[str](), Counter[str]()
+    for talk in which:
+        got = found(talk, sure)
+        right.update(name for _, name in got & talk.marks)
+        wrong.update(name for _, name in got - talk.marks)
+        missed.update(name for _, name in talk.marks - got)
+    return {name: Score(right[name], wrong[name], missed[name]) for name in (*CODES, *FAULTS)}
+
+
+def parts() -> tuple[list[Labelled], list[Labelled]]:
+    """The talks that the readers were tuned on, and those that were held out."""
+    both = talks()
+    return [one for place, one in enumerate(both) if place % HELD_OUT], list(both[::HELD_OUT])
