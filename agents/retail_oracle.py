@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.agents.retail_scripted import ONCE
-from gem_ma.agents.retail_talk import ADDRESS, EXCHANGE, MODIFY, Script, Scripted, change, is_yes, need_task, proposal, say, use
+from gem_ma.agents.retail_talk import ADDRESS, EXCHANGE, MODIFY, Script, Scripted, change, need_task, proposal, say, use
+from gem_ma.scenarios.service.answers import answer
 from gem_ma.scenarios.service.task import GoldCall, Task, Wish
 
 from gem_ma import Action, Asked
@@ -92,7 +93,7 @@ class RetailOracle(Scripted):
         """Proposes a change, makes it after a yes, and says so."""
         yield from self._address(arguments)
         asked = proposal([change(name, arguments)])
-        while not is_yes((yield say(f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked))):
+        while answer((yield say(f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked))) != "yes":
             pass
         yield use(name, **arguments)
         if self.task.goal != "transferred":  # a customer who is content would leave before it is handed over

@@ -16,7 +16,8 @@ from typing import Any
 from gem_ma.agents import retail_answers as answers
 from gem_ma.agents import retail_reading as reading
 from gem_ma.agents.retail_choice import choose
-from gem_ma.agents.retail_talk import ADDRESS, EMAIL, EXCHANGE, MODIFY, Script, Scripted, change, is_yes, proposal, say, use
+from gem_ma.agents.retail_talk import ADDRESS, EMAIL, EXCHANGE, MODIFY, Script, Scripted, change, proposal, say, use
+from gem_ma.scenarios.service.answers import answer
 
 from gem_ma import Action
 
@@ -327,7 +328,7 @@ class RetailScripted(Scripted):
         """Asks for a yes to one write and makes it."""
         once = f" {ONCE}" if form.kind == "swap" else ""
         heard = yield say(f"{proposal([change(plan.tool, plan.arguments)])}{once}")
-        if not is_yes(heard):
+        if answer(heard) != "yes":
             form.asked += 1
             if form.asked > TRIES:
                 self.forms.remove(form)

@@ -84,8 +84,3 @@ def proposal(changes: Sequence[str]) -> str:
     """A question that asks for a yes to these changes."""
     listed = " ".join(f"{number}) {text}." for number, text in enumerate(changes, 1))
     return f"This is what I would do: {listed} Do you confirm this (yes or no)?"
-
-
-def is_yes(text: str) -> bool:
-    """Whether an answer begins with a yes."""
-    return re.match(r"\W*(yes|yep|yeah|sure|ok|okay|correct|confirmed?|please do|go ahead)\b", text.casefold()) is not None

@@ -11,7 +11,8 @@ import pytest
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.scenarios.retail import Item, Wish
 from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.acts import SURE, answer, changes_mind, corrects, judge, read, tells
+from gem_ma.scenarios.service.acts import SURE, judge, read, tells
+from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
 from hypothesis import given, settings
 from hypothesis import strategies as some
 

@@ -1,7 +1,7 @@
-"""What an assistant's message does, and what a customer's answer means, read from the text alone: dialogue acts with places and confidence.
+"""What an assistant's message does, read from the text alone: dialogue acts with places and confidence. `answers` reads the customer's.
 
 The cues here are neutral English of service talks; what a domain's writes, slots and values sound like is asked of its phrasebook. A reading
-is a pure function of text and phrasebook. It never guesses a yes: `answer` is "" where a message is neither clearly a yes nor a no.
+is a pure function of text and phrasebook.
 
 Acts of an assistant: greet, ask (for `slot`; `request` = what is wanted), propose (a write, waiting for a yes), inform, claim_done, refuse,
 transfer, offer_more, wait, and other where nothing was understood.
@@ -308,58 +308,3 @@ def _value(number: str) -> str:
     whole, _, part = number.partition(".")
     part = part.rstrip("0")
     return (whole.lstrip("0") or "0") + (f".{part}" if part else "")
-
-
-# -- a customer's answers ---------------------------------------------------------------------------------------------------
-
-_LEAD = (
-    r"^\W*(?:(?:oh|well|great|perfect|wonderful|excellent|thanks?(?: you)?(?: so much| very much)?|hi"
-    r"|hello|good|alright|all right|hm+|um+|ah|sorry|ok(?:ay)?)\b[,.!;: -]*)*"
-)
-_YES = re.compile(
-    _LEAD + r"(?:yes|yep|yeah|yup|ya|sure|ok(?:ay)?|correct|that(?:'s| is| all)? (?:right|correct|fine|good|works"
-    r"|sounds|looks|perfect|exactly)|confirm(?:ed)?|i (?:do )?(?:confirm|agree|approve)"
-    r"|please (?:do|proceed|go ahead|go on|continue)|go (?:ahead|for it|on)|absolutely|of course|sounds? (?:good"
-    r"|great|right|perfect)|looks? (?:good|right)|do (?:it|that|so)|exactly|right|proceed|definitely|certainly"
-    r"|agreed|by all means|i(?:'m| am) (?:quite |very |absolutely |totally )?sure(?! (?:you|that|it|there|about|if|we|this)\b))\b"
-)
-_BARE_YES = re.compile(_LEAD + r"(?:perfect|great|fine|wonderful|ok(?:ay)?|good|alright|all right)\W*$")
-_BUT = re.compile(r"\b(?:but (?!that|thanks|thank)|however|except|only if|wait\b|hold on|not yet|actually|instead\b|on one condition|although)")
-_NO = re.compile(
-    _LEAD + r"(?:no(?! (?:problem|worries|need))\b|nope|nah|don't|do not|please (?:don't|do not)|stop|not\b|(?:that"
-    r"|this|it)(?:'s| is| was)(?: all)? (?:not|wrong|incorrect)|(?:that|this|it) isn't|wrong|incorrect"
-    r"|i (?:don't|do not|didn't|did not) (?:want|agree|confirm|ask))"
-)
-_MIND = re.compile(
-    r"\b(?:changed? my mind|on second thou?ghts?|thinking about it|thought about it|scratch that|forget (?:that"
-    r"|it|what i)|actually,? (?:i|let|can|could|please|make|no)|never ?mind|i(?:'d| would) rather)\b"
-)
-_CORRECT = re.compile(
-    r"\b(?:sorry|apolog\w+|my mistake|i (?:meant|misspoke|mistyped|misread|got that wrong|gave you the wrong"
-    r"|made a (?:mistake|typo))|correction|typo|rather than|should (?:be|have been)|wrong)\b|\bactually\b"
-)
-
-
-def answer(text: str) -> str:
-    """Whether a customer's message begins with a clear `yes` or `no`; "" where it does neither, or where a yes has a but.
-
-    >>> answer("Yes, please go ahead."), answer("No problem, yes"), answer("Yes, but use my other card."), answer("No, that is wrong.")
-    ('yes', '', '', 'no')
-    """
-    said = plain(text)
-    if _NO.search(said):
-        return "no"
-    found = _YES.search(said) or _BARE_YES.search(said)
-    if found is None or _BUT.search(said[found.end() :].split("?")[0]):
-        return ""
-    return "" if said[found.end() :].lstrip().startswith("?") else "yes"
-
-
-def changes_mind(text: str) -> bool:
-    """Whether a customer takes back what it wanted."""
-    return _MIND.search(plain(text)) is not None
-
-
-def corrects(text: str) -> bool:
-    """Whether a customer corrects itself or the other side."""
-    return _CORRECT.search(plain(text)) is not None or changes_mind(text)

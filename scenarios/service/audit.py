@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gem_ma.scenarios.service.acts import SURE, answer, corrects, read
+from gem_ma.scenarios.service.acts import SURE, read
+from gem_ma.scenarios.service.answers import answer, corrects
 from gem_ma.scenarios.service.blame import CRITICAL, Blame
 from gem_ma.scenarios.service.grading import Verdict, wishes_in
 from gem_ma.scenarios.service.ledger import FAULTS, Fault

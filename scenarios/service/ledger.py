@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from gem_ma.scenarios.service.acts import answer, changes_mind, corrects
 from gem_ma.scenarios.service.agenda import APPROVED, OPEN, RAISED, Agenda, Goal, Heard, chain
+from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
 from gem_ma.scenarios.service.phrases import Phrasebook, fold, names, plain
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event
 from gem_ma.scenarios.service.task import Task

@@ -30,7 +30,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from gem_ma.scenarios.service.acts import SURE, Act, answer, changes_mind, corrects, read
+from gem_ma.scenarios.service.acts import SURE, Act, read
+from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
 from gem_ma.scenarios.service.consent import Consents, Said
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, WRITE, Domain, spoken
 from gem_ma.scenarios.service.facts import folded

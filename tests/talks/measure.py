@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gem_ma.evaluation.stats import wilson
 from gem_ma.scenarios.service.audit import Audit
 from gem_ma.scenarios.service.ledger import FAULTS
 from gem_ma.scenarios.service.monitor import CODES
+
 from tests.talks.script import Labelled, scenario, talks
 
 HELD_OUT = 3  # every third talk was kept aside while the readers were tuned

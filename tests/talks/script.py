@@ -86,7 +86,7 @@ def _talk(head: list[str], body: str) -> Labelled:
             acts.append(("user" if kind == "U: " else "assistant", Action(said.strip())))
         marks |= {(len(acts) - 1, mark) for mark in (found[0].split() if found else ())}
     held = frozenset((step, mark.removeprefix("!")) for step, mark in marks)
-    extra["asks"] = acts[0][1].text
+    extra["asks"] = re.sub(r"\S+@\S+", "", acts[0][1].text)
     return Labelled(name, _task(name, customer, solution, extra), tuple(acts), held, extra.get("lost", ""))
 
 

@@ -26,8 +26,13 @@ VARIANTS: dict[str, tuple[str, str, float, dict[str, str]]] = {
     "pan_28": ("Frying Pan", "4410072802", 42.65, {"diameter": "28 cm", "coating": "ceramic"}),
 }
 PRODUCT_IDS = {
-    **{"tent": "7300451001", "mixer": "7300451002", "rug": "7300451003", "clock": "7300451004"},
-    **{"scarf": "7300451005", "drill": "7300451006", "pan": "7300451007"},
+    "tent": "7300451001",
+    "mixer": "7300451002",
+    "rug": "7300451003",
+    "clock": "7300451004",
+    "scarf": "7300451005",
+    "drill": "7300451006",
+    "pan": "7300451007",
 }
 SOLD_OUT = frozenset(("clock_plain",))
 CUSTOMERS: dict[str, dict[str, Any]] = {
