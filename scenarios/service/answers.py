@@ -18,9 +18,10 @@ _FILLS = re.compile(  # what may stand before an answer and says nothing
     r"|alright|all right|hm+|u[mh]+|sorry|ok(?:ay)?|so|then|and|in that case|now|you know what|duh|please|but|got it|i see|understood)\b[\W_]*)+"
 )
 _NO = re.compile(
-    r"^\W*(?:no(?!\w| (?:idea|clue|one)\b)|nope|nah|negative|never\b(?! mind)|don't|do not|stop\b(?!#)|not (?!yet|sure|really sure|certain)|please (?:don't|do not)"
+    r"^\W*(?:no(?!\w| (?:idea|clue|one)\b)|nope|nah|negative|never\b(?! mind)|don't|do not|stop\b(?!#)"
+    r"|not (?!yet|sure|really sure|certain)|please (?:don't|do not)"
     r"|(?:certainly|absolutely|definitely|of course|surely|obviously|clearly|hell) not?\b"
-    r"|(?:that|this|it)(?:'s| is| was| isn't| wasn't| doesn't| does not)(?: all)? (?:not\b|wrong|incorrect|false|right\b(?=.*\bnot\b)|what i)"
+    r"|(?:that|this|it)(?:'s| is| was| isn't| wasn't| doesn't| does not)(?: all)? (?:not\b|wrong|incorrect|false|what i)"
     r"|(?:that|this|it) isn't|wrong\b|incorrect"
     r"|i (?:don't|do not|didn't|did not|wouldn't|would not|won't|will not) (?:want|agree|confirm|ask|need|like|wish|accept|approve)"
     r"|i(?:'d| would) (?:rather|prefer) (?:not(?! (?:to )?(?:tell|say|give|share))|you didn't))"
@@ -51,7 +52,8 @@ _PLAINLY = re.compile(
 )
 _POLITE = r"(?:[\W_]*(?:please|sir|madam|ma'am|mate|thing|by me|with me|for me|i think|i (?:do|am|will))\b)*"
 _WEAK = re.compile(  # a yes only where hardly anything follows
-    rf"^\W*(?:sure(?: thing)?|ok(?:ay)?|k|right|fine|alright|all right|ya){_POLITE}(?:[\W_]*(?:thanks?|thank you|thx|cheers|great|good|fine|ok)\b)*\W*$"
+    rf"^\W*(?:sure(?: thing)?|ok(?:ay)?|k|right|fine|alright|all right|ya){_POLITE}"
+    r"(?:[\W_]*(?:thanks?|thank you|thx|cheers|great|good|fine|ok)\b)*\W*$"
     rf"|^\W*(?:good|great|perfect|wonderful|excellent|cool|lovely){_POLITE}\W*$|^\W*[👍✅👌]"
 )
 _DO = re.compile(
