@@ -19,6 +19,7 @@ from gem_ma import registry
 from gem_ma.document import Document, Fault, Keys, Place, dotted, read, refuse, write
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.fit import check_fit, locate, locate_code, nearest, single
+from gem_ma.folders import read_named
 from gem_ma.grid import Grid, take_grid
 from gem_ma.schema import validate
 from gem_ma.settings import Config, StudySections
@@ -240,11 +241,11 @@ def shipped_configs() -> Iterator[Path]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return read_named(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def _extend(document: Document, path: Path | None, file: str) -> None:

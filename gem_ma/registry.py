@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -139,8 +139,24 @@ def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any
             hint = f" (did you mean {near[0]!r}?)" if near else f" (its options are {', '.join(known)})" if known else ""
             raise ConfigError(f"{what}: {mismatch}{hint}") from error
         except ValueError:  # a factory written in C shows no signature
-            pass
+            raise error from None
+        if wrong := _mistyped(parameters, options):
+            raise ConfigError(f"{what}: {wrong}") from error
         raise
+
+
+def _mistyped(parameters: Mapping[str, Parameter], options: Mapping[str, Any]) -> str:
+    """The first option that is not of the plain type that its parameter declares, in words; empty where all are."""
+    for name, value in options.items():
+        declared = parameters[name].annotation if name in parameters else ""
+        kind = declared if isinstance(declared, str) else str(getattr(declared, "__name__", ""))
+        wanted = _PLAIN.get(kind)
+        if wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
+            return f"{name} is {kind}; got {value!r}"
+    return ""
+
+
+_PLAIN: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 
 
 def make(name: str, /, **options: Any) -> Scenario:

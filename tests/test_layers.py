@@ -12,7 +12,7 @@ import gem_ma
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
-    0: {"errors", "types", "codec", "conversations", "parsing", "document"},
+    0: {"errors", "types", "codec", "conversations", "parsing", "document", "files", "folders"},
     1: {"effects", "scenario", "calling", "registry", "behaviour", "settings", "fit", "schema", "grid", "config", "casts"},
     2: {"envs", "adapters", "tools", "engines", "testing"},
     3: {"rollout", "plans", "store", "tracking", "credit", "estimators", "evaluation", "view"},
@@ -24,6 +24,8 @@ SAME_FLOOR = {  # who may import whom on its own floor
     "parsing": {"errors", "types"},
     "types": {"errors"},
     "document": {"errors"},
+    "files": {"codec", "errors"},
+    "folders": {"errors", "files"},
     "scenario": {"effects"},
     "calling": {"scenario"},
     "registry": {"scenario"},

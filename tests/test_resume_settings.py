@@ -75,19 +75,20 @@ def test_a_setting_that_no_result_depends_on_is_typed_and_one_that_changes_resul
 
 
 def test_what_may_change_at_resume_is_noted_and_holds_from_then_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "RESUME_KEYS", ("scenario.tasks",))
-    monkeypatch.setattr("gem_ma.store.folder.RESUME_KEYS", ("scenario.tasks",))
+    key = "run.episodes_per_task"
+    monkeypatch.setattr(names, "RESUME_KEYS", (key,))
+    monkeypatch.setattr("gem_ma.store.folder.RESUME_KEYS", (key,))
     resolved = (run / "resolved.yaml").read_bytes()
-    assert gem_ma("resume", run, "scenario.tasks=5", "--quiet")[0] == 0
-    assert len((run / "episodes.jsonl").read_bytes().splitlines()) == 5
+    assert gem_ma("resume", run, f"{key}=2", "--quiet")[0] == 0
+    assert len((run / "episodes.jsonl").read_bytes().splitlines()) == 6
     (noted,) = read_manifest(run)["resumed"]
-    assert noted["changed"] == {"scenario.tasks": [3, 5]} and noted["at"]
+    assert noted["changed"] == {key: [1, 2]} and noted["at"]
     assert (run / "resolved.yaml").read_bytes() == resolved
-    assert gem_ma("resume", run, "--quiet")[0] == 0  # five tasks are its settings now
+    assert gem_ma("resume", run, "--quiet")[0] == 0  # two episodes a task are its settings now
     assert len(read_manifest(run)["resumed"]) == 1
     assert gem_ma("run", "dilemma", "-n", "3", "--out", run, "--quiet")[0] == 2
-    assert gem_ma("resume", run, "scenario.tasks=6", "--quiet")[0] == 0
-    assert [one["changed"]["scenario.tasks"] for one in read_manifest(run)["resumed"]] == [[3, 5], [5, 6]]
+    assert gem_ma("resume", run, f"{key}=3", "--quiet")[0] == 0
+    assert [one["changed"][key] for one in read_manifest(run)["resumed"]] == [[1, 2], [2, 3]]
 
 
 @pytest.mark.parametrize("damage", [1, "x", {}, [1], [{"changed": 1}], [{"changed": {"run.seed": 1}}], [{"changed": {"no.such": [1, 2]}}]])

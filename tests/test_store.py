@@ -634,11 +634,11 @@ def test_a_half_written_checkpoint_is_none_and_is_cleared_away(tmp_path: Path) -
 def test_a_failed_checkpoint_leaves_the_earlier_ones_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_checkpoint(tmp_path, 20, FILES)
 
-    def refuse(*names: object) -> None:
+    def refuse(*names: object, **folders: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", refuse)
+        patch.setattr(os, "replace", refuse)
         with pytest.raises(StoreError, match="No space left"):
             write_checkpoint(tmp_path, 40, FILES)
     assert [p.name for p in tmp_path.iterdir()] == ["step-000020"]

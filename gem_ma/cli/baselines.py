@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gem_ma.rollout import Plan
     from gem_ma.scenario import Scenario
 
+KEPT = ("episodes", "ok", "failed", "excluded", "success", "returns")  # of the summary of a baseline
 MOST_TASKS = 120  # of one baseline, one try each: 0 of 120 is [0, .031]; the largest public split of retail has 115
 
 
@@ -84,21 +85,36 @@ async def _play(one: Baseline, scenario: Scenario, plans: list[Plan], stopping: 
 
     from gem_ma.cli.run import open_folder, play_into
     from gem_ma.evaluation.judge import Judge
+    from gem_ma.files import make_folder
     from gem_ma.plans import cast_of
     from gem_ma.store import read_episodes, read_summary
 
     cast, ids = cast_of(one.loaded.config), {plan.id for plan in plans}
+    make_folder(one.path, one.path.parents[1])  # no link on the way down from the run's folder
     with open_folder("run", one.loaded, scenario, {}, one.path, False) as folder:
         left = [replace(plan, cast=cast) for plan in plans if plan.id not in folder.done()]
         progress.skip(len(plans) - len(left))
         if left:
             concurrency = min(one.loaded.config.run.concurrency, len(left))
             await play_into(folder, stopping.until_stopped(left), {}, concurrency, progress)
-        summary = None if left else read_summary(one.path)
-        if summary is None or summary.get("episodes") != len(ids) or not folder.done() <= ids:
+        summary = None if left else _whole(read_summary(one.path))
+        if summary is None or summary["episodes"] != len(ids) or not folder.done() <= ids:
             summary = Judge(Judge.of(scenario).success).summarise(read_episodes(one.path, ids))  # measures would cost as much as the play
             if not stopping.signal:
                 folder.write_summary(summary)
-    kept = ("episodes", "ok", "failed", "excluded", "success", "returns")
     told = {agent: seat.behaviour for agent, seat in cast.items()}
-    return {"cast": told, "run": f"baselines/{one.path.name}", **{key: summary[key] for key in kept}}
+    return {"cast": told, "run": f"baselines/{one.path.name}", **{key: summary[key] for key in KEPT}}
+
+
+def _whole(summary: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The summary where it is one that we wrote; None for what is missing or damaged, so that it is made again."""
+    if summary is None or not all(key in summary for key in KEPT) or not isinstance(summary["returns"], dict):
+        return None
+    scores = [*summary["returns"].values(), *([] if summary["success"] is None else [summary["success"]])]
+    counts = all(type(summary[key]) is int for key in KEPT[:4])
+    return summary if counts and all(map(_is_score, scores)) else None
+
+
+def _is_score(one: Any) -> bool:
+    numbers = {"mean", "low", "high", "n"}
+    return isinstance(one, dict) and numbers <= one.keys() and all(one[key] is None or type(one[key]) in (int, float) for key in numbers)

@@ -72,12 +72,11 @@ def command(language_model: bool, out: Path, tasks: int, seed: int, as_json: boo
 
 def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """Three assistants in front of the same scripted customers."""
-    import json
-
     from gem_ma.cli import run
     from gem_ma.config import load
     from gem_ma.evaluation.metrics import interval_text
     from gem_ma.plans import scenario_of
+    from gem_ma.store import read_summary
     from gem_ma.view.report import Section
 
     rows, paths, scenario, code = [], {}, None, 0
@@ -93,7 +92,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
         if not wanted <= summary.get("ok", 0) == summary.get("planned"):
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # the demo prints one table for all
                 code = max(code, run.play(loaded, paths[name], quiet=quiet))
-            summary = json.loads((paths[name] / "summary.json").read_bytes())
+            summary = read_summary(paths[name]) or {}
         counts = f"{summary['ok']} / {summary['failed']} / {summary['excluded']}"
         turns = "n/a" if summary["turns"] is None else f"{summary['turns']:.1f}"
         rows.append([name, interval_text(summary["success"]), str(summary["success"]["n"]), turns, counts])

@@ -95,10 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(str(stopped))
         os._exit(stopped.code)  # a worker thread inside a model may take long to notice; everything is on the disk
     except (click.Abort, KeyboardInterrupt):
-        _say("stopped")
+        _say(_stopped())
         code = 128 + signal.SIGINT
     except _Terminated:
-        _say("stopped")
+        _say(_stopped())
         code = 128 + signal.SIGTERM
     except click.ClickException as error:
         error.show()
@@ -150,14 +150,22 @@ def _find_modules_here() -> None:
 
 def exit_code(error: Exception) -> int:
     """The exit code of an error that was raised on purpose, or by the operating system."""
-    if isinstance(error, (ConfigError, DataError, SchemaError)):
+    if isinstance(error, (ConfigError, DataError, SchemaError)) or _too_long(error):
         return 2
     if isinstance(error, EndpointError) or (isinstance(error, EngineError) and error.retryable):
         return 3
     return 1
 
 
+def _too_long(error: BaseException | None) -> bool:
+    """A name that no file system takes was typed; nothing is wrong with the disk."""
+    return isinstance(error, OSError) and (error.errno == errno.ENAMETOOLONG or _too_long(error.__cause__))
+
+
 def _message(error: Exception) -> str:
+    if _too_long(error):
+        named = str(getattr(error, "filename", None) or error)
+        return f"{named[:60]}...: this name is too long for a file, and nothing else is called so"
     if isinstance(error, OSError) and not isinstance(error, GemMaError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}; nothing was lost, type the same command again when this is repaired"
@@ -180,6 +188,13 @@ def _report(error: Exception) -> str:
     except OSError:
         return f"{what}; its traceback could not be written"
     return f"{what}; please report it with {path}"
+
+
+def _stopped() -> str:
+    """What is said after a signal outside of play: of a run whose folder is made, how it goes on."""
+    stopping = sys.modules.get("gem_ma.cli.stopping")
+    resume = stopping.Stopping.latest if stopping is not None else ""
+    return f"stopped; {resume}" if resume else "stopped"
 
 
 def _terminate(number: int, frame: object) -> None:

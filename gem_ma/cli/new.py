@@ -43,8 +43,10 @@ def model(path: str, scenario: str, clones: tuple[str, ...], agents: tuple[str, 
       gem-ma new model models/kuhn --scenario kuhn_poker --clone noisy_kuhn
       gem-ma new model models/speaker --scenario referential --clone speaker=noisy_speaker --clone listener=noisy_listener --agent speaker
     """
+    from gem_ma import registry
     from gem_ma.cli.terminal import emit, emit_json, progress_line
 
+    registry.load("scenarios", scenario)  # a name that is none is told before the model library is imported
     how = {"size": given["size"], "architecture": given["arch"], "seed": given["seed"], "tied": not given["untied"], "positions": given["positions"]}
     if clones:
         from gem_ma.training.warm_model import DEAF, make_warm_model

@@ -167,6 +167,7 @@ def open_folder(command: str, loaded: Loaded, scenario: Scenario, policies: Mapp
     """The run folder, made or taken up. Its manifest holds digests of data and weights: a run may not go on with others."""
     from hashlib import sha256
 
+    from gem_ma.folders import read_named
     from gem_ma.registry import file_of
     from gem_ma.store import RunFolder
 
@@ -180,7 +181,7 @@ def open_folder(command: str, loaded: Loaded, scenario: Scenario, policies: Mapp
     if hasattr(scenario, "provenance"):
         facts["data"] = scenario.provenance()
     if (code := file_of(scenario.id)) is not None:  # rules that were edited are other rules
-        facts["data"] = {**facts.get("data", {}), "rules": {"source": str(code), "digest": sha256(code.read_bytes()).hexdigest()}}
+        facts["data"] = {**facts.get("data", {}), "rules": {"source": str(code), "digest": sha256(read_named(code)).hexdigest()}}
     engines = {name: policy.core for name, policy in policies.items()}
     facts["models"] = {
         name: {"model": config.policies[name].model, "digest": engine.fingerprint() if hasattr(engine, "fingerprint") else None}

@@ -114,42 +114,92 @@ def _option(parameter: inspect.Parameter) -> str:
 
 
 def show_run(run: str, which: str | None, as_json: bool) -> None:
-    """Prints the score of a run, read from its episodes; for a training run, what learning changed; or one of its episodes."""
-    from gem_ma.cli.costs import costs_of
+    """Prints the score of a run, read from its record; for a training run, what learning changed; or one of its episodes.
+
+    Nothing that the folder names is imported: a scenario that is not installed does not judge its run, and what was recorded is shown.
+    """
     from gem_ma.cli.episode import show_episode
     from gem_ma.cli.resume import run_folder
-    from gem_ma.cli.run import show_summary
     from gem_ma.cli.train import show_training
-    from gem_ma.store import read_ends, read_episodes, read_manifest, read_summary
+    from gem_ma.files import damage, kind
+    from gem_ma.store import read_ends, read_manifest, read_summary
+    from gem_ma.store.summaries import check_training
     from gem_ma.types import End
 
     path: Path = run_folder(run)
     if which is not None:
-        show_episode(path, which, judge_of(path)[0], as_json)
+        judge, _ = judge_of(path)
+        with damage(path / "episodes.jsonl"):
+            show_episode(path, which, judge, as_json)
         return
-    report = path / "report.html" if (path / "report.html").is_file() else None
-    trained = read_summary(path, ("before", "after", "steps", "learned", "unchanged")) if read_manifest(path).get("command") == "train" else None
-    if trained is not None:
-        ends = read_ends(path)
-        show_training(trained, len(ends), sum(end is End.FAILED for end in ends.values()), path, as_json, report)
+    report = path / "report.html" if kind(path / "report.html") == "a file" else None
+    trained = read_summary(path) if read_manifest(path).get("command") == "train" else None
+    if trained is None:
+        show_played(path, as_json, report)
         return
+    summary, ends = check_training(trained, path / "summary.json"), read_ends(path)
+    with damage(path / "summary.json"):
+        show_training(summary, len(ends), sum(end is End.FAILED for end in ends.values()), path, as_json, report)
+
+
+def show_played(path: Path, as_json: bool, report: Path | None) -> None:
+    """Prints the score of a run that plays, or of the episodes that a training has played so far."""
+    from gem_ma.cli.costs import costs_of
+    from gem_ma.cli.run import show_summary
+    from gem_ma.files import damage
+    from gem_ma.store import read_ends, read_episodes, read_summary
+
+    stored, summary = read_summary(path) or {}, None
     judge, config = judge_of(path)
-    costs = {} if config is None else costs_of(config, lambda: read_episodes(path))
-    beside = {"baselines": (read_summary(path) or {}).get("baselines", {})}
-    show_summary({**judge.summarise(read_episodes(path)), **costs, **beside}, path, as_json, report)
+    if config is None and stored.get("episodes") == len(read_ends(path)):
+        summary = stored  # what was judged when it was played
+    with damage(path / "episodes.jsonl"):
+        costs = {} if config is None else costs_of(config, lambda: read_episodes(path))
+        summary = summary or {**judge.summarise(read_episodes(path)), **costs}
+    with damage(path / "summary.json"):
+        show_summary({**summary, "baselines": stored.get("baselines", {})}, path, as_json, report)
 
 
 def judge_of(path: Path) -> tuple[Judge, Config | None]:
-    """What judges the plays of a run folder, and its config; the record stands without its scenario, and a line on stderr says so."""
+    """What judges the plays of a run folder, and its config; the record stands without its scenario, and a line on stderr says so.
+
+    Only a scenario that is built in or installed judges: any other is code that the folder names, and a command that reads runs none.
+    """
+    from gem_ma import registry
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.config import load
-    from gem_ma.errors import ConfigError, DataError
+    from gem_ma.errors import ConfigError, DataError, StoreError
     from gem_ma.evaluation.judge import Judge
     from gem_ma.plans import scenario_of
 
     try:
-        config = load(path / "resolved.yaml").config
-        return Judge.of(scenario_of(config)), config
-    except (ConfigError, DataError) as error:
-        progress_line(f"success is not judged: {error}")
+        config = recorded_config(path)
+        name = config.scenario.id
+        if name not in registry.catalog("scenarios"):
+            raise ConfigError(f"the scenario {name!r} is code that the run names, and `show` runs none (`gem-ma resume` does)")
+        try:
+            return Judge.of(scenario_of(config)), config
+        except (ConfigError, DataError):
+            raise
+        except Exception as error:  # options of a stranger's file make a scenario raise what it likes
+            raise ConfigError(f"the scenario {name!r} cannot be made: {(str(error) or type(error).__name__).splitlines()[0]}") from error
+    except (ConfigError, DataError, StoreError) as error:
+        progress_line(f"success is not judged anew: {error}")
         return Judge(), None
+
+
+def recorded_config(path: Path) -> Config:
+    """The config of a run as resolved.yaml and the manifest have it; nothing that it names is looked up. Raises StoreError."""
+    from pydantic import ValidationError
+
+    from gem_ma.errors import StoreError
+    from gem_ma.settings import Config
+    from gem_ma.store import read_manifest
+    from gem_ma.store.lines import read_resolved
+    from gem_ma.store.names import with_changes
+
+    try:
+        return Config.model_validate(with_changes(read_resolved(path), read_manifest(path).get("resumed")))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise StoreError(f"{path / 'resolved.yaml'}: {where}: {fault['msg']}") from None

@@ -20,9 +20,11 @@ T = TypeVar("T")
 class Stopping:
     """Installs itself for the length of a `with`. `signal` is the number of the signal that came, or 0."""
 
+    latest = ""  # how the run of this process goes on, also once nothing is played any more
+
     def __init__(self, resume: str) -> None:
         self.signal = 0
-        self.resume = f"resume with: {resume}"
+        self.resume = Stopping.latest = f"resume with: {resume}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._before: dict[int, Any] = {}

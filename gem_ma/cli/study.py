@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gem_ma.engines.base import Policy
     from gem_ma.evaluation.studies import Cell
     from gem_ma.scenario import Scenario
+    from gem_ma.types import Episode
 
 EXAMPLE = """\b
 Example:
@@ -97,6 +98,7 @@ def study(
     planned = {names: count(cell.config, scenarios[names]) for names, cell in loaded.cells.items()}
     policies = Policies(list(loaded.cells.values()))
     chosen = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))
+    _check_measures(chosen, loaded, scenarios)
     found: dict[tuple[str, ...], Cell] = {}
     with hold_folder(path):
         write_file(path / "config.yaml", _written(loaded))
@@ -195,6 +197,42 @@ def _scenarios(loaded: LoadedStudy) -> dict[tuple[str, ...], Scenario]:
     return found
 
 
+def _check_measures(names: Sequence[str], loaded: LoadedStudy, scenarios: Mapping[tuple[str, ...], Scenario]) -> None:
+    """Raises ConfigError, before anything is played, for a score that no cell will have.
+
+    What a scenario measures is known from a play: one of two decision points, with silent agents, which is not kept.
+    """
+    from gem_ma.errors import ConfigError
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.evaluation.kinds import SUCCESS
+    from gem_ma.fit import nearest
+
+    known: dict[str, None] = {}
+    for scenario, cell in {id(one): (one, loaded.cells[at]) for at, one in scenarios.items()}.values() if names else ():
+        judge = Judge.of(scenario)
+        try:
+            tried = judge.measures(_tried(scenario, cell)) if judge.measures is not None else {}
+        except Exception:  # the play itself will say what is wrong; the names are checked again at its end
+            return
+        known |= dict.fromkeys([*[SUCCESS] * (judge.success is not None), *(f"return {agent}" for agent in scenario.agents), *tried])
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--measure {name}: no cell will have such a score{nearest(name, known)}")
+
+
+def _tried(scenario: Scenario, loaded: Loaded) -> Episode:
+    import asyncio
+    from dataclasses import replace
+
+    from gem_ma.plans import evaluation_plans
+    from gem_ma.rollout import play
+    from gem_ma.types import Limits, Seat
+
+    plan = next(evaluation_plans(loaded.config, scenario))
+    silent = dict.fromkeys(scenario.agents, Seat("silent"))
+    return asyncio.run(play(replace(plan, cast=silent, limits=Limits(max_steps=2)), {}))
+
+
 async def _play_cell(
     loaded: Loaded,
     path: Path,
@@ -213,9 +251,11 @@ async def _play_cell(
     from gem_ma.cli.run import open_folder, play_into, report_of
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.studies import cell_of
+    from gem_ma.files import make_folder
     from gem_ma.plans import evaluation_plans
 
     config = loaded.config
+    make_folder(path, path.parent)  # no link below the study's folder
     with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
         plans, done = list(evaluation_plans(config, scenario)), folder.done()
         left = [plan for plan in plans if plan.id not in done]

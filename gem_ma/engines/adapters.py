@@ -28,6 +28,7 @@ from gem_ma.engines.base import stable_seed
 from gem_ma.engines.loading import first_line
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.fit import nearest
+from gem_ma.folders import read_named
 from gem_ma.settings import Settings
 
 CONFIG, WEIGHTS, MARK = "adapter_config.json", "adapter_model.safetensors", "base.json"
@@ -150,11 +151,11 @@ class Adapters:
         where = f"policy {policy!r}: the adapter {folder}"
         require_peft(policy)
         try:
-            note = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-            mark = json.loads((folder / MARK).read_text(encoding="utf-8"))["mark"] if (folder / MARK).is_file() else None
+            note = json.loads(read_named(folder / CONFIG))
+            mark = json.loads(read_named(folder / MARK))["mark"] if os.path.lexists(folder / MARK) else None
             from safetensors.torch import load
 
-            weights = {name.removeprefix(PREFIX): weight for name, weight in load((folder / WEIGHTS).read_bytes()).items()}
+            weights = {name.removeprefix(PREFIX): weight for name, weight in load(read_named(folder / WEIGHTS)).items()}
         except FileNotFoundError as error:
             raise DataError(f"{where} has no {Path(str(error.filename)).name}; an adapter folder holds {CONFIG} and {WEIGHTS}") from error
         except Exception as error:  # safetensors raises its own kinds
@@ -300,10 +301,10 @@ class Adapters:
 def base_of(folder: Path, policy: str) -> str:
     """The model that an adapter folder names as its base: a folder, or a name on the hub. Raises DataError where that cannot be read."""
     try:
-        named = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        named = json.loads(read_named(folder / CONFIG))["base_model_name_or_path"]
         if not isinstance(named, str) or not named:
             raise ValueError("base_model_name_or_path is empty")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"policy {policy!r}: {folder / CONFIG} names no base ({first_line(error)}); open the base with lora: {folder}") from error
     beside = Path(os.path.normpath(folder.resolve() / named))
     return os.path.relpath(beside) if beside.is_dir() and Path.cwd() in beside.parents else str(beside) if beside.is_dir() else named

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.errors import ConfigError, DataError
+from gem_ma.folders import check_named, read_named
 
 
 def import_stack() -> tuple[Any, Any]:
@@ -108,20 +109,29 @@ def check_folder(folder: Path, policy: str) -> None:
     make = 'make one with "gem-ma new model PATH --scenario ID", or name a folder with a model'
     if not (folder / "config.json").is_file():
         raise DataError(f"policy {policy!r}: {folder} has no config.json, so it is no model folder; {make}")
+    try:
+        check_named(folder)  # the loaders of the library open what they find
+    except OSError as error:
+        raise DataError(f"policy {policy!r}: {error}; copy the model again") from error
     index = "model.safetensors.index.json"
     for config in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", index):
         if (folder / config).is_file():
             try:
-                json.loads((folder / config).read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
+                read = json.loads(read_named(folder / config))
+                if not isinstance(read, dict):
+                    raise ValueError(f"expected an object, got {type(read).__name__}")
+            except (OSError, ValueError, RecursionError) as error:
                 raise DataError(f"policy {policy!r}: {folder / config} cannot be read as JSON ({error}); copy the model again") from error
     if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")):
         raise DataError(f"policy {policy!r}: {folder} has no tokenizer (tokenizer.json); copy the model's tokenizer files into it")
     if not any(folder.glob("*.safetensors")):
         raise DataError(f"policy {policy!r}: {folder} has no weights (*.safetensors); copy the model again, or {make}")
     if (folder / index).is_file():
-        parts = json.loads((folder / index).read_text(encoding="utf-8")).get("weight_map", {})
-        lost = sorted(part for part in set(parts.values()) if not (folder / part).is_file())
+        parts = json.loads(read_named(folder / index)).get("weight_map")
+        listed = parts.values() if isinstance(parts, dict) else [None]
+        if any(not isinstance(part, str) or Path(part).name != part for part in listed):
+            raise DataError(f"policy {policy!r}: {folder / index} does not list files of this folder (weight_map); copy the model again")
+        lost = sorted(part for part in set(listed) if not (folder / part).is_file())
         if lost:
             raise DataError(f"policy {policy!r}: {folder} lacks {lost[0]}, which {index} names; copy the model again")
 
@@ -174,7 +184,7 @@ def load_model(torch: Any, transformers: Any, folder: Path, policy: str, how: Ho
             raise ConfigError(
                 f"policy {policy!r}: device_map {how.device_map!r} cannot be used here ({first_line(error)}); device: cpu works"
             ) from error
-        if auto == "AutoModelForCausalLM" and '"vision_config"' in (folder / "config.json").read_text(encoding="utf-8", errors="replace"):
+        if auto == "AutoModelForCausalLM" and '"vision_config"' in read_named(folder / "config.json").decode("utf-8", "replace"):
             raise ConfigError(f"policy {policy!r}: {folder} is a vision-language model; write model: vision/{folder} to play it") from error
         raise DataError(f"policy {policy!r}: the model in {folder} cannot be loaded ({first_line(error)}); copy or make it again") from error
 

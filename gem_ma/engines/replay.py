@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from gem_ma.codec import load_episode
 from gem_ma.engines.base import Engine, stable_seed
 from gem_ma.errors import DataError, EngineError, GemMaError
+from gem_ma.files import stream
 from gem_ma.types import Episode, Reply, Request
 
 EPISODES = "episodes.jsonl"
@@ -104,7 +105,8 @@ def read(path: Path) -> list[Episode]:
     """The episodes of a run folder or file. A last line without its line end was cut by a crash and is left out."""
     file = path / EPISODES if path.is_dir() else path
     try:
-        lines = file.read_bytes().split(b"\n")
+        with stream(file, file.parent) as opened:
+            lines = opened.read().split(b"\n")
     except OSError as error:
         raise DataError(f"{file}: cannot be replayed: {error.strerror or error}") from error
     episodes = []

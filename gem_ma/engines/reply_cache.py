@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from gem_ma.codec import REPLY, dump_json, load_json
 from gem_ma.errors import DataError
+from gem_ma.files import make_folder, read, replace_file
 from gem_ma.types import Reply
 
 
@@ -38,7 +38,7 @@ class ReplyCache:
     def get(self, key: str) -> Reply | None:
         """The kept reply, without the attempts that it took, or None."""
         try:
-            kept: Reply = REPLY.read(load_json(self._file(key).read_bytes()))
+            kept: Reply = REPLY.read(load_json(read(self._file(key), self.folder)))
         except Exception:  # not there, or whatever a damaged file makes its readers raise: it is bought again
             return None
         return replace(kept, attempts=())
@@ -47,15 +47,9 @@ class ReplyCache:
         """Keeps a reply. A folder that cannot be written costs the cache, not the reply."""
         file = self._file(key)
         try:
-            file.parent.mkdir(exist_ok=True)
-            handle, path = tempfile.mkstemp(dir=file.parent, suffix=".part")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as part:
-                    part.write(dump_json(REPLY.write(reply)) + "\n")
-                os.replace(path, file)
-            except OSError:
-                os.unlink(path)
-                raise
+            make_folder(file.parent, self.folder)
+            text = dump_json(REPLY.write(reply)) + "\n"
+            replace_file(file, text.encode(), self.folder, aside=f".{uuid.uuid4().hex}.part", synced=False)
         except OSError:
             return
 

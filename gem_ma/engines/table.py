@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.folders import read_named
 from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 Array = NDArray[np.float64]
@@ -44,7 +45,7 @@ class Table:
         self._known: dict[tuple[int, int, Sampling], tuple[list[float], list[float]]] = {}  # cumulative and log-probabilities
         if name not in ("", "softmax"):
             try:
-                data = Path(name).read_bytes()
+                data = read_named(Path(name))
             except OSError as error:
                 raise DataError(f"policy {policy!r}: table/{name}: {error.strerror or error}; table/softmax starts an empty table") from error
             self.logits = decode(data, f"policy {policy!r}: {name}")
@@ -126,7 +127,7 @@ def decode(data: bytes, where: str) -> dict[int, Array]:
     """Reads what `encode` wrote. Raises DataError naming `where`."""
     try:
         logits = {int(key): np.array(row, np.float64) for key, row in json.loads(data)["logits"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise DataError(f"{where}: not a table of logits ({type(error).__name__}: {error})") from error
     if any(row.ndim != 1 or not len(row) or not np.isfinite(row).all() for row in logits.values()):
         raise DataError(f"{where}: a row of logits is empty or not finite")

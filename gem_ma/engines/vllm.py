@@ -37,6 +37,7 @@ from gem_ma.engines.spending import Budget, Price
 from gem_ma.engines.vllm_adapters import write_adapter, write_weights
 from gem_ma.engines.vllm_backend import HOTTEST, Adapter, Backend, Draw, Parameters
 from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.folders import check_named, read_named
 from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 T = TypeVar("T")
@@ -342,8 +343,8 @@ def _plain(policy: str) -> str:
 def _read_json(folder: str, file: str, where: str) -> dict[str, Any]:
     path = Path(folder) / file
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        read = json.loads(read_named(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{where}: {path} cannot be read ({first_line(error)}); name the folder of the model that vLLM serves") from error
     if not isinstance(read, dict):
         raise DataError(f"{where}: {path} is no JSON object; copy the model's files again")
@@ -356,6 +357,7 @@ def _tokenizer(folder: str, where: str) -> Any:
     except ImportError as error:
         raise ConfigError(f'{where}: the vllm engine needs transformers for its tokenizer ({error}): pip install "gem-ma[train]"') from error
     try:
+        check_named(Path(folder))
         with quiet(transformers):
             return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # whatever a damaged file makes the loader raise

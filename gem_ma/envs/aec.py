@@ -5,6 +5,7 @@ A projection of `Game`, never a second form of a scenario. PettingZoo's converte
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,6 +65,13 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
         """Everything that the agent has seen and said, as of the open decision point."""
         return self._session.observe(agent)
 
+    def last(self, observe: bool = True) -> Any:
+        """What `agent_selection` sees, its reward, whether it is over, and its info. Raises ActionError before `reset` and after the end."""
+        self._session.playing()
+        if not self.agents:
+            raise self._session.refuse()
+        return super().last(observe)
+
     def step(self, action: str | Action | None) -> None:
         """Takes the action of `agent_selection`. The last one of a decision point commits them all.
 
@@ -120,6 +128,9 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
 
     def close(self) -> None:
         self._session.close()
+
+    def __copy__(self) -> ChatAEC:
+        return copy.deepcopy(self)  # a shallow one would play the same game; a play that runs says that it cannot be copied
 
 
 def aec_env(

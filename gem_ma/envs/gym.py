@@ -5,6 +5,7 @@ Each behaviour draws from a stream of its own, derived from the episode's seed; 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,6 +100,9 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
 
     def close(self) -> None:
         self._session.close()
+
+    def __copy__(self) -> ChatGym:
+        return copy.deepcopy(self)  # a shallow one would play the same game; a play that runs says that it cannot be copied
 
 
 def _check_seats(session: Session, agent: str, others: Mapping[str, Any]) -> None:

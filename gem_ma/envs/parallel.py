@@ -5,6 +5,7 @@ A projection of `Game`, like the AEC view, and independent of it.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -71,6 +72,9 @@ class ChatParallel(pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | N
             raise session.refuse()
         if not isinstance(actions, Mapping):
             raise ActionError(f"{session.name}: actions are {{agent: action}}; got {type(actions).__name__}")
+        unknown = [agent for agent in actions if agent not in self.possible_agents]
+        if unknown:
+            raise ActionError(f"{session.name}, step {game.step}: no agent is called {unknown[0]!r}; they are {', '.join(self.possible_agents)}")
         missing = [agent for agent in game.pending if actions.get(agent) is None]
         if missing:
             raise ActionError(f"{session.name}, step {game.step}: no action of {', '.join(missing)}; {', '.join(game.pending)} must act")
@@ -95,6 +99,9 @@ class ChatParallel(pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | N
 
     def close(self) -> None:
         self._session.close()
+
+    def __copy__(self) -> ChatParallel:
+        return copy.deepcopy(self)  # a shallow one would play the same game; a play that runs says that it cannot be copied
 
 
 def parallel_env(

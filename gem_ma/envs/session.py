@@ -23,7 +23,7 @@ from gem_ma.scenario import Game, Pending, Scenario
 from gem_ma.types import Action, End, Limits, Tool
 
 RENDER_MODES = ["human", "ansi"]
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # the last ones reorder letters
 
 
 class Session:
@@ -243,8 +243,8 @@ class Session:
 
 
 def _printable(text: str) -> str:
-    """The text on one line, without what could steer a terminal."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text).replace("\n", "\\n")
+    """The text on one line, without what could steer a terminal or reorder its letters."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", text).replace("\n", "\\n")
 
 
 def _limits(limits: Limits | None, max_steps: int | None) -> Limits | None:

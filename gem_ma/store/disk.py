@@ -12,53 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gem_ma.errors import StoreError
-
-
-@contextlib.contextmanager
-def oserror(path: Path) -> Iterator[None]:
-    """Turns what the operating system refuses into a StoreError of one line."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError(f"{error.filename or path}: {error.strerror or error}") from error
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Writes a new file and waits for the disk."""
-    with open(path, "wb") as target:
-        target.write(data)
-        target.flush()
-        os.fsync(target.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Waits until names created in or moved into the folder are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        write_synced(temporary, data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+from gem_ma.files import make_folder, open_file, oserror, replace_file, sync_folder
+from gem_ma.folders import check_run
 
 
 @contextlib.contextmanager
 def hold_folder(path: Path) -> Iterator[Path]:
     """Makes a folder and keeps other writers out of it. Raises StoreError where another process holds it, or the disk refuses."""
-    with oserror(path):
-        path.mkdir(parents=True, exist_ok=True)
+    make_folder(path, path)
+    check_run(path)
     lock = take_lock(path)
     try:
         yield path
@@ -69,7 +31,7 @@ def hold_folder(path: Path) -> Iterator[Path]:
 def write_file(path: Path, text: str) -> None:
     """Replaces a text file in one step, on the disk when this returns."""
     with oserror(path):
-        replace_file(path, text.encode("utf-8", "backslashreplace"))
+        replace_file(path, text.encode("utf-8", "backslashreplace"), path.parent)
 
 
 def media_file(folder: Path, digest: str) -> Path:
@@ -82,7 +44,7 @@ def take_lock(path: Path) -> int:
     import fcntl
 
     with oserror(path / ".lock"):
-        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_file(path / ".lock", os.O_RDWR | os.O_CREAT, path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,9 @@ from typing import Any
 
 from gem_ma.codec import dump_episode, dump_json
 from gem_ma.errors import ConfigError, DataError, StoreError
-from gem_ma.store.disk import media_file, move_aside, now, oserror, replace_file, sync_folder, take_lock
+from gem_ma.files import append, is_file, make_folder, open_file, oserror, replace_file, stream, sync_folder
+from gem_ma.folders import check_run
+from gem_ma.store.disk import media_file, move_aside, now, take_lock
 from gem_ma.store.lines import EpisodeId, read_episodes, read_manifest, read_media, read_metrics, read_resolved, scan_episodes, scan_metrics
 from gem_ma.store.names import (
     GROWS,
@@ -68,11 +69,12 @@ class RunFolder:
         SchemaError (newer), ConfigError naming the keys that changed or where resolved.yaml was edited, DataError where data or models changed.
         """
         path = Path(path)
-        with oserror(path):
-            path.mkdir(parents=True, exist_ok=True)
+        make_folder(path, path)
+        if not fresh:
+            check_run(path)
         lock = take_lock(path)
         try:
-            if fresh and any((path / name).exists() for name in ("manifest.json", "episodes.jsonl")):
+            if fresh and any(os.path.lexists(path / name) for name in ("manifest.json", "episodes.jsonl")):
                 lock = move_aside(path, lock)
             folder = cls(path, lock)
         except BaseException:
@@ -161,7 +163,8 @@ class RunFolder:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replaces summary.json in one step."""
         with oserror(self.path / "summary.json"):
-            replace_file(self.path / "summary.json", (json.dumps(finite(summary), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+            text = json.dumps(finite(summary), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            replace_file(self.path / "summary.json", text.encode(), self.path)
 
     def close(self) -> None:
         """Syncs, frees the lock. May be called twice."""
@@ -188,16 +191,16 @@ class RunFolder:
     # -- inside -------------------------------------------------------------------------------------------------------------
 
     def _create_or_check(self, config_text: str, resolved: dict[str, Any], facts: dict[str, Any], resuming: bool) -> None:
-        if (self.path / "manifest.json").exists():
+        if is_file(self.path / "manifest.json", self.path):
             self._check(resolved, facts, resuming)
             return
         lines = self.path / "episodes.jsonl"
-        if lines.exists() and lines.stat().st_size:
+        if is_file(lines, self.path) and lines.stat().st_size:
             raise StoreError(f"{self.path}: holds episodes but no manifest.json, so it cannot be taken up; use another folder or --fresh")
         from gem_ma.document import write
 
-        replace_file(self.path / "config.yaml", config_text.encode("utf-8", "replace"))
-        replace_file(self.path / "resolved.yaml", write(resolved).encode())
+        replace_file(self.path / "config.yaml", config_text.encode("utf-8", "replace"), self.path)
+        replace_file(self.path / "resolved.yaml", write(resolved).encode(), self.path)
         self._write_manifest({"schema": SCHEMA, "created": now(), "resolved": settings_digest(resolved), **versions(), **facts})  # last: it is whole
         sync_folder(self.path.parent)
 
@@ -219,12 +222,10 @@ class RunFolder:
             self._write_manifest({**manifest, "resumed": [*manifest.get("resumed", []), {"at": now(), "changed": differ}]})
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        replace_file(self.path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode())
+        write_manifest(self.path, manifest)
 
     def _create(self, name: str) -> None:
-        self._files[name] = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
-        if not stat.S_ISREG(os.fstat(self._files[name]).st_mode):  # a device or a pipe could be read for ever
-            raise StoreError(f"{self.path / name}: is no regular file")
+        self._files[name] = open_file(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, self.path)
 
     def _take_up(self) -> None:
         for name, scan in (("episodes.jsonl", scan_episodes), ("metrics.jsonl", scan_metrics)):
@@ -277,16 +278,13 @@ class RunFolder:
         if size == end:
             return
         torn = self.path / f"{name.split('.')[0]}.torn"
-        with open(self.path / name, "rb") as source, open(torn, "ab") as target:
+        with stream(self.path / name, self.path) as source:
             source.seek(end)
             last = b""
             while block := source.read(1 << 20):
-                target.write(block)
+                append(torn, block, self.path)
                 last = block
-            if not last.endswith(b"\n"):
-                target.write(b"\n")
-            target.flush()
-            os.fsync(target.fileno())
+        append(torn, b"" if last.endswith(b"\n") else b"\n", self.path, sync=True)
         sync_folder(self.path)  # kept before it is cut: a kill in between only keeps it twice
         os.ftruncate(descriptor, end)
         os.fsync(descriptor)
@@ -296,11 +294,17 @@ class RunFolder:
         for image in (part for message in shown if not isinstance(message.content, str) for part in message.content):
             if isinstance(image, Image) and image.data:
                 target = media_file(self.path, image.digest)
-                if target.exists():
+                if is_file(target, self.path):
                     continue
                 with oserror(target):
-                    target.parent.mkdir(exist_ok=True)
-                    replace_file(target, image.data)
+                    make_folder(target.parent, self.path)
+                    replace_file(target, image.data, self.path)
+
+
+def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Replaces manifest.json in one step."""
+    with oserror(path):
+        replace_file(path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode(), path)
 
 
 def note_in_manifest(path: Path, key: str, value: Mapping[str, Any]) -> None:
@@ -312,9 +316,7 @@ def note_in_manifest(path: Path, key: str, value: Mapping[str, Any]) -> None:
     read_manifest(path)
     lock = take_lock(path)
     try:
-        manifest = {**read_manifest(path), key: {"at": now(), **finite(value)}}
-        with oserror(path):
-            replace_file(path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode())
+        write_manifest(path, {**read_manifest(path), key: {"at": now(), **finite(value)}})
     finally:
         os.close(lock)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gem_ma.codec import REPLY, dump_json, load_json
 from gem_ma.engines.replay import Recorded
-from gem_ma.store.disk import oserror
+from gem_ma.files import append, is_file, read
 
 NAME = "interrupted.jsonl"
 
@@ -20,19 +20,16 @@ def keep_replies(path: Path, replies: Mapping[int, Recorded]) -> None:
     if not replies:
         return
     lines = [dump_json({"seed": seed, "legal": one.legal, "reply": REPLY.write(one.reply)}) + "\n" for seed, one in replies.items()]
-    with oserror(path / NAME), open(path / NAME, "ab") as file:
-        file.write(("\n" + "".join(lines)).encode())  # a torn line before stays alone
+    append(path / NAME, ("\n" + "".join(lines)).encode(), path)  # a torn line before stays alone
 
 
 def read_replies(path: Path) -> dict[int, Recorded]:
     """Request seed -> reply; {} where none were kept."""
     file = path / NAME
-    if not file.exists():
+    if not is_file(file, path):
         return {}
-    with oserror(file):
-        lines = file.read_bytes().split(b"\n")
     found: dict[int, Recorded] = {}
-    for line in lines:
+    for line in read(file, path).split(b"\n"):
         try:
             one = load_json(line)
             found[int(one["seed"])] = Recorded(REPLY.read(one["reply"]), None if one["legal"] is None else tuple(map(str, one["legal"])))

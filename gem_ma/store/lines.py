@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gem_ma.codec import ENDS, check_schema, load_episode, load_json
-from gem_ma.errors import SchemaError, StoreError
-from gem_ma.store.disk import media_file, oserror
+from gem_ma.errors import ConfigError, SchemaError, StoreError
+from gem_ma.files import is_file, oserror, read, read_json, stream
+from gem_ma.store.disk import media_file
 from gem_ma.types import End, Episode
 
 EpisodeId = tuple[str, int, int]
@@ -35,8 +37,10 @@ def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Itera
 def read_ends(path: Path) -> dict[EpisodeId, End]:
     """How each episode of a run ended, without decoding them. Raises StoreError with the line number for damage."""
     file = _lines_file(path, "episodes.jsonl")
-    with oserror(file):
-        return scan_episodes(file).ends
+    found = scan_episodes(file)
+    if found.fault:
+        raise StoreError(f"{found.fault}; `gem-ma resume {file.parent}` puts it aside and plays it again")
+    return found.ends
 
 
 def _decoded(file: Path, wanted: set[int]) -> Iterator[Episode]:
@@ -58,10 +62,11 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 def read_timings(path: Path) -> dict[int, dict[str, Any]]:
     """Step -> its row of a run folder's timings.jsonl; of a step that was made twice the later one. A line that cannot be read is passed over."""
     found: dict[int, dict[str, Any]] = {}
-    with contextlib.suppress(OSError), open(Path(path) / "timings.jsonl", encoding="utf-8", errors="replace") as lines:
+    path = Path(path)
+    with contextlib.suppress(OSError), stream(path / "timings.jsonl", path) as lines:
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
-                row = json.loads(line)
+                row = json.loads(line.decode("utf-8", "replace"))
                 if isinstance(row, dict) and type(row.get("step")) is int:
                     found[row["step"]] = row
     return found
@@ -70,11 +75,11 @@ def read_timings(path: Path) -> dict[int, dict[str, Any]]:
 def read_manifest(path: Path) -> dict[str, Any]:
     """manifest.json of a run folder. Raises StoreError where it is damaged, SchemaError where it is newer."""
     file = Path(path) / "manifest.json"
-    with oserror(file):
-        text = file.read_bytes()
+    manifest = read_json(file, Path(path))
+    if not isinstance(manifest, dict):
+        raise StoreError(f"{file}: expected an object, got {type(manifest).__name__}")
     try:
-        manifest = load_json(text)
-        check_schema(manifest if isinstance(manifest, dict) else {})
+        check_schema(manifest)
     except StoreError as error:
         raise type(error)(f"{file}: {error}") from None
     return manifest
@@ -83,14 +88,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def read_summary(path: Path, wants: Iterable[str] = ()) -> dict[str, Any] | None:
     """summary.json of a run folder, None where there is none yet. Raises StoreError where it is damaged, or lacks a key of `wants`."""
     file = Path(path) / "summary.json"
-    if not file.exists():
+    if not is_file(file, Path(path)):
         return None
-    with oserror(file):
-        text = file.read_bytes()
-    try:
-        summary = load_json(text)
-    except StoreError as error:
-        raise StoreError(f"{file}: {error}") from None
+    summary = read_json(file, Path(path))
     if not isinstance(summary, dict):
         raise StoreError(f"{file}: expected an object, got {type(summary).__name__}")
     missing = [key for key in wants if key not in summary]
@@ -102,8 +102,7 @@ def read_summary(path: Path, wants: Iterable[str] = ()) -> dict[str, Any] | None
 def read_media(path: Path, digest: str) -> bytes:
     """The bytes of an image of a run folder. Raises StoreError where they are absent or differ from the digest."""
     file = media_file(Path(path), digest)
-    with oserror(file):
-        data = file.read_bytes()
+    data = read(file, Path(path))
     if hashlib.sha256(data).hexdigest() != digest:
         raise StoreError(f"{file}: its bytes differ from its name, which is their SHA-256")
     return data
@@ -113,15 +112,17 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
     """Run folders below `root`, newest first: `name`, `path`, `created`, `scenario`, `lines`, `finished`, or `error` for an unreadable one."""
     found: list[dict[str, Any]] = []
     root = Path(root)
-    for folder in sorted(root.iterdir()) if root.is_dir() else []:
-        if not (folder / "manifest.json").is_file():
+    for folder in (root / name for name in sorted(os.listdir(root))) if root.is_dir() else []:
+        if not os.path.lexists(folder / "manifest.json"):
             continue
         run: dict[str, Any] = {"name": folder.name, "path": str(folder)}
         try:
             manifest = read_manifest(folder)
             scenario = read_resolved(folder).get("scenario", {})
-            run |= {"created": manifest.get("created", ""), "scenario": scenario.get("id") if isinstance(scenario, dict) else scenario}
-            run |= {"lines": _count_lines(folder / "episodes.jsonl"), "finished": (folder / "summary.json").exists(), "error": None}
+            named = scenario.get("id") if isinstance(scenario, dict) else scenario
+            run |= {"created": str(manifest.get("created") or ""), "scenario": str(named or "")}
+            finished = is_file(folder / "summary.json", folder)
+            run |= {"lines": _count_lines(folder / "episodes.jsonl"), "finished": finished, "error": None}
         except (StoreError, OSError) as error:
             run["error"] = str(error)
         found.append(run)
@@ -129,38 +130,26 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
 
 
 def _count_lines(file: Path) -> int:
-    with file.open("rb") as stream:
-        return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
+    with oserror(file), stream(file, file.parent) as opened:
+        return sum(block.count(b"\n") for block in iter(lambda: opened.read(1 << 20), b""))
 
 
 def _lines_file(path: Path, name: str, missing_is_empty: bool = False) -> Path:
     path = Path(path)
     file = path / name if path.is_dir() else path
-    if not file.is_file() and not (missing_is_empty and path.is_dir()):
+    if not is_file(file, file.parent) and not (missing_is_empty and path.is_dir()):
         raise StoreError(f"{file}: there is no such file; is {path} a run folder? (`gem-ma list runs` shows them)")
     return file
 
 
 def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, line) of every line that ends with a newline; an unreadable last one is the writer's torn tail and passed over."""
-    if not file.exists():
+    """(number from 1, line) of every line that ends with a newline; what follows the last one is being written, or was torn by a crash."""
+    if not is_file(file, file.parent):
         return
-    with oserror(file), file.open("rb") as stream:
-        held: tuple[int, bytes] | None = None
-        for number, line in enumerate(stream, 1):
-            if held is not None:
-                yield held
-            held = (number, line) if line.endswith(b"\n") else None
-        if held is not None and _is_json(held[1]):
-            yield held
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        load_json(line)
-    except StoreError:
-        return False
-    return True
+    with oserror(file), stream(file, file.parent) as opened:
+        for number, line in enumerate(opened, 1):
+            if line.endswith(b"\n"):
+                yield number, line
 
 
 _ID = re.compile(rb'\{"schema":1,"id":(\["(?:[^"\\]|\\.)*",-?\d+,-?\d+\]),"')
@@ -201,12 +190,13 @@ def _metrics_line(file: Path, number: int, line: bytes) -> dict[str, Any]:
 
 
 class Scan:
-    """What a file of lines holds: ids, the end of its last good line, whether something torn follows."""
+    """What a file of lines holds: ids, the end of its last good line, whether something torn follows; of a whole line also its `fault`."""
 
     def __init__(self) -> None:
         self.ends: dict[EpisodeId, End] = {}
         self.end = 0
         self.torn = False
+        self.fault = ""
 
 
 def scan_episodes(file: Path) -> Scan:
@@ -215,11 +205,8 @@ def scan_episodes(file: Path) -> Scan:
     def take(number: int, line: bytes) -> None:
         try:
             id_, end = _checked(_quick(line))
-        except SchemaError as error:
-            raise SchemaError(f"{file}:{number}: {error}") from None
         except StoreError as error:
-            where = f"{file}:{number}: {error}"
-            raise StoreError(f"{where}; the file is damaged in the middle, restore this line or cut it out by hand") from None
+            raise type(error)(f"{file}:{number}: {error}") from None
         found.ends[id_] = end
 
     return _scan(file, found, take)
@@ -230,44 +217,72 @@ def scan_metrics(file: Path) -> Scan:
 
 
 def _scan(file: Path, found: Scan, take: Callable[[int, bytes], Any]) -> Scan:
-    """Hands every line to `take`. What it refuses is a torn tail on the last line, damage before it: only then its error is raised."""
-    damage: StoreError | None = None
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if damage is not None:
-                raise damage
-            try:
-                if not line.endswith(b"\n"):
-                    raise StoreError("no newline at its end")
-                take(number, line)
-            except SchemaError:
-                raise
-            except StoreError as error:
-                damage = error
-                continue
-            found.end += len(line)
-    found.torn = damage is not None
+    """Hands every line to `take`. What it refuses is damage, and raised; on the last line it is a torn tail."""
+    number, last = 0, b""
+    with oserror(file), stream(file, file.parent) as opened:
+        for line in opened:
+            if last:
+                _take_inner(number, last, take)
+                found.end += len(last)
+            number, last = number + 1, line
+    try:
+        if last.endswith(b"\n"):
+            _check_strict(file, number, last)
+            take(number, last)
+            found.end += len(last)
+        found.torn = bool(last) and not last.endswith(b"\n")
+    except SchemaError:
+        raise
+    except StoreError as error:
+        found.torn, found.fault = True, str(error)
     return found
+
+
+def _take_inner(number: int, line: bytes, take: Callable[[int, bytes], Any]) -> None:
+    try:
+        take(number, line)
+    except SchemaError:
+        raise
+    except StoreError as error:
+        raise StoreError(f"{error}; the file is damaged in the middle, restore this line or cut it out by hand") from None
+
+
+def _check_strict(file: Path, number: int, line: bytes) -> None:
+    """Raises StoreError for what the quick reader of ids lets pass and a reader of episodes does not."""
+    try:
+        load_json(line)
+    except StoreError as error:
+        raise StoreError(f"{file}:{number}: {error}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+_QUICK = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _quick(line: bytes) -> Any:
     """The JSON of a line without the checks that cost most; whoever reads the episode makes them."""
     try:
-        return json.loads(line)
+        return _QUICK.decode(line.decode())  # of bytes json.loads would guess an encoding
     except (ValueError, RecursionError) as error:
         raise StoreError(f"not JSON: {error}") from None
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
-    import yaml
+    """resolved.yaml of a run folder as it was written; what changed at a resume stands in the manifest. Raises StoreError."""
+    from gem_ma.document import read as read_yaml
 
     file = path / "resolved.yaml"
-    with oserror(file):
-        text = file.read_bytes()
+    data = read(file, path)
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise StoreError(f"{file}: damaged: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(value, dict):
-        raise StoreError(f"{file}: expected a mapping, got {type(value).__name__}")
-    return value
+        document = read_yaml(data.decode("utf-8-sig"), str(file))
+        document.refuse()
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{file}: damaged: not UTF-8 at byte {error.start}") from None
+    except ConfigError as error:
+        raise StoreError(f"{str(error).splitlines()[0]} (damaged)") from None
+    if not isinstance(document.value, dict):
+        raise StoreError(f"{file}: expected a mapping, got {type(document.value).__name__}")
+    return document.value

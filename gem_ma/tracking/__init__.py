@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gem_ma.errors import ConfigError
+from gem_ma.files import append, read_json, replace_file
 from gem_ma.store import RunFolder, read_timings, result_settings
 from gem_ma.tracking.names import flat
 
@@ -155,8 +155,7 @@ class Tracking:
         """One row of timings.jsonl, which is apart because no two runs agree on it."""
         row = {"step": step, **values}
         if self._folder is not None:
-            with open(self._folder.path / "timings.jsonl", "a", encoding="utf-8") as lines:
-                lines.write(json.dumps(row) + "\n")
+            append(self._folder.path / "timings.jsonl", (json.dumps(row) + "\n").encode(), self._folder.path)
         self._tell(row, step)
 
     # -- inside -------------------------------------------------------------------------------------------------------------
@@ -210,11 +209,9 @@ class Tracking:
         if self._folder is None or not self._chosen:
             return
         delivered = {name: self._has[name].state() for name in self._chosen if name in self._has}
-        target = self._folder.path / "tracking.json"
+        path = self._folder.path
         with contextlib.suppress(OSError):
-            temporary = target.with_name(".tracking.json.tmp")
-            temporary.write_text(json.dumps({"id": self._id, "delivered": delivered}) + "\n", encoding="utf-8")
-            os.replace(temporary, target)
+            replace_file(path / "tracking.json", (json.dumps({"id": self._id, "delivered": delivered}) + "\n").encode(), path, synced=False)
 
 
 @dataclass(slots=True)
@@ -255,8 +252,8 @@ def _step(row: Mapping[str, Any]) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        kept = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        kept = read_json(path, path.parent)
+    except OSError:  # a StoreError is one
         return {}
     return kept if isinstance(kept, dict) else {}
 

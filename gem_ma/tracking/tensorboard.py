@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from gem_ma.files import make_folder, names, remove
 from gem_ma.tracking import Facts
 
 
@@ -22,9 +23,10 @@ class TensorBoard:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        path.mkdir(exist_ok=True)
-        for old in path.glob("events.out.tfevents.*"):
-            old.unlink()
+        make_folder(path, path.parent)
+        for old in names(path, path.parent):
+            if old.startswith("events.out.tfevents."):
+                remove(path / old, path.parent)
         self._event, self._summary, self._times = event_pb2, summary_pb2, times
         self._writer = EventFileWriter(str(path))
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)

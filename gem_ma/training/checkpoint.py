@@ -6,20 +6,19 @@ the parent synced. A folder without a DONE that fits is no checkpoint. Nothing i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gem_ma.codec import load_json
 from gem_ma.errors import SchemaError, StoreError
-from gem_ma.store.disk import oserror, sync_folder, write_synced
+from gem_ma.files import is_folder, kind, make_folder, names, oserror, read, read_json, remove, rename, stream, sync_folder, write_new
 
 SCHEMA = 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,199}")
@@ -40,8 +39,7 @@ class Checkpoint:
         """The bytes of one file, checked against DONE. Raises StoreError where it is absent or damaged."""
         if name not in self.files:
             raise StoreError(f"{self.path}: no file {name!r}; it holds {', '.join(self.files)}")
-        with oserror(self.files[name]):
-            data = self.files[name].read_bytes()
+        data = read(self.files[name], self.path.parent.parent)
         if hashlib.sha256(data).hexdigest() != self.digests[name]:
             raise StoreError(f"{self.files[name]}: its bytes differ from what DONE says; the checkpoint is damaged")
         return data
@@ -57,27 +55,29 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
     for name in files:
         if not _NAME.fullmatch(name) or name == "DONE":
             raise StoreError(f"{name!r} cannot be a file of a checkpoint: letters, digits and _ . @ + - only, and not DONE")
-    target = folder / f"step-{step:06d}"
+    target, root = folder / f"step-{step:06d}", folder.parent
     listing = {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in files.items()}
     with oserror(target):
-        folder.mkdir(parents=True, exist_ok=True)
-        for stale in folder.glob("step-*.tmp-*"):  # of writers that were killed
-            shutil.rmtree(stale, ignore_errors=True)
-        if target.exists() and not _fault(target, listing):
+        make_folder(folder, root)
+        for stale in names(folder, root):
+            if re.fullmatch(r"step-.*\.tmp-.*", stale):  # of a writer that was killed
+                remove(folder / stale, root)
+        if is_folder(target, root) and not _fault(target, listing):
             return target
         temporary = folder / f"{target.name}.tmp-{os.getpid()}"
         try:
-            temporary.mkdir()
+            make_folder(temporary, root)
             for name, data in files.items():
-                write_synced(temporary / name, data)
-            write_synced(temporary / "DONE", json.dumps({"schema": SCHEMA, "step": step, "files": listing}, indent=1).encode())
+                write_new(temporary / name, data, root)
+            write_new(temporary / "DONE", json.dumps({"schema": SCHEMA, "step": step, "files": listing}, indent=1).encode(), root)
             sync_folder(temporary)
-            if target.exists():
-                number = next(n for n in range(1, 10**6) if not target.with_name(f"{target.name}.old-{n}").exists())
-                target.rename(target.with_name(f"{target.name}.old-{number}"))
-            temporary.rename(target)
+            if is_folder(target, root):
+                number = next(n for n in range(1, 10**6) if kind(target.with_name(f"{target.name}.old-{n}"), root) is None)
+                rename(target, target.with_name(f"{target.name}.old-{number}"), root)
+            rename(temporary, target, root)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove(temporary, root)
             raise
         sync_folder(folder)
     return target
@@ -88,8 +88,7 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
 
     Raises SchemaError where the newest one was written by a newer gem_ma.
     """
-    with oserror(folder):
-        found = sorted(((int(m[1]), p) for p in folder.iterdir() if (m := _STEP.fullmatch(p.name))), reverse=True) if folder.is_dir() else []
+    found = sorted(((int(m[1]), folder / name) for name in names(folder, folder.parent) if (m := _STEP.fullmatch(name))), reverse=True)
     passed: list[str] = []
     for _, path in found:
         fault = _fault(path)
@@ -112,7 +111,7 @@ def read_checkpoint(path: Path, fell_back: tuple[str, ...] = ()) -> Checkpoint:
 
 
 def _listing(path: Path) -> dict[str, Any]:
-    done = load_json((path / "DONE").read_bytes())
+    done = read_json(path / "DONE", path.parent.parent)
     if isinstance(done, dict) and isinstance(done.get("schema"), int) and done["schema"] > SCHEMA:
         raise SchemaError(f"{path}: schema {done['schema']} is newer than {SCHEMA}; install a newer gem_ma")
     listing = done.get("files") if isinstance(done, dict) else None
@@ -131,10 +130,11 @@ def _fault(path: Path, expected: Mapping[str, Any] | None = None) -> str | None:
             return "it holds other files"
         for name, entry in listing.items():
             file = path / name
-            if file.stat().st_size != entry["size"]:
-                return f"{name} has {file.stat().st_size} bytes, DONE says {entry['size']}"
-            with file.open("rb") as stream:
-                if hashlib.file_digest(stream, "sha256").hexdigest() != entry["sha256"]:
+            with stream(file, path.parent.parent) as opened:
+                size = os.fstat(opened.fileno()).st_size
+                if size != entry["size"]:
+                    return f"{name} has {size} bytes, DONE says {entry['size']}"
+                if hashlib.file_digest(opened, "sha256").hexdigest() != entry["sha256"]:
                     return f"{name} differs from its digest in DONE"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.codec import load_json
 from gem_ma.credit import TurnTable, view_digest
 from gem_ma.errors import DataError
 from gem_ma.settings import CriticSettings
@@ -78,9 +79,13 @@ class TableCritic:
 
     def load(self, files: Mapping[str, bytes]) -> None:
         try:
-            kept = json.loads(files["critic.json"])
-            self.seen, self.mean, self.count = dict(kept["seen"]), float(kept["mean"]), int(kept["count"])
-        except (KeyError, ValueError, TypeError) as error:
+            kept = load_json(files["critic.json"])
+            self.seen, self.mean, self.count = (
+                {str(view): float(value) for view, value in kept["seen"].items()},
+                float(kept["mean"]),
+                int(kept["count"]),
+            )
+        except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
             raise DataError(f"the checkpoint of a critic cannot be read ({type(error).__name__}: {error})") from error
 
 

@@ -10,9 +10,7 @@ exactly its share.
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +21,11 @@ from gem_ma import registry
 from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.evaluation.ratings import games, points
+from gem_ma.files import kind, place
 from gem_ma.fit import needs_policy
 from gem_ma.plans import cast_of
 from gem_ma.rollout import Plan
 from gem_ma.settings import Config, OpponentSettings, PoolSettings, TrainSettings
-from gem_ma.store.disk import oserror, sync_folder
 from gem_ma.types import Episode, Seat
 
 FOLDER = "league"
@@ -126,17 +124,7 @@ class League:
             self.members.append(member)
 
     def _write(self, engine: Any, target: Path) -> None:
-        with oserror(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-            temporary = self.root / f".{target.name}.tmp"
-            _remove(temporary)
-            engine.save(temporary)
-            for file in [temporary] if temporary.is_file() else [file for file in temporary.rglob("*") if file.is_file()]:
-                with open(file, "rb") as written:
-                    os.fsync(written.fileno())
-            _remove(target)  # of a run that was killed here: the same bytes
-            temporary.rename(target)
-            sync_folder(self.root)
+        place(target, self.root.parent, engine.save)  # what stands there is of a run that was killed here: the same bytes
 
     def drawn_from(self, policy: str) -> list[Member]:
         """The members that may be drawn as rivals of this policy's seats: the newest `pool.size`."""
@@ -166,7 +154,7 @@ class League:
 
     def _load(self, member: Member) -> Policy:
         own, path = self.policies[member.policy], self.root / member.name
-        if not path.exists():
+        if kind(path, self.root.parent) not in ("a file", "a folder"):
             raise DataError(f"{path}: this snapshot of the pool is gone; put it back, or start anew with --fresh")
         options = {key: value for key, value in self.config.policies[member.policy].options.items() if key != "lora"}  # a snapshot is the adapter
         engine = open_engine(member.name, f"{own.core.kind}/{path}", **options)
@@ -269,10 +257,3 @@ class League:
         self.won = {(i, j): won for i, j, won, _ in state["games"]}
         self.recent = {(i, j): recent for i, j, _, recent in state["games"]}
         self.mixed = state["mixed"]
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -6,8 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired
 
+from typing_extensions import TypedDict
+
+from gem_ma.files import damage
 from gem_ma.store import RunFolder
 from gem_ma.training.averaging import Averages
 from gem_ma.training.checkpoint import Checkpoint, write_checkpoint
@@ -18,6 +21,50 @@ from gem_ma.training.learner import Learner
 from gem_ma.training.overlap import FILE as AHEAD
 from gem_ma.training.overlap import Played
 from gem_ma.training.taught import Taught
+
+
+class _First(TypedDict):
+    scores: dict[str, Any]
+    weights: dict[str, str]
+
+
+class _League(TypedDict):
+    members: list[tuple[str, int, int, str]]
+    games: list[tuple[str, str, float, float]]
+    mixed: bool
+
+
+class _Guard(TypedDict):
+    past: dict[str, list[Any]]
+    active: dict[str, int]
+    brake: dict[str, float]
+    kept: dict[str, dict[str, int]]
+    told: dict[str, int]
+
+
+class _State(TypedDict):
+    """trainer.json of a checkpoint. Whoever adds to it says here what it holds."""
+
+    mark: dict[str, int]
+    estimators: dict[str, dict[str, float]]
+    first: _First
+    league: _League
+    guard: _Guard
+    averages: NotRequired[dict[str, dict[str, Any]]]  # older checkpoints have none
+    taught: NotRequired[dict[str, dict[str, int]]]  # the same
+
+
+def checked_state(state: Any) -> Any:
+    """The state itself, unchanged. Raises ValueError where it is none: its digest says who wrote it last, not what it is."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(_State).validate_python(state)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    return state
+
 
 _KEPT_WEIGHTS = re.compile(r".+@(healthy|candidate)\.")  # files of the guard
 
@@ -56,18 +103,20 @@ class Run:
             if folder is not None:
                 folder.rewind({"episodes": 0, "metrics": 0})
             return 0, None, None
-        trainer = json.loads(found.read("trainer.json"))
-        if folder is not None:
-            folder.rewind(trainer["mark"])
-        self.states.update(trainer["estimators"])
-        self.league.load(trainer["league"])
-        self.averages.load(trainer.get("averages", {}))
-        self.taught.load(trainer.get("taught", {}))
-        self.guard.load(trainer["guard"], {file: found.read(file) for file in found.files if _KEPT_WEIGHTS.match(file)})
-        for name, part in self._learned().items():
-            prefix = f"{name}."
-            part.load({file.removeprefix(prefix): found.read(file) for file in found.files if file.startswith(prefix)})
-        return found.step, trainer["first"], Played.load(found.read(AHEAD)) if AHEAD in found.files else None
+        with damage(found.path / "trainer.json", f"remove {found.path} to go on from the checkpoint before it"):
+            trainer = checked_state(json.loads(found.read("trainer.json")))
+            first = trainer["first"]
+            if folder is not None:
+                folder.rewind(trainer["mark"])
+            self.states.update(trainer["estimators"])
+            self.league.load(trainer["league"])
+            self.averages.load(trainer.get("averages", {}))
+            self.taught.load(trainer.get("taught", {}))
+            self.guard.load(trainer["guard"], {file: found.read(file) for file in found.files if _KEPT_WEIGHTS.match(file)})
+            for name, part in self._learned().items():
+                prefix = f"{name}."
+                part.load({file.removeprefix(prefix): found.read(file) for file in found.files if file.startswith(prefix)})
+            return found.step, first, Played.load(found.read(AHEAD)) if AHEAD in found.files else None
 
     def _learned(self) -> dict[str, Learner | Critic]:
         return {**self.learners, **{f"{name}@critic": critic for name, critic in self.critics.items()}}

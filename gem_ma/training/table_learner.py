@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.codec import load_json
 from gem_ma.engines.table import Array, Table, decode, encode, fingerprint, softmax, view_key
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import parse_legal
@@ -153,13 +154,16 @@ class TableLearner:
     def load(self, files: Mapping[str, bytes]) -> None:
         """The inverse of `state`; the engine gets the weights too."""
         self.weights = decode(files["table.json"], f"policy {self.policy!r}: table.json")
-        rest = json.loads(files["learner.json"])
+        rest = load_json(files["learner.json"])
         held = files.get("reference.json")
         self.reference = decode(held, f"policy {self.policy!r}: reference.json") if held is not None else None
-        self.version = rest["version"]
-        self.moments = {int(key): (np.array(m), np.array(v), n) for key, (m, v, n) in rest["moments"].items()}
-        self.paths = {int(key): tuple((view, choice) for view, choice in path) for key, path in rest["paths"].items()}
-        self.sums = {int(key): np.array(row) for key, row in rest["sums"].items()}
+        self.version = int(rest["version"])
+        self.moments = {int(key): (_row(m), _row(v), float(n)) for key, (m, v, n) in rest["moments"].items()}
+        self.paths = {int(key): tuple((int(view), int(choice)) for view, choice in path) for key, path in rest["paths"].items()}
+        self.sums = {int(key): _row(row) for key, row in rest["sums"].items()}
+        kept = [*self.sums.items(), *((key, row) for key, (*rows, _) in self.moments.items() for row in rows)]
+        if any(key not in self.weights or row.shape != self.weights[key].shape for key, row in kept):
+            raise ValueError("learner.json: its rows are not those of table.json")
         self.engine.publish(self.weights, self.version)
 
     def fingerprint(self) -> str:
@@ -301,3 +305,7 @@ class _Rows:
         count = np.maximum(self.steps, 1)
         mean, square = self.first / (1 - BETAS[0] ** count), self.second / (1 - BETAS[1] ** count)
         self.logits += np.where(seen, lr * mean / (np.sqrt(square) + EPSILON), 0.0)
+
+
+def _row(values: Any) -> Array:
+    return np.array(values, np.float64)

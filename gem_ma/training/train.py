@@ -16,10 +16,12 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.table import Table
 from gem_ma.errors import ConfigError, EngineError, StoreError
 from gem_ma.estimators import estimator
+from gem_ma.files import place
 from gem_ma.plans import budget_of, open_policies, scenario_of
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_summary
+from gem_ma.store.summaries import check_training
 from gem_ma.tracking import Tracker, Tracking
 from gem_ma.training.alternation import learning, settings_of
 from gem_ma.training.averaging import Averages, as_table
@@ -221,7 +223,7 @@ async def _train(
     _warn(tracking, guard.settle(step, last=True), on_note)
     league.close()
     after = fingerprints(policies)
-    changed = [name for name, digest in after.items() if digest != first["weights"][name]]
+    changed = [name for name, digest in after.items() if digest != first["weights"].get(name)]
     moved = [name for name in changed if name not in settings.policies]
     if moved:
         raise EngineError(f"the weights of {', '.join(moved)} changed although only {', '.join(settings.policies) or 'none'} learn")
@@ -285,8 +287,7 @@ def open_critic(policy: Policy) -> Critic:
 def _export(folder: RunFolder, name: str, engine: Any) -> dict[str, str]:
     """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`; gives engine and path."""
     path = Path("models", name)
-    (folder.path / "models").mkdir(exist_ok=True)
-    engine.save(folder.path / path)
+    place(folder.path / path, folder.path, engine.save)
     return {"engine": getattr(engine, "exports", engine.kind), "path": str(path)}
 
 
@@ -299,7 +300,8 @@ def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
 def _summary(folder: RunFolder) -> dict[str, Any] | None:
     """What a training that has ended wrote; None where that is missing or damaged, so that it is made again."""
     try:
-        return read_summary(folder.path, SUMMARY)
+        found = read_summary(folder.path, SUMMARY)
+        return None if found is None else check_training(found, folder.path / "summary.json")
     except StoreError:
         return None
 

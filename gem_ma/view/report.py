@@ -7,7 +7,6 @@ has its numbers as a table below it. Which episodes it holds, lost ones first, i
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from gem_ma.errors import GemMaError, StoreError
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.lost import said_of
 from gem_ma.evaluation.metrics import Success
+from gem_ma.files import replace_file
 from gem_ma.store import read_ends, read_episodes, read_manifest, read_media, read_resolved, read_summary
 from gem_ma.types import Episode
 from gem_ma.view.chosen import Chosen, causes_of, choose, kinds_of, note
@@ -94,11 +94,11 @@ def write_report(
     parts = [_section(number, section, made) for number, section in enumerate(whole)]
     head = made.facts.get(runs[0].resolve().name, head) if alone and not head else head
     html = page(name, _body(name, head, whole, parts, made.data), {"runs": made.data})
-    temporary = target.with_name(f".{target.name}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(html, encoding="utf-8")
-        os.replace(temporary, target)
+        replace_file(target, html.encode("utf-8"), target.parent, synced=False)
+    except StoreError:
+        raise
     except OSError as error:
         raise StoreError(f"{target}: {error.strerror or error}") from error
     return target

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -69,9 +71,11 @@ def _load(stamps: tuple[tuple[str, int, int], ...], named: str) -> Base:
 def read_bytes(path: Path, named: str = "") -> bytes:
     """A file. Raises DataError."""
     try:
-        return path.read_bytes()
+        if stat.S_ISREG(os.stat(path).st_mode):  # a pipe would hang, a device never end
+            return path.read_bytes()
     except OSError as error:
         raise DataError(f"retail data: {path} cannot be read{named} ({error.strerror})") from error
+    raise DataError(f"retail data: {path} cannot be read{named} (it is no regular file)")
 
 
 def read_text(path: Path, named: str = "") -> str:
@@ -100,20 +104,44 @@ def naming(folder: str | Path) -> str:
 
 
 def commit_of(*folders: str | Path) -> str | None:
-    """The git commit of the first of these folders that is a checkout; None where none says."""
+    """The git commit of the first of these folders that is a checkout; None where none says.
+
+    Only a commit is ever read, and only inside `.git`: what it says lands in a manifest that is passed on. So no link is followed, no ref leaves
+    the folder, and a `.git` file (of a worktree, whose folder lies elsewhere) says nothing.
+    """
     for folder in folders:
         git = Path(folder).expanduser() / ".git"
-        try:
-            head = (git / "HEAD").read_text("utf-8").strip()
-            if not head.startswith("ref: "):
-                return head
-            if (git / head[5:]).is_file():
-                return (git / head[5:]).read_text("utf-8").strip()
-            packed = (git / "packed-refs").read_text("utf-8").splitlines()
-            return next((line.split()[0] for line in packed if line.endswith(f" {head[5:]}")), None)
-        except (OSError, UnicodeDecodeError):
+        head = _inside(git, "HEAD")
+        if head is None:
             continue
+        ref = _REF.fullmatch(head)
+        if ref is None:
+            return _commit(head)
+        if (found := _commit(_inside(git, ref[1]) or "")) is not None:
+            return found
+        packed = (_inside(git, "packed-refs") or "").splitlines()
+        return next((_commit(line.split()[0]) for line in packed if line.endswith(f" {ref[1]}")), None)
     return None
+
+
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REF = re.compile(r"ref: (refs(?:/[\w@+-][\w.@+-]*)+)")  # no part of it is hidden or leads upwards
+
+
+def _commit(text: str) -> str | None:
+    return text if _COMMIT.fullmatch(text) else None
+
+
+def _inside(git: Path, name: str) -> str | None:
+    """The text of a file of `.git`, stripped; None where it, or a folder on the way to it, is missing, a link or no regular file."""
+    try:
+        parts = [git, *(git.joinpath(*Path(name).parts[:count]) for count in range(1, len(Path(name).parts)))]
+        file = git / name
+        if not all(stat.S_ISDIR(os.lstat(part).st_mode) for part in parts) or not stat.S_ISREG(os.lstat(file).st_mode):
+            return None
+        return file.read_bytes().decode().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 # -- shape ------------------------------------------------------------------------------------------------------------------

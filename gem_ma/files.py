@@ -1,0 +1,286 @@
+"""The one room that opens what lies in a run folder, a study, a model folder or a reply cache. It knows names and bytes, not what they mean.
+
+Such a folder may come from a stranger. So no link inside it is followed, in reading or writing, and nothing but a regular file is opened: a pipe
+would hang, a device never ends, a link leads to a file of the user. Every function takes the `root` that the path lies in: the folders from there
+down are walked one by one, each without following a link, and the file is opened in the last of them. The root itself may be a link, since the
+user typed it. Without a `root` only the last name may not be a link.
+
+What is written in place may have no second name (a hard link is a way out of the folder too); what is replaced is written beside and renamed.
+What is refused is a StoreError of one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from gem_ma.codec import load_json
+from gem_ma.errors import GemMaError, StoreError
+
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFREG: "a file",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+
+
+@contextlib.contextmanager
+def oserror(path: Path) -> Iterator[None]:
+    """Turns what the operating system refuses into a StoreError of one line."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def damage(path: Path, do: str = "") -> Iterator[None]:
+    """Turns what values of another shape make their reader raise into a StoreError that names the file and says what to `do`."""
+    try:
+        yield
+    except GemMaError:
+        raise
+    except _DAMAGE as error:
+        said = (str(error).strip() or "no message").splitlines()[0][:120]
+        raise StoreError(f"{path}: damaged ({type(error).__name__}: {said}){do and f'; {do}'}") from error
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------------
+
+
+def kind(path: Path, root: Path | None = None) -> str | None:
+    """`a file`, `a folder`, `a link`, `a pipe` ...: what is there, without opening or following it; None where nothing is.
+
+    Raises StoreError where a folder on the way is a link.
+    """
+    try:
+        with _folder(path, root) as (folder, name):
+            return _KINDS.get(stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode), "of an unknown kind")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _told(path, error) from error
+
+
+def is_file(path: Path, root: Path | None = None) -> bool:
+    """Whether a regular file is there. Raises StoreError where something else is."""
+    there = kind(path, root)
+    if there not in (None, "a file"):
+        raise StoreError(f"{path}: is {there}, no regular file; put the file itself in its place")
+    return there is not None
+
+
+def is_folder(path: Path, root: Path | None = None) -> bool:
+    """Whether a folder is there. Raises StoreError where something else is."""
+    there = kind(path, root)
+    if there not in (None, "a folder"):
+        raise StoreError(f"{path}: is {there}, no folder; put the folder itself in its place")
+    return there is not None
+
+
+def names(path: Path, root: Path | None = None) -> list[str]:
+    """What a folder holds, sorted; [] where there is no such folder. Raises StoreError where it is a link or no folder."""
+    if not is_folder(path, root):
+        return []
+    with oserror(path), _folder(path / "_", root) as (folder, _):
+        return sorted(os.listdir(path if folder is None else folder))
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------------
+
+
+def open_file(path: Path, flags: int, root: Path | None = None) -> int:
+    """A descriptor of a regular file. One that exists and is opened for writing has no second name. Raises StoreError, FileNotFoundError."""
+    try:
+        with _folder(path, root) as (folder, name):
+            with contextlib.suppress(FileNotFoundError):  # looked at first: opening a device may do something
+                _check(path, os.stat(name, dir_fd=folder, follow_symlinks=False), flags)
+            descriptor = os.open(name, flags | _FILE, 0o644, dir_fd=folder)
+    except OSError as error:
+        raise _told(path, error) from error
+    try:
+        _check(path, os.fstat(descriptor), flags)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def stream(path: Path, root: Path | None = None) -> BufferedReader:
+    """A file opened for reading bytes."""
+    return os.fdopen(open_file(path, os.O_RDONLY, root), "rb")
+
+
+def read(path: Path, root: Path | None = None) -> bytes:
+    """The bytes of a file. Raises StoreError."""
+    with oserror(path), stream(path, root) as file:
+        return file.read()
+
+
+def read_json(path: Path, root: Path | None = None) -> Any:
+    """A file of strict JSON. Raises StoreError that names it."""
+    data = read(path, root)
+    try:
+        return load_json(data)
+    except StoreError as error:
+        raise StoreError(f"{path}: {error}") from None
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------------
+
+
+def make_folder(path: Path, root: Path) -> None:
+    """Makes a folder below a root, and those on the way. Raises StoreError where one of them is a link or a file."""
+    with oserror(path):
+        for above in [path, *path.parents]:
+            if above == root:
+                break
+        else:
+            raise StoreError(f"{path}: lies outside of {root}")
+        root.mkdir(parents=True, exist_ok=True)
+        at = root
+        for part in path.relative_to(root).parts:
+            at = at / part
+            with _folder(at, root) as (folder, name), contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+            is_folder(at, root)
+
+
+def write_new(path: Path, data: bytes, root: Path | None = None, *, synced: bool = True) -> None:
+    """Writes a file that is not there yet, `synced`: on the disk when this returns. Raises StoreError, FileExistsError."""
+    with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, root), "wb") as target:
+        target.write(data)
+        target.flush()
+        if synced:
+            os.fsync(target.fileno())
+
+
+def append(path: Path, data: bytes, root: Path | None = None, *, sync: bool = False) -> None:
+    """Adds to the end of a file, which is made where there is none. Raises StoreError."""
+    with oserror(path), os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, root), "ab") as target:
+        target.write(data)
+        if sync:
+            target.flush()
+            os.fsync(target.fileno())
+
+
+def replace_file(path: Path, data: bytes, root: Path | None = None, *, aside: str = "", synced: bool = True) -> None:
+    """Puts a file in place of an older one in one step; `synced`: on the disk when this returns. `aside`: its name until then."""
+    is_file(path, root)  # a link would be replaced and not followed, but whoever put it there meant no good
+    temporary = path.with_name(aside or f".{path.name}.tmp")
+    try:
+        remove(temporary, root)
+        write_new(temporary, data, root, synced=synced)
+        rename(temporary, path, root)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove(temporary, root)
+        raise
+    if synced:
+        sync_folder(path.parent)
+
+
+def place(path: Path, root: Path, write: Callable[[Path], object]) -> None:
+    """Puts what `write` makes, a file or a folder, in place of an older one; it is made beside it and renamed. Raises StoreError."""
+    with oserror(path):
+        make_folder(path.parent, root)
+        temporary = path.with_name(f".{path.name}.tmp")
+        remove(temporary, root)
+        write(temporary)
+        for file in [temporary] if temporary.is_file() else [one for one in temporary.rglob("*") if one.is_file()]:
+            with stream(file, root) as written:
+                os.fsync(written.fileno())
+        if kind(path, root) not in (None, "a file", "a folder"):
+            is_file(path, root)
+        remove(path, root)
+        rename(temporary, path, root)
+        sync_folder(path.parent)
+
+
+def rename(old: Path, new: Path, root: Path | None = None) -> None:
+    """Moves within one folder. Raises StoreError where a folder on the way is a link."""
+    with oserror(new), _folder(new, root) as (folder, name):
+        os.replace(old if folder is None else old.name, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def remove(path: Path, root: Path | None = None) -> None:
+    """Removes a file, a link (never what it leads to) or a folder with all that it holds; nothing where nothing is."""
+    with oserror(path), _folder(path, root) as (folder, name):
+        if kind(path, root) == "a folder":
+            shutil.rmtree(name, dir_fd=folder)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+
+
+def sync_folder(path: Path) -> None:
+    """Waits until names created in or moved into the folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# -- inside -----------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _folder(path: Path, root: Path | None) -> Iterator[tuple[int | None, str]]:
+    """The open folder that holds a path, and the path's last name in it; with no root the whole path, to be opened from here."""
+    if root is None:
+        yield None, str(path)
+        return
+    *above, name = path.relative_to(root).parts or (".",)
+    if ".." in (*above, name):
+        raise StoreError(f"{path}: leaves its folder")
+    at, descriptor = root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in above:
+            at = at / part
+            try:
+                inner = os.open(part, _FOLDER, dir_fd=descriptor)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise _told(at, error, "no folder") from error
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor, name
+    finally:
+        os.close(descriptor)
+
+
+def _check(path: Path, status: os.stat_result, flags: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        there = _KINDS.get(stat.S_IFMT(status.st_mode), "of an unknown kind")
+        raise StoreError(f"{path}: is {there}, no regular file; put the file itself in its place")
+    if status.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR):
+        raise StoreError(f"{path}: has a second name (a hard link), which would be written too; put a copy in its place")
+
+
+def _told(path: Path, error: OSError, wanted: str = "no regular file") -> OSError:
+    """The error in words where something that is no file stands there; itself otherwise."""
+    if isinstance(error, (StoreError, FileNotFoundError)):
+        return error
+    try:
+        there = _KINDS.get(stat.S_IFMT(os.lstat(path).st_mode), "of an unknown kind")
+    except OSError:
+        return error
+    same = there == ("a folder" if wanted == "no folder" else "a file")
+    return error if same else StoreError(f"{path}: is {there}, {wanted}; put the {wanted.split()[-1]} itself in its place")

@@ -1,0 +1,83 @@
+"""Wrong use of the views: a typed error of one clear line, and nothing changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gem_ma import Ask, Reward, Scenario, aec_env, gym_env, parallel_env
+from gem_ma.errors import ActionError, ConfigError
+
+
+def gym(name: Any, **options: Any) -> Any:
+    return gym_env(name, agent="player_0", others={"player_1": "random_legal"}, **options)
+
+
+VIEWS: tuple[Callable[..., Any], ...] = (aec_env, parallel_env, gym)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("rounds", ["3", None, [1], {}])
+def test_an_option_of_another_type_is_named(view: Callable[..., Any], rounds: Any) -> None:
+    with pytest.raises(ConfigError, match=r"dilemma.*: rounds is int; got"):
+        view("dilemma", rounds=rounds)
+
+
+@pytest.mark.parametrize("call", ["last", "observe", "step", "render"])
+def test_nothing_is_played_before_reset(call: str) -> None:
+    env = aec_env("dilemma")
+    words = {"observe": ("player_0",), "step": ("defect",)}.get(call, ())
+    with pytest.raises(ActionError, match=r"call reset\(\) first"):
+        getattr(env, call)(*words)
+
+
+def test_last_after_the_end_says_so() -> None:
+    env = aec_env("dilemma", rounds=1)
+    env.reset(seed=1)
+    for agent in env.agent_iter():
+        env.step(None if env.last()[2] else "defect")
+        assert agent in env.possible_agents
+    with pytest.raises(ActionError, match="the episode is over"):
+        env.last()
+
+
+def test_an_unknown_agent_is_refused_and_changes_nothing() -> None:
+    env = parallel_env("dilemma")
+    env.reset(seed=1)
+    with pytest.raises(ActionError, match="no agent is called 'other'; they are player_0, player_1"):
+        env.step({"player_0": "defect", "player_1": "defect", "other": "defect"})
+    assert env.game.step == 0 and not env.game.turns
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_copy_shares_no_game(view: Callable[..., Any]) -> None:
+    env = view("dilemma")
+    other = copy.copy(env)
+    env.reset(seed=1)
+    with pytest.raises(ActionError, match="reset"):
+        _ = other.game
+    with pytest.raises(TypeError, match="cannot be copied"):
+        copy.copy(env)
+
+
+def test_rendered_text_reorders_no_letters() -> None:
+    env = aec_env(Echo)
+    env.reset(seed=1)
+    env.step("a\u202eb\u2066c\u200f\x1b[31m")
+    shown = aec_env(Echo, render_mode="ansi")
+    shown.reset(seed=1)
+    shown.step("a\u202eb\u2066c\u200f\x1b[31m")
+    text = shown.render()
+    assert text is not None and text.replace("\n", "").isprintable()
+    assert "a\\u202eb\\u2066c\\u200f\\x1b[31m" in text
+
+
+class Echo(Scenario):
+    agents = ("speaker",)
+
+    def play(self, rng: Any, task: Any) -> Any:
+        said = yield Ask({"speaker": "Say something."})
+        yield Reward({"speaker": float(bool(said))})

@@ -1,0 +1,146 @@
+"""Commands that read run none of the code that a run folder names; names that cannot be are refused before anything is played."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gem_ma.cli.main import main
+from gem_ma.cli.stopping import Stopping
+from gem_ma.store import read_manifest
+from gem_ma.store.names import settings_digest
+from tests.command_line import SLOWLY, environment
+from tests.hostile import one_line
+
+EVIL = """
+from pathlib import Path
+Path("ran").write_text("code of a run folder")
+from gem_ma import Scenario
+class X(Scenario):
+    agents = ("a",)
+    def __init__(self, *_, **__): pass
+def factory(*_, **__): raise SystemExit(7)
+"""
+NAMED = {
+    "a scenario": ("scenario.id", "evilmod:X"),
+    "a scenario of a file": ("scenario.id", "evilmod.py:X"),
+    "a file": ("scenario.id", "./evilmod.py"),
+    "a behaviour": ("agents.player_0.behaviour", "evilmod:X"),
+    "an engine": ("policies", {"main": {"model": "evilmod:X/m"}}),
+    "a tracker": ("train", {"policies": ["main"], "log": ["evilmod:factory"]}),
+    "an option": ("scenario.rounds", "evilmod:X"),
+    "data": ("scenario", {"id": "retail", "data": "evilmod.py"}),
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(here: Path) -> Path:
+    assert main(["run", "dilemma", "-n", "2", "--out", "runs/one", "--quiet"]) == 0
+    (here / "evilmod.py").write_text(EVIL)
+    (here / "runs/one/evilmod.py").write_text(EVIL)
+    return here / "runs" / "one"
+
+
+def named(run: Path, key: str, value: object) -> None:
+    """Writes a value into resolved.yaml, with a manifest that fits it."""
+    resolved = yaml.safe_load((run / "resolved.yaml").read_text())
+    *above, last = key.split(".")
+    section = resolved
+    for part in above:
+        section = section[part]
+    section[last] = value
+    (run / "resolved.yaml").write_text(yaml.safe_dump(resolved))
+    manifest = {**read_manifest(run), "resolved": settings_digest(resolved)}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("where", NAMED)
+@pytest.mark.parametrize("command", [["show", "runs/one"], ["show", "runs/one", "--episode", "test/0"], ["list", "runs"], ["show", "one", "--json"]])
+def test_a_command_that_reads_imports_nothing_that_a_run_names(run: Path, where: str, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    named(run, *NAMED[where])
+    before = set(sys.modules)
+    capsys.readouterr()
+    assert one_line(capsys, command) == 0
+    assert not Path("ran").exists()
+    assert not {name for name in set(sys.modules) - before if "evil" in name or name.startswith("gem_ma_file")}
+
+
+def test_the_score_of_foreign_code_is_shown_as_it_was_judged(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "slowly_here.py").write_text(SLOWLY)
+    assert main(["run", "slowly_here:Quiz", "--out", "run", "--quiet", "--json"]) == 0
+    played = json.loads(capsys.readouterr().out)["success"]
+    assert played is not None
+    (here / "slowly_here.py").unlink()
+    assert main(["show", "run", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["success"] == played and "is code that the run names" in printed.err
+
+
+LONG = "a" * 5000
+
+
+TYPED = [[name, LONG] for name in ("run", "show", "resume", "study")]
+TYPED += [["train", f"{LONG}.yaml"], ["check", f"x/{LONG}"], ["list", "runs", "--root", LONG], ["new", "model", LONG]]
+TYPED += [["run", "dilemma", "-n", "1", "--quiet", "--out", LONG], ["new", "model", "m", "--scenario", "typo"]]
+
+
+@pytest.mark.parametrize("words", TYPED)
+def test_a_name_that_cannot_be_is_wrong_usage(words: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert one_line(capsys, words) == 2
+    assert not list(here.iterdir())
+
+
+def test_a_measure_that_no_cell_will_have_is_refused_before_anything_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.hostile import STUDY
+
+    (tmp_path / "study.yaml").write_text(STUDY)
+    words = ["study", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out"), "--quiet"]
+    assert one_line(capsys, [*words, "--measure", "return player_3"]) == 2
+    assert not (tmp_path / "out").exists()
+    assert one_line(capsys, [*words, "--measure", "return player_1"]) == 0
+
+
+def test_a_signal_after_play_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from gem_ma.cli import main as module
+
+    monkeypatch.setattr(Stopping, "latest", "")
+    assert module._stopped() == "stopped"
+    Stopping("gem-ma resume runs/x")
+    assert module._stopped() == "stopped; resume with: gem-ma resume runs/x"
+
+
+JUDGING = """
+    def measures(self, episode):
+        open("judging", "w").close()
+        time.sleep(20)
+        return {}
+"""
+
+
+def test_a_terminated_summary_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(
+        SLOWLY + "\n    def measures(self, episode):\n        open('judging', 'w').close()\n        time.sleep(20)\n        return {}\n"
+    )
+    command = [sys.executable, "-m", "gem_ma", "run", "late:Quiz", "--out", "run", "--quiet"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if (tmp_path / "judging").exists() or process.poll() is not None:
+            break
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGTERM)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 143 and "gem-ma resume run" in told, told
