@@ -197,7 +197,7 @@ MANIFEST = {
 }
 TOLD = ("openai/gpt-5", "temperature 0.7", "top p 0.9", "max tokens 300", "effort low", "user_llm, policy main, judge other (gate audit)")
 TOLD += ("toy version 3 (size 4)", "digest aaaaaaaaaaaa", "weights bbbbbbbbbbbb", "run 11, evaluate 1000000", "run.seed=11", "$1.25", "900 sampled")
-TOLD += ("30 tasks of split test, 2 tries each", "1 failed", "2 lost, failed ones included", "served gpt-5-2025")
+TOLD += ("30 tasks of split test, 2 tries each", "1 failed", "; 1 lost;", "served gpt-5-2025")
 
 
 def test_the_head_says_what_was_run_and_neither_key_nor_address(tmp_path: Path) -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gem_ma.evaluation.judge import Judge
 from gem_ma.store import RunFolder
 from gem_ma.types import Action, End, Entry, Episode, Seat, Turn
 from gem_ma.view.details import details
+from gem_ma.view.learning import own_curves
+from gem_ma.view.marks import axis_of
 from gem_ma.view.plots import Mark, heatmap, share_bar, whisker_chart
 from gem_ma.view.report import Section, write_report
+from gem_ma.view.scores import scores
 
 
 def episode(task: int, won: bool, repeat: int = 0, end: End = End.TERMINATED) -> Episode:
@@ -101,6 +109,73 @@ def test_a_heatmap_is_darkest_where_the_mean_is_highest() -> None:
     assert "0.50 to 1.00" in svg
     same = heatmap(["r"], ["x"], {("r", "x"): Mark(7.0)}, title="t")
     assert "7.00" in same and heatmap([], [], {}, title="t") == ""
+
+
+@pytest.mark.parametrize(("better", "darkest", "kind"), [("more", "high", "heat"), ("less", "low", "heat"), ("", "high", "heat neutral")])
+def test_a_heatmap_is_darkest_where_it_is_best_and_grey_where_nobody_said_what_is(better: str, darkest: str, kind: str) -> None:
+    svg = heatmap(["r"], ["low", "high"], {("r", "low"): Mark(0.1), ("r", "high"): Mark(0.9)}, title="t", rate=True, better=better)
+    cells = re.findall(r'class="(heat[^"]*)" fill-opacity="([\d.]+)"', svg)
+    assert [name for name, _ in cells] == [kind] * 2
+    opacity = dict(zip(("low", "high"), (float(found) for _, found in cells), strict=True))
+    assert max(opacity, key=lambda name: opacity[name]) == darkest
+
+
+# -- one axis ---------------------------------------------------------------------------------------------------------------------
+
+
+def estimate(mean: float, low: float | None, high: float | None) -> dict[str, float | None]:
+    return {"mean": mean, "low": low, "high": high}
+
+
+ESTIMATES = st.builds(
+    lambda mean, half: estimate(mean, None if half is None else mean - half, None if half is None else mean + half),
+    st.floats(-1e6, 1e6),
+    st.one_of(st.none(), st.floats(0, 1e6)),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(st.none(), ESTIMATES), max_size=5))
+def test_one_axis_holds_all_intervals_and_0_and_that_of_rates_is_0_to_1(estimates: list[dict[str, float | None] | None]) -> None:
+    low, high = axis_of(estimates)
+    known = [value for one in estimates if one for value in one.values() if value is not None]
+    assert low < high and low <= 0 and (not known or (low <= min(known) + 1e-9 * (1 + abs(low)) and max(known) <= high + 1e-9 * (1 + high)))
+    if all(0 <= value <= 1 for value in known):
+        assert (low, high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+def test_the_same_numbers_have_the_same_marks_side_by_side(tmp_path: Path, scale: float) -> None:
+    """A success and a return of .995 looked like certainty and like knowing nothing, each on an axis of its own."""
+    played = [episode(task, task != 7) for task in range(60)]
+    played = [replace(one, ledger=(Entry(0, "a", scale * one.returns()["a"]),)) for one in played]
+    summary = judge().summarise(played)
+    html = scores({"run": summary})
+    marks = re.findall(r'<svg class="mark".*?</svg>', html)
+    spans = [sorted(float(x) for x in re.findall(r'class="whisker" x1="([\d.]+)" x2="([\d.]+)"', mark)[0]) for mark in marks]
+    assert len(spans) == 2 and all(end - start < 0.2 * 112 for start, end in spans)  # sixty plays: narrow on both axes
+    assert ("0 … 1" in html) and (scale == 1 or "0 … 6" in html)
+
+
+# -- exams ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_exams_are_points_and_training_is_a_line_and_the_distance_from_an_equilibrium_comes_first(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for step in range(0, 6, 5):
+        scores_of = {"return": {"a": step / 7}, "success": step / 9}
+        rows.append({"kind": "evaluation", "step": step, "sampled": scores_of, "nash_conv": 1.0 - step / 10, "exploitability": 0.5 - step / 20})
+    rows += [{"kind": "train", "step": step, "return": {"a": step / 6}} for step in range(1, 6)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    html = own_curves("", tmp_path)
+    order = [html.index(f"<h3>{name}</h3>") for name in ("nash_conv", "exploitability", "success", "return")]
+    assert order == sorted(order)
+    charts = {name: html[html.index(f"<h3>{name}</h3>") :].split("</figure>", 1)[0] for name in ("nash_conv", "success", "return")}
+    for name, lines in (("nash_conv", 0), ("success", 0), ("return", 1)):
+        assert charts[name].count("<polyline") == lines, name
+        assert "points: exams" in charts[name]
+    assert charts["nash_conv"].count('<circle class="dot') == 2 + 1  # its two exams, their key, and no line that would tell what lay between
+    assert charts["return"].count('class="dot s0"') == 2 + 1  # the points, and their key
 
 
 def test_points_have_whiskers_where_there_is_an_interval_and_gaps_where_there_is_none() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from gem_ma.cli.study import Policies
 from gem_ma.config import load, load_study
 from gem_ma.errors import ConfigError, GemMaError, StoreError
 from gem_ma.evaluation.judge import Judge
+from gem_ma.evaluation.kinds import Kinds
 from gem_ma.evaluation.stats import paired
 from gem_ma.evaluation.studies import Cell, cell_of, study_summary
 from gem_ma.scenario import Scenario
@@ -453,6 +456,50 @@ def test_the_page_has_a_heatmap_an_interaction_and_their_numbers(tmp_path: Path)
     assert page.count('<svg class="heatmap"') >= 1 and "What a cell has beyond its row and its column" in page
     assert "gem-ma study test.yaml" in page and "every cell against a x x" in page
     assert '<svg class="heatmap"' not in write_study(tmp_path, summary_of(), tables=[], plots=[]).read_text()
+
+
+def test_the_page_says_which_interval_and_which_p_are_adjusted(tmp_path: Path) -> None:
+    """An interval that leaves 0 out beside a p of .47 used to stand without a word on why both are right."""
+    made = summary_of()
+    rows = made["comparisons"]["success"]
+    for row in rows:
+        assert row["low_adjusted"] <= row["low"] and row["high"] <= row["high_adjusted"] and row["p"] <= row["p_adjusted"]
+    page = write_study(tmp_path, made, tables=["paired_diff"], plots=[]).read_text()
+    heads = re.findall(r'<th scope="col">([^<]*)', page)
+    for head in ("difference [95 %]", "p", "adjusted interval (Bonferroni, 3)", "adjusted p (Holm, 3)"):
+        assert head in heads
+    for row in rows:
+        assert f"[{row['low_adjusted']:+.3f}, {row['high_adjusted']:+.3f}]" in page and f">{row['p']:.4f}<" in page
+    plain = {**made, "correct": "none"}
+    assert "Bonferroni" not in write_study(tmp_path, plain, tables=["paired_diff"], plots=[]).read_text()
+    for row in rows:  # a study of an older version has none
+        del row["low_adjusted"], row["high_adjusted"]
+    assert "n/a" in write_study(tmp_path, made, tables=["paired_diff"], plots=[]).read_text()
+
+
+@pytest.mark.parametrize(("kinds", "rate", "better"), [(Kinds(), False, ""), (Kinds(("faults",), (), ("faults",)), True, "less")])
+def test_a_study_shades_and_bounds_a_measure_as_its_scenario_declares_it(tmp_path: Path, kinds: Kinds, rate: bool, better: str) -> None:
+    names = list(itertools.product("ab", "xy"))
+    ones = {(f"t/{n}", 0, 0): 1.0 for n in range(30)}
+    cells = {pair: replace(cell({"faults": dict(ones)}), kinds=kinds) for pair in names}
+    for one in cells.values():
+        one.summary["measures"]["faults"] = {"mean": 1.0, "low": 1.0, "high": 1.0, "n": 30, "method": "by hand"}  # type: ignore[index]
+    made = study_summary({"agents.one": ("a", "b"), "agents.two": ("x", "y")}, cells, ("a", "x"), resamples=200)
+    assert ("faults" in made["rates"]) is rate and made["better"].get("faults", "") == better
+    margin = made["margins"]["faults"]["agents.one"]["a"]
+    assert margin["rate"] is rate and (margin["low"] < 1.0) is rate  # thirty payoffs of 1 are no rate, unless that is said
+    page = write_study(tmp_path, {"name": "t", "command": "c", **made}, tables=[], plots=["heatmap"]).read_text()
+    assert ('class="heat neutral"' in page) is not rate and ("darker is less, which is better" in page) is rate
+
+
+def test_the_page_of_a_study_says_what_was_run(folder: Path) -> None:
+    done = gem_ma("study", "who.yaml", "--out", "out", "--quiet", cwd=folder)
+    assert done.returncode == 0
+    page = (folder / "out" / "report.html").read_text()
+    head = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page[: page.index('<section id="part-0">')]))
+    stored = json.loads((folder / "out" / "study.json").read_text())
+    for told in ("dilemma version", "cells 4", "96 ok / 0 failed", "reference", "seeds run", "commit", *stored["reference"].values()):
+        assert told in head, told
 
 
 def test_names_of_cells_cannot_write_markup(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop")
 _ELSEWHERE = {"schema", "planned", "episodes", "ok", "failed", "excluded", "retried", "tasks", "turns", "steps", "model_calls", "truncated", "ends"}
 _ELSEWHERE |= {"returns", "success", "score", "pass_hat_k", "pass_hat_k_intervals", "tries", "measures", "labels", "lost", "errors", "illegal"}
 _ELSEWHERE |= {"malformed", "tokens", "costs", "baselines", "before", "after", "learned", "changed", "unchanged", "weights", "league", "alarms"}
-_ELSEWHERE |= {"models", "averaged"}
+_ELSEWHERE |= {"models", "averaged", "cut"}
 LONG = 160  # characters of one value
 SHOWN = 12  # hex digits of a digest
 
@@ -73,6 +73,8 @@ def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[
     yield "tokens", _lines(_tokens(summary))
     seeds = _mapping(manifest, "seeds")
     yield "seeds", ", ".join(f"{name} {seed}" for name, seed in seeds.items())
+    shortened = {agent: one for agent, one in _mapping(summary, "cut").items() if isinstance(one, dict) and one.get("sayings")}
+    yield "cut sayings", _lines(f"{agent}: {one['sayings']} of {one.get('of')}, {one.get('bytes')} bytes" for agent, one in shortened.items())
     for key, value in summary.items():
         if key not in _ELSEWHERE and value not in (None, {}, [], ""):
             yield key.replace("_", " "), _short(value)
@@ -103,8 +105,8 @@ def _episodes(resolved: Facts, summary: Facts) -> str:
     if "ok" in summary:
         ends = _mapping(summary, "ends")
         parts.append(f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded")
-        lost = _mapping(summary, "lost").get("count")
-        parts += [f"{lost} lost, failed ones included"] if lost else []
+        lost = (_mapping(summary, "lost").get("count") or 0) - summary["failed"]
+        parts += [f"{lost} lost"] if lost > 0 else []
         cut = sum(count for end, count in ends.items() if end not in ("terminated", "failed", "interrupted"))
         parts += [f"{cut} cut by a limit"] if cut else []
     if settings.get("split"):

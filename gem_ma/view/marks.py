@@ -12,6 +12,7 @@ from gem_ma.view.svg import interval_mark, short, ticks
 Estimate = Mapping[str, Any]
 Axis = tuple[float, float]
 RATE: Axis = (0.0, 1.0)
+ROUNDING = 1e-9
 
 
 def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
@@ -24,7 +25,7 @@ def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
     """
     bounds = [float(one[key]) for one in estimates if one for key in ("mean", "low", "high") if one.get(key) is not None]
     low, high = min(bounds, default=0.0), max(bounds, default=1.0)
-    if low >= 0 and high <= 1:
+    if low >= -ROUNDING and high <= 1 + ROUNDING:
         return RATE
     low, high = min(low, 0.0), max(high, 0.0)
     marks = ticks(low, high, 4)

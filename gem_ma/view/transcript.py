@@ -89,6 +89,7 @@ def _turn(turn: Turn, media: Media) -> dict[str, Any]:
         "calls": _calls(turn.action.tool_calls),
         "legal": [_cut(choice) for choice in turn.legal[:20]] if turn.legal is not None else None,
         "parsed": None if turn.action.parsed is None else _cut(turn.action.parsed),
+        "shortened": turn.action.cut + sum(reply.cut for reply in turn.replies),  # bytes beyond the driver's limit on what is said
         "replies": [_reply(reply, several or reply.text != turn.action.text) for reply in turn.replies],
     }
 

@@ -8,6 +8,7 @@ function acted(turn, kind, name) {
   box.prepend(make("span", "speaker", name));
   if (!turn.text && !turn.calls.length) box.append(make("div", "hint", "(said nothing)"));
   if (turn.legal && turn.parsed === null) box.append(make("div", "bad", "named none of: " + turn.legal.join(", ")));
+  if (turn.shortened) box.append(make("div", "bad", turn.shortened + " bytes were cut off by run.max_said"));
   const chips = [turn.parsed !== null && turn.parsed !== turn.text && "read as " + turn.parsed, ...(turn.replies.length > 1 ? [] : turn.replies.map(replyLine))];
   const line = chips.filter(Boolean).join(" \u00b7 ");
   return add(box, line ? make("div", "chips", line) : null, drafts(turn));
