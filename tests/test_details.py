@@ -154,7 +154,7 @@ def test_the_same_numbers_have_the_same_marks_side_by_side(tmp_path: Path, scale
     marks = re.findall(r'<svg class="mark".*?</svg>', html)
     spans = [sorted(float(x) for x in re.findall(r'class="whisker" x1="([\d.]+)" x2="([\d.]+)"', mark)[0]) for mark in marks]
     assert len(spans) == 2 and all(end - start < 0.2 * 112 for start, end in spans)  # sixty plays: narrow on both axes
-    assert ("0 … 1" in html) and (scale == 1 or "0 … 6" in html)
+    assert ("0 … 1" in html) and (scale == 1 or "0 … 5" in html)
 
 
 # -- exams ------------------------------------------------------------------------------------------------------------------------

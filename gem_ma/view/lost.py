@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from gem_ma.view.page import Html, table, text
 
-OPEN = 10  # rows that stand open; the others are folded
+OPEN, OPEN_EACH = 10, 3  # rows that stand open, of a page of one run and of each of several; the others are folded
 
 
 def lost_table(told: Mapping[str, Any], *, named: bool) -> Html:
@@ -23,8 +23,9 @@ def lost_table(told: Mapping[str, Any], *, named: bool) -> Html:
     left_out = f" {whole - len(lost)} of them are not in this page." if whole > len(lost) else ""
     title = f"{run}: lost episodes" if named else "Lost episodes"
     columns = ["episode", "why", "found in it", "end", "returns"]
-    first = table(columns, rows[:OPEN], caption=f"{counts}.{left_out} Each opens its transcript.")
-    more = f"<details><summary>{len(rows) - OPEN} more</summary>{table(columns, rows[OPEN:])}</details>" if len(rows) > OPEN else ""
+    most = OPEN_EACH if named else OPEN
+    first = table(columns, rows[:most], caption=f"{counts}.{left_out} Each opens its transcript.")
+    more = f"<details><summary>{len(rows) - most} more</summary>{table(columns, rows[most:])}</details>" if len(rows) > most else ""
     return Html(f'<figure class="lost"><h3>{text(title)}</h3>{first}{more}</figure>')
 
 

@@ -21,14 +21,14 @@ def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
     >>> axis_of([{"mean": 0.995, "low": 0.97, "high": 1.0}])
     (0.0, 1.0)
     >>> axis_of([{"mean": -1.2, "low": -1.5, "high": -0.9}, {"mean": 3.0, "low": None, "high": None}])
-    (-2.0, 3.0)
+    (-1.5, 3.0)
     """
     bounds = [float(one[key]) for one in estimates if one for key in ("mean", "low", "high") if one.get(key) is not None]
     low, high = min(bounds, default=0.0), max(bounds, default=1.0)
     if low >= -ROUNDING and high <= 1 + ROUNDING:
         return RATE
     low, high = min(low, 0.0), max(high, 0.0)
-    marks = ticks(low, high, 4)
+    marks = ticks(low, high, 8)
     step = marks[1] - marks[0] if len(marks) > 1 else high - low
     first, last = marks[0], marks[-1]
     return (first if first <= low else first - step, last if last >= high else last + step)

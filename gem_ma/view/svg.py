@@ -13,7 +13,7 @@ from typing import NamedTuple
 CLASSES = 8
 BAND_SEEDS = 3  # fewer seeds are drawn as they are
 _WIDTH, _HEIGHT = 720, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 46
 
 Point = tuple[float, float]
 
@@ -66,9 +66,9 @@ def line_chart(lines: Sequence[Line], *, title: str, x_label: str, y_label: str,
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{py(tick):.1f}" y2="{py(tick):.1f}"/>')
         parts.append(f'<text class="tick" text-anchor="end" x="{_LEFT - 8}" y="{py(tick) + 4:.1f}">{short(tick)}</text>')
     for tick in ticks(x_low, x_high, 7):
-        parts.append(f'<text class="tick" text-anchor="middle" x="{px(tick):.1f}" y="{bottom + 18}">{short(tick)}</text>')
+        parts.append(f'<text class="tick" text-anchor="middle" x="{px(tick):.1f}" y="{bottom + 20}">{short(tick)}</text>')
     parts.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
-    parts.append(f'<text class="name" text-anchor="middle" x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 4}">{escape(x_label)}</text>')
+    parts.append(f'<text class="name" text-anchor="middle" x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 3}">{escape(x_label)}</text>')
     for at, line in enumerate(drawn):
         if line.seeds >= BAND_SEEDS and line.markers:
             parts += [
