@@ -21,7 +21,7 @@ def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
     >>> axis_of([{"mean": 0.995, "low": 0.97, "high": 1.0}])
     (0.0, 1.0)
     >>> axis_of([{"mean": -1.2, "low": -1.5, "high": -0.9}, {"mean": 3.0, "low": None, "high": None}])
-    (-1.5, 3.0)
+    (-2.0, 3.0)
     """
     bounds = [float(one[key]) for one in estimates if one for key in ("mean", "low", "high") if one.get(key) is not None]
     low, high = min(bounds, default=0.0), max(bounds, default=1.0)
