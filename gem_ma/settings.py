@@ -364,6 +364,13 @@ class ForkSettings(Settings):
         return self.depth or (8 if self.at == "every" else 1)
 
 
+class CheckpointSettings(Settings):
+    """Which checkpoints stay on the disk; the newest always does, so that a run resumes exactly. Members of a league are no checkpoints."""
+
+    keep: int | None = Field(None, ge=1, description="The newest so many; 2 or more can fall back where one is damaged. Absent: all.")
+    every: int | None = Field(None, ge=1, description="Besides those, every checkpoint of a step that is a multiple of this.")
+
+
 class TrainSettings(Settings):
     """Which policies learn, from what, for how long."""
 
@@ -382,6 +389,7 @@ class TrainSettings(Settings):
     lr_final: float = Field(1.0, ge=0, le=1, description="Share of lr left at the last step, reached linearly.")
     lr_warmup: int = Field(0, ge=0, description="Steps over which lr rises from 0.")
     save_every: int = Field(10, ge=1)
+    checkpoints: CheckpointSettings = CheckpointSettings()
     log: list[str] | dict[str, dict[str, Any]] = Field(
         default_factory=list, description="Who else gets the numbers of metrics.jsonl: tensorboard, wandb, trackio; a list, or name -> options."
     )
@@ -405,7 +413,8 @@ class TrainSettings(Settings):
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Later keys are written only where they say something: a config keeps the run folder that it had before there were any."""
-        return {key: value for key, value in handler(self).items() if (key, value) not in (("overlap", False), ("max_policy_lag", None))}
+        none = (("overlap", False), ("max_policy_lag", None), ("checkpoints", {"keep": None, "every": None}))
+        return {key: value for key, value in handler(self).items() if (key, value) not in none}
 
     @model_validator(mode="before")
     @classmethod

@@ -27,6 +27,7 @@ from gem_ma.store.names import (
     may_grow,
     plain,
     resumed_changes,
+    rising,
     settings_digest,
     versions,
     with_changes,
@@ -160,6 +161,15 @@ class RunFolder:
                 self._cut(f"{name}.jsonl", offset)
         self._ends = dict(scan_episodes(self.path / "episodes.jsonl").ends)
 
+    def misfit(self, mark: Mapping[str, int]) -> str:
+        """Why the folder cannot be taken back to this mark, "" where it can."""
+        try:
+            for name, offset in mark.items():
+                self._check_mark(f"{name}.jsonl", offset)
+        except (StoreError, KeyError) as error:
+            return str(error)
+        return ""
+
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replaces summary.json in one step."""
         with oserror(self.path / "summary.json"):
@@ -211,7 +221,7 @@ class RunFolder:
             raise ConfigError(f"{self.path / 'resolved.yaml'}: {EDITED}: gem-ma resume {self.path} KEY=VALUE")
         holds = with_changes(recorded, manifest.get("resumed"))
         grows = (GROWS,) if may_grow(holds) and may_grow(resolved) else ()
-        allowed = (*(RESUME_KEYS if resuming else ()), *grows)
+        allowed = (*(rising(RESUME_KEYS, holds, resolved) if resuming else ()), *grows)
         changed = changed_keys(holds, resolved, allowed)
         if changed:
             raise ConfigError(f"{self.path}: made with other settings; changed: {', '.join(changed)} (set them back, or start anew with --fresh)")

@@ -23,6 +23,7 @@ FREE_KEYS = (
     "retry",
     "report",
     "train.save_every",
+    "train.checkpoints",
     "train.log",
     "policies.*.api_key",
     "policies.*.base_url",
@@ -37,7 +38,8 @@ FREE_KEYS = (
 )
 # Settings that change results and may still differ when a run goes on by `gem-ma resume RUN KEY=VALUE`, because what was recorded so far is the same
 # with either value. The manifest keeps what changed, in `resumed`; resolved.yaml stays as it was written.
-RESUME_KEYS: tuple[str, ...] = ()
+RESUME_KEYS: tuple[str, ...] = ("train.steps",)
+RISES = frozenset({"train.steps"})  # of these, numbers that may only rise: fewer steps than were done are another run
 GROWS = "scenario.tasks"  # a number of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
 CHANGES_SHOWN = 5  # in a message
 # Settings that folders of older versions lack: such a folder goes on under the default, and the default names no other folder.
@@ -93,6 +95,12 @@ def resumed_changes(old: Mapping[str, Any], new: Mapping[str, Any], allowed: Ite
     if GROWS in differ and not _is_more(*differ[GROWS]):
         del differ[GROWS]
     return differ
+
+
+def rising(keys: Iterable[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of the keys whose values may change so."""
+    before, after = _flat(dict(old)), _flat(dict(new))
+    return tuple(key for key in keys if key not in RISES or not (before.get(key) or 0) > (after.get(key) or 0))
 
 
 def _is_more(held: int | None, asked: int | None) -> bool:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -83,17 +83,36 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
     return target
 
 
-def latest_checkpoint(folder: Path) -> Checkpoint | None:
+def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | None) -> None:
+    """Deletes what `train.checkpoints` does not keep of the checkpoints up to `step`, the one just written; None keeps all. Raises StoreError.
+
+    Newer ones are those of a run that fell back to `step`, and stay. A kill leaves a folder without its DONE, which is none, or one that is gone.
+    """
+    if keep is None:
+        return
+    with oserror(folder):
+        found = sorted(
+            ((int(m[1]), name) for name in names(folder, folder.parent) if (m := _STEP.fullmatch(name)) and int(m[1]) <= step), reverse=True
+        )
+        for number, name in found[keep:]:
+            if every is None or number % every:
+                remove(folder / name / "DONE", folder.parent)  # first: half a checkpoint must not look like a whole one
+                remove(folder / name, folder.parent)
+
+
+def latest_checkpoint(folder: Path, unfit: Callable[[Checkpoint], str] | None = None) -> Checkpoint | None:
     """The newest complete checkpoint of the folder, or None. Every file is checked against DONE; damaged ones are passed over and named.
 
-    Raises SchemaError where the newest one was written by a newer gem_ma.
+    `unfit` says why a complete one cannot be used, "" where it can. Raises SchemaError where the newest one was written by a newer gem_ma.
     """
     found = sorted(((int(m[1]), folder / name) for name in names(folder, folder.parent) if (m := _STEP.fullmatch(name))), reverse=True)
     passed: list[str] = []
     for _, path in found:
         fault = _fault(path)
         if fault is None:
-            return read_checkpoint(path, tuple(passed))
+            read = read_checkpoint(path, tuple(passed))
+            if unfit is None or not (fault := unfit(read)):
+                return read
         passed.append(f"{path.name} was passed over: {fault}")
     return None
 

@@ -10,10 +10,13 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from gem_ma.errors import StoreError
 from gem_ma.files import damage
+from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder
+from gem_ma.training.alternation import settings_of
 from gem_ma.training.averaging import Averages
-from gem_ma.training.checkpoint import Checkpoint, write_checkpoint
+from gem_ma.training.checkpoint import Checkpoint, latest_checkpoint, prune_checkpoints, write_checkpoint
 from gem_ma.training.critic import Critic
 from gem_ma.training.guard import Guard
 from gem_ma.training.league import League
@@ -52,6 +55,7 @@ class _State(TypedDict):
     guard: _Guard
     averages: NotRequired[dict[str, dict[str, Any]]]  # older checkpoints have none
     taught: NotRequired[dict[str, dict[str, int]]]  # the same
+    end: NotRequired[bool]  # the same: whether it was the last step of its run
 
 
 def checked_state(state: Any) -> Any:
@@ -81,18 +85,21 @@ class Run:
     averages: Averages
     taught: Taught
 
-    def save(self, folder: RunFolder | None, step: int, first: Mapping[str, Any], ahead: Played | None) -> None:
-        """Writes the checkpoint of a step. `first`: what was true before step 1; `ahead`: what was played for the next one."""
+    def save(self, folder: RunFolder | None, step: int, first: Mapping[str, Any], ahead: Played | None, settings: TrainSettings) -> None:
+        """Writes the checkpoint of a step, and deletes those that are not to be kept. `first`: what was true before step 1; `ahead`: what was
+        played for the next one.
+        """
         if folder is None:
             return
         kept = {"league": self.league.state(), "guard": self.guard.state(), "averages": self.averages.state(), "taught": self.taught.state()}
-        trainer = {"mark": folder.mark(), "estimators": self.states, "first": first, **kept}
+        trainer = {"mark": folder.mark(), "estimators": self.states, "first": first, "end": step == settings.steps, **kept}
         files = {f"{name}.{file}": data for name, part in self._learned().items() for file, data in part.state().items()}
         files |= self.guard.files()
         if ahead is not None:
             folder.keep_images(ahead.episodes)
             files[AHEAD] = ahead.dump()
         write_checkpoint(folder.path / "checkpoints", step, {"trainer.json": json.dumps(trainer).encode(), **files})
+        prune_checkpoints(folder.path / "checkpoints", step, settings.checkpoints.keep, settings.checkpoints.every)
 
     def resume(self, folder: RunFolder | None, found: Checkpoint | None) -> tuple[int, dict[str, Any] | None, Played | None]:
         """Takes folder and parts back to a checkpoint: (steps done, what was true before step 1, what was played ahead).
@@ -120,3 +127,49 @@ class Run:
 
     def _learned(self) -> dict[str, Learner | Critic]:
         return {**self.learners, **{f"{name}@critic": critic for name, critic in self.critics.items()}}
+
+
+def _trainer(one: Checkpoint) -> dict[str, Any]:
+    """trainer.json; {} where it is none of ours, which `resume` tells."""
+    try:
+        state = checked_state(json.loads(one.read("trainer.json")))
+    except ValueError:
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def newest(folder: RunFolder | None, config: Config, settings: TrainSettings) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint to go on from, None where the run begins, and notes for the user: what was passed over, and what a raised `train.steps` means.
+
+    One whose record has lost lines is passed over for an older one. The last one of a run of fewer steps lacks what comes before the next step in
+    a longer run; so that both end alike, an older one is taken where there is one after the start.
+    Raises StoreError where lines are lost that every checkpoint counts on.
+    """
+    if folder is None:
+        return None, []
+    lost: list[str] = []
+
+    def unfit(one: Checkpoint) -> str:
+        if said := folder.misfit(_trainer(one).get("mark", {})):
+            lost.append(said)
+        return said
+
+    found = latest_checkpoint(folder.path / "checkpoints", unfit)
+    if found is None and lost:
+        raise StoreError(f"{lost[-1]}, and no older checkpoint fits; put the lost lines back from a copy, or start anew with --fresh")
+    if found is None or not _trainer(found).get("end") or found.step >= settings.steps:
+        return found, list(found.fell_back) if found is not None else []
+    notes = [f"train.steps is {settings.steps} now; {found.step} are done"]
+    if any(settings_of(settings, name).lr_final != 1 for name in settings.policies):
+        notes.append(f"the rate goes on along the line of {settings.steps} steps (train.lr_final); the {found.step} done followed a steeper one")
+        return found, [*found.fell_back, *notes]
+    due = bool(config.evaluate.every) and found.step % (config.evaluate.every or 1) == 0
+    missing = ["the step that is played ahead (train.overlap)"] * settings.overlap + ["its exam (evaluate.every)"] * due
+    if not missing:
+        return found, [*found.fell_back, *notes]
+    older = latest_checkpoint(folder.path / "checkpoints", lambda one: "" if one.step < found.step and not unfit(one) else "newer")
+    if older is None or older.step == 0:
+        notes.append(f"step {found.step} lacks {' and '.join(missing)}, so what follows differs from a run that had {settings.steps} from its start")
+        return found, [*found.fell_back, *notes]
+    notes.append(f"steps {older.step + 1} to {found.step} are done once more, since {found.path.name} lacks {' and '.join(missing)}")
+    return older, [*found.fell_back, *notes]

@@ -25,7 +25,7 @@ from gem_ma.store.summaries import check_training
 from gem_ma.tracking import Tracker, Tracking
 from gem_ma.training.alternation import learning, settings_of
 from gem_ma.training.averaging import Averages, as_table
-from gem_ma.training.checkpoint import latest_checkpoint, read_checkpoint
+from gem_ma.training.checkpoint import read_checkpoint
 from gem_ma.training.checks import checked
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic
 from gem_ma.training.discounts import check_discounts
@@ -38,7 +38,7 @@ from gem_ma.training.measured import tokens_of
 from gem_ma.training.overlap import Played, beside
 from gem_ma.training.phases import Phases
 from gem_ma.training.processes import ALONE, PLAYERS, SOLO, Team, Teams
-from gem_ma.training.run import Run
+from gem_ma.training.run import Run, newest
 from gem_ma.training.schedule import demonstrations, play_all, training_plans
 from gem_ma.training.table_learner import TableLearner
 from gem_ma.training.taught import Taught, cut_note
@@ -100,7 +100,7 @@ async def _train(
     learners = {name: open_learner(policies[name], apart=settings.overlap, team=teams.learn) for name in learning_ones}
     critical = [name for name in settings.policies if estimator(settings_of(settings, name).estimator.name).critic]
     critics = {name: open_critic(policies[name]) for name in critical}
-    found = latest_checkpoint(folder.path / "checkpoints") if folder is not None else None
+    found, notes = newest(folder, config, settings)
     total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
     ended = _summary(folder) if folder is not None and found is not None and found.step == total else None
     shared = teams.play.agree(
@@ -128,7 +128,7 @@ async def _train(
         return scores
 
     if on_note is not None:
-        for note in (*(found.fell_back if found is not None else ()), *([said] if (said := cost(settings)) else [])):
+        for note in (*notes, *([said] if (said := cost(settings)) else [])):
             on_note(note)
         if teams.play.size > 1:
             on_note(f"{teams.play.size} processes train as one")
@@ -144,7 +144,7 @@ async def _train(
         first = {"scores": await examine(0), "weights": fingerprints(policies)}
         league.snapshot(0)
         guard.settle(0)
-        run.save(folder, 0, first, None)
+        run.save(folder, 0, first, None, settings)
 
     drawn_as_configured = {name: replace(policies[name], learns=True) for name in settings.policies}
 
@@ -212,7 +212,7 @@ async def _train(
         league.snapshot(step)
         if step % settings.save_every == 0 or step == total:
             teams.play.same(lambda: fingerprints(policies), "the weights")
-            run.save(folder, step, first, ahead)
+            run.save(folder, step, first, ahead, settings)
         phases.lap("record")
         learned = sum(metrics["policies"][name].get("tokens", 0) for name in now)
         padding = {name: share for name in now if (share := getattr(learners[name], "padding", None)) is not None}
