@@ -261,9 +261,11 @@ REPLY = _record(
     finish=TEXT,
     policy=TEXT,
     version=INTEGER,
-    usage=_record(Usage, prompt_tokens=_COUNT, completion_tokens=_COUNT, cached_tokens=_COUNT),
+    usage=_record(Usage, prompt_tokens=_COUNT, completion_tokens=_COUNT, cached_tokens=_COUNT, reasoning_tokens=_COUNT),
     attempts=_many(_record(Attempt, kind=TEXT, status=_COUNT, wait_s=NUMBER, detail=TEXT)),
     cut=INTEGER,
+    reasoning=TEXT,
+    model=TEXT,
 )
 
 
@@ -482,10 +484,11 @@ def load_episode(line: str | bytes) -> Episode:
 
 
 def digest(episode: Episode) -> str:
-    """SHA-256 (hex) of the episode's canonical JSON without token counts and retries: equal plays have equal digests."""
+    """SHA-256 (hex) of the episode's canonical JSON without token counts, retries and names of servers: equal plays have equal digests."""
     data = _plain_values(episode)
     for turn in data["turns"]:
         for reply in turn.get("replies", ()):
             reply.pop("usage", None)
             reply.pop("attempts", None)
+            reply.pop("model", None)
     return hashlib.sha256(json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()).hexdigest()

@@ -22,14 +22,11 @@ from gem_ma.fit import check_fit, locate, locate_code, nearest, single
 from gem_ma.folders import read_named
 from gem_ma.grid import Grid, take_grid
 from gem_ma.schema import validate
+from gem_ma.secret_names import check_comments, check_secrets
 from gem_ma.settings import Config, StudySections
 
 COMMAND_LINE = "command line"
 DEFAULT_EPISODES = 20  # of a config made from a scenario id
-SECRET = re.compile(r"(?:^|_)(?:api_key|api_token|auth_token|access_token|hf_token|password|secret)$")
-NO_SECRET = ("EMPTY", "none")  # what local servers want where there is no key
-_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-_CREDENTIALS = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]*@", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +151,8 @@ def _open(source: str | Path, overrides: Sequence[str], configs_first: bool) -> 
     _extend(document, path, file)
     for override in overrides:
         _override(document, override)
+        check_secrets(document)  # each: what a later one replaces stands in the manifest all the same
+    check_comments(document, text)
     return path, text, document, take_grid(document)
 
 
@@ -164,7 +163,7 @@ def _finish(document: Document, path: Path | None) -> Config | None:
         _seat_defaults(document)
     else:
         _locate_code(document.value, path.parent)
-    _check_secrets(document)
+    check_secrets(document)
     config = validate(document, Config)
     try:
         check_fit(document, path.parent if path is not None else None)
@@ -187,16 +186,6 @@ def located(config: Config, base: Path | None) -> Config:
         if isinstance(adapter := policy.options.get("lora"), str):
             policies[name] = policies[name].model_copy(update={"lora": locate(adapter, base)})
     return config.model_copy(update={"scenario": scenario, "policies": policies})
-
-
-def reveal(value: Any, key: str) -> Any:
-    """An option as an engine gets it: `${env:NAME}` in a secret field becomes the variable's value."""
-    named = _REFERENCE.fullmatch(value) if isinstance(value, str) and SECRET.search(key.rsplit(".", 1)[-1]) else None
-    if named is None:
-        return value
-    if not os.environ.get(named[1]):
-        raise ConfigError(f"{key}: the environment variable {named[1]} is not set; export it, or name another as ${{env:NAME}}")
-    return os.environ[named[1]]
 
 
 # -- sources ----------------------------------------------------------------------------------------------------------------
@@ -353,27 +342,3 @@ def _seat_defaults(document: Document) -> None:
         except Exception:  # as above
             pass
         document.put(("scenario", "tasks"), Document(count, {(): document.place(("scenario",))}))
-
-
-# -- secrets ----------------------------------------------------------------------------------------------------------------
-
-
-def _check_secrets(document: Document) -> None:
-    def walk(value: Any, path: Keys) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                walk(inner, (*path, key))
-        elif isinstance(value, list):
-            for at, inner in enumerate(value):
-                walk(inner, (*path, at))
-        elif isinstance(value, str):
-            key = str(path[-1]) if path else ""
-            if SECRET.search(key):
-                if value and value not in NO_SECRET and not _REFERENCE.fullmatch(value):
-                    document.fault(path, "a secret is named, never written: ${env:NAME}")
-            elif "${" in value:
-                document.fault(path, "${...} stands in secret fields only, such as api_key")
-            elif _CREDENTIALS.match(value):
-                document.fault(path, "a URL with a password in it; use api_key: ${env:NAME}")
-
-    walk(document.value, ())

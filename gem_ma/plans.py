@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from gem_ma.behaviour import as_factory, no_policy, seat
-from gem_ma.config import located, reveal
+from gem_ma.config import located
 from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.engines.spending import Budget
 from gem_ma.errors import ConfigError
@@ -20,6 +20,7 @@ from gem_ma.fit import signature, single
 from gem_ma.registry import load, make, task_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
+from gem_ma.secret_names import reveal
 from gem_ma.settings import Config
 from gem_ma.types import Seat
 

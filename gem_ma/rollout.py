@@ -108,6 +108,8 @@ async def play(plan: Plan, policies: Mapping[str, Policy] | None = None, behavio
     finally:
         if game is not None:
             error, end = _close(game, error, end)
+    if game is not None and end.scored and (name := _only_silent(game, policies or {})):
+        end, error = End.FAILED, f"EngineError: policy {name!r} said nothing in this play: every reply was empty"
     return _record(plan, cast, game, end, error)
 
 
@@ -335,6 +337,16 @@ def _bounded(reply: Reply, max_said: int | None) -> Reply:
     """The reply with what the record keeps of it, thinking included; a server may send 32 MB."""
     text, calls, cut = bounded(reply.text, reply.tool_calls, None if max_said is None else max_said * REPLY_TIMES)
     return replace(reply, text=text, tool_calls=calls, cut=cut) if cut else reply
+
+
+def _only_silent(game: Game, policies: Mapping[str, Policy]) -> str:
+    """A policy that gave nothing but empty replies, where its engine takes that for a failure of the server; "" where there is none."""
+    spoke: dict[str, bool] = {}
+    for turn in game.turns:
+        for reply in turn.replies:
+            spoke[reply.policy] = spoke.get(reply.policy, False) or not reply.silent
+    silent = (name for name, said in spoke.items() if not said and name in policies)
+    return next((name for name in silent if getattr(policies[name].core, "silence_fails", False)), "")
 
 
 def _close(game: Game, error: str | None, end: End) -> tuple[str | None, End]:

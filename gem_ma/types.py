@@ -149,6 +149,7 @@ class Usage:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = field(default=None, compare=False)  # of the prompt; tells how it was computed, not what was said
+    reasoning_tokens: int | None = field(default=None, compare=False)  # of the completion; None = the server did not tell them apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,8 @@ class Reply:
     """What a policy sampled, exactly as sampled; nothing downstream encodes the text again.
 
     `prompt_ids`, `token_ids` and `logprobs` are () where the engine cannot give them: such a reply may be played, never trained on.
-    `finish`: stop | length | context_overflow | content_filter. `version` = weights at the first sampled token. `cut`: as in an Action.
+    `finish`: stop | length | context_overflow | content_filter. `version` = weights at the first sampled token. `reasoning`: what a server gives
+    apart from the answer as the model's thinking. `model`: the name that the server says it answered with, "" where it says none. `cut`: as in an Action.
     """
 
     text: str = ""
@@ -180,6 +182,14 @@ class Reply:
     usage: Usage = Usage()
     attempts: tuple[Attempt, ...] = ()
     cut: int = 0
+    reasoning: str = ""
+    model: str = field(default="", compare=False)  # of the server, not of what was said
+
+    @property
+    def silent(self) -> bool:
+        """True where nothing was said, called, thought or sampled, and neither a filter nor a full context is the reason."""
+        said = self.text.strip() or self.tool_calls or self.reasoning.strip() or self.token_ids
+        return not said and self.finish in ("stop", "length")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gem_ma.config import COMMAND_LINE, load, locate, reveal
+from gem_ma.config import COMMAND_LINE, load, locate
 from gem_ma.errors import ConfigError, DataError, GemMaError
 from gem_ma.registry import catalog
 from gem_ma.scenario import Ask, Play, Scenario
+from gem_ma.secret_names import reveal
 
 TAU_BENCH = Path(os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench")
 ROOT = Path(__file__).resolve().parents[1]

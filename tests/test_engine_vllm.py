@@ -273,11 +273,11 @@ def test_faults_are_tried_again_and_stand_in_the_record(fake: Fake, kuhn_model: 
 
 
 def test_the_key_goes_into_the_header_and_into_no_message(fake: Fake, kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "sk-canary-19af")
-    with FaultServer(lambda asked: fake(asked) if asked.path != "/v1/completions" else status(401, "bad key sk-canary-19af")) as server:
+    monkeypatch.setenv("MY_KEY", "sk-canary-19af-2b7c")
+    with FaultServer(lambda asked: fake(asked) if asked.path != "/v1/completions" else status(401, "bad key sk-canary-19af-2b7c")) as server:
         with pytest.raises(EndpointError, match="refused the key in MY_KEY") as caught:
             asyncio.run(engine_at(server, kuhn_model, api_key_env="MY_KEY").sample(request()))
-        assert {asked.headers["authorization"] for asked in server.asked} == {"Bearer sk-canary-19af"}
+        assert {asked.headers["authorization"] for asked in server.asked} == {"Bearer sk-canary-19af-2b7c"}
     assert "canary" not in str(caught.value)
 
 

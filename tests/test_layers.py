@@ -12,7 +12,7 @@ import gem_ma
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
-    0: {"errors", "types", "codec", "conversations", "parsing", "document", "files", "folders"},
+    0: {"errors", "types", "codec", "conversations", "parsing", "document", "files", "folders", "secret_names"},
     1: {"effects", "scenario", "calling", "registry", "behaviour", "settings", "fit", "schema", "grid", "config", "casts"},
     2: {"envs", "adapters", "tools", "engines", "testing"},
     3: {"rollout", "plans", "store", "tracking", "credit", "estimators", "evaluation", "view"},
@@ -26,6 +26,7 @@ SAME_FLOOR = {  # who may import whom on its own floor
     "document": {"errors"},
     "files": {"codec", "errors"},
     "folders": {"errors", "files"},
+    "secret_names": {"document", "errors"},
     "scenario": {"effects"},
     "calling": {"scenario"},
     "registry": {"scenario"},

@@ -1,11 +1,11 @@
-"""What a run's model calls cost, for the summaries of `run` and `show`."""
+"""What a run's model calls cost, and which models answered them, for the summaries of `run`, `study` and `show`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from gem_ma.settings import Config
     from gem_ma.types import Episode
@@ -21,3 +21,17 @@ def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[
 
     prices = {name: price for name, given in priced.items() if (price := Price.of(given, f"policy {name!r}")) is not None}
     return {"costs": costs(episodes(), {name: price.of_usage for name, price in prices.items()})}
+
+
+def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"other_models": {policy: {name: replies}}}`: where a server says that another model answered than the one that was asked; {} where none.
+
+    A dated name of the same model (`gpt-4o` asked, `gpt-4o-2024-08-06` answered) counts too: it is what was measured.
+    """
+    found = {}
+    for name, models in summary.get("served", {}).items():
+        engine, _, asked = config.policies[name].model.partition("/") if name in config.policies else ("", "", "")
+        others = {model: count for model, count in models.items() if model != asked}
+        if engine == "openai" and others:
+            found[name] = others
+    return {"other_models": found} if found else {}

@@ -57,7 +57,7 @@ def command(
 def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool = False, as_json: bool = False, quiet: bool = False) -> int:
     """Plays what is not done yet and prints the score of all; gives the exit code. Raises Interrupted after a signal."""
     from gem_ma.cli.baselines import play_baselines
-    from gem_ma.cli.costs import costs_of
+    from gem_ma.cli.costs import costs_of, other_models
     from gem_ma.cli.main import Interrupted, exit_code
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
@@ -89,6 +89,7 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
             **Judge.of(scenario).summarise(folder.episodes()),
             **costs_of(config, folder.episodes),
         }
+        summary |= other_models(config, summary)
         if not stopped and not halted:
             with Stopping(f"gem-ma resume {path}") as stopping:
                 summary["baselines"] = play_baselines(loaded, scenario, path, stopping, quiet)
@@ -109,18 +110,20 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
     """Plays the plans and appends every episode as it ends.
 
     Raises EndpointError where a model cannot be reached. Once `limits:` are reached no plan is begun, what runs may end, and BudgetError follows.
-    Whatever stops it, replies that an endpoint has given to plays in the middle are kept (`interrupted.jsonl`): playing on buys none twice.
+    Replies of an endpoint are kept as they come (`interrupted.jsonl`) until their play has ended: whatever stops it, SIGKILL too, playing on buys
+    none of them twice.
     """
     import asyncio
     from contextlib import aclosing
     from dataclasses import replace
+    from functools import partial
     from itertools import takewhile
 
     from gem_ma.engines.human import asks_person
     from gem_ma.engines.replay import Remembered
     from gem_ma.errors import BudgetError
     from gem_ma.rollout import play_many
-    from gem_ma.store.interrupted import keep_replies, read_replies
+    from gem_ma.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
     from gem_ma.types import End
 
     async def heartbeat() -> None:
@@ -132,12 +135,10 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
     if people:  # a bar that is drawn anew would erase what they type, and two plays at once would mix on one screen
         progress.hide()
         concurrency = 1
-    bought = {name: Remembered(policy.engine, {}) for name, policy in policies.items() if hasattr(policy.engine, "budget")}
+    bought = {name: policy for name, policy in policies.items() if hasattr(policy.engine, "budget")}
     if bought:
-        known = read_replies(folder.path)
-        for engine in bought.values():
-            engine.known = known
-        policies = policies | {name: replace(policies[name], engine=engine) for name, engine in bought.items()}
+        known, keep = read_replies(folder.path), partial(keep_reply, folder.path)
+        policies = policies | {name: replace(policy, engine=Remembered(policy.engine, known, keep)) for name, policy in bought.items()}
     beating = asyncio.ensure_future(heartbeat())
     try:
         episodes: Any = play_many(takewhile(lambda _: not refused, plans), policies, concurrency=concurrency, started=progress.start)
@@ -147,17 +148,16 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
                     refused = refused or str(episode.error).removeprefix("BudgetError: ")
                     continue
                 folder.append([episode])
-                for engine in bought.values():
-                    engine.taken(episode.id)
+                if bought:
+                    forget_replies(folder.path, episode.id)
                 for person in people:
                     person.show_end(episode)
                 progress.end("failed" if episode.end.value == "failed" else "ok" if episode.end.scored else "excluded")
     finally:
         beating.cancel()
-        for engine in bought.values():
-            keep_replies(folder.path, engine.taken())
     if refused:
         raise BudgetError(refused)
+    remove_replies(folder.path)
 
 
 # -- shared with train, resume and show -------------------------------------------------------------------------------------
@@ -227,9 +227,14 @@ def show_summary(summary: dict[str, Any], path: Path, as_json: bool, report: Pat
 
 
 def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
-    """0, or 1 and a line about it where more episodes failed than the config allows."""
+    """0, or 1 and a line about it where a policy never said a thing, or more episodes failed than the config allows."""
     from gem_ma.cli.terminal import progress_line
 
+    for name, one in summary["empty"].items():
+        if one["empty"] == one["replies"]:
+            said = f"policy {name!r} said nothing: each of its {one['replies']} replies was empty"
+            progress_line(f"{said}; look at its model and its max_tokens, then redo the plays with: gem-ma resume {path} --retry-failed")
+            return 1
     if loaded.config.run.tolerates(summary["failed"], summary["episodes"]):
         return 0
     counts = f"{summary['failed']} of {summary['episodes']} episodes failed, {loaded.config.run.max_failed} are allowed (run.max_failed)"

@@ -114,10 +114,15 @@ def _option(parameter: inspect.Parameter) -> str:
 
 
 def show_run(run: str, which: str | None, as_json: bool) -> None:
+<<<<<<< HEAD
     """Prints the score of a run, read from its record; for a training run, what learning changed; or one of its episodes.
 
     Nothing that the folder names is imported: a scenario that is not installed does not judge its run, and what was recorded is shown.
     """
+=======
+    """Prints the score of a run, read from its episodes; for a training run, what learning changed; or one of its episodes."""
+    from gem_ma.cli.costs import costs_of, other_models
+>>>>>>> ffc11ef (Only answers count as answers: failed choices, a key in any disguise, silence, second replies and bombs are told apart)
     from gem_ma.cli.episode import show_episode
     from gem_ma.cli.resume import run_folder
     from gem_ma.cli.train import show_training
@@ -151,6 +156,7 @@ def show_played(path: Path, as_json: bool, report: Path | None) -> None:
 
     stored, summary = read_summary(path) or {}, None
     judge, config = judge_of(path)
+<<<<<<< HEAD
     if config is None and stored.get("episodes") == len(read_ends(path)):
         summary = stored  # what was judged when it was played
     with damage(path / "episodes.jsonl"):
@@ -158,6 +164,12 @@ def show_played(path: Path, as_json: bool, report: Path | None) -> None:
         summary = summary or {**judge.summarise(read_episodes(path)), **costs}
     with damage(path / "summary.json"):
         show_summary({**summary, "baselines": stored.get("baselines", {})}, path, as_json, report)
+=======
+    costs = {} if config is None else costs_of(config, lambda: read_episodes(path))
+    beside = {"baselines": (read_summary(path) or {}).get("baselines", {})}
+    found = judge.summarise(read_episodes(path))
+    show_summary({**found, **costs, **(other_models(config, found) if config is not None else {}), **beside}, path, as_json, report)
+>>>>>>> ffc11ef (Only answers count as answers: failed choices, a key in any disguise, silence, second replies and bombs are told apart)
 
 
 def judge_of(path: Path) -> tuple[Judge, Config | None]:

@@ -247,7 +247,7 @@ async def _play_cell(
     """Plays what this cell's run folder lacks and gives what came of it."""
     import json
 
-    from gem_ma.cli.costs import costs_of
+    from gem_ma.cli.costs import costs_of, other_models
     from gem_ma.cli.run import open_folder, play_into, report_of
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.studies import cell_of
@@ -265,7 +265,9 @@ async def _play_cell(
         world = json.dumps([config.scenario.id, config.scenario.split, config.scenario.options, scenario.provenance()], sort_keys=True, default=str)
         cell = cell_of(folder.episodes(), Judge.of(scenario), world=world, run=path.name, measures=measures)
         if not stopping.signal and (left or not (path / "report.html").exists()):
-            folder.write_summary({"planned": max(len(plans), len(folder.done())), **cell.summary, **costs_of(config, folder.episodes)})
+            models = other_models(config, cell.summary)
+            counted = {"planned": max(len(plans), len(folder.done())), **cell.summary, **costs_of(config, folder.episodes), **models}
+            folder.write_summary(counted)
             report_of(path, scenario)
     return cell
 

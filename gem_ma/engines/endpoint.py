@@ -1,7 +1,11 @@
 """One HTTP endpoint, shared by all policies on it: its client, its limit on requests at once, and one attempt as a function.
 
 It knows the `openai` client library and bytes. The library's own retries are off and its lenient reading of bodies is not used: what comes
-back is a body under a byte cap, or a `Fault`. A key stays in here: no message, exception or `repr` holds it.
+back is a body under a byte cap, or a `Fault`, in the server's words: whoever reads on takes the key out of them (`hiding`).
+
+A connection carries one request. A server or proxy that answers twice would else answer the next request with what belongs to the last one, and
+nobody could tell: a second answer may come at any time, also after the next request was sent. So nothing is left over that could be taken for
+an answer; the price is a handshake per request.
 """
 
 from __future__ import annotations
@@ -12,40 +16,19 @@ import logging
 import os
 import ssl
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from gem_ma.engines.hiding import Secret
+from gem_ma.engines.http_body import ERROR_BYTES, unpacked
 from gem_ma.engines.http_faults import Fault, of_status
 from gem_ma.errors import ConfigError
 
 CONNECT_S = 5.0
-ERROR_BYTES = 64 * 1024  # of an error's body that are read
-KEPT_ALIVE = 256
 NO_KEY = "EMPTY"  # what servers without a key are sent
-
-
-class Secret:
-    """A key that shows itself to nobody but `value`."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: str) -> None:
-        self.value = value
-
-    def __repr__(self) -> str:
-        return "Secret(***)"
-
-    def hide(self, text: str) -> str:
-        """The text without the key: servers repeat it in their messages."""
-        return text.replace(self.value, "***") if len(self.value) > 5 and self.value in text else text
-
-    def hide_bytes(self, body: bytes) -> bytes:
-        key = self.value.encode()
-        return body.replace(key, b"***") if len(key) > 5 and key in body else body
 
 
 class Limiter:
@@ -104,7 +87,7 @@ class Endpoint:
         self.base_url, self.key, self.limiter = base_url, key, Limiter(concurrency)
         self.answered = 0  # responses of any status, ever
         self._errors = (openai, httpx2)
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_ALIVE)  # the limiter counts
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)  # the limiter counts
         own_roots = "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ
         http = httpx2.AsyncClient(
             limits=limits,
@@ -112,8 +95,8 @@ class Endpoint:
             trust_env=False,  # no proxy and no .netrc, which would send keys elsewhere
             follow_redirects=False,
             timeout=None,
-            headers={"accept-encoding": "identity"},
-            event_hooks={"request": [_with_own_headers(key, base_url)], "response": [_shorten]},
+            headers={"accept-encoding": "identity", "connection": "close"},
+            event_hooks={"request": [_with_own_headers(key, base_url)], "response": [_cap_error]},
         )
         self.client = openai.AsyncOpenAI(api_key=key.value, base_url=base_url, max_retries=0, http_client=http)
         self._type = httpx2.Response
@@ -136,27 +119,19 @@ class Endpoint:
                     response = await self.client.post(path, cast_to=self._type, body=body, options=options)
                 async with aclosing(response):
                     self.answered += 1
-                    return await self._read(response, most_bytes), response.headers.get("content-type", "")
+                    whole = b"".join([part async for part in unpacked(response, most_bytes, "refuse")])
+                    return whole, response.headers.get("content-type", "")
         except openai.APIStatusError as error:
             self.answered += 1
-            raise of_status(error.status_code, error.response.headers, self.key.hide(error.response.text)) from None
+            raise of_status(error.status_code, error.response.headers, error.response.text) from None
         except (openai.APITimeoutError, TimeoutError):
             raise Fault("transport", f"no whole reply within {timeout_s:g} s") from None
         except openai.APIConnectionError as error:
-            raise Fault("transport", self.key.hide(_cause(error))) from None
+            raise Fault("transport", _cause(error)) from None
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-            raise Fault("transport", self.key.hide(f"{type(error).__name__}: {error}")) from None
+            raise Fault("transport", f"{type(error).__name__}: {error}") from None
         except openai.OpenAIError as error:
-            raise Fault("bad_reply", self.key.hide(f"{type(error).__name__}: {error}")) from None
-
-    async def _read(self, response: Any, most_bytes: int) -> bytes:
-        parts, size = [], 0
-        async for part in response.aiter_bytes():
-            size += len(part)
-            if max(size, response.num_bytes_downloaded) > most_bytes:
-                raise Fault("bad_reply", f"the body is longer than {most_bytes} bytes", status=response.status_code)
-            parts.append(part)
-        return self.key.hide_bytes(b"".join(parts))
+            raise Fault("bad_reply", f"{type(error).__name__}: {error}") from None
 
 
 def is_openai(base_url: str) -> bool:
@@ -178,6 +153,15 @@ def _with_own_headers(key: Secret, base_url: str) -> Callable[[Any], Awaitable[N
     return hook
 
 
+async def _cap_error(response: Any) -> None:
+    """The library reads the bodies of errors whole; this puts the first bytes in their place, decoded already."""
+    if response.status_code >= 300:
+        body = b"".join([part async for part in unpacked(response, ERROR_BYTES, "cut")])
+        await response.stream.aclose()
+        response.stream = import_client()[1].ByteStream(body)
+        response.headers.pop("content-encoding", None)
+
+
 def _cause(error: BaseException) -> str:
     """What broke the connection, in the words of the innermost exception that has some."""
     told = type(error).__name__
@@ -188,34 +172,6 @@ def _cause(error: BaseException) -> str:
             break
         told = f"{type(inner).__name__}: {inner}" if str(inner) else told
     return told
-
-
-async def _shorten(response: Any) -> None:
-    """The library reads the bodies of errors whole; this lets it see the first bytes only."""
-    if response.status_code >= 300:
-        response.stream = _short_stream()(response.stream)
-
-
-@cache
-def _short_stream() -> Any:
-    base: Any = import_client()[1].AsyncByteStream
-
-    class Short(base):
-        def __init__(self, whole: Any) -> None:
-            self.whole = whole
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
-            async for part in self.whole:
-                yield part[: ERROR_BYTES - size]
-                size += len(part)
-                if size >= ERROR_BYTES:
-                    return
-
-        async def aclose(self) -> None:
-            await self.whole.aclose()
-
-    return Short
 
 
 def import_client() -> tuple[Any, Any]:

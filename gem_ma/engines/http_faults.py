@@ -3,9 +3,11 @@
 It knows status codes, headers and error bodies; it sends nothing. A class (`kind`) is what `Attempt.kind` says in the record.
 
     rate_limited     429, 529, 503 with Retry-After       wait as told, or back off
-    server           other 5xx, 408, 409, 425             back off
+    server           other 5xx, 408, 409, 425; a choice   back off
+                     that the server marks as failed
     transport        connect, read, protocol, deadline    back off
-    bad_reply        2xx that is no strict chat reply     back off
+    bad_reply        2xx that is no strict chat reply,    back off
+                     an unknown finish reason
     empty            no text, no calls, finish stop       twice, then the empty text is the answer
     adapted          400 about an option with an equal    at once, with the option left out or renamed
     context_overflow 4xx that says so                     never: the reply says so
@@ -21,7 +23,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -29,8 +31,8 @@ from gem_ma.parsing import clean
 from gem_ma.types import Attempt
 
 RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})
-DETAIL = 200  # characters of what a server said that are kept
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+DETAIL, LOOKED_AT = 200, 8192  # characters of what a server said: that are kept, that are looked at
+FIRST_WAIT_S, LONGEST_WAIT_S, GROWTH = 0.1, 30.0, 4
 
 _OVERFLOW = ("context_length_exceeded", "maximum context length", "exceed_context_size", "available context size", "prompt is too long")
 _FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
@@ -41,22 +43,30 @@ _BY_CODE = ((_QUOTA, "quota"), (_OVERFLOW, "context_overflow"), (_FILTERED, "con
 
 
 class Fault(Exception):
-    """One attempt failed. `detail` is the server's sentence, short; it holds no secret."""
+    """One attempt failed. `detail` is the server's sentence, short. It may hold a key until `without` took it out."""
 
     def __init__(self, kind: str, detail: str = "", *, status: int | None = None, retry_after: float | None = None) -> None:
-        super().__init__(f"{kind}{f' ({status})' if status else ''}: {detail}")
         self.kind, self.status, self.retry_after = kind, status, retry_after
-        self.detail = shown(detail)
+        self.said = _one_line(detail)
+        self.detail = self.said[:DETAIL]
+
+    def __str__(self) -> str:
+        return f"{self.kind}{f' ({self.status})' if self.status else ''}: {self.detail}"
+
+    def without(self, hide: Callable[[str], str]) -> Fault:
+        """The same fault, its sentence hidden before it is cut: half a key would be a secret still."""
+        return Fault(self.kind, hide(self.said), status=self.status, retry_after=self.retry_after)
 
     def attempt(self, wait_s: float = 0.0) -> Attempt:
         """The line of the record; `wait_s` = seconds waited before the next try."""
         return Attempt(self.kind, self.status, round(wait_s, 3), self.detail)
 
 
-def shown(text: str) -> str:
-    """One line of printable text, cut."""
-    line = " ".join(clean(text[: 4 * DETAIL]).split())
-    return "".join(char if char.isprintable() else "?" for char in line)[:DETAIL]
+def _one_line(text: str) -> str:
+    """The beginning as one line of printable text; a word that is cut is left out."""
+    words = clean(text[:LOOKED_AT]).split()
+    line = " ".join(words[:-1] if len(text) > LOOKED_AT and len(words) > 1 else words)
+    return "".join(char if char.isprintable() else "?" for char in line)
 
 
 def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
@@ -88,6 +98,13 @@ def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
     return Fault(kind, message, status=status, retry_after=after)
 
 
+def of_error_within(error: Any) -> Fault:
+    """The fault behind an error in, beside or after choices. The request was taken, so all that would refuse it for good is the server's matter."""
+    fault = of_error_body(error)
+    holds = fault.kind in RETRIED or fault.kind in ("context_overflow", "content_filter", "quota")
+    return fault if holds else Fault("server", fault.said, status=200)
+
+
 def of_error_body(error: Any) -> Fault:
     """The fault behind a success that holds `{"error": ...}`: by the code inside, tried again where that says nothing."""
     text = json.dumps({"error": error})
@@ -96,7 +113,7 @@ def of_error_body(error: Any) -> Fault:
         code = int(code)
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
         inner = of_status(code, {}, text)
-        return Fault(inner.kind, inner.detail, status=200)
+        return Fault(inner.kind, _said(text)[0], status=200)
     message, codes = _said(text)
     for marks, kind in _BY_CODE:
         if any(mark in codes for mark in marks):
@@ -142,15 +159,15 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def back_off(seen: int, fault: Fault, rng: random.Random) -> float:
-    """Seconds before the next try: full jitter under a ceiling that doubles, never less than what the server asked for.
+    """Seconds before the next try: full jitter under a ceiling that grows fourfold, never less than what the server asked for.
 
     `seen`: faults of this kind in this request. An outage repeats one kind and is given time; single faults of several kinds are chance, and
-    an episode that meets many of them is not held up.
+    an episode that meets many of them is not held up: where agents act together, each step waits for the slower one.
     """
-    wait = rng.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(seen - 1, 10)))
+    wait = rng.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * GROWTH ** min(seen - 1, 10)))
     if fault.retry_after is None:
         return wait
-    return max(wait, fault.retry_after * rng.uniform(1.0, 1.1))  # the jitter keeps those who were told the same from coming together
+    return max(wait, fault.retry_after * rng.uniform(1.0, 1.05))  # the jitter keeps those who were told the same from coming together
 
 
 def in_words(attempts: Sequence[Attempt]) -> str:

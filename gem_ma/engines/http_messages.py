@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.errors import EngineError
@@ -28,10 +28,12 @@ TOOLS_IN_TEXT = (
 Parts = list[dict[str, Any]]
 
 
-def chat(agent: str, messages: Sequence[Message], tools: Sequence[Tool] = (), *, native: bool = True) -> list[dict[str, Any]]:
+def chat(
+    agent: str, messages: Sequence[Message], tools: Sequence[Tool] = (), *, native: bool = True, beside: Mapping[int, Mapping[str, Any]] = {}
+) -> list[dict[str, Any]]:
     """The conversation in the eyes of `agent`. `native` False: calls, results and the tools themselves are text.
 
-    Raises EngineError for an image whose bytes are not there.
+    `beside`: further fields of the agent's own messages, by their place in `messages`. Raises EngineError for an image whose bytes are not there.
     """
     done: list[dict[str, Any]] = []
     system = [TOOLS_IN_TEXT + "\n".join(json.dumps(tool.schema, ensure_ascii=False) for tool in tools)] if tools and not native else []
@@ -41,10 +43,12 @@ def chat(agent: str, messages: Sequence[Message], tools: Sequence[Tool] = (), *,
         role = message.role(agent)
         at += 1
         if role == "assistant":
+            here, more = len(done), beside.get(at - 1, {})
             if native:
                 at = _called(done, agent, messages, at)
             else:
                 _add(done, "assistant", _parts(agent, message, _calls_as_text(message)))
+            done[here] |= more
         elif role == "tool":  # its call is not in sight, or calls are text
             text = message.text if native else f"<tool_response>\n{message.text}\n</tool_response>"
             _add(done, "user", _with_images(message, f"tool result: {text}" if native else text))

@@ -1,7 +1,7 @@
 """The body of a chat-completions response -> a Reply. Strict about the envelope, which a server writes; liberal about what a model wrote in it.
 
-A body that is no strict JSON reply, an event stream without its end, and an answer that is missing raise `Fault`; a tool call that cannot be
-read is data (`Malformed`). Invalid UTF-8 and lone surrogates are replaced, never passed on.
+A body that is no strict JSON reply, an event stream without its end, an answer that is missing, and one that the server itself marks as failed
+raise `Fault`; a tool call that cannot be read is data (`Malformed`). Invalid UTF-8 and lone surrogates are replaced, never passed on.
 """
 
 from __future__ import annotations
@@ -9,11 +9,34 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gem_ma.engines.http_faults import Fault, of_error_body
+from gem_ma.engines.http_faults import Fault, of_error_body, of_error_within
+from gem_ma.engines.http_stream import joined, refuse_error
 from gem_ma.parsing import MAX_CALLS, clean, parse_tool_calls, read_call
 from gem_ma.types import Malformed, Reply, ToolCall, Usage
 
-FINISHES = {"length": "length", "max_tokens": "length", "content_filter": "content_filter"}  # all else is a stop
+# Why an answer ended, in the words of OpenAI; of TGI (eos_token, stop_sequence), of proxies that pass on Anthropic's (end_turn, tool_use ...).
+FINISHES = {
+    **dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn", "tool_calls", "function_call", "tool_use"), "stop"),
+    **dict.fromkeys(("length", "max_tokens"), "length"),
+    "content_filter": "content_filter",
+}
+MODEL_NAME = 256  # characters; what is longer is no name
+# Words with which servers say that they gave an answer up. What is in neither list is a fault as well, of a server that we do not understand.
+GIVEN_UP = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "insufficient_system_resource", "time_limit", "timeout"})
+
+
+def finish_of(given: Any) -> str:
+    """The finish of a Reply, from a finish reason or null. Raises Fault for one that is not known: what came with it is no answer.
+
+    >>> finish_of("tool_calls"), finish_of("length"), finish_of(None)
+    ('stop', 'length', 'stop')
+    """
+    if given is None:
+        return "stop"
+    if isinstance(given, str) and given in FINISHES:
+        return FINISHES[given]
+    kind = "server" if isinstance(given, str) and given in GIVEN_UP else "bad_reply"
+    raise Fault(kind, f"the finish reason {json.dumps(given)} is none of an answer", status=200)
 
 
 def decode(body: bytes, content_type: str) -> dict[str, Any]:
@@ -21,10 +44,13 @@ def decode(body: bytes, content_type: str) -> dict[str, Any]:
     kind = content_type.split(";")[0].strip().casefold()
     text = body.decode("utf-8", "replace").removeprefix("\ufeff")
     if kind == "text/event-stream":
-        return _joined(text)
+        return joined(text, _object, finish_of)
     if kind and kind != "application/json" and not kind.endswith("+json"):
         raise Fault("bad_reply", f"the content type is {kind}, not JSON: {text}", status=200)
-    return _object(text)
+    value = _object(text)
+    if value.get("error"):
+        raise (of_error_within if value.get("choices") else of_error_body)(value["error"])
+    return value
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -36,94 +62,11 @@ def _object(text: str) -> dict[str, Any]:
         raise Fault("bad_reply", f"no strict JSON ({error}): {text}", status=200) from None
     if not isinstance(value, dict):
         raise Fault("bad_reply", f"a JSON {type(value).__name__}, not an object: {text}", status=200)
-    if value.get("error"):
-        raise of_error_body(value["error"])
     return value
 
 
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
-
-
-def _joined(text: str) -> dict[str, Any]:
-    """The reply that the events of a stream add up to. Raises Fault where its end never came."""
-    whole: dict[str, Any] = {}
-    message: dict[str, Any] = {"role": "assistant", "content": None}
-    texts: list[str] = []
-    refusals: list[str] = []
-    thoughts: list[str] = []
-    calls: dict[int, dict[str, Any]] = {}
-    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": None}
-    logprobs: list[Any] = []
-    ids: list[Any] = []
-    done = started = False
-    for data in _events(text):
-        if data == "[DONE]":
-            done = True
-            break
-        event = _object(data)
-        for key in ("usage", "prompt_token_ids", "model"):
-            if event.get(key) is not None:
-                whole[key] = event[key]
-        for part in _list_at(event, "choices"):
-            if not isinstance(part, dict) or part.get("index", 0) != 0:
-                continue
-            started = True
-            delta = _object_at(part, "delta")
-            for key, pieces in (("content", texts), ("refusal", refusals), ("reasoning_content", thoughts), ("reasoning", thoughts)):
-                if isinstance(delta.get(key), str):
-                    pieces.append(delta[key])
-            _add_calls(calls, delta.get("tool_calls"))
-            logprobs += _list_at(_object_at(part, "logprobs"), "content")
-            ids += _list_at(part, "token_ids")
-            whole["prompt_token_ids"] = part.get("prompt_token_ids") or whole.get("prompt_token_ids")
-            choice["finish_reason"] = part.get("finish_reason") or choice["finish_reason"]
-    if not done and choice["finish_reason"] is None:
-        raise Fault("bad_reply", f"the event stream ended before its last event: {text[-150:]}", status=200)
-    message["content"] = "".join(texts) or None
-    message["refusal"], message["reasoning_content"] = "".join(refusals) or None, "".join(thoughts) or None
-    message["tool_calls"] = [calls[index] for index in sorted(calls)] or None
-    choice |= {"logprobs": {"content": logprobs} if logprobs else None, "token_ids": ids or None}
-    return {**whole, "choices": [choice] if started else []}
-
-
-def _object_at(value: dict[str, Any], key: str) -> dict[str, Any]:
-    inner = value.get(key)
-    return inner if isinstance(inner, dict) else {}
-
-
-def _list_at(value: dict[str, Any], key: str) -> list[Any]:
-    inner = value.get(key)
-    return inner if isinstance(inner, list) else []
-
-
-def _events(text: str) -> list[str]:
-    """The data of each server-sent event: its `data:` lines, joined."""
-    found: list[str] = []
-    lines: list[str] = []
-    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):  # not splitlines: U+2028 may stand inside JSON
-        if line.startswith("data:"):
-            lines.append(line[5:].removeprefix(" "))
-        elif not line and lines:
-            found.append("\n".join(lines))
-            lines = []
-    if lines:
-        found.append("\n".join(lines))  # cut in the middle: strict JSON tells whether it is whole
-    return found
-
-
-def _add_calls(calls: dict[int, dict[str, Any]], deltas: Any) -> None:
-    for delta in deltas if isinstance(deltas, list) else ():
-        if not isinstance(delta, dict):
-            continue
-        index = delta.get("index")
-        index = index if isinstance(index, int) else max(calls, default=-1) + (1 if delta.get("id") or not calls else 0)
-        call = calls.setdefault(index, {"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
-        call["id"] = delta.get("id") or call["id"]
-        part = _object_at(delta, "function")
-        for key in ("name", "arguments"):
-            if isinstance(part.get(key), str):
-                call["function"][key] += part[key]
 
 
 def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool = False) -> Reply:
@@ -133,12 +76,13 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices:
-        raise Fault("bad_reply", "no choices in the reply" if choices is None else f"choices is {json.dumps(choices)[:50]}", status=200)
+        raise Fault("bad_reply", "no choices in the reply" if choices is None else f"choices is {json.dumps(choices)}", status=200)
     choice = choices[0]
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict):
         raise Fault("bad_reply", "the choice holds no message", status=200)
-    finish = FINISHES.get(str(choice.get("finish_reason")), "stop")
+    refuse_error(choice)
+    finish = finish_of(choice.get("finish_reason"))
     text = _text(message.get("content")) or _text(message.get("refusal"))
     calls = _calls(message, finish)
     if tools_in_text and not calls:
@@ -147,7 +91,8 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
     if ids_wanted and not (prompt_ids and token_ids and len(token_ids) == len(logprobs)):
         what = f"{len(prompt_ids)} prompt ids, {len(token_ids)} ids, {len(logprobs)} log-probabilities"
         raise Fault("bad_reply", f"token ids were asked for and not given ({what})", status=200)
-    return Reply(text, calls, prompt_ids, token_ids, logprobs, finish, usage=_usage(body.get("usage")))
+    usage, reasoning = _usage(body.get("usage")), _reasoning(message)
+    return Reply(text, calls, prompt_ids, token_ids, logprobs, finish, usage=usage, reasoning=reasoning, model=_model(body))
 
 
 def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
@@ -159,8 +104,8 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
     if choice is None:
         raise Fault("bad_reply", "no choices in the reply", status=200)
-    if choice.get("finish_reason") == "abort":
-        raise Fault("server", "the server gave the request up", status=200)
+    refuse_error(choice)
+    finish = finish_of(choice.get("finish_reason"))
     read_ids, token_ids = _ids(choice.get("prompt_token_ids")) or _ids(body.get("prompt_token_ids")), _ids(choice.get("token_ids"))
     inner = choice.get("logprobs")
     values = _numbers(inner.get("token_logprobs") if isinstance(inner, dict) else None)
@@ -168,16 +113,16 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
         raise Fault("bad_reply", f"token ids were asked for and not given ({len(token_ids)} ids, {len(values)} log-probabilities)", status=200)
     if read_ids != prompt:
         raise Fault("bad_reply", f"the server read {len(read_ids)} prompt ids, which are not the {len(prompt)} that were sent", status=200)
-    finish = FINISHES.get(str(choice.get("finish_reason")), "stop")
-    return Reply(prompt_ids=prompt, token_ids=token_ids, logprobs=values, finish=finish, usage=_usage(body.get("usage")))
+    usage, model = _usage(body.get("usage")), _model(body)
+    return Reply(prompt_ids=prompt, token_ids=token_ids, logprobs=values, finish=finish, usage=usage, model=model)
 
 
 def is_empty(reply: Reply) -> bool:
     """Nothing was said although the model stopped by itself: seen as a hiccup of the server first, as an answer in the end.
 
-    Where the sampled ids are known, an end token alone is an answer.
+    Where the sampled ids are known, an end token alone is an answer, and so is reasoning.
     """
-    return reply.finish == "stop" and not reply.text and not reply.tool_calls and not reply.token_ids
+    return reply.finish == "stop" and reply.silent and not reply.text
 
 
 def _text(content: Any) -> str:
@@ -186,6 +131,21 @@ def _text(content: Any) -> str:
     if isinstance(content, list):  # parts
         return clean("".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)))
     return ""
+
+
+def _reasoning(message: dict[str, Any]) -> str:
+    """The model's thinking, under whichever name a server gives it: a field beside the content, or parts of it."""
+    for name in ("reasoning_content", "reasoning"):
+        if isinstance(message.get(name), str) and message[name]:
+            return clean(message[name])
+    content = message.get("content")
+    parts = [part.get("thinking") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return "".join(_text(part) for part in parts)
+
+
+def _model(body: dict[str, Any]) -> str:
+    name = body.get("model")
+    return clean(name) if isinstance(name, str) and len(name) <= MODEL_NAME else ""
 
 
 def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, ...]:
@@ -237,7 +197,9 @@ def _usage(given: Any) -> Usage:
         return Usage()
     details = given.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(_count(given.get("prompt_tokens")), _count(given.get("completion_tokens")), _count(cached))
+    details = given.get("completion_tokens_details")
+    reasoning = details.get("reasoning_tokens") if isinstance(details, dict) else None
+    return Usage(_count(given.get("prompt_tokens")), _count(given.get("completion_tokens")), _count(cached), _count(reasoning))
 
 
 def _count(value: Any) -> int | None:

@@ -24,6 +24,7 @@ from gem_ma.engines.http_reply import decode, read
 from gem_ma.engines.remote import MOST_BYTES, Read, Remote
 from gem_ma.engines.reply_cache import ReplyCache
 from gem_ma.engines.spending import Budget, guess_tokens
+from gem_ma.engines.thoughts import Thoughts
 from gem_ma.errors import ConfigError
 from gem_ma.types import Message, Reply, Request, Sampling
 
@@ -39,8 +40,9 @@ class OpenAI:
     `base_url`: up to and with `/v1`. `api_key_env`: the NAME of the variable that holds the key (at OpenAI itself OPENAI_API_KEY, elsewhere
     none); `api_key: ${env:NAME}` says the same. `timeout_s` cuts one attempt, `attempts` and `wall_s` one request. `concurrency`: requests at
     once, shared by all policies of the endpoint. `tools: text` writes tools into the prompt and reads calls from text, for servers without
-    them. `token_ids` asks for ids and log-probabilities (vLLM). `extra_body` goes into the request as it is. `price: {input, output}` is USD
-    per million tokens. `cache`: a folder of replies by (request, seed).
+    them. `token_ids` asks for ids and log-probabilities (vLLM). `extra_body` goes into the request as it is. `send_reasoning`: the field under
+    which the model's reasoning is sent back with its own messages, None = it is not. `price: {input, output}` is USD per million tokens.
+    `cache`: a folder of replies by (request, seed).
 
     `budget` and `offline` (no key is read, nothing is sent) come from the caller, not from a config.
 
@@ -48,6 +50,7 @@ class OpenAI:
     """
 
     kind, trainable = "openai", False
+    silence_fails = True  # a play in which it only ever said nothing failed: that is how servers break, and no answer of a model
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class OpenAI:
         tools: Literal["native", "text"] = "native",
         token_ids: bool = False,
         extra_body: dict[str, Any] | None = None,
+        send_reasoning: Literal["reasoning_content", "reasoning"] | None = None,
         most_bytes: int = MOST_BYTES,
         price: dict[str, Any] | None = None,
         cache: str | None = None,
@@ -96,6 +100,9 @@ class OpenAI:
         self.base_url, self.price, self.budget = self.remote.base_url, self.remote.price, budget
         if tools not in ("native", "text"):
             raise ConfigError(f"{self.where}: tools is native or text; got {tools!r}")
+        if send_reasoning not in (None, "reasoning_content", "reasoning"):
+            raise ConfigError(f"{self.where}: send_reasoning is reasoning_content, reasoning or null; got {send_reasoning!r}")
+        self.send_reasoning, self.thoughts = send_reasoning, Thoughts()
         clash = sorted({"messages", "model", "stream", "n"} & set(extra_body or ()))
         if clash:
             raise ConfigError(f"{self.where}: extra_body may not hold {clash[0]!r}, which the engine sets itself")
@@ -112,18 +119,26 @@ class OpenAI:
         body = self.body(request)
         key = self.cache.key({"base_url": self.base_url, **body}, request.seed) if self.cache is not None else ""
         policy = request.policy or self.policy
-        if self.cache is not None and (kept := self.cache.get(key)) is not None:
-            return replace(kept, policy=policy)
-        reply = replace(await self._paid(request, body), policy=policy)
-        if self.cache is not None and reply.finish != "context_overflow":
+        kept = self.cache.get(key) if self.cache is not None else None
+        reply = replace(kept or await self._paid(request, body), policy=policy)
+        if self.cache is not None and kept is None and reply.finish != "context_overflow":
             self.cache.put(key, reply)
+        self.recall(request, reply)
         return reply
+
+    def recall(self, request: Request, reply: Reply) -> None:
+        """A reply, just sampled or out of a record: what was thought for it goes along with the next requests of its conversation."""
+        if self.send_reasoning is not None:
+            self.thoughts.keep(request, reply)
 
     def body(self, request: Request) -> dict[str, Any]:
         """The request's JSON, before anything that a server refuses is left out."""
         how = request.sampling
         native = self.tools == "native"
-        body: dict[str, Any] = {"model": self.name, "messages": chat(request.agent, request.messages, request.tools, native=native)}
+        name = self.send_reasoning
+        thoughts: dict[int, dict[str, str]] = {} if name is None else {at: {name: text} for at, text in self.thoughts.of(request).items()}
+        messages = chat(request.agent, request.messages, request.tools, native=native, beside=thoughts)
+        body: dict[str, Any] = {"model": self.name, "messages": messages}
         body |= {
             "temperature": how.temperature,
             "top_p": how.top_p,

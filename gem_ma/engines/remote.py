@@ -15,9 +15,10 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from gem_ma.engines.endpoint import NO_KEY, Endpoint, Secret, endpoint, import_client
+from gem_ma.engines.endpoint import NO_KEY, Endpoint, endpoint, import_client
+from gem_ma.engines.hiding import Secret
 from gem_ma.engines.http_faults import RETRIED, Fault, back_off, in_words
-from gem_ma.engines.http_reply import is_empty
+from gem_ma.engines.http_reply import decode, is_empty
 from gem_ma.engines.spending import Budget, Price
 from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.types import Attempt, Reply, Usage
@@ -140,14 +141,8 @@ class Remote:
             tries += 1
             async with at.limiter:
                 began, sent = time.monotonic(), body()
-                try:
-                    content, kind = await at.post(
-                        path or self.path, sent, timeout_s=min(self.timeout_s, self.wall_s - spent_s), most_bytes=self.most_bytes
-                    )
-                    reply = read(content, kind)
-                    fault = None
-                except Fault as caught:
-                    fault = caught
+                got = await self._once(at, path or self.path, sent, read, min(self.timeout_s, self.wall_s - spent_s))
+                reply, fault = (Reply(), got) if isinstance(got, Fault) else (got, None)
                 spent_s += time.monotonic() - began
             self.met = self.met or at.answered > 0
             at.limiter.heard(fault is not None and fault.kind == "rate_limited")
@@ -176,12 +171,27 @@ class Remote:
             await asyncio.sleep(wait)
             spent_s += wait
 
-    async def call(self, path: str, body: Body | None, probe: Body, adapt: Callable[[Fault, Body], bool] = _no_change) -> bytes:
-        """The body that answers a request which samples nothing (a GET where `body` is None), tried and refused as any other."""
-        found: list[bytes] = []
+    async def _once(self, at: Endpoint, path: str, sent: Body | None, read: Read, timeout_s: float) -> Reply | Fault:
+        """One attempt, without the key in what the server says. Its words as they came live in no frame that an error shows."""
+        try:
+            return self._key.hide_reply(read(*await at.post(path, sent, timeout_s=timeout_s, most_bytes=self.most_bytes)))
+        except Fault as fault:
+            return fault.without(self._key.hide)
+
+    async def call(self, path: str, body: Body | None, probe: Body, adapt: Callable[[Fault, Body], bool] = _no_change) -> Body:
+        """The JSON that answers a request which samples nothing (a GET where `body` is None), tried and refused as any other.
+
+        {} for an answer that is no JSON object: whoever asks looks for fields, and the request was carried out.
+        """
+        found: list[Body] = []
 
         def keep(content: bytes, kind: str) -> Reply:
-            found.append(content)
+            try:
+                found.append(self._key.hide_in(decode(content, "")))
+            except Fault as fault:
+                if fault.kind != "bad_reply":
+                    raise
+                found.append({})
             return Reply(finish="length")  # a stop without text would be taken for an empty answer
 
         await self.tried(lambda: body, keep, probe, path=path, adapt=adapt)

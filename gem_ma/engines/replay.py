@@ -9,7 +9,7 @@ was played without a model, or with `actions: true` any side, answers with its r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -21,7 +21,6 @@ from gem_ma.files import stream
 from gem_ma.types import Episode, Reply, Request
 
 EPISODES = "episodes.jsonl"
-EpisodeId = tuple[str, int, int]
 
 
 class Recorded(NamedTuple):
@@ -60,27 +59,20 @@ class Replay:
 class Remembered:
     """An engine that gives the replies which interrupted plays have got already, and asks `engine` for all others: nothing is bought twice.
 
-    `known`: the kept ones. `running`: what was sampled for plays that have not ended, by conversation; who sees them end takes it out.
+    `known`: the kept ones, by seed. `keep` is told of every other one before anybody else: its request and what it got.
     """
 
-    def __init__(self, engine: Engine, known: Mapping[int, Recorded]) -> None:
-        self.engine, self.known = engine, known
-        self.running: dict[str, dict[int, Recorded]] = {}
+    def __init__(self, engine: Engine, known: Mapping[int, Recorded], keep: Callable[[Request, Recorded], None] = lambda *_: None) -> None:
+        self.engine, self.known, self.keep = engine, known, keep
 
     async def sample(self, request: Request) -> Reply:
         found = self.known.get(request.seed)
         if found is None or found.legal != request.legal:
             found = Recorded(await self.engine.sample(request), request.legal)
-            self.running.setdefault(request.conversation, {})[request.seed] = found
+            self.keep(request, found)
         elif hasattr(self.engine, "recall"):  # so that its next prompt goes on from these ids
             self.engine.recall(request, found.reply)
         return found.reply
-
-    def taken(self, episode: EpisodeId | None = None) -> dict[int, Recorded]:
-        """Takes out what was sampled for this play, or for all."""
-        start = "" if episode is None else "/".join(map(str, episode)) + "/"
-        conversations = [name for name in self.running if name.startswith(start)]
-        return {seed: one for name in conversations for seed, one in self.running.pop(name).items()}
 
 
 def answers(episodes: Iterable[Episode], actions: Literal["never", "bots", "always"] = "never") -> dict[int, Recorded]:

@@ -24,6 +24,7 @@ from gem_ma.types import Reply, Usage
 T = TypeVar("T")
 
 CLOSE_S = 10.0
+FINISHES = ("stop", "length")  # of an answer; aborted and failed requests bring part of one
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 ADAPTERS = 4  # in one batch; options may say otherwise
 OWN = ("model", "tokenizer", "logprobs_mode", "generation_config", "enable_lora", "max_lora_rank", "skip_tokenizer_init")  # set here
@@ -139,9 +140,10 @@ class Process:
         one = last.outputs[0]
         ids = tuple(map(int, one.token_ids))
         logprobs = tuple(float(place[token].logprob) for token, place in zip(ids, one.logprobs, strict=True))
-        finish = "length" if one.finish_reason == "length" else "stop"
+        if one.finish_reason not in FINISHES:
+            raise EngineError(f"{self.where}: vLLM gave the request up ({one.finish_reason})", retryable=True)
         usage = Usage(len(wanted.prompt), len(ids), last.num_cached_tokens)
-        return Reply(prompt_ids=wanted.prompt, token_ids=ids, logprobs=logprobs, finish=finish, usage=usage)
+        return Reply(prompt_ids=wanted.prompt, token_ids=ids, logprobs=logprobs, finish=one.finish_reason, usage=usage)
 
     def _request(self, core: Core, adapter: Adapter, in_place: bool = False) -> Any:
         from vllm.lora.request import LoRARequest

@@ -54,11 +54,10 @@ class Server:
 
     async def open(self) -> None:
         """Finds the model, and checks tokenizer, ids and log-probabilities on tiny requests. Raises ConfigError that names the flag."""
-        try:
-            listed = decode(await self.remote.call("/models", None, self._tiny()), "").get("data")
-        except Fault as fault:
-            raise ConfigError(f"{self.where}: {self.base_url}/models is not what a vLLM server answers ({fault.detail}); correct base_url") from fault
-        models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        listed = (await self.remote.call("/models", None, self._tiny())).get("data")
+        if not isinstance(listed, list):
+            raise ConfigError(f"{self.where}: {self.base_url}/models is not what a vLLM server answers; correct base_url")
+        models = [one for one in listed if isinstance(one, dict)]
         bases = [one for one in models if one.get("parent") is None]
         names = [str(one.get("id")) for one in bases]
         if self.served_model is None:
@@ -79,8 +78,10 @@ class Server:
         own = list(self.tokenizer(CANARY, add_special_tokens=False)["input_ids"])
         body = {"model": self.served_model, "prompt": CANARY, "add_special_tokens": False}
         try:
-            told = decode(await self.remote.call(self._root("/tokenize"), body, self._tiny()), "").get("tokens")
-        except (EngineError, Fault):  # behind a proxy that lets the API through alone
+            told = (await self.remote.call(self._root("/tokenize"), body, self._tiny())).get("tokens")
+        except EngineError:  # behind a proxy that lets the API through alone
+            return
+        if told is None:
             return
         if told != own:
             raise ConfigError(

@@ -34,8 +34,8 @@ def summarise(
     `kinds` (which scores are rates) are the scenario's.
 
     Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k pass_hat_k_intervals tries measures labels lost ends errors
-    turns steps tokens truncated illegal malformed cut`. An interval is `{mean, low, high, n, method, rate}`; a bound that the data cannot give is
-    null, as is a mean over nothing. `labels` is explained in `gem_ma.evaluation.groups`, `lost` in `gem_ma.evaluation.lost`.
+    turns steps tokens truncated illegal malformed cut empty served`. An interval is `{mean, low, high, n, method, rate}`; a bound that the data
+    cannot give is null, as is a mean over nothing. `labels` is explained in `gem_ma.evaluation.groups`, `lost` in `gem_ma.evaluation.lost`.
     """
     measures, labels = once(measures) if measures is not None else None, once(labels) if labels is not None else None
     all_ = sorted(episodes, key=lambda episode: episode.id)  # so that no draw depends on which episode ended first
@@ -71,6 +71,7 @@ def summarise(
         "illegal": {agent: _illegal(agent, ok) for agent in agents},
         "malformed": {agent: _malformed(agent, ok) for agent in agents},
         "cut": {agent: _cut(agent, ok) for agent in agents},
+        **_by_policy(all_),
     }
 
 
@@ -107,6 +108,12 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     for agent, cut in summary.get("cut", {}).items():
         if cut["sayings"]:
             rows.append((f"cut sayings {agent}", f"{cut['sayings']} of {cut['of']}, {cut['bytes']} bytes (run.max_said)"))
+    for policy, one in summary.get("empty", {}).items():
+        if one["empty"]:
+            rows.append((f"empty replies {policy}", f"{100 * one['share']:.1f} % ({one['empty']} of {one['replies']})"))
+    for policy, others in summary.get("other_models", {}).items():
+        told = ", ".join(f"{name} {count}" for name, count in others.items())
+        rows.append((f"other models {policy}", f"{told} replies of a model that is called otherwise than asked"))
     for agent, tokens in summary["tokens"].items():
         if tokens["sampled"]:
             rows.append((f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read"))
@@ -205,6 +212,20 @@ def _cut(agent: str, ok: list[Episode]) -> dict[str, int]:
     turns = [turn for episode in ok for turn in episode.turns if turn.agent == agent]
     lost = [turn.action.cut + sum(reply.cut for reply in turn.replies) for turn in turns]
     return {"sayings": sum(map(bool, lost)), "of": len(lost), "bytes": sum(lost)}
+
+
+def _by_policy(episodes: list[Episode]) -> dict[str, Any]:
+    """`empty`: of each policy's replies, how many said nothing at all, failed episodes included; `served`: what servers called their models."""
+    counts: dict[str, list[int]] = {}
+    served: dict[str, Counter[str]] = {}
+    for reply in (reply for episode in episodes for turn in episode.turns for reply in turn.replies):
+        one = counts.setdefault(reply.policy, [0, 0])
+        one[0] += 1
+        one[1] += reply.silent
+        if reply.model:
+            served.setdefault(reply.policy, Counter())[reply.model] += 1
+    empty = {name: {"replies": n, "empty": silent, "share": silent / n} for name, (n, silent) in sorted(counts.items())}
+    return {"empty": empty, "served": {name: dict(found.most_common()) for name, found in sorted(served.items())}}
 
 
 def _mean(values: list[Any]) -> float | None:

@@ -1,38 +1,60 @@
-"""`interrupted.jsonl` of a run folder: replies that plays had got when the run stopped, by the seed of their request.
+"""`interrupted.jsonl` of a run folder: replies that plays have got and that no episode on record holds yet, by the seed of their request.
 
-They are no part of the record; a resumed run takes them instead of sampling anew. A line that cannot be read costs its reply, nothing else.
+They are no part of the record; a resumed run takes them instead of sampling anew. A reply is written as it comes, so that a process that is killed
+loses none; a line `ended` says that the replies of a play before it are of no use any more. A line that cannot be read costs its reply, nothing
+else. Nothing is forced to the disk: this outlives the process, not a power cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from gem_ma.codec import REPLY, dump_json, load_json
 from gem_ma.engines.replay import Recorded
-from gem_ma.files import append, is_file, read
+from gem_ma.files import append, is_file, read, remove
+from gem_ma.types import Request
 
 NAME = "interrupted.jsonl"
 
 
-def keep_replies(path: Path, replies: Mapping[int, Recorded]) -> None:
-    """Appends replies. Raises StoreError where the disk refuses."""
-    if not replies:
-        return
-    lines = [dump_json({"seed": seed, "legal": one.legal, "reply": REPLY.write(one.reply)}) + "\n" for seed, one in replies.items()]
-    append(path / NAME, ("\n" + "".join(lines)).encode(), path)  # a torn line before stays alone
+def keep_reply(path: Path, request: Request, got: Recorded) -> None:
+    """Appends a reply. Where the disk refuses, it is not kept, and its play goes on with it."""
+    _append(path, {"seed": request.seed, "conversation": request.conversation, "legal": got.legal, "reply": REPLY.write(got.reply)})
+
+
+def forget_replies(path: Path, episode: tuple[str, int, int]) -> None:
+    """After this play has ended: what it got is on record, or is to be sampled anew."""
+    if is_file(path / NAME, path):
+        _append(path, {"ended": "/".join(map(str, episode))})
+
+
+def remove_replies(path: Path) -> None:
+    """Once every play has ended. Raises StoreError where the disk refuses."""
+    remove(path / NAME, path)
 
 
 def read_replies(path: Path) -> dict[int, Recorded]:
-    """Request seed -> reply; {} where none were kept."""
+    """Request seed -> reply, of plays that have not ended; {} where none were kept."""
     file = path / NAME
     if not is_file(file, path):
         return {}
+    lines = read(file, path).split(b"\n")
     found: dict[int, Recorded] = {}
-    for line in read(file, path).split(b"\n"):
-        try:
-            one = load_json(line)
-            found[int(one["seed"])] = Recorded(REPLY.read(one["reply"]), None if one["legal"] is None else tuple(map(str, one["legal"])))
-        except Exception:  # empty, torn, or whatever else makes a reader raise
-            continue
+    ended: set[str] = set()
+    for line in reversed(lines):
+        with suppress(Exception):  # empty, torn, or whatever else makes a reader raise
+            one: dict[str, Any] = load_json(line)
+            if "ended" in one:
+                ended.add(str(one["ended"]))
+            elif ended.isdisjoint(accumulate(str(one.get("conversation", "")).split("/"), "{}/{}".format)):
+                legal = None if one["legal"] is None else tuple(map(str, one["legal"]))
+                found.setdefault(int(one["seed"]), Recorded(REPLY.read(one["reply"]), legal))
     return found
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    with suppress(OSError):
+        append(path / NAME, f"\n{dump_json(line)}\n".encode(), path)  # a torn line before stays alone

@@ -1,0 +1,129 @@
+"""The events of a streamed chat completion -> the one response that they add up to. Knows server-sent events; raises `Fault`, reads no reply.
+
+A stream counts as whole where it said how the answer ended: without a finish reason it was cut, whatever stands at its end. An error in any event,
+an event that is called `error`, and a finish reason that is no answer's make the whole a fault, also where later events say otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gem_ma.engines.http_faults import Fault, of_error_within
+
+TEXTS = {"content": "content", "refusal": "refusal", "reasoning_content": "reasoning_content", "reasoning": "reasoning_content"}
+
+
+class Event(NamedTuple):
+    """The lines of one event, joined; `name` is "" where the server gives none."""
+
+    name: str
+    data: str
+
+
+def joined(text: str, read: Callable[[str], dict[str, Any]], finish: Callable[[Any], str]) -> dict[str, Any]:
+    """The response that a stream's text adds up to. `read` parses the JSON of an event, `finish` a finish reason; both raise Fault."""
+    whole: dict[str, Any] = {}
+    sums = _Sums()
+    for event in events(text):
+        if event.data == "[DONE]":
+            break
+        value = read(event.data)
+        if value.get("error") or event.name == "error" or value.get("type") == "error" or value.get("object") == "error":
+            raise of_error_within(value.get("error") or value)
+        for key in ("usage", "prompt_token_ids", "model"):
+            if value.get(key) is not None:
+                whole[key] = value[key]
+        for part in list_at(value, "choices"):
+            if not isinstance(part, dict) or part.get("index", 0) != 0:
+                continue
+            refuse_error(part)
+            finish(part.get("finish_reason"))
+            sums.add(part)
+            whole["prompt_token_ids"] = part.get("prompt_token_ids") or whole.get("prompt_token_ids")
+    if sums.started and sums.finish is None:
+        raise Fault("bad_reply", f"the event stream ended after {len(text)} characters without a finish reason", status=200)
+    return {**whole, "choices": [sums.choice()] if sums.started else []}
+
+
+def refuse_error(choice: dict[str, Any]) -> None:
+    """Raises Fault where a choice, its message or its delta holds an error."""
+    for holder in (choice, object_at(choice, "message"), object_at(choice, "delta")):
+        if holder.get("error"):
+            raise of_error_within(holder["error"])
+
+
+class _Sums:
+    """What the deltas of one choice add up to."""
+
+    def __init__(self) -> None:
+        self.started, self.finish = False, None
+        self.texts: dict[str, list[str]] = {name: [] for name in TEXTS.values()}
+        self.calls: dict[int, dict[str, Any]] = {}
+        self.logprobs: list[Any] = []
+        self.ids: list[Any] = []
+
+    def add(self, part: dict[str, Any]) -> None:
+        self.started = True
+        delta = object_at(part, "delta")
+        thought = ""  # under two names by servers that serve old and new clients at once
+        for name, target in TEXTS.items():
+            piece = delta.get(name)
+            if isinstance(piece, str) and not (target == "reasoning_content" and thought == piece):
+                self.texts[target].append(piece)
+                thought = piece if target == "reasoning_content" else thought
+        self._add_calls(delta.get("tool_calls"))
+        self.logprobs += list_at(object_at(part, "logprobs"), "content")
+        self.ids += list_at(part, "token_ids")
+        self.finish = part.get("finish_reason") or self.finish
+
+    def _add_calls(self, deltas: Any) -> None:
+        for delta in deltas if isinstance(deltas, list) else ():
+            if not isinstance(delta, dict):
+                continue
+            index = delta.get("index")
+            if not isinstance(index, int):
+                index = max(self.calls, default=-1) + (1 if delta.get("id") or not self.calls else 0)
+            call = self.calls.setdefault(index, {"id": None, "name": [], "arguments": []})
+            call["id"] = delta.get("id") or call["id"]
+            part = object_at(delta, "function")
+            for key in ("name", "arguments"):
+                if isinstance(part.get(key), str):
+                    call[key].append(part[key])
+
+    def choice(self) -> dict[str, Any]:
+        """The choice as it would have come in one piece."""
+        message: dict[str, Any] = {"role": "assistant", **{name: "".join(pieces) or None for name, pieces in self.texts.items()}}
+        calls = [self.calls[index] for index in sorted(self.calls)]
+        message["tool_calls"] = [
+            {"id": call["id"], "type": "function", "function": {key: "".join(call[key]) for key in ("name", "arguments")}} for call in calls
+        ] or None
+        logprobs = {"content": self.logprobs} if self.logprobs else None
+        return {"index": 0, "message": message, "finish_reason": self.finish, "logprobs": logprobs, "token_ids": self.ids or None}
+
+
+def events(text: str) -> list[Event]:
+    """The server-sent events that hold data; one that is cut in the middle comes last, and strict JSON tells whether it is whole."""
+    found: list[Event] = []
+    name, lines = "", list[str]()
+    for line in [*text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), ""]:  # not splitlines: U+2028 may stand inside JSON
+        if line.startswith("data:"):
+            lines.append(line[5:].removeprefix(" "))
+        elif line.startswith("event:"):
+            name = line[6:].strip()
+        elif not line:
+            found += [Event(name, "\n".join(lines))] if lines else []
+            name, lines = "", []
+    return found
+
+
+def object_at(value: dict[str, Any], key: str) -> dict[str, Any]:
+    """The object under a key, {} where there is none."""
+    inner = value.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def list_at(value: dict[str, Any], key: str) -> list[Any]:
+    """The list under a key, [] where there is none."""
+    inner = value.get(key)
+    return inner if isinstance(inner, list) else []

@@ -1,0 +1,48 @@
+"""What models behind an endpoint have thought, so that it can be sent back: models that think between tool calls go on from it.
+
+A conversation's own messages hold no reasoning, since behaviours build them. So a message is known again by what the reply said: its first call, or
+else its text. Knows records; sends nothing. Bounded in conversations: what was asked about longest ago is forgotten first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from gem_ma.types import Malformed, Reply, Request, ToolCall
+
+MOST = 4096  # conversations
+
+
+class Thoughts:
+    """Replies of running conversations, by the name of the conversation, in order."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, list[tuple[str, str]]] = OrderedDict()  # (what was said, what was thought)
+
+    def keep(self, request: Request, reply: Reply) -> None:
+        """After a reply, sampled or taken out of a record."""
+        said = self._of.setdefault(request.conversation, [])
+        said.append((_key(reply.text, reply.tool_calls), reply.reasoning))
+        self._of.move_to_end(request.conversation)
+        while len(self._of) > MOST:
+            self._of.popitem(last=False)
+
+    def of(self, request: Request) -> dict[int, str]:
+        """Place in `request.messages` -> the reasoning behind the agent's message there. Drafts that became no message are passed over."""
+        said, at, found = self._of.get(request.conversation, []), 0, {}
+        for place, message in enumerate(request.messages):
+            if message.role(request.agent) != "assistant":
+                continue
+            key = _key(message.text, message.tool_calls)
+            match = next((later for later in range(at, len(said)) if said[later][0] == key), None)
+            if match is not None:
+                at = match + 1
+                if said[match][1]:
+                    found[place] = said[match][1]
+        return found
+
+
+def _key(text: str, calls: Sequence[ToolCall | Malformed]) -> str:
+    first = next((call for call in calls if isinstance(call, ToolCall)), None)
+    return f"text {text.strip()}" if first is None else f"call {first.id} {first.name}"
