@@ -164,12 +164,15 @@ def _finish(document: Document, path: Path | None) -> Config | None:
     else:
         _locate_code(document.value, path.parent)
     check_secrets(document)
+    secret = {fault.path: fault for fault in document.faults}
     config = validate(document, Config)
     try:
         check_fit(document, path.parent if path is not None else None)
     except DataError as error:
         document.refuse()
         raise error
+    # One line for one thing: that a secret's name is also no known option is nothing to add.
+    document.faults = [fault for fault in document.faults if secret.get(fault.path, fault) == fault]
     return config
 
 

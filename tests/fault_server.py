@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,10 @@ JSON, EVENTS, HTML = "application/json", "text/event-stream", "text/html"
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes over the wire. `then`: what happens after the bytes (nothing, `drop` the connection, `hang`); `promised` = Content-Length."""
+    """What goes over the wire. `then`: what happens after the bytes (nothing, `drop` the connection, `hang`); `promised` = Content-Length.
+
+    `second`: an answer that nobody asked for and that follows on the same connection, `second_s` later.
+    """
 
     status: int = 200
     body: bytes = b"{}"
@@ -32,6 +35,9 @@ class Answer:
     promised: int | None = None
     drip_s: float = 0.0  # between single bytes
     chunked: bool = False
+    reason: str = "Scripted"
+    second: Answer | None = None
+    second_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -194,15 +200,30 @@ class FaultServer:
             self.running -= 1
         if answer.promised != -1:
             await self._write(writer, answer)
+        if answer.second is not None:
+            if answer.second_s:
+                self._keep(self._late(writer, answer.second, answer.second_s))
+            else:
+                await self._write(writer, answer.second)
         if answer.then == "hang":
             await reader.read()  # until the other side leaves
         if answer.then == "drop":
             writer.transport.abort()
         return answer.then == ""
 
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _late(self, writer: asyncio.StreamWriter, answer: Answer, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        with contextlib.suppress(ConnectionError):
+            await self._write(writer, answer)
+
     @staticmethod
     async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
-        lines = [f"HTTP/1.1 {answer.status} Scripted"] + [f"{name}: {value}" for name, value in answer.headers.items()]
+        lines = [f"HTTP/1.1 {answer.status} {answer.reason}"] + [f"{name}: {value}" for name, value in answer.headers.items()]
         if answer.content_type is not None:
             lines.append(f"content-type: {answer.content_type}")
         if answer.chunked:

@@ -15,8 +15,8 @@ from gem_ma.types import Malformed, Reply, ToolCall
 
 LEAST = 16  # characters of a key that is hidden
 HIDDEN = "***"
-# Latin letters and digits beside a key make it a part of a longer word. Not so where they end an escape: %22 and \u0022 are quotes, \n ends a line.
-_BEFORE = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4}))"
+# Latin letters and digits beside a key make it a part of a longer word. Not so where they end an escape: %22, \u0022 and \x22 are quotes.
+_BEFORE = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\x[0-9A-Fa-f]{2}))"
 _AFTER = r"(?![A-Za-z0-9])"
 
 
@@ -73,4 +73,4 @@ class Secret:
 
 def _written(char: str) -> str:
     """A character of a key as itself, percent-encoded or escaped in JSON, up to three times over: without a bound, runs cost their square."""
-    return rf"(?:{re.escape(char)}|%(?:25){{0,2}}{ord(char):02x}|\\{{1,8}}(?:{re.escape(char)}|u00{ord(char):02x}))"
+    return rf"(?:{re.escape(char)}|%(?:25){{0,2}}{ord(char):02x}|\\{{1,8}}(?:{re.escape(char)}|u00{ord(char):02x}|x{ord(char):02x}))"

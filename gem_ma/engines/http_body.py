@@ -13,7 +13,7 @@ from typing import Any, Literal
 from gem_ma.engines.http_faults import Fault
 
 ERROR_BYTES = 64 * 1024  # of an error's body that are read
-PACKED_BYTES = 4 * 1024 * 1024  # of a body that came compressed, decoded
+PACKED_BYTES = 2 * 1024 * 1024  # of a body that came compressed, decoded
 _ANY_HEADER = 47  # zlib's number for gzip or zlib, whichever it is
 
 
