@@ -8,8 +8,10 @@ there `scenario.tasks: n` means n seeds (the first n of 2n are the same n), and 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gem_ma.behaviour import as_factory, no_policy, seat
 from gem_ma.config import located
@@ -89,8 +91,23 @@ def open_policies(
             options = {key: value for key, value in config.retry.options.items() if key in takes} | options
             fed = (("budget", budget), ("offline", offline), ("frozen", name not in learned))
             options |= {key: value for key, value in fed if key in takes}
-            opened[name] = Policy(name, open_engine(name, settings.model, **options), settings.sampling)
+            with _named(name, options):
+                opened[name] = Policy(name, open_engine(name, settings.model, **options), settings.sampling)
     return opened
+
+
+@contextmanager
+def _named(policy: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Gives a ConfigError of an engine the key of the config that it is about, so that whoever knows the file can say where it stands."""
+    try:
+        yield
+    except ConfigError as error:
+        said, where = str(error), f"policy {policy!r}: "
+        if type(error) is not ConfigError or not said.startswith(where):
+            raise
+        said = said.removeprefix(where)
+        option = said.split(" ", 1)[0].rstrip(":")
+        raise ConfigError(f"policies.{policy}{f'.{option}' if option in options else ''}: {said}") from error
 
 
 def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:

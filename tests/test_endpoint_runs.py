@@ -17,10 +17,12 @@ pytest.importorskip("openai", reason="needs the api extra")
 from gem_ma.cli.main import main
 from gem_ma.engines import http_faults
 from gem_ma.engines.openai import OpenAI
+from gem_ma.engines.replay import Recorded
 from gem_ma.engines.spending import Budget, Price
 from gem_ma.errors import BudgetError, ConfigError, DataError
 from gem_ma.evaluation.costs import cost_rows, costs
 from gem_ma.store import read_episodes
+from gem_ma.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
 from gem_ma.types import Attempt, End, Message, Reply, Request, Usage
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
 
@@ -219,6 +221,126 @@ def test_unknown_keys_of_limits_retry_and_policy_are_named(tmp_path: Path, comma
     assert done.returncode == 2 and "limits.dollars" in done.stderr and "retry.tries" in done.stderr and "did you mean 'timeout_s'" in done.stderr
     config(tmp_path, "http://127.0.0.1:1/v1", policy=", budget: 3")
     assert "unknown key" in command("check", "talk.yaml").stderr
+
+
+# -- silence, and who answered --------------------------------------------------------------------------------------------------
+
+SILENT = {"null": says(None), "empty": says(""), "blank": says(" \n "), "cut": says("", finish="length"), "nothing": says(choice={"message": {}})}
+
+
+@pytest.mark.parametrize("case", SILENT)
+@pytest.mark.parametrize("allowed", ["0", "100%"])
+def test_a_model_that_never_says_a_thing_makes_a_failed_run(tmp_path: Path, command: Command, case: str, allowed: str) -> None:
+    with FaultServer([SILENT[case]]) as server:
+        config(tmp_path, server.url, more=f"run: {{max_failed: {allowed}}}", episodes=2)
+        done = command("run", "talk.yaml", "--out", "out")
+    assert done.returncode == 1 and "policy 'main' said nothing: each of its 8 replies was empty" in done.stderr
+    assert "0 ok / 2 failed" in done.stdout and "empty replies main" in done.stdout and "100.0 % (8 of 8)" in done.stdout
+    assert len(done.stderr.strip().splitlines()) == 1
+    with FaultServer([says("cooperate")], port=server.port):
+        again = command("resume", "out", "--retry-failed")
+    assert again.returncode == 0 and "2 ok / 0 failed" in again.stdout and "empty" not in again.stdout
+
+
+def test_a_play_in_which_a_model_only_ever_said_nothing_failed_and_the_share_is_told(tmp_path: Path, command: Command) -> None:
+    quiet: set[str] = set()
+
+    def script(asked: Asked) -> Answer:  # the play of one seed is silent, and every fourth reply of others
+        if asked.number == 0:
+            quiet.add(str(asked.body["messages"][0]["content"]))
+        return says(None) if asked.number < 12 or asked.number % 4 == 0 else says("cooperate")
+
+    with FaultServer(script) as server:
+        config(tmp_path, server.url, more="run: {concurrency: 1, max_failed: 1}", episodes=3)
+        done = command("run", "talk.yaml", "--out", "out", "--json")
+    summary = json.loads(done.stdout)
+    assert done.returncode == 0 and summary["failed"] == 1 and summary["empty"]["main"]["replies"] == 12
+    assert summary["empty"]["main"]["empty"] == 4 and summary["empty"]["main"]["share"] == pytest.approx(1 / 3)
+    assert "said nothing in this play" in next(iter(summary["errors"]))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [says(None, calls=[("c", "f", "{}")]), says(None, choice={"message": {"content": None, "reasoning": "hm"}}), says(None, finish="content_filter")],
+)
+def test_calls_reasoning_and_filters_are_no_silence(tmp_path: Path, command: Command, answer: Answer) -> None:
+    with FaultServer([answer]) as server:
+        config(tmp_path, server.url, episodes=2)
+        done = command("run", "talk.yaml", "--out", "out", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["empty"]["main"] == {"replies": 8, "empty": 0, "share": 0.0}
+
+
+def test_another_model_than_the_one_that_was_asked_stands_in_the_score(tmp_path: Path, command: Command) -> None:
+    with FaultServer(lambda asked: says("cooperate", model="fallback-1" if asked.number % 4 == 0 else "m")) as server:
+        config(tmp_path, server.url)
+        done = command("run", "talk.yaml", "--out", "out")
+    shown = command("show", "out", "--json")
+    assert done.returncode == 0 and "other models main" in done.stdout and "fallback-1 6" in done.stdout
+    assert json.loads(shown.stdout)["served"] == {"main": {"m": 18, "fallback-1": 6}}
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["other_models"] == {"main": {"fallback-1": 6}}
+
+
+# -- replies that were paid -----------------------------------------------------------------------------------------------------
+
+
+def test_a_reply_is_kept_before_its_play_ends_and_forgotten_after(tmp_path: Path) -> None:
+    def asked(seed: int, play: int, agent: str = "a") -> Request:
+        return Request(agent, (Message("x"),), seed=seed, conversation=f"test/{play}/7/0/{agent}/thread")
+
+    for seed, play in ((1, 1), (2, 1), (3, 11), (4, 2)):
+        keep_reply(tmp_path, asked(seed, play), Recorded(Reply(f"r{seed}", reasoning="hm"), ("x",)))
+    assert set(read_replies(tmp_path)) == {1, 2, 3, 4} and read_replies(tmp_path)[1] == Recorded(Reply("r1", reasoning="hm"), ("x",))
+    forget_replies(tmp_path, ("test/1", 7, 0))
+    assert set(read_replies(tmp_path)) == {3, 4}  # test/11 is another play
+    keep_reply(tmp_path, asked(1, 1), Recorded(Reply("again"), None))  # its second try, as of resume --retry-failed
+    with open(tmp_path / "interrupted.jsonl", "ab") as file:
+        file.write(b'{"seed": 9, "leg')  # killed in the middle
+    keep_reply(tmp_path, asked(5, 2), Recorded(Reply("r5"), None))
+    assert {seed: one.reply.text for seed, one in read_replies(tmp_path).items()} == {1: "again", 3: "r3", 4: "r4", 5: "r5"}
+    remove_replies(tmp_path)
+    assert read_replies(tmp_path) == {} and not list(tmp_path.iterdir())
+
+
+def test_a_run_that_is_killed_buys_no_reply_again(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGKILL leaves no time for anything: it is a copy of the folder, taken while a request is under way."""
+    import shutil
+
+    def script(asked: Asked) -> Answer:
+        if asked.number == 13:  # in the middle of the fourth play
+            shutil.copytree(tmp_path / "out", tmp_path / "killed", ignore=shutil.ignore_patterns(".lock"))
+        return says("cooperate")
+
+    with FaultServer(script) as server:
+        config(tmp_path, server.url, more="run: {concurrency: 1}")
+        assert command("run", "talk.yaml", "--out", "out").returncode == 0
+        before = Counter(json.dumps(one.body, sort_keys=True) for one in server.asked[:13])
+        assert command("resume", "killed").returncode == 0
+        after = Counter(json.dumps(one.body, sort_keys=True) for one in server.asked[24:])
+    late = before & after  # asked side by side with the request at which it was killed, so perhaps not answered then
+    assert len(before) == 13 and len(late) <= 1 and sum(after.values()) <= 12
+    assert not (tmp_path / "killed" / "interrupted.jsonl").exists()
+    mine, other = (sorted((tmp_path / name / "episodes.jsonl").read_text().splitlines()) for name in ("out", "killed"))
+    assert mine == other
+
+
+def test_a_fault_of_an_engine_names_file_and_line(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    config(tmp_path, "127.0.0.1:1/v1")
+    for arguments in (("run", "talk.yaml", "--out", "out"), ("check", "talk.yaml")):
+        done = command(*arguments)
+        assert done.returncode == 2 and done.stderr.startswith("talk.yaml:7: policies.main.base_url: base_url is an address")
+    config(tmp_path, "http://127.0.0.1:1/v1")
+    monkeypatch.delenv("MY_KEY")
+    done = command("run", "talk.yaml", "--out", "out")
+    assert done.returncode == 2 and done.stderr.startswith("talk.yaml:7: policies.main: the environment variable MY_KEY is not set")
+
+
+def test_a_short_key_is_warned_of_once(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("MY_KEY", "ollama")
+    with FaultServer([says("cooperate")]) as server:
+        config(tmp_path, server.url)
+        assert command("run", "talk.yaml", "--out", "out").returncode == 0 and command("resume", "out").returncode == 0
+    told = [record.getMessage() for record in caplog.records if "MY_KEY" in record.getMessage()]
+    assert len(told) == 1 and "less than 16 characters" in told[0] and "ollama" not in told[0]
 
 
 # -- check ----------------------------------------------------------------------------------------------------------------------

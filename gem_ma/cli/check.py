@@ -76,7 +76,8 @@ def command(
         facts |= _cells(source, overrides, offline)
     said: dict[str, Any] = {}
     if loaded.path is not None:
-        policies = open_policies(config, base=loaded.base, offline=offline)
+        with loaded.placing():
+            policies = open_policies(config, base=loaded.base, offline=offline)
         if engines := remote(policies):
             said = {} if offline else ping(engines)
             facts["endpoints"] = {name: str(answer) for name, answer in said.items()}

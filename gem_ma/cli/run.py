@@ -68,7 +68,8 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
     try_seats(config, scenario)
-    policies = open_policies(config, base=loaded.base)  # before the folder is made: what cannot be opened leaves nothing behind
+    with loaded.placing():  # before the folder is made: what cannot be opened leaves nothing behind
+        policies = open_policies(config, base=loaded.base)
     with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
         done = folder.done() - (folder.failed() if retry_failed else set())
         planned = count(config, scenario)

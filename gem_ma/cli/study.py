@@ -171,7 +171,8 @@ class Policies:
         for name, key in keys.items():
             if key not in self.open:
                 alone = loaded.config.model_copy(update={"agents": {}, "policies": {name: loaded.config.policies[name]}})
-                self.open[key] = open_policies(alone, base=loaded.base, names=[name], budget=self.budget, **self.options)[name]
+                with loaded.placing():
+                    self.open[key] = open_policies(alone, base=loaded.base, names=[name], budget=self.budget, **self.options)[name]
         return {name: self.open[key] for name, key in keys.items()}
 
     @staticmethod

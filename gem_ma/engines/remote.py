@@ -7,6 +7,7 @@ engine brings the body, and how a body is read. Truncated JSON and empty choices
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -16,17 +17,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gem_ma.engines.endpoint import NO_KEY, Endpoint, endpoint, import_client
-from gem_ma.engines.hiding import Secret
+from gem_ma.engines.hiding import LEAST, Secret
 from gem_ma.engines.http_faults import RETRIED, Fault, back_off, in_words
 from gem_ma.engines.http_reply import decode, is_empty
 from gem_ma.engines.spending import Budget, Price
 from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.secret_names import NO_SECRET
 from gem_ma.types import Attempt, Reply, Usage
 
 MOST_BYTES = 32 * 1024 * 1024  # of a reply's body
 EMPTY_TRIES = 3  # after so many the empty text is the answer
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
 PROBE_S = 10.0  # to find out whether a server is there
+
+_WARNED: set[str] = set()  # addresses with a short key
 
 Body = dict[str, Any]
 Read = Callable[[bytes, str], Reply]  # (body, content type) -> reply without attempts; raises Fault
@@ -98,6 +102,10 @@ class Remote:
         key = (os.environ[self.key_name] if self.key_name else given or NO_KEY).strip()
         if not key.isascii() or not key.isprintable() or " " in key or not key:
             raise ConfigError(f"{self.where}: the key in {self.key_name or 'api_key'} holds white space or letters that no key has; export it anew")
+        if len(key) < LEAST and key not in NO_SECRET and self.base_url not in _WARNED:
+            _WARNED.add(self.base_url)
+            short = f"the key in {self.key_name or 'api_key'} has less than {LEAST} characters and may be a word"
+            logging.getLogger("gem_ma").warning("%s: %s, so it is not hidden where the server repeats it", self.where, short)
         return key
 
     async def endpoint(self) -> Endpoint:
