@@ -335,8 +335,10 @@ class _Counted:
 
 def _bounded(reply: Reply, max_said: int | None) -> Reply:
     """The reply with what the record keeps of it, thinking included; a server may send 32 MB."""
-    text, calls, cut = bounded(reply.text, reply.tool_calls, None if max_said is None else max_said * REPLY_TIMES)
-    return replace(reply, text=text, tool_calls=calls, cut=cut) if cut else reply
+    limit = None if max_said is None else max_said * REPLY_TIMES
+    text, calls, cut = bounded(reply.text, reply.tool_calls, limit)
+    reasoning, _, more = bounded(reply.reasoning, (), limit)
+    return replace(reply, text=text, tool_calls=calls, reasoning=reasoning, cut=cut + more) if cut or more else reply
 
 
 def _only_silent(game: Game, policies: Mapping[str, Policy]) -> str:

@@ -168,7 +168,8 @@ class Reply:
 
     `prompt_ids`, `token_ids` and `logprobs` are () where the engine cannot give them: such a reply may be played, never trained on.
     `finish`: stop | length | context_overflow | content_filter. `version` = weights at the first sampled token. `reasoning`: what a server gives
-    apart from the answer as the model's thinking. `model`: the name that the server says it answered with, "" where it says none. `cut`: as in an Action.
+    apart from the answer as the model's thinking. `model`: the name that the server says it answered with, "" where it says none. `cut`: as in an
+    Action.
     """
 
     text: str = ""
