@@ -113,20 +113,20 @@ def test_an_episode_comes_back_equal_and_its_line_is_stable(episode: Episode) ->
 
 
 def test_every_field_of_every_record_is_written() -> None:
-    written = json.dumps(to_json(full(cut=5)))
+    written = json.dumps(to_json(full(5, "hm")))
     for kind in (Episode, Turn, Message, Action, Reply, Entry, CallResult, Seat, Tool, ToolCall, Malformed, Image, Usage, Attempt):
         missing = [f.name for f in fields(kind) if f'"{f.name}"' not in written and f.name != "data"]
         assert not missing, f"{kind.__name__}: {missing}"
     assert load_episode(dump_episode(full())) == full()
 
 
-def full(cut: int = 0) -> Episode:
+def full(cut: int = 0, reasoning: str = "") -> Episode:
     """An episode in which no field holds its default."""
     calls = (ToolCall("c", "lookup", {"id": 1}, "put right"), Malformed("{", "bad_json"))
     image = Image.of(b"png", "image/jpeg")
     message = Message(("see", image), "a", calls, "c")
     attempts = (Attempt("429", 429, 0.5, "slow down"),)
-    reply = Reply("x", calls, (1,), (2,), (-0.5,), "length", "main", 4, Usage(1, 1, 1, 1), attempts, cut, "hm", "m")
+    reply = Reply("x", calls, (1,), (2,), (-0.5,), "length", "main", 4, Usage(1, 1, 1, 1), attempts, cut, reasoning, "m" if reasoning else "")
     turn = Turn(0, "a", (message,), ("x",), (LOOKUP,), Action("x", calls, "x", cut), (reply,))
     seat = Seat("persona", "main", {"k": 1}, True, {"judge": "other"})
     calls_made = (CallResult(0, [1], "late"),)
