@@ -114,15 +114,10 @@ def _option(parameter: inspect.Parameter) -> str:
 
 
 def show_run(run: str, which: str | None, as_json: bool) -> None:
-<<<<<<< HEAD
     """Prints the score of a run, read from its record; for a training run, what learning changed; or one of its episodes.
 
     Nothing that the folder names is imported: a scenario that is not installed does not judge its run, and what was recorded is shown.
     """
-=======
-    """Prints the score of a run, read from its episodes; for a training run, what learning changed; or one of its episodes."""
-    from gem_ma.cli.costs import costs_of, other_models
->>>>>>> ffc11ef (Only answers count as answers: failed choices, a key in any disguise, silence, second replies and bombs are told apart)
     from gem_ma.cli.episode import show_episode
     from gem_ma.cli.resume import run_folder
     from gem_ma.cli.train import show_training
@@ -149,27 +144,21 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
 
 def show_played(path: Path, as_json: bool, report: Path | None) -> None:
     """Prints the score of a run that plays, or of the episodes that a training has played so far."""
-    from gem_ma.cli.costs import costs_of
+    from gem_ma.cli.costs import costs_of, other_models
     from gem_ma.cli.run import show_summary
     from gem_ma.files import damage
     from gem_ma.store import read_ends, read_episodes, read_summary
 
     stored, summary = read_summary(path) or {}, None
     judge, config = judge_of(path)
-<<<<<<< HEAD
     if config is None and stored.get("episodes") == len(read_ends(path)):
         summary = stored  # what was judged when it was played
     with damage(path / "episodes.jsonl"):
         costs = {} if config is None else costs_of(config, lambda: read_episodes(path))
         summary = summary or {**judge.summarise(read_episodes(path)), **costs}
+        summary |= other_models(config, summary) if config is not None else {}
     with damage(path / "summary.json"):
         show_summary({**summary, "baselines": stored.get("baselines", {})}, path, as_json, report)
-=======
-    costs = {} if config is None else costs_of(config, lambda: read_episodes(path))
-    beside = {"baselines": (read_summary(path) or {}).get("baselines", {})}
-    found = judge.summarise(read_episodes(path))
-    show_summary({**found, **costs, **(other_models(config, found) if config is not None else {}), **beside}, path, as_json, report)
->>>>>>> ffc11ef (Only answers count as answers: failed choices, a key in any disguise, silence, second replies and bombs are told apart)
 
 
 def judge_of(path: Path) -> tuple[Judge, Config | None]:
