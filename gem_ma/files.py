@@ -73,8 +73,10 @@ def kind(path: Path, root: Path | None = None) -> str | None:
             return _KINDS.get(stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode), "of an unknown kind")
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except StoreError:
+        raise
     except OSError as error:
-        raise _told(path, error) from error
+        raise _told(path, error) from None
 
 
 def is_file(path: Path, root: Path | None = None) -> bool:
@@ -111,8 +113,10 @@ def open_file(path: Path, flags: int, root: Path | None = None) -> int:
             with contextlib.suppress(FileNotFoundError):  # looked at first: opening a device may do something
                 _check(path, os.stat(name, dir_fd=folder, follow_symlinks=False), flags)
             descriptor = os.open(name, flags | _FILE, 0o644, dir_fd=folder)
+    except (StoreError, FileNotFoundError):
+        raise
     except OSError as error:
-        raise _told(path, error) from error
+        raise _told(path, error) from None
     try:
         _check(path, os.fstat(descriptor), flags)
     except BaseException:
@@ -258,7 +262,7 @@ def _folder(path: Path, root: Path | None) -> Iterator[tuple[int | None, str]]:
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise _told(at, error, "no folder") from error
+                raise _told(at, error, "no folder") from None
             os.close(descriptor)
             descriptor = inner
         yield descriptor, name
@@ -276,8 +280,6 @@ def _check(path: Path, status: os.stat_result, flags: int) -> None:
 
 def _told(path: Path, error: OSError, wanted: str = "no regular file") -> OSError:
     """The error in words where something that is no file stands there; itself otherwise."""
-    if isinstance(error, (StoreError, FileNotFoundError)):
-        return error
     try:
         there = _KINDS.get(stat.S_IFMT(os.lstat(path).st_mode), "of an unknown kind")
     except OSError:

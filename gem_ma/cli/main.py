@@ -159,7 +159,7 @@ def exit_code(error: Exception) -> int:
 
 def _too_long(error: BaseException | None) -> bool:
     """A name that no file system takes was typed; nothing is wrong with the disk."""
-    return isinstance(error, OSError) and (error.errno == errno.ENAMETOOLONG or _too_long(error.__cause__))
+    return any(isinstance(one, OSError) and one.errno == errno.ENAMETOOLONG for one in (error, error and error.__cause__))
 
 
 def _message(error: Exception) -> str:
