@@ -253,10 +253,15 @@ class LossSettings(Settings):
         16_384, ge=1, description="Padded tokens of one forward and backward pass; the gradients of a step's passes add up, so memory alone changes."
     )
 
+    pass_logits: int = Field(
+        1 << 25, ge=1, description="Logits (tokens x vocabulary) that stand in memory at once, two float32 copies of them; memory alone changes."
+    )
+
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A pass size that is not set is no key: the config keeps its run folder."""
-        return {key: value for key, value in handler(self).items() if (key, value) != ("pass_tokens", 16_384)}
+        usual = {("pass_tokens", 16_384), ("pass_logits", 1 << 25)}
+        return {key: value for key, value in handler(self).items() if key not in ("pass_tokens", "pass_logits") or (key, value) not in usual}
 
 
 class CriticSettings(Settings):

@@ -69,7 +69,7 @@ def test_only_the_adapter_that_learns_gets_gradients_and_moves(kuhn_model: Path)
     table = credit.turns(episodes([learner], 12), "a")
     before = other.fingerprint()
     pack = next(iter(learner.scorer.packs(_rows(learner, table))))
-    learner.scorer.forward(pack)[0].sum().backward()
+    learner.scorer.learn(pack, lambda scored: scored.logprobs.sum())
     touched = {weight.data_ptr() for weight in learner.engine.model.parameters() if weight.grad is not None}
     assert touched == {weight.data_ptr() for weight in learner.parameters.values()}
     learner.forget()

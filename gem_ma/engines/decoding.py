@@ -98,10 +98,16 @@ class Decoder:
         return draw
 
     def sample(
-        self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int], sources: Sequence[Source]
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        samplings: Sequence[Sampling],
+        seeds: Sequence[int],
+        sources: Sequence[Source],
+        *,
+        keep: bool = False,
     ) -> list[Draw]:
         """Samples after each prompt [B of ids] with the weights of its source; gives ids, log-probabilities and finish per prompt."""
-        draws = [self.draw(*one) for one in zip(prompts, samplings, seeds, sources, strict=True)]
+        draws = [self.draw(*one, keep=keep) for one in zip(prompts, samplings, seeds, sources, strict=True)]
         self.finish(draws)
         return draws
 

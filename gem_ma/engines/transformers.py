@@ -35,7 +35,6 @@ from gem_ma.types import Reply, Request, Sampling, Tool, Usage
 
 PADDED_TOKENS = 65_536  # of one forward pass, padding included
 STRETCH_S = 20.0  # that one stream takes requests for
-PARITY = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}  # nats
 
 
 class Transformers:
@@ -47,7 +46,8 @@ class Transformers:
     flash_attention_2 and so on. `kv_tokens`: tokens whose KV is kept for the next turn, 0 = none, by default by the size of the memory. `constrain`:
     `legal` samples only ids that spell one of the legal strings, where the agent is asked with such; `tools` only calls that fit the offered tools,
     where some are (`gem_ma.engines.tool_grammar`). `lora`: a new adapter as {rank: 8, alpha: 16,
-    targets: [q_proj, v_proj]}, or the folder of one.
+    targets: [q_proj, v_proj]}, or the folder of one. `parity`: nats that what is sampled may differ from what the learner computes, in the mean
+    over tokens; by default measured (`gem_ma.training.parity`).
 
     Who shares weights: policies with an adapter, and `frozen` ones without, have one base in common where folder and options are the same, and are
     answered in common batches. Any other policy holds weights of its own, and one that is to learn all its weights takes its own (`own`).
@@ -76,6 +76,7 @@ class Transformers:
         kv_tokens: int | None = None,
         constrain: str | None = None,
         frozen: bool = False,
+        parity: float | None = None,
     ) -> None:
         self.path, self.policy, self.version = name, policy, 0
         how = How(dtype, device, device_map, attention, trust_remote_code).check(policy)
@@ -85,7 +86,9 @@ class Transformers:
             raise ConfigError(f"policy {policy!r}: kv_tokens must be 0 (off) or more; got {kv_tokens}")
         if constrain not in (None, "legal", "tools"):
             raise ConfigError(f"policy {policy!r}: constrain is `legal`, `tools` or absent; got {constrain!r}")
-        self.kv_tokens, self.constrain = kv_tokens, constrain
+        if parity is not None and not 0 < parity < float("inf"):
+            raise ConfigError(f"policy {policy!r}: parity is in nats, above 0; got {parity}")
+        self.kv_tokens, self.constrain, self.parity = kv_tokens, constrain, parity
         settings = None if lora is None or isinstance(lora, str) else lora_settings(lora, policy)
         folder = find_model(name, policy)
         given = find_model(lora, policy, "adapter") if isinstance(lora, str) else None
@@ -288,16 +291,11 @@ class Transformers:
         return spoken(self.chat, self.ends, ids, stop)
 
     def sample_ids(self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int]) -> list[Draw]:
-        """Samples after each prompt [B of ids]; gives ids, log-probabilities and finish per prompt."""
+        """Samples after each prompt [B of ids], from kept KV where there is some, as talks do; gives ids, log-probabilities, finish per prompt."""
         with self.lock:
-            return self.decoder.sample(prompts, samplings, seeds, [self.source] * len(prompts))
+            return self.decoder.sample(prompts, samplings, seeds, [self.source] * len(prompts), keep=self.kv_tokens != 0)
 
     # -- weights ------------------------------------------------------------------------------------------------------------
-
-    @property
-    def parity(self) -> float:
-        """Nats that sampler and learner may differ in."""
-        return PARITY[str(self.model.dtype).removeprefix("torch.")]
 
     def weights(self) -> dict[str, Any]:
         """The parameters that a learner of this policy trains, by name: those of its adapter, or all."""

@@ -42,7 +42,7 @@ from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 T = TypeVar("T")
 
-PARITY = {"float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}  # nats
+DTYPES = ("float32", "bfloat16", "float16")
 ROUTES = ("adapter", "in_place", "full")
 PROBES, PROBE_IDS = 4, 3 * 128 + 36  # prompts of more than three of the largest cache blocks
 
@@ -63,7 +63,8 @@ class VLLM:
     adapter on it. `base_url`: the server, up to and with `/v1`; None = vLLM in this process, started with `engine: {...}` (`AsyncEngineArgs`).
     `served_model`: the model's name at the server, None = the only one. `lora: {rank, alpha, targets}` trains an adapter, or is the folder of one;
     `route`: how it is published, see the module; `adapters`: a folder that this process and the server both see, by default a temporary one.
-    `dtype`: what vLLM computes in, and the learner; `parity`: nats that the two may differ in. `device`: of the learner. `template`,
+    `dtype`: what vLLM computes in, and the learner; `parity`: nats that the two may differ in, in the mean over tokens, by default measured
+    (`gem_ma.training.parity`). `device`: of the learner. `template`,
     `keep_thinking`, `tool_format`: see `Chat`.
 
     Key, patience, concurrency, price and budget are those of the openai engine. Raises ConfigError for options that do not fit, DataError for a
@@ -102,8 +103,8 @@ class VLLM:
     ) -> None:
         self.policy, self.version, self.unpublished = policy, 0, False
         self.name, self.where = served_model or name, f"policy {policy!r}"
-        if dtype not in PARITY:
-            raise ConfigError(f"{self.where}: dtype is one of {', '.join(PARITY)}; got {dtype!r}")
+        if dtype not in DTYPES:
+            raise ConfigError(f"{self.where}: dtype is one of {', '.join(DTYPES)}; got {dtype!r}")
         if parity is not None and not 0 < parity < float("inf"):
             raise ConfigError(f"{self.where}: parity is in nats, above 0; got {parity}")
         if route is not None and route not in ROUTES:
@@ -123,7 +124,7 @@ class VLLM:
         self.lora = lora
         self.rank, self.alpha = (0, 0.0) if lora is None else _rank_and_alpha(lora, policy)
         self.path = name
-        self.dtype, self.device, self.parity = dtype, device, PARITY[dtype] if parity is None else float(parity)
+        self.dtype, self.device, self.parity = dtype, device, parity
         self.chat_options: dict[str, Any] = {"template": template, "keep_thinking": keep_thinking, "tool_format": tool_format}
         self.config = _read_json(name, "config.json", self.where)
         self.tokenizer = _tokenizer(name, self.where)

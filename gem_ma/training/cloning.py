@@ -6,12 +6,13 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gem_ma.errors import ConfigError
 from gem_ma.settings import WarmStartSettings
+from gem_ma.training.forward import Scored
 from gem_ma.training.rows import Demonstration, Row
 
 if TYPE_CHECKING:
@@ -79,11 +80,15 @@ def listens(learner: TorchLearner, shown: Sequence[Demonstration]) -> float | No
 
 def _imitate(learner: TorchLearner, batch: list[Row]) -> float:
     count, total = sum(int(row.mask.sum()) for row in batch), 0.0
+
+    def loss(scored: Scored) -> Any:
+        nonlocal total
+        part = -scored.logprobs.sum() / count
+        total += float(part.detach())
+        return part
+
     for pack in learner.scorer.packs(batch):
-        loss = -learner.scorer.forward(pack)[0].sum() / count
-        loss.backward()
-        learner.gather()
-        total += float(loss.detach())
+        learner.scorer.learn(pack, loss, added=learner.gather)
     (total,) = learner.scorer.team.sum(np.array([total])).tolist()
     learner.step(1.0, total, batch)
     return total

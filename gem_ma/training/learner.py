@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from gem_ma.engines.base import stable_seed
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.settings import LossSettings, WarmStartSettings
+from gem_ma.training import parity
 from gem_ma.training.forward import Scorer
-from gem_ma.training.losses import clipped, k3, token_weights, truncated_weight, unit_pull
+from gem_ma.training.losses import k3
 from gem_ma.training.mismatch import fresh_gap
+from gem_ma.training.objective import Objective
 from gem_ma.training.rows import Demonstration, Row, Tokens, Turns, minibatches, rows
 from gem_ma.types import Message, Sampling, Tool
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from gem_ma.engines.transformers import Transformers
 
 BETAS = (0.9, 0.95)
-PROBES, PROBE_TOKENS, FAR_PROBE_TOKENS = 4, 4, 16  # prompts; tokens sampled after each, of this module and of a sampler elsewhere
+PROBES, PROBE_TOKENS = 8, 16  # prompts of a parity check, and tokens sampled after each
 
 
 class Learner(Protocol):
@@ -56,15 +58,16 @@ class Learner(Protocol):
 class Sampler(Protocol):
     """Where the weights of a learner are sampled from: the module that it trains itself, a copy of it, or a server.
 
-    `parity`: nats that it may differ from the learner in. `unpublished`: its weights are in doubt, and nothing may be sampled from it. Optional are
-    `probes`, further prompts to check parity on (such as fill its caches), and `route`, how weights get there, for messages.
+    `parity`: nats that it may differ from the learner in, in the mean; None = as many as the measured noise allows (`gem_ma.training.parity`).
+    `unpublished`: its weights are in doubt, and nothing may be sampled from it. Optional are `probes`, further prompts to check parity on (such as
+    fill its caches), and `route`, how weights get there, for messages.
     """
 
     version: int
     unpublished: bool
 
     @property
-    def parity(self) -> float: ...
+    def parity(self) -> float | None: ...
     def take(self, weights: Mapping[str, Any]) -> None: ...
     def sample_ids(self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int]) -> Sequence[Any]: ...
 
@@ -103,6 +106,8 @@ class TorchLearner:
         self.reference: dict[str, Any] = {}  # the weights that loss.kl holds to; taken before the first update that needs them
         with engine.lock:
             self.scorer = Scorer(engine, how.temperature)
+        self.dtype = str(engine.model.dtype).removeprefix("torch.")
+        self.noise: float | None = None  # unit of noise in nats, as the last parity check measured it
         self.padding: float | None = None  # share of the positions of the last update's passes that held nothing
 
     @property
@@ -112,8 +117,8 @@ class TorchLearner:
 
     @property
     def parity(self) -> float:
-        """Nats that the sampler may differ in."""
-        return self.sampler.parity
+        """Nats that the tokens of an update may lie away from those of the sampler, in the mean: twice what probes may, which are shorter."""
+        return 2 * self.allowed_gap
 
     # -- learning -----------------------------------------------------------------------------------------------------------
 
@@ -129,11 +134,14 @@ class TorchLearner:
         made = rows(table, advantages, self.policy, self.engine.allowed if self.engine.constrain else None)
         if not made.rows:
             return {"turns": 0.0, "tokens": 0.0, "rows": 0.0, "optimizer_steps": 0.0}
-        self.scorer.pass_tokens = settings.pass_tokens
+        self.bound(settings)
         self.probe_with(made.rows)
         every = Tokens.of(made.rows)
         self._finite(np.isfinite(every.advantage) & np.isfinite(every.logprob), "an advantage or a sampled log-probability", made.rows)
         with self.engine.lock:
+            if self.noise is None:  # nothing was published yet
+                first = [(row.ids[: int(row.mask.argmax())], row.ids[int(row.mask.argmax()) :]) for row in made.rows[:PROBES]]
+                self.noise = self.scorer.noise(first, self.scorer.score(first))
             self.scorer.fed = self.scorer.used = 0
             anchor = self._anchor(made.rows) if settings.kl else None
             _, parts = np.unique([f"{e.id}/{t.agent}" for e, t in zip(table.episodes, table.turns, strict=True)], return_inverse=True)
@@ -154,6 +162,10 @@ class TorchLearner:
             "turns": float(len(first)),
             "tokens": float(len(every.turn)),
         }
+
+    def bound(self, settings: LossSettings) -> None:
+        """Takes how much memory a pass may have."""
+        self.scorer.pass_tokens, self.scorer.pass_logits = settings.pass_tokens, settings.pass_logits
 
     def _anchor(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
         """Log-probability [n] of every trained token under the reference weights."""
@@ -220,43 +232,15 @@ class TorchLearner:
         settings: LossSettings,
     ) -> tuple[float, ...] | None:
         """One optimiser step; None, without a step, where the policy has moved further than target_kl."""
-        count = len(tokens.turn)
-        pull: NDArray[np.float64] | None = None
-        loss_sum = entropy_sum = kl_sum = clipped_sum = away_sum = 0.0
-        whole = np.zeros(5)  # what every process knows of the whole minibatch, so that it is counted once
+        count, team = len(tokens.turn), self.scorer.team
+        goal = Objective(tokens, part, old, settings, self._tensor, fresh=fresh, anchor=anchor, longest=self.longest)
         if settings.ratio != "token":
-            worth = tokens.advantage * truncated_weight(old - tokens.logprob, tokens.turn, part, settings.ratio, settings.tis)
-            pull, whole[0], cut = unit_pull(self.scorer.logprobs(chosen), old, worth, tokens.turn, part, settings.ratio, settings.clip)
-            whole[3] = cut.sum()
-        weight = token_weights(tokens.turn, settings.aggregation, part, self.longest)
+            goal.pull_units(self.scorer.logprobs(chosen))
         for pack in self.scorer.packs(chosen):
-            logprobs, spread = self.scorer.forward(pack)
-            if fresh:
-                old[pack.order] = logprobs.detach().double().cpu().numpy()
-            before = self._tensor(old[pack.order])
-            if pull is None:
-                drift, turn = (old - tokens.logprob)[pack.order], tokens.turn[pack.order]
-                worth = tokens.advantage[pack.order] * truncated_weight(drift, turn, part[pack.order], settings.ratio, settings.tis)
-                objective, is_clipped = clipped(logprobs, before, self._tensor(worth), settings.clip)
-                loss = -(objective * self._tensor(weight[pack.order])).sum()
-                loss_sum += float(loss.detach())
-                clipped_sum += float(is_clipped.sum())
-            else:
-                loss = (logprobs * self._tensor(pull[pack.order])).sum()
-            rest = -settings.entropy * spread.sum() / count
-            if anchor is not None:
-                away = k3(logprobs, self._tensor(anchor[pack.order])).sum()
-                rest = rest + settings.kl * away / count
-                away_sum += float(away.detach())
-            kl_sum += float(k3(before, logprobs.detach()).sum())
-            (loss + rest).backward()
-            self.gather()
-            loss_sum += float(rest.detach())
-            entropy_sum += float(spread.detach().sum())
-        sums = np.array([loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum])
-        loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum = (self.scorer.team.sum(sums) + whole).tolist()
+            self.scorer.learn(pack, goal, spread=bool(settings.entropy), added=self.gather)
+        loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum = (team.sum(goal.sums) + goal.whole).tolist()
         if fresh:
-            old[:] = self.scorer.team.sum(old)
+            old[:] = team.sum(old)
             if not np.isfinite(old).all():
                 self.forget()
             self._finite(np.isfinite(old), "a log-probability", chosen)
@@ -334,32 +318,67 @@ class TorchLearner:
             if self.sampler is not self.engine:
                 self.sampler.unpublished = True
                 self.sampler.take(self.parameters)
-            gap = self.check()
+            found = self.check()
             self.sampler.version += 1
             self.sampler.unpublished = False
-        return {"parity_gap": gap, "version": float(self.version)}
+        return {**found, "version": float(self.version)}
 
-    def check(self) -> float:
-        """Nats by which sampler and learner differ at most, over tokens sampled after a few prompts.
+    def check(self) -> dict[str, float]:
+        """How far sampler and learner are apart, over tokens sampled after a few prompts: parity_gap and parity_mean (nats, largest and mean),
+        parity_noise (nats, between two ways that the learner computes them on), parity_share (of what is allowed).
 
-        Raises EngineError where that is more than the sampler's parity; the sampler then refuses to sample.
+        Raises EngineError where that is more than noise explains (`gem_ma.training.parity`); the sampler then refuses to sample.
         """
-        far = self.sampler is not self.engine
+        self._same_weights()
+        found = self.measure()
+        if not found.fits:
+            self.sampler.unpublished = True
+            by = f", published by {self.sampler.route}" if hasattr(self.sampler, "route") else ""
+            raise EngineError(
+                f"policy {self.policy!r}: sampler and learner differ by {found.mean:.3g} nats at version {self.version}{by} ({found}); "
+                "the weights are not published. Where the sampler's kernels are to blame, allow more: policies.NAME.parity, in nats"
+            )
+        return {"parity_gap": found.largest, "parity_mean": found.mean, "parity_noise": self.noise or 0.0, "parity_share": found.share}
+
+    def measure(self) -> parity.Gap:
+        """The gap over tokens that are sampled now, after a few prompts."""
         prompts = [*getattr(self.sampler, "probes", ()), *(self.probes or [self.engine.chat.render("x", (Message("hello"),))])]
-        how = Sampling(temperature=self.temperature, max_tokens=FAR_PROBE_TOKENS if far else PROBE_TOKENS)
+        how = Sampling(temperature=self.temperature, max_tokens=PROBE_TOKENS)
         with self.engine.lock:
             draws = self.sampler.sample_ids(prompts, [how] * len(prompts), [stable_seed("probe", self.version, at) for at in range(len(prompts))])
             pairs = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
-            scored = self.scorer.score([(prompt, draw.ids) for prompt, draw in pairs])
-            gap = max((float(np.abs(ours - np.array(draw.logprobs)).max()) for ours, (_, draw) in zip(scored, pairs, strict=True)), default=0.0)
-            if not gap < self.sampler.parity:
-                self.sampler.unpublished = True
-                by = f", published by {self.sampler.route}" if hasattr(self.sampler, "route") else ""
-                raise EngineError(
-                    f"policy {self.policy!r}: sampler and learner differ by {gap:.3g} nats at version {self.version}{by} "
-                    f"(allowed {self.sampler.parity:g}); the weights are not published"
-                )
-        return gap
+            return self.compared([(prompt, draw.ids) for prompt, draw in pairs], [draw.logprobs for _, draw in pairs])
+
+    def compared(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], sampled: Sequence[Sequence[float]]) -> parity.Gap:
+        """The gap between what a sampler says of these (prompt, ids) and what the learner does; measures the noise on them first."""
+        if not pairs:
+            return parity.gap(np.zeros(0), np.zeros(0), np.zeros(0, np.int64), 1.0, "float32")
+        scored = self.scorer.score(pairs)
+        self.noise = self.scorer.noise(pairs, scored)
+        reply = np.repeat(np.arange(len(pairs)), [len(ids) for _, ids in pairs])
+        return parity.gap(np.concatenate([np.array(one) for one in sampled]), np.concatenate(scored), reply, self.allowed_gap, self.dtype)
+
+    @property
+    def allowed_gap(self) -> float:
+        """Nats that sampler and learner may differ in, in the mean."""
+        if self.sampler.parity is not None:
+            return self.sampler.parity
+        floor = parity.FLOOR[self.dtype]
+        noise = floor if self.noise is None else self.noise
+        if isinstance(self.sampler, type(self.engine)):
+            return parity.SAME * noise
+        return parity.ELSEWHERE * max(noise, parity.FLOOR_ELSEWHERE * floor)
+
+    def _same_weights(self) -> None:
+        """Of a sampler in this process the weights are compared bit for bit, so old ones are found however little they differ."""
+        theirs = self.sampler.weights() if isinstance(self.sampler, type(self.engine)) else self.parameters
+        odd = [name for name, weight in self.parameters.items() if not self.torch.equal(weight, theirs[name])]
+        if odd:
+            self.sampler.unpublished = True
+            many = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+            raise EngineError(
+                f"policy {self.policy!r}: sampler and learner differ in {odd[0]}{many} at version {self.version}; they are not published"
+            )
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights."""

@@ -1,0 +1,100 @@
+"""Parity: are the log-probabilities of a sampler those of a learner's weights? A statistic over many tokens, in units of rounding noise.
+
+No two ways of computing agree: a pass over a whole text and a token at a time on a cache round differently, by 1e-6 nats in float32 and by 1e-2 in
+bfloat16, more the deeper the model, with rare tokens far above the mean. So the unit is measured: the learner scores the same tokens on two ways,
+and the mean of their differences is what rounding does to these weights, these tokens and this precision.
+
+What is wrong shows in one of four numbers, all divided by what is allowed for them:
+
+- the mean difference of all tokens: old weights, a layer off, a wrong adapter;
+- the mean difference of one reply of k tokens, with 1 + 9 / sqrt(k) times as much allowed: one cache among many that is stale;
+- the difference of one token, with 10 times as much allowed;
+- the slope of the differences over the log-probabilities, in standard errors: another temperature, of which the mean shows little.
+
+numpy only; knows no model. Axis: n tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FLOOR = {"float32": 3e-7, "bfloat16": 1e-3, "float16": 1.5e-4}  # nats; below it a measured unit is luck
+CEILING = {"float32": 5e-5, "bfloat16": 0.1, "float16": 0.02}  # above it the second way is no measure, but broken
+TILT = {"float32": 1e-4, "bfloat16": 0.02, "float16": 4e-3}  # a slope below this is that of a temperature 2 % off at most
+SAME, ELSEWHERE = 3.0, 6.0  # units that the mean may be: the same code on another way; other kernels
+FLOOR_ELSEWHERE = 4.0  # times the floor, for other kernels
+TOKEN = 10.0  # times the mean's bound, for one token
+ERRORS = 6.0  # standard errors of the slope
+
+
+def unit(spread: Array, dtype: str) -> float:
+    """The unit of noise in nats: the mean of the differences [n] between two ways of scoring, within what this dtype can mean."""
+    kind = dtype.removeprefix("torch.")
+    return float(np.clip(np.abs(spread).mean(), FLOOR[kind], CEILING[kind]))
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """How far sampler and learner are apart, in nats, and each number's share of what is allowed: above 1 it is no rounding."""
+
+    mean: float
+    largest: float
+    bound: float
+    shares: dict[str, float]
+
+    @property
+    def share(self) -> float:
+        """The largest share."""
+        return max(self.shares.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether rounding may be all there is; not a number never fits."""
+        return self.share <= 1
+
+    def __str__(self) -> str:
+        worst = max(self.shares, key=lambda name: self.shares[name])
+        most = f"{self.mean:.3g} nats in the mean, {self.largest:.3g} at most"
+        return f"{most}; allowed is {self.bound:.3g} in the mean, and {worst} is {self.share:.3g} times as far off as it may be"
+
+
+def gap(sampled: Array, scored: Array, reply: NDArray[np.int64], bound: float, dtype: str) -> Gap:
+    """Compares log-probabilities [n] of a sampler with the learner's, `reply` [n] saying which reply a token is of.
+
+    `bound`: nats that the mean may be. Both must be of the same weights, as far as anybody knows: tokens of an older version stay out.
+
+    >>> gap(np.full(8, -1.0), np.full(8, -1.5), np.zeros(8, np.int64), 0.1, "float32").fits
+    False
+    """
+    if not len(sampled):
+        return Gap(0.0, 0.0, bound, {"the mean": 0.0})
+    apart = np.abs(sampled - scored)
+    if not np.isfinite(apart).all():
+        return Gap(float("inf"), float("inf"), bound, {"the mean": float("inf")})
+    _, number, length = np.unique(reply, return_inverse=True, return_counts=True)
+    of_reply = np.bincount(number, apart) / length / (1 + (TOKEN - 1) / np.sqrt(length))
+    shares = {"the mean": apart.mean(), "one reply": of_reply.max(), "one token": apart.max() / TOKEN}
+    shares = {name: float(value) / bound for name, value in shares.items()}
+    return Gap(float(apart.mean()), float(apart.max()), bound, {**shares, "the slope": _slope(sampled - scored, scored, dtype)})
+
+
+def _slope(apart: Array, scored: Array, dtype: str) -> float:
+    """The slope of differences [n] over log-probabilities [n], as a share of what is allowed.
+
+    Sampling at a temperature T of logits that are scored at 1 has slope 1/T - 1. Its error is that of leaving each token out in turn (HC3), since one
+    unlikely token may carry the whole slope.
+    """
+    away = scored - scored.mean()
+    power = float((away**2).sum())
+    if len(apart) < 16 or power < 1e-2:
+        return 0.0
+    slope = float((away * apart).sum()) / power
+    rest = apart - apart.mean() - slope * away
+    left_out = rest / np.maximum(1 - 1 / len(apart) - away**2 / power, 1e-9)
+    error = float(np.sqrt(((away * left_out) ** 2).sum())) / power
+    return abs(slope) / max(ERRORS * error, TILT[dtype.removeprefix("torch.")])

@@ -1,0 +1,147 @@
+"""The parity check on a model: how far rounding goes, and how small a fault it finds.
+
+    python tests/benchmarks/parity.py MODEL [--dtype float32 bfloat16] [--rates 1e-3 1e-5] [--nulls 8] [--lora 8]
+
+For each precision and each learning rate a learner takes one step of the optimiser, and is published to a sampler with weights of its own: first
+rightly, then with each fault planted. The fault is as large as that one step, so a small rate says how small a difference is found: `moved` is how
+far the step moved the log-probabilities of the probes, in nats and in units of noise. `share` is what the check found, in parts of what it allows:
+above 1 the weights are refused. Rows of `right` are false alarms where they lie above 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+
+from gem_ma.engines.drawing import Source
+from gem_ma.engines.transformers import Transformers
+from gem_ma.settings import LossSettings
+from gem_ma.training.learner import TorchLearner
+from gem_ma.training.rows import Row
+from gem_ma.types import Message, Sampling
+
+SENTENCES = (
+    "Guess a number between 1 and {}. Answer with the number alone.",
+    "You are in room {}. There is a door to the north and a window to the east. What do you do?",
+    "The customer of order {} wants another colour and a refund of the difference. Answer in one sentence.",
+    "Name {} animals, and say which of them can fly.",
+)
+
+
+def prompts(engine: Transformers, seed: int, count: int = 8) -> list[tuple[int, ...]]:
+    """Openings of several lengths."""
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choice(SENTENCES).format(rng.randint(2, 99)) for _ in range(rng.randint(1, 4))) for _ in range(count)]
+    return [engine.chat.render("a", (Message(text),)) for text in texts]
+
+
+def step(learner: TorchLearner, rate: float, seed: int) -> None:
+    """One step of the optimiser on what the sampler says, with advantages by chance."""
+    rng, engine, made = random.Random(seed), learner.engine, []
+    for at, draw in enumerate(
+        learner.sampler.sample_ids(learner.probes, [Sampling(max_tokens=16)] * len(learner.probes), range(len(learner.probes)))
+    ):
+        ids = np.array([*learner.probes[at], *draw.ids], np.int64)
+        mask = np.arange(len(ids)) >= len(learner.probes[at])
+        zeros = np.zeros(len(ids))
+        made.append(Row(("p", 0, at), ids, mask, mask * rng.choice((-1.0, 1.0)), zeros, np.where(mask, at, -1), np.zeros(len(ids), np.int64)))
+    for group in learner.optimizer.param_groups:
+        group["lr"] = rate
+    with engine.lock:
+        worth = np.concatenate([row.advantage[row.mask] for row in made])
+        for pack in learner.scorer.packs(made):
+            learner.scorer.learn(pack, lambda scored: -(scored.logprobs * learner._tensor(worth[scored.order])).sum(), added=learner.gather)
+    learner.step(LossSettings().grad_clip, 0.0, made)
+
+
+@contextlib.contextmanager
+def planted(fault: str, learner: TorchLearner, before: dict[str, Any]) -> Iterator[None]:
+    """Inside, the sampler has the fault; its weights are else those of the learner."""
+    sampler: Any = learner.sampler
+    weights, layers = learner.parameters, int(sampler.model.config.num_hidden_layers)
+
+    def is_old(name: str) -> bool:
+        head = "embed" in name or "lm_head" in name or (learner.engine.adapter is not None and f".layers.{layers - 1}." in name)
+        return {"old weights": True, "old head": head, "one layer off": f".layers.{layers // 2}." in name}.get(fault, False)
+
+    if fault == "stale cache":  # all that was computed before is kept over the change
+        sampler.take(before)
+        sampler.sample_ids(learner.probes, [Sampling(max_tokens=1)] * len(learner.probes), range(len(learner.probes)))
+        check = sampler.decoder._check
+        sampler.decoder._check = lambda source: None
+    sampler.take({name: before[name] if is_old(name) else weight for name, weight in weights.items()})
+    adapter, temperature = sampler.adapter, learner.temperature
+    source = type(sampler).source
+    if fault == "wrong adapter":
+        type(sampler).source = property(lambda self: Source(None if self is sampler else self.adapter, -1, "wrong"))  # type: ignore[assignment]
+    if fault == "temperature .95":
+        draw = sampler.decoder.draw
+        sampler.decoder.draw = lambda prompt, how, *rest, **more: draw(prompt, Sampling(temperature=0.95, max_tokens=how.max_tokens), *rest, **more)
+    try:
+        yield
+    finally:
+        type(sampler).source, sampler.adapter, learner.temperature = source, adapter, temperature  # type: ignore[assignment]
+        if fault == "stale cache":
+            sampler.decoder._check = check
+        if fault == "temperature .95":
+            sampler.decoder.draw = draw
+        sampler.forget()
+
+
+def table(model: str, dtype: str, rates: list[float], nulls: int, lora: dict[str, Any] | None) -> None:
+    """Prints the rows of one precision."""
+    engine = Transformers(model, policy="main", dtype=dtype, lora=lora)
+    learner = TorchLearner(engine.twin(), Sampling(max_tokens=16), sampler=engine)
+    kind = "all weights" if lora is None else f"LoRA of rank {lora['rank']}"
+    faults = ["old weights", "one layer off", "old head", "stale cache", "temperature .95", *(["wrong adapter"] if lora else [])]
+    for rate in rates:
+        learner.probes = prompts(engine, 0)
+        before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
+        draws = engine.sample_ids(learner.probes, [Sampling(max_tokens=16)] * 8, range(100, 108))
+        pairs = [(prompt, draw.ids) for prompt, draw in zip(learner.probes, draws, strict=True)]
+        old = np.concatenate(learner.scorer.score(pairs))
+        step(learner, rate, seed=1)
+        moved = float(np.abs(np.concatenate(learner.scorer.score(pairs)) - old).mean())
+        found = []
+        for seed in range(nulls):
+            learner.probes, learner.sampler.version = prompts(engine, seed), seed
+            with planted("none", learner, before):
+                found.append((learner.measure(), learner.noise or 0.0))
+        right, means = [gap.share for gap, _ in found], [gap.mean / noise for gap, noise in found]
+        noise = float(np.median([noise for _, noise in found]))
+        where = f"| {dtype}, {kind} | {rate:g} | {moved:.2g} ({moved / noise:.1f} units)"
+        spread = f"{np.median(right):.2f}, at most {max(right):.2f} of {nulls}; mean gap {np.median(means):.2f} units, at most {max(means):.2f}"
+        print(f"{where} | right | {spread} |", flush=True)
+        learner.probes = prompts(engine, 0)
+        for fault in faults:
+            with planted(fault, learner, before):
+                print(f"{where} | {fault} | {learner.measure().share:.2f} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--rates", nargs="+", type=float, default=[1e-3, 1e-5])
+    parser.add_argument("--nulls", type=int, default=8)
+    parser.add_argument("--lora", type=int, default=0, help="rank of an adapter; 0 = all weights")
+    given = parser.parse_args()
+    start = time.process_time()
+    print("| precision, what learns | rate | moved, nats | sampler | share of what is allowed |\n| --- | ---: | ---: | --- | --- |")
+    for dtype in given.dtype:
+        table(given.model, dtype, given.rates, given.nulls, {"rank": given.lora} if given.lora else None)
+    print(f"\n{time.process_time() - start:.0f} CPU s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""The parity check: rounding passes, and each planted fault is found at the first publish, in every precision."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gem_ma.engines.drawing import Source
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.training import parity
+from gem_ma.types import Message, Request, Sampling
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+
+from gem_ma.engines.decoding import Decoder  # noqa: E402
+from gem_ma.engines.transformers import Transformers  # noqa: E402
+from gem_ma.training.learner import TorchLearner  # noqa: E402
+
+DTYPES = ("float32", "bfloat16")
+TEXTS = tuple(f"Your card is {card}. " * times for card in "JQK" for times in (1, 4, 9))
+
+
+def opened(path: Path, dtype: str, lora: bool, *, apart: bool = False) -> tuple[Transformers, TorchLearner]:
+    """A sampler and its learner, which has played once: so there are probes, and something is kept."""
+    engine = Transformers(str(path), policy="main", dtype=dtype, lora={"rank": 4} if lora else None)
+    learner = TorchLearner(engine.twin() if apart else engine, Sampling(max_tokens=8), sampler=engine)
+    engine.sample_batch([Request("a", (Message(text),), conversation=text, seed=at) for at, text in enumerate(TEXTS)])
+    learner.probes = [engine.chat.render("a", (Message(text),)) for text in TEXTS[:8]]
+    return engine, learner
+
+
+def move(learner: TorchLearner, by: float = 0.1) -> dict[str, Any]:
+    """The weights as one update of some size leaves them; gives those of before."""
+    generator = torch.Generator().manual_seed(0)
+    before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
+    with torch.no_grad():
+        for weight in learner.parameters.values():
+            weight.add_(torch.randn(weight.shape, generator=generator).to(weight.dtype) * by)
+    return before
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rounding_is_no_fault(dtype: str, lora: bool, apart: bool, byte_model: Path) -> None:
+    _, learner = opened(byte_model, dtype, lora, apart=apart)
+    for number in range(3):
+        move(learner, 0.02)
+        found = learner.publish()
+        assert found["version"] == number + 1 and 0 <= found["parity_share"] < 0.7
+        assert found["parity_mean"] <= found["parity_gap"] and found["parity_noise"] > 0
+
+
+def _forgets(name: str) -> Callable[[Transformers, pytest.MonkeyPatch], None]:
+    """A sampler that takes all weights but those with this in their name."""
+
+    def plant(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+        take = engine.take
+        kept = {at: weight.detach().clone() for at, weight in engine.weights().items() if name in at}
+        assert kept
+        monkeypatch.setattr(engine, "take", lambda weights: take({**weights, **kept}))
+        monkeypatch.setattr(TorchLearner, "_same_weights", lambda self: None)  # as where the weights cannot be read
+
+    return plant
+
+
+def _stale_cache(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.decoder, "_check", lambda source: None)
+
+
+def _wrong_adapter(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transformers, "source", property(lambda self: Source(None, -1, "wrong")))
+
+
+def _temperature(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(self: Decoder, prompt: Any, how: Sampling, *rest: Any, **more: Any) -> Any:
+        return plain(self, prompt, Sampling(temperature=0.9, max_tokens=how.max_tokens), *rest, **more)
+
+    plain = Decoder.draw
+    monkeypatch.setattr(Decoder, "draw", draw)
+
+
+FAULTS: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool, bool]] = {  # how, with LoRA, of a sampler apart
+    "old weights": (_forgets(""), False, True),
+    "old head": (_forgets("embed_tokens"), False, True),
+    "one layer off": (_forgets("layers.1."), False, True),
+    "an adapter's layer off": (_forgets("layers.0."), True, True),
+    "stale cache": (_stale_cache, False, False),
+    "stale cache of an adapter": (_stale_cache, True, False),
+    "wrong adapter": (_wrong_adapter, True, False),
+    "another temperature": (_temperature, False, False),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_fault_is_found_at_the_first_publish(dtype: str, fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, lora, apart = FAULTS[fault]
+    engine, learner = opened(byte_model, dtype, lora, apart=apart)
+    plant(engine, monkeypatch)
+    move(learner)
+    with pytest.raises(EngineError, match=r"policy 'main': sampler and learner differ by [\d.e-]+ nats at version 0 .*not published"):
+        learner.publish()
+    assert engine.version == 0
+    with pytest.raises(EngineError, match="not published"):
+        engine.sample_batch([Request("a", (Message("x"),))])
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_sampler_of_this_process_is_compared_bit_for_bit(dtype: str, lora: bool, byte_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, learner = opened(byte_model, dtype, lora, apart=True)
+    last = sorted(learner.parameters)[-1]
+    take = engine.take
+    kept = {last: engine.weights()[last].detach().clone()}
+    monkeypatch.setattr(engine, "take", lambda weights: take({**weights, **kept}))
+    with torch.no_grad():
+        weight = learner.parameters[last].flatten()
+        weight[0] = torch.nextafter(weight[0], weight[0] + 1)  # the least that two numbers can differ by
+    with pytest.raises(EngineError, match=rf"policy 'main': sampler and learner differ in {last} at version 0; they are not published"):
+        learner.publish()
+    assert engine.unpublished
+
+
+def test_the_bound_is_a_setting_of_the_policy(byte_model: Path) -> None:
+    engine = Transformers(str(byte_model), policy="main", parity=1e-12)
+    learner = TorchLearner(engine, Sampling(max_tokens=8))
+    learner.probes = [engine.chat.render("a", (Message(text),)) for text in TEXTS[:8]]
+    with pytest.raises(EngineError, match="allowed is 1e-12 in the mean"):
+        learner.publish()
+    with pytest.raises(ConfigError, match="policy 'main': parity is in nats, above 0; got 0"):
+        Transformers(str(byte_model), policy="main", parity=0)
+
+
+# -- the statistic alone -------------------------------------------------------------------------------------------------------
+
+
+def noisy(seed: int, tokens: int = 128, unit: float = 0.03, reply: int = 16) -> tuple[Any, Any, Any]:
+    """Sampled and scored log-probabilities with heavy-tailed noise between them, as bfloat16 has on a deep model."""
+    rng = np.random.default_rng(seed)
+    scored = -rng.gamma(0.5, 2.0, tokens)
+    return scored + unit * rng.standard_t(5, tokens), scored, np.arange(tokens) // reply
+
+
+@pytest.mark.parametrize("tokens, reply", [(128, 16), (128, 1), (4000, 1), (4000, 40)])
+def test_heavy_tailed_noise_of_the_measured_size_passes_a_thousand_times(tokens: int, reply: int) -> None:
+    bound = parity.SAME * parity.unit(np.full(8, 0.03), "bfloat16")
+    found = [parity.gap(*noisy(seed, tokens, reply=reply), bound, "bfloat16").share for seed in range(1000 if tokens == 128 else 100)]
+    assert max(found) < 1
+
+
+@pytest.mark.parametrize("shift", ["all", "one reply", "one token", "temperature"])
+def test_what_is_no_noise_is_found_wherever_it_is(shift: str) -> None:
+    sampled, scored, reply = noisy(0)
+    where = {"all": slice(None), "one reply": slice(32, 48), "one token": slice(5, 6), "temperature": slice(0, 0)}[shift]
+    sampled[where] -= {"all": 0.12, "one reply": 0.6, "one token": 1.2}.get(shift, 0)
+    if shift == "temperature":
+        sampled = sampled + 0.1 * (scored - scored.mean())
+    found = parity.gap(sampled, scored, reply, parity.SAME * 0.03, "bfloat16")
+    assert not found.fits
+    assert {"all": "the mean", "temperature": "the slope"}.get(shift, shift) in str(found)
+
+
+def test_one_unlikely_token_makes_no_slope() -> None:
+    rng = random.Random(0)
+    scored = np.array([-0.1 + 0.01 * rng.random() for _ in range(63)] + [-12.0])
+    sampled = scored + np.array([rng.gauss(0, 0.02) for _ in range(63)] + [0.4])
+    assert parity.gap(sampled, scored, np.arange(64) // 16, 0.09, "bfloat16").fits
+
+
+def test_what_is_not_a_number_never_fits() -> None:
+    zeros = np.zeros(4)
+    assert not parity.gap(zeros, np.array([0, 0, np.nan, 0]), np.zeros(4, np.int64), 1.0, "float32").fits
+    assert parity.gap(zeros[:0], zeros[:0], np.zeros(0, np.int64), 1.0, "float32").fits
+    assert parity.unit(np.array([np.inf]), "torch.float32") == parity.CEILING["float32"]
