@@ -97,7 +97,7 @@ def test_dtypes_are_as_asked_or_as_stored_and_adapters_stay_in_full_precision(dt
     assert {weight.dtype for weight in engine.weights().values()} == {torch.float32}
     learner = TorchLearner(engine, Sampling(max_tokens=4))
     gap = update(learner, credit.turns(episodes([learner], 4), "x"), lr=1e-2)["logprob_gap"]
-    assert gap < engine.parity and learner.publish()["parity_gap"] < engine.parity
+    assert gap < {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}[loaded] and learner.publish()["parity_share"] <= 1
 
 
 def test_device_map_and_attention_change_no_reply(kuhn_model: Path) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gem_ma.engines.transformers import Transformers
 
 BETAS = (0.9, 0.95)
-PROBES, PROBE_TOKENS = 8, 16  # prompts of a parity check, and tokens sampled after each
+PROBES, PROBE_TOKENS = 4, 16  # prompts of a parity check, and tokens sampled after each
 
 
 class Learner(Protocol):
