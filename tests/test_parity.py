@@ -12,7 +12,7 @@ import pytest
 
 from gem_ma.engines.drawing import Source
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.training import parity
+from gem_ma.training import parity, probes
 from gem_ma.types import Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
@@ -64,7 +64,7 @@ def _forgets(name: str) -> Callable[[Transformers, pytest.MonkeyPatch], None]:
         kept = {at: weight.detach().clone() for at, weight in engine.weights().items() if name in at}
         assert kept
         monkeypatch.setattr(engine, "take", lambda weights: take({**weights, **kept}))
-        monkeypatch.setattr(TorchLearner, "_same_weights", lambda self: None)  # as where the weights cannot be read
+        monkeypatch.setattr(probes, "_same_weights", lambda learner: None)  # as where the weights cannot be read
 
     return plant
 
@@ -122,7 +122,7 @@ def test_a_sampler_of_this_process_is_compared_bit_for_bit(dtype: str, lora: boo
     with torch.no_grad():
         weight = learner.parameters[last].flatten()
         weight[0] = torch.nextafter(weight[0], weight[0] + 1)  # the least that two numbers can differ by
-    with pytest.raises(EngineError, match=rf"policy 'main': sampler and learner differ in {last} at version 0; they are not published"):
+    with pytest.raises(EngineError, match=rf"policy 'main': sampler and learner differ in {last} at version 0; not published"):
         learner.publish()
     assert engine.unpublished
 

@@ -17,22 +17,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.base import stable_seed
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.settings import LossSettings, WarmStartSettings
-from gem_ma.training import parity
 from gem_ma.training.forward import Scorer
 from gem_ma.training.losses import k3
 from gem_ma.training.mismatch import fresh_gap
 from gem_ma.training.objective import Objective
+from gem_ma.training.probes import PROBES, allowed_gap, check, noise_of
 from gem_ma.training.rows import Demonstration, Row, Tokens, Turns, minibatches, rows
-from gem_ma.types import Message, Sampling, Tool
+from gem_ma.types import Sampling, Tool
 
 if TYPE_CHECKING:
     from gem_ma.engines.transformers import Transformers
 
 BETAS = (0.9, 0.95)
-PROBES, PROBE_TOKENS = 4, 16  # prompts of a parity check, and tokens sampled after each
 
 
 class Learner(Protocol):
@@ -118,7 +116,7 @@ class TorchLearner:
     @property
     def parity(self) -> float:
         """Nats that the tokens of an update may lie away from those of the sampler, in the mean: twice what probes may, which are shorter."""
-        return 2 * self.allowed_gap
+        return 2 * allowed_gap(self)
 
     # -- learning -----------------------------------------------------------------------------------------------------------
 
@@ -140,8 +138,7 @@ class TorchLearner:
         self._finite(np.isfinite(every.advantage) & np.isfinite(every.logprob), "an advantage or a sampled log-probability", made.rows)
         with self.engine.lock:
             if self.noise is None:  # nothing was published yet
-                first = [(row.ids[: int(row.mask.argmax())], row.ids[int(row.mask.argmax()) :]) for row in made.rows[:PROBES]]
-                self.noise = self.scorer.noise(first, self.scorer.score(first))
+                self.noise = noise_of(self, made.rows[:PROBES])
             self.scorer.fed = self.scorer.used = 0
             anchor = self._anchor(made.rows) if settings.kl else None
             _, parts = np.unique([f"{e.id}/{t.agent}" for e, t in zip(table.episodes, table.turns, strict=True)], return_inverse=True)
@@ -324,61 +321,8 @@ class TorchLearner:
         return {**found, "version": float(self.version)}
 
     def check(self) -> dict[str, float]:
-        """How far sampler and learner are apart, over tokens sampled after a few prompts: parity_gap and parity_mean (nats, largest and mean),
-        parity_noise (nats, between two ways that the learner computes them on), parity_share (of what is allowed).
-
-        Raises EngineError where that is more than noise explains (`gem_ma.training.parity`); the sampler then refuses to sample.
-        """
-        self._same_weights()
-        found = self.measure()
-        if not found.fits:
-            self.sampler.unpublished = True
-            by = f", published by {self.sampler.route}" if hasattr(self.sampler, "route") else ""
-            raise EngineError(
-                f"policy {self.policy!r}: sampler and learner differ by {found.mean:.3g} nats at version {self.version}{by} ({found}); "
-                "the weights are not published. Where the sampler's kernels are to blame, allow more: policies.NAME.parity, in nats"
-            )
-        return {"parity_gap": found.largest, "parity_mean": found.mean, "parity_noise": self.noise or 0.0, "parity_share": found.share}
-
-    def measure(self) -> parity.Gap:
-        """The gap over tokens that are sampled now, after a few prompts."""
-        prompts = [*getattr(self.sampler, "probes", ()), *(self.probes or [self.engine.chat.render("x", (Message("hello"),))])]
-        how = Sampling(temperature=self.temperature, max_tokens=PROBE_TOKENS)
-        with self.engine.lock:
-            draws = self.sampler.sample_ids(prompts, [how] * len(prompts), [stable_seed("probe", self.version, at) for at in range(len(prompts))])
-            pairs = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
-            return self.compared([(prompt, draw.ids) for prompt, draw in pairs], [draw.logprobs for _, draw in pairs])
-
-    def compared(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], sampled: Sequence[Sequence[float]]) -> parity.Gap:
-        """The gap between what a sampler says of these (prompt, ids) and what the learner does; measures the noise on them first."""
-        if not pairs:
-            return parity.gap(np.zeros(0), np.zeros(0), np.zeros(0, np.int64), 1.0, "float32")
-        scored = self.scorer.score(pairs)
-        self.noise = self.scorer.noise(pairs, scored)
-        reply = np.repeat(np.arange(len(pairs)), [len(ids) for _, ids in pairs])
-        return parity.gap(np.concatenate([np.array(one) for one in sampled]), np.concatenate(scored), reply, self.allowed_gap, self.dtype)
-
-    @property
-    def allowed_gap(self) -> float:
-        """Nats that sampler and learner may differ in, in the mean."""
-        if self.sampler.parity is not None:
-            return self.sampler.parity
-        floor = parity.FLOOR[self.dtype]
-        noise = floor if self.noise is None else self.noise
-        if isinstance(self.sampler, type(self.engine)):
-            return parity.SAME * noise
-        return parity.ELSEWHERE * max(noise, parity.FLOOR_ELSEWHERE * floor)
-
-    def _same_weights(self) -> None:
-        """Of a sampler in this process the weights are compared bit for bit, so old ones are found however little they differ."""
-        theirs = self.sampler.weights() if isinstance(self.sampler, type(self.engine)) else self.parameters
-        odd = [name for name, weight in self.parameters.items() if not self.torch.equal(weight, theirs[name])]
-        if odd:
-            self.sampler.unpublished = True
-            many = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            raise EngineError(
-                f"policy {self.policy!r}: sampler and learner differ in {odd[0]}{many} at version {self.version}; they are not published"
-            )
+        """How far sampler and learner are apart, see `gem_ma.training.probes`. Raises EngineError where that is more than rounding."""
+        return check(self)
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights."""

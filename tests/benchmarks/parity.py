@@ -27,6 +27,7 @@ from gem_ma.engines.drawing import Source
 from gem_ma.engines.transformers import Transformers
 from gem_ma.settings import LossSettings
 from gem_ma.training.learner import TorchLearner
+from gem_ma.training.probes import measure
 from gem_ma.training.rows import Row
 from gem_ma.types import Message, Sampling
 
@@ -116,7 +117,7 @@ def table(model: str, dtype: str, rates: list[float], nulls: int, lora: dict[str
         for seed in range(nulls):
             learner.probes, learner.sampler.version = prompts(engine, seed), seed
             with planted("none", learner, before):
-                found.append((learner.measure(), learner.noise or 0.0))
+                found.append((measure(learner), learner.noise or 0.0))
         right, means = [gap.share for gap, _ in found], [gap.mean / noise for gap, noise in found]
         noise = float(np.median([noise for _, noise in found]))
         where = f"| {dtype}, {kind} | {rate:g} | {moved:.2g} ({moved / noise:.1f} units)"
@@ -125,7 +126,7 @@ def table(model: str, dtype: str, rates: list[float], nulls: int, lora: dict[str
         learner.probes = prompts(engine, 0)
         for fault in faults:
             with planted(fault, learner, before):
-                print(f"{where} | {fault} | {learner.measure().share:.2f} |", flush=True)
+                print(f"{where} | {fault} | {measure(learner).share:.2f} |", flush=True)
 
 
 def main() -> None:

@@ -1,0 +1,89 @@
+"""The parity check of a publish: does the sampler say what the learner's weights say, on tokens that it samples now?
+
+Knows a learner and its sampler; the statistic is that of `gem_ma.training.parity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gem_ma.engines.base import stable_seed
+from gem_ma.errors import EngineError
+from gem_ma.training.parity import ELSEWHERE, FLOOR, FLOOR_ELSEWHERE, SAME, Gap, gap
+from gem_ma.training.rows import Row
+from gem_ma.types import Message, Sampling
+
+if TYPE_CHECKING:
+    from gem_ma.training.learner import TorchLearner
+
+PROBES, PROBE_TOKENS = 4, 16  # prompts of a check, and tokens sampled after each
+Pair = tuple[Sequence[int], Sequence[int]]  # prompt, sampled ids
+
+
+def check(learner: TorchLearner) -> dict[str, float]:
+    """parity_gap and parity_mean (nats, largest and mean), parity_noise (nats, between two ways that the learner computes them on) and parity_share
+    (of what is allowed).
+
+    Raises EngineError where that is more than noise explains; the sampler then refuses to sample.
+    """
+    _same_weights(learner)
+    found = measure(learner)
+    if not found.fits:
+        learner.sampler.unpublished = True
+        by = f", published by {learner.sampler.route}" if hasattr(learner.sampler, "route") else ""
+        raise EngineError(
+            f"policy {learner.policy!r}: sampler and learner differ by {found.mean:.3g} nats at version {learner.version}{by} ({found}); "
+            "the weights are not published. Where the sampler's kernels are to blame, allow more: policies.NAME.parity, in nats"
+        )
+    return {"parity_gap": found.largest, "parity_mean": found.mean, "parity_noise": learner.noise or 0.0, "parity_share": found.share}
+
+
+def measure(learner: TorchLearner) -> Gap:
+    """The gap over tokens that are sampled now, after a few prompts. The noise is measured on the same tokens, and the learner remembers it."""
+    sampler = learner.sampler
+    prompts = [*getattr(sampler, "probes", ()), *(learner.probes or [learner.engine.chat.render("x", (Message("hello"),))])]
+    how = Sampling(temperature=learner.temperature, max_tokens=PROBE_TOKENS)
+    with learner.engine.lock:
+        draws = sampler.sample_ids(prompts, [how] * len(prompts), [stable_seed("probe", learner.version, at) for at in range(len(prompts))])
+        asked = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
+        pairs: list[Pair] = [(prompt, draw.ids) for prompt, draw in asked]
+        if not pairs:
+            return Gap(0.0, 0.0, 0.0, {"the mean": 0.0})
+        scored = learner.scorer.score(pairs)
+        learner.noise = learner.scorer.noise(pairs, scored)
+    reply = np.repeat(np.arange(len(pairs)), [len(ids) for _, ids in pairs])
+    sampled = np.concatenate([np.array(draw.logprobs, np.float64) for _, draw in asked])
+    return gap(sampled, np.concatenate(scored), reply, allowed_gap(learner), learner.dtype)
+
+
+def noise_of(learner: TorchLearner, rows: Sequence[Row]) -> float:
+    """The unit of noise on these rows, in nats."""
+    pairs: list[Pair] = [(row.ids[: int(row.mask.argmax())].tolist(), row.ids[int(row.mask.argmax()) :].tolist()) for row in rows]
+    return learner.scorer.noise(pairs, learner.scorer.score(pairs))
+
+
+def allowed_gap(learner: TorchLearner) -> float:
+    """Nats that sampler and learner may differ in, in the mean over tokens: as set, or so many units of noise."""
+    if learner.sampler.parity is not None:
+        return learner.sampler.parity
+    floor = FLOOR[learner.dtype]
+    noise = floor if learner.noise is None else learner.noise
+    if isinstance(learner.sampler, type(learner.engine)):
+        return SAME * noise
+    return ELSEWHERE * max(noise, FLOOR_ELSEWHERE * floor)
+
+
+def _same_weights(learner: TorchLearner) -> None:
+    """Of a sampler in this process the weights are compared bit for bit, so old ones are found however little they differ."""
+    sampler = learner.sampler
+    if sampler is learner.engine or not isinstance(sampler, type(learner.engine)):
+        return
+    theirs = sampler.weights()
+    odd = [name for name, weight in learner.parameters.items() if not learner.torch.equal(weight, theirs[name])]
+    if odd:
+        sampler.unpublished = True
+        many = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        raise EngineError(f"policy {learner.policy!r}: sampler and learner differ in {odd[0]}{many} at version {learner.version}; not published")
