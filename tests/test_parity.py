@@ -13,6 +13,7 @@ import pytest
 from gem_ma.engines.drawing import Source
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.training import parity, probes
+from gem_ma.training.rows import Row
 from gem_ma.types import Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
@@ -135,6 +136,19 @@ def test_the_bound_is_a_setting_of_the_policy(byte_model: Path) -> None:
         learner.publish()
     with pytest.raises(ConfigError, match="policy 'main': parity is in nats, above 0; got 0"):
         Transformers(str(byte_model), policy="main", parity=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_noise_is_measured_on_what_was_sampled_and_not_on_what_never_is(dtype: str, byte_model: Path) -> None:
+    """Between two turns stand ids that no reply may hold: their log-probability is minus infinity on every way."""
+    engine, learner = opened(byte_model, dtype, False)
+    never = int((engine.banned < 0).nonzero()[0, 0])
+    ids = np.array([*learner.probes[0], 40, 41, 42, never, never, 43, 44], np.int64)
+    mask = (np.arange(len(ids)) >= len(learner.probes[0])) & (ids != never)
+    zeros = np.zeros(len(ids))
+    row = Row(("r", 0, 0), ids, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(ids), np.int64))
+    found = probes.noise_of(learner, [row, row])
+    assert parity.FLOOR[dtype] <= found <= parity.CEILING[dtype]
 
 
 # -- the statistic alone -------------------------------------------------------------------------------------------------------

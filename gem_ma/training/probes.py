@@ -60,8 +60,12 @@ def measure(learner: TorchLearner) -> Gap:
 
 
 def noise_of(learner: TorchLearner, rows: Sequence[Row]) -> float:
-    """The unit of noise on these rows, in nats."""
-    pairs: list[Pair] = [(row.ids[: int(row.mask.argmax())].tolist(), row.ids[int(row.mask.argmax()) :].tolist()) for row in rows]
+    """The unit of noise on the first replies of these rows, in nats."""
+    pairs: list[Pair] = []
+    for row in rows:
+        first = int(row.mask.argmax())
+        length = int((~row.mask[first:]).argmax()) or len(row.ids) - first
+        pairs.append((row.ids[:first].tolist(), row.ids[first : first + length].tolist()))
     return learner.scorer.noise(pairs, learner.scorer.score(pairs))
 
 
