@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ JUDGE = Judge(
 
 def page_of(folder: Path, episodes: Sequence[Episode], judge: Judge = JUDGE, *, summary: bool = True, **facts: Any) -> tuple[str, dict[str, Any]]:
     """The page of a run and the data of its script."""
-    with RunFolder.open(folder, config_text="", resolved={"scenario": {"id": "toy"}}, manifest={"command": "run", **facts}) as run:
+    with RunFolder.open(folder, config_text="", resolved={"scenario": {"id": "toy"}}, manifest={"command": "run"} | facts) as run:
         run.append(episodes)
         if summary:
             run.write_summary(judge.summarise(episodes))
@@ -92,6 +93,14 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     html, run = page_of(tmp_path / "run", [episode(n, n >= 300) for n in range(400)])
     assert run["note"].startswith(f"{MOST + REST} of 400 episodes: {MOST} of 300 lost, 100 left out; ")
     assert "100 of them are not in this page" in html
+
+
+def test_of_a_training_run_the_lost_ones_that_are_shown_stand_first_too(tmp_path: Path) -> None:
+    played = [episode(n, n % 3 > 0, End.FAILED if n == 41 else End.TERMINATED) for n in range(120)]
+    _, run = page_of(tmp_path / "run", played, summary=False, command="train")
+    kinds = [one["kinds"][0] for one in run["episodes"]]
+    assert kinds == sorted(kinds, key=["lost", "failed", "won"].index) and kinds.count("failed") == 1 and kinds.count("lost") > 5
+    assert run["episodes"][0]["causes"] == ["blame: a", "cause: a: terminated"]
 
 
 @pytest.mark.parametrize("end", list(End))
@@ -233,3 +242,9 @@ def test_a_folder_that_tells_less_has_a_page_that_tells_less(tmp_path: Path, nam
         return
     html = write_report(run, judge=JUDGE).read_text()
     assert "Lost episodes" in html and "test/1" in html
+
+
+def test_a_run_of_the_oldest_schema_has_a_page(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parent / "golden" / "run-schema-1", tmp_path / "run")
+    html = write_report(tmp_path / "run").read_text()
+    assert 'id="transcripts"' in html and 'class="facts"' in html

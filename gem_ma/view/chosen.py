@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.evaluation.groups import is_cause
+from gem_ma.evaluation.groups import CAUSES, is_cause
 from gem_ma.store import EpisodeId
 from gem_ma.types import End
 
@@ -77,7 +77,7 @@ def note(chosen: Chosen, shown: Sequence[Mapping[str, Any]], episodes: int) -> s
         if total:
             parts.append(f"all {total} {kind}" if there == total else f"{there} of {total} {kind}, {total - there} left out")
     parts.append("the others spread from first to last")
-    return f"{len(shown)} of {episodes} episodes: {'; '.join(parts)}. All are in episodes.jsonl"
+    return f"{len(shown)} of {episodes} episodes: {'; '.join(parts)}. All are in episodes.jsonl; gem-ma show RUN --episode TASK prints any"
 
 
 def kinds_of(end: End, success: bool | None) -> list[str]:
@@ -95,8 +95,13 @@ def kinds_of(end: End, success: bool | None) -> list[str]:
 def causes_of(labels: Mapping[str, Sequence[str]], summary: Summary | None) -> tuple[dict[str, Sequence[str]], dict[str, Sequence[str]]]:
     """The labels of an episode that say why it was lost, and the others."""
     known = (summary or {}).get("labels", {})
-    causes = {name: values for name, values in labels.items() if name in known and is_cause(name, known[name])}
+    causes = {name: values for name, values in labels.items() if name in CAUSES or (name in known and is_cause(name, known[name]))}
     return causes, {name: values for name, values in labels.items() if name not in causes}
+
+
+def rank(one: Mapping[str, Any]) -> int:
+    """The place of a transcript among the others: lost, failed, cut or excluded, the rest."""
+    return next((at for at, kinds in enumerate(({"lost"}, {"failed"}, {"cut", "excluded"})) if kinds & set(one["kinds"])), 3)
 
 
 def _natural(id_: EpisodeId) -> tuple[str, int, int, int]:

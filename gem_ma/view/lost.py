@@ -31,7 +31,7 @@ def lost_table(told: Mapping[str, Any], *, named: bool) -> Html:
 
 def link_to(run: str, key: str) -> str:
     """The permalink of an episode within the page."""
-    return f"#/r/{quote(run, safe='')}/e/{quote(key, safe='')}"
+    return "#/r/{}/e/{}".format(*(quote(part, safe="", errors="replace") for part in (run, key)))
 
 
 def _row(run: str, one: Mapping[str, Any]) -> list[object]:

@@ -19,7 +19,7 @@ from gem_ma.evaluation.metrics import Success
 from gem_ma.files import replace_file
 from gem_ma.store import read_ends, read_episodes, read_manifest, read_media, read_resolved, read_summary
 from gem_ma.types import Episode
-from gem_ma.view.chosen import Chosen, causes_of, choose, kinds_of, note
+from gem_ma.view.chosen import Chosen, causes_of, choose, kinds_of, note, rank
 from gem_ma.view.curves import Curves, chart
 from gem_ma.view.details import baselines, details
 from gem_ma.view.facts import command_of, facts_block
@@ -186,6 +186,7 @@ def _load(label: str, path: Path, judge: Judge, learned: bool, made: _Page) -> L
         if size > made.room and shown:
             break
         shown.append(one)
+    shown.sort(key=rank)  # of a training run nobody knew before which ones are lost
     name = label if all(run["name"] != label for run in made.data) else f"{label} ({len(made.data) + 1})"
     told = {"name": name, "note": note(chosen, shown, len(ends)), "totals": chosen.totals, "episodes": shown}
     made.data += [told] if shown else []

@@ -9,7 +9,8 @@ const state = { run: 0, at: 0, eye: "", words: [], chip: "" };
 const $ = (id) => document.getElementById(id);
 const run = () => data.runs[state.run];
 const isLost = (episode) => episode.kinds.includes("lost") || episode.kinds.includes("failed");
-const linkOf = (episode) => "#/r/" + encodeURIComponent(run().name) + "/e/" + encodeURIComponent(episode.key);
+const encoded = (text) => { try { return encodeURIComponent(text); } catch { return encodeURIComponent(text.replace(/[\ud800-\udfff]/g, "?")); } };  // half a letter
+const linkOf = (episode) => "#/r/" + encoded(run().name) + "/e/" + encoded(episode.key);
 const score = (episode) => episode.agents.map((one) => minus(one.total)).join(" / ");
 
 // Every word that the page shows of an episode: the list, the verdict, the talk.
