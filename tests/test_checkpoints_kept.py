@@ -177,4 +177,8 @@ def test_more_steps_are_typed_at_resume_and_fewer_are_refused(tmp_path: Path, ca
     assert main(["resume", run, "train.steps=3", "--quiet"]) == 2
     assert "train.steps (was 4, now 3)" in capsys.readouterr().err
     assert len(read_manifest(Path(run))["resumed"]) == 1
+    assert main(["train", "kuhn_table", *SMALL, "train.steps=9", "--out", run, "--quiet"]) == 2
+    assert f"train.steps (was 4, now 9) (set them back, type it at gem-ma resume {run} KEY=VALUE, or start" in capsys.readouterr().err
+    assert main(["train", "kuhn_table", *SMALL, "train.steps=9", "run.seed=3", "--out", run, "--quiet"]) == 2
+    assert "type it at" not in capsys.readouterr().err
     assert run_training(kuhn("train.steps=1"))["steps"] == 1

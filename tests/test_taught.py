@@ -36,6 +36,9 @@ def test_a_run_that_taught_nothing_ends_with_1_and_the_reason(case: str, tmp_pat
     assert main(["train", "kuhn_table", *SMALL, *overrides, "--out", str(tmp_path / "run"), "--quiet"]) == 1
     told = capsys.readouterr().err
     assert said in told and "learned nothing" in told, told
+    assert ("step 1: so far policy 'main' learned nothing" in told) == (
+        case in ("a bot's seat names the policy", "every play is cut and left out")
+    ), told
     assert main(["train", "kuhn_table", *SMALL, *overrides, "--out", str(tmp_path / "run"), "--quiet"]) == 1  # ended: it says so again
 
 

@@ -39,7 +39,7 @@ def rebn(table: Given, key: Key = ("policy", "scenario", "agent")) -> Array:
 
 
 def grpo(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
-    """Group-relative:  A = (R - mean R) / (std R + 1e-6), one value per episode and agent.  (DeepSeekMath, arXiv 2402.03300, eq. 3.) [N] -> [N]
+    """Group-relative:  A = (R - mean R) / (std R + 1e-6), one value per episode and agent.  (DeepSeekMath, arXiv 2402.03300, 4.1.2.) [N] -> [N]
 
     Statistics count each episode once, however many turns it has. `ddof=1` is the sample form of verl and TRL.
 
@@ -79,8 +79,9 @@ def rae(
 ) -> tuple[Array, State]:
     """Role-conditioned baseline:  A = R - b, then  b <- decay b + (1 - decay) R, per group.  (SPIRAL, arXiv 2506.24119.) [N] -> [N], state
 
-    Episodes are taken in the order of their ids, never of completion. `state` maps a group to its b and is not changed: a checkpoint is this
-    dict. b starts at 0 as in the paper, with `first` at the group's first R. With `faded` the k-th of K own turns gets A gamma^(K-1-k).
+    b is subtracted before it moves, as in the authors' code. Episodes are taken in the order of their ids, never of completion. `state` maps a
+    group to its b and is not changed: a checkpoint is this dict. b starts at 0 as in the paper, with `first` at the group's first R. With `faded`
+    the k-th of K own turns gets A gamma^(K-1-k).
 
     >>> advantages, state = rae([1, 1, -1])
     >>> advantages.round(4).tolist(), {group: round(b, 6) for group, b in state.items()}
@@ -101,12 +102,13 @@ def rae(
     return advantages, baselines
 
 
-def agent_norm(table: Given, key: Key = ("group", "agent")) -> Array:
+def agent_norm(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
     """Each agent against itself:  A = (R - mean R) / (std R + 1e-8), over all turns of the agent in the group.  (Dr. MAS, arXiv 2602.08847.)
 
-    [N] -> [N]. Unlike `grpo`, an episode counts once per turn in the statistics, as in the paper's code: long episodes weigh more.
+    [N] -> [N]. Unlike `grpo`, an episode counts once per turn in the statistics, as in the authors' code: long episodes weigh more. `ddof=1` is
+    the sample form.
 
     >>> agent_norm([1, 0, 0, 1]).round(4).tolist()
     [1.0, -1.0, -1.0, 1.0]
     """
-    return by_group(values_of(table, "total"), groups(table, key), normalised)
+    return by_group(values_of(table, "total"), groups(table, key), lambda values: normalised(values, ddof=ddof))

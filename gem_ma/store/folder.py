@@ -224,7 +224,10 @@ class RunFolder:
         allowed = (*(rising(RESUME_KEYS, holds, resolved) if resuming else ()), *grows)
         changed = changed_keys(holds, resolved, allowed)
         if changed:
-            raise ConfigError(f"{self.path}: made with other settings; changed: {', '.join(changed)} (set them back, or start anew with --fresh)")
+            may_rise = not changed_keys(holds, resolved, (*allowed, *rising(RESUME_KEYS, holds, resolved)))
+            typed = f"type it at gem-ma resume {self.path} KEY=VALUE, " if may_rise else ""
+            told = f"{', '.join(changed)} (set them back, {typed}or start anew with --fresh)"
+            raise ConfigError(f"{self.path}: made with other settings; changed: {told}")
         for name in ("data", "models"):
             if name in facts and name in manifest and fingerprint(facts[name]) != fingerprint(manifest[name]):
                 raise DataError(f"{self.path}: {name} changed since the run began: {differs(manifest[name], facts[name])} (or --fresh)")

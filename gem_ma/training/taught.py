@@ -41,6 +41,10 @@ class Taught:
         """Policy -> why it learned nothing, for those that did not."""
         return {name: f"policy {name!r} learned nothing: {self._why(name, count)}" for name, count in self.counts.items() if not count["moved"]}
 
+    def speechless(self) -> list[str]:
+        """A line for each policy that was to learn and had no token to learn from so far."""
+        return [line for name, line in self.nothing().items() if self.counts[name]["steps"] and not self.counts[name]["tokens"]]
+
     def _why(self, policy: str, count: Counter[str]) -> str:
         seated = sum(count[fate] for fate in ("sampled", "failed", "context", "silent"))
         if not count["steps"]:

@@ -189,6 +189,9 @@ async def _train(
             metrics["policies"] = teach()  # 3 update: all learn from the same recorded batch, then all publish
         for name, measured in metrics["policies"].items():
             run.taught.note(name, episodes, measured)
+        if on_note is not None and step == 0:  # many steps may follow
+            for line in run.taught.speechless():
+                on_note(f"step 1: so far {line}")
         now = [lesson.policy for lesson in lessons if not lesson.stale]
         for lesson in lessons:
             told = learners[lesson.policy].publish() if not lesson.stale else {}
