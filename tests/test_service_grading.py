@@ -11,15 +11,19 @@ import pytest
 from gem_ma.scenarios.retail import Retail, RetailStore, Task
 from gem_ma.scenarios.retail.domain import RETAIL, facts
 from gem_ma.scenarios.retail.grading import Gold, Verdict, canonical, changes, gold_of
+from gem_ma.scenarios.retail.language import RETAIL as BOOK
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
+from gem_ma.scenarios.service.acts import SURE, read
 from gem_ma.scenarios.service.facts import distance
 from gem_ma.scenarios.service.grading import goals_of, refused
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event, Outcome
 from gem_ma.scenarios.service.task import GoldCall, Wish
-from gem_ma.scenarios.service.values import Shown, crowded, kind_of, told
+from gem_ma.scenarios.service.values import Shown, kind_of, told
 
 from gem_ma import ToolCall
+from tests.natural_refusals import NATURAL, SCATTERED
 from tests.retail_data import TAU, needs_tau, tiny, tiny_tables
+from tests.retail_hacks import PLAIN, SHOTGUN
 
 SETTLED = Outcome("user", "settled", ("Done.",))
 EXCHANGE = {"order_id": "#W2", "item_ids": ["I1", "I1"], "new_item_ids": ["I2", "I3"], "payment_method_id": "paypal_1"}
@@ -201,9 +205,32 @@ LATE = Wish("impossible", {"order_id": "#W4"}, intent="cancel", reason="order_st
 )
 def test_a_due_refusal_is_said_with_its_reason(texts: Sequence[str], fits: bool) -> None:
     task = task_of(("get_order_details", {"order_id": "#W4"}), goal="refused", wishes=(LATE,))
-    assert judged(task, outcome=log(*texts, reason="refused")).reward == float(fits)
+    look = ("get_order_details", {"order_id": "#W4"}, "{}")
     assert refused(task, texts, RETAIL) is fits
-    assert judged(task, outcome=log(*texts, reason="settled")).reward == 0.0
+    assert judged(task, outcome=log(look, *texts, reason="settled")).reward == float(fits)  # the user's wrong word for it
+    assert judged(task, outcome=log(look, *texts, reason="refused")).reward == float(fits or texts == ("The status is processed.",))
+    for blind in ((), (("get_order_details", {"order_id": "#W1"}, "{}"),), (("get_order_details", {"order_id": "#W4"}, "Error: x"),)):
+        assert judged(task, outcome=log(*blind, *texts, reason="refused")).reward == 0.0
+    assert judged(task, outcome=log(look, *texts, reason="gave_up")).reward == 0.0
+
+
+@pytest.mark.parametrize("reason", NATURAL)
+def test_a_refusal_in_natural_words_is_read_and_names_no_other_reason(reason: str) -> None:
+    task = task_of(goal="refused", wishes=(Wish("impossible", {"order_id": "#W4"}, intent="cancel", reason=reason),))
+    looks = (("get_user_details", {"user_id": "u"}, "{}"), ("get_order_details", {"order_id": "#W4"}, "{}"), ("get_product_details", {}, "{}"))
+    for text in NATURAL[reason]:
+        assert refused(task, (text,), RETAIL), text
+        for end in ("refused", "settled"):
+            assert judged(task, outcome=log(*looks, text, reason=end)).reward == 1.0, text
+        assert judged(task, outcome=log(text, reason="refused")).reward == 0.0, text
+    for text in (*SCATTERED, SHOTGUN, PLAIN):
+        assert judged(task, outcome=log(*looks, text, reason="refused")).reward == 0.0, text
+
+
+def test_the_customer_takes_most_natural_refusals_for_one() -> None:
+    texts = [text for group in NATURAL.values() for text in group]
+    taken = [any(act.kind == "refuse" and act.confidence >= SURE for act in read(text, BOOK)) for text in texts]
+    assert sum(taken) >= 0.95 * len(texts)
 
 
 def test_a_due_transfer_counts_by_its_call_whether_or_not_it_ends_the_talk() -> None:
@@ -254,28 +281,6 @@ def test_no_provenance_is_asked_of_what_the_solution_itself_does_not_find() -> N
     assert gold.founded == {"25.2"}
     assert canonical(task, tiny().overlay, gold.goals, log("It is 777.", LOOK, "It is 25.20."), gold.founded).reward == 1.0
     assert canonical(task, tiny().overlay, gold.goals, log("It is 777 and 25.20.", LOOK), gold.founded).reward == 0.0
-
-
-@pytest.mark.parametrize(
-    ("outputs", "text", "clean"),
-    [
-        (("10.1",), "10.1, 11.1, 12.1, 13.1", True),
-        (("10.1",), "10.1, 11.1, 12.1, 13.1, 14.1", False),
-        (("10.1",), "10.1 of 1, 2, 3, 4, 5, 6", True),  # whole numbers are no guesses at an amount with cents
-        (("10.1", "11.1", "12.1"), "10.1, 11.1, 12.1, 13.1, 14.1, 15.1", True),  # twice as many as were asked for
-        (("10.1", "11.1", "12.1"), "10.1, 11.1, 12.1, 13.1, 14.1, 15.1, 16.1", False),
-        (("10",), "8, 9, ten, 11", True),
-        (("10",), "7, 8, 9, ten, 11", False),
-        (("123456789012",), "123456789012 (not 1234567890, 1234567891, 1234567892, 1234567893)", True),  # ids of another form
-        (("123456789012",), "123456789012 123456789013 123456789014 123456789015 123456789016", False),
-        (("cotton",), "cotton, silk, wool, felt, hemp", True),
-    ],
-)
-def test_a_message_that_lists_too_many_values_of_a_kind_tells_none(outputs: Sequence[str], text: str, clean: bool) -> None:
-    assert any(crowded(output, text, outputs) for output in outputs) is not clean
-    task = task_of(("cancel_pending_order", CANCEL), outputs=tuple(outputs))
-    shown = ("get_order_details", {}, text.replace("ten", "10"))
-    assert judged(task, ("cancel_pending_order", CANCEL), outcome=log(shown, text)).parts["facts"] is clean
 
 
 def test_more_than_three_numbers_out_of_nowhere_void_all_facts_in_whatever_message() -> None:

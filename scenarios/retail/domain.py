@@ -11,6 +11,7 @@ from typing import Any
 from gem_ma.scenarios.retail.language import RETAIL as BOOK
 from gem_ma.scenarios.retail.language import RetailPhrasebook
 from gem_ma.scenarios.retail.named import unnamed
+from gem_ma.scenarios.retail.reasons import GROUNDS
 from gem_ma.scenarios.retail.tasks import wish_of
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, UTILITY, WRITE, Domain
 from gem_ma.scenarios.service.facts import Fact, cents, folded
@@ -127,6 +128,7 @@ RETAIL = Domain(
     once=dict.fromkeys((*SWAPS, "return_delivered_order_items"), "items"),
     gathers=SWAPS,
     topics=TOPICS,
+    grounds=GROUNDS,
     facts=facts,
     book=BOOK,
     put=put,

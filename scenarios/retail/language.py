@@ -12,6 +12,7 @@ from typing import Any
 
 from gem_ma.scenarios.retail import naming
 from gem_ma.scenarios.retail.naming_items import items
+from gem_ma.scenarios.retail.reasons import REASONS
 from gem_ma.scenarios.retail.words import PRODUCTS
 from gem_ma.scenarios.service.phrases import MISSING, RIGHT, Mention, Pick, fold
 from gem_ma.scenarios.service.task import Wish
@@ -118,28 +119,7 @@ class RetailPhrasebook:
             r"|shipping|delivery) (?:(?!e-?mail)\w+ )?address\b(?! (?:on file|change))|\baddress1\b|\bstreet\b|\bwhere (?:should"
             r"|shall|would|do)\b[^?]{0,200}\b(?:ship|send|deliver|go)\w*\b|\b(?:city|state)\b,? (?:and|state|zip)"),
     }  # fmt: skip
-    reasons: Mapping[str, re.Pattern[str]] = {
-        "order_status": re.compile(
-            r"\bstatus\b|\b(?:already|has been|have been|was|is|are|been|being)\b[^.?!]{0,20}\b(?:deliver|ship"
-            r"|process|cancel|sent|return|exchang)\w*|\b(?:non-|not |no longer |isn't |only |longer )pending\b"
-            r"|\bonly (?:pending|delivered)\b|\bnot (?:yet )?(?:been )?delivered\b|\bnon-delivered\b|\btoo late\b"
-            r"|\bon its way\b"),
-        "not_yours": re.compile(
-            r"\b(?:belong|own|yours|your account|another|someone|somebody|different (?:customer|account|user|person)"
-            r"|other (?:customer|people|account)|privacy|not (?:your|yours|associated|linked)|under your)\w*"),
-        "unavailable": re.compile(
-            r"\b(?:not|isn't|aren't|no|un|none|currently|longer) ?(?:currently |longer )?(?:available|in stock"
-            r"|offered|carried|sold)\b|\bout of stock\b|\bsold out\b|\bunavailable\b|\bdo(?:n't| not) (?:have"
-            r"|carry|offer|sell)\b|\bno (?:such )?variant\b|\bdoes(?:n't| not) (?:exist|come)\b|\bno .{0,30}\bavailable\b"),
-        "product_type": re.compile(
-            r"\b(?:different|another|other) (?:product|type|kind|item)\w*|\bsame (?:product|type|kind|item)\b"
-            r"|\bproduct type\b|\bonly (?:for|within)\b"),
-        "cancel_reason": re.compile(r"\breasons?\b"),
-        "payment_method": re.compile(r"\bpayment\b|\bmethod\b|\bgift card\b|\boriginal\b|\bcard\b|\bpaypal\b|\bon file\b|\bprofile\b"),
-        "balance": re.compile(r"\bbalance\b|\bcover\b|\benough\b|\binsufficient\b|\bfunds\b|\bsufficient\b"),
-        "once": re.compile(r"\bonce\b|\balready\b|\bagain\b|\bsecond\b|\btwice\b|\bone time\b|\bonly one\b|\bstatus\b|\brequested\b|\bmodified\b"),
-        "beyond_tools": re.compile(r"\b(?:tool|able|ability|possible|policy|system|human|transfer|option|allowed)\w*"),
-    }  # fmt: skip
+    reasons: Mapping[str, re.Pattern[str]] = REASONS
 
     def __init__(self, products: Mapping[str, Mapping[str, Collection[str]]] | None = None) -> None:
         given = dict(PRODUCTS) if products is None else products

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from gem_ma.scenarios.service.acts import SURE, Act, Judgement, judge, read, tells
 from gem_ma.scenarios.service.phrases import WRONG, Phrasebook, fold, plain
+from gem_ma.scenarios.service.stated import Answers, Said
 from gem_ma.scenarios.service.task import Task, Wish
 
 OPEN, RAISED, PROPOSED, APPROVED, DONE, REFUSED, DROPPED = "open", "raised", "proposed", "approved", "done", "refused", "dropped"
@@ -90,6 +91,7 @@ class Agenda:
         self.transferred = False
         self.idle = 0  # unhelpful messages in a row
         self.asked: Counter[str] = Counter()
+        self.shown: Counter[str] = Counter()  # facts that a text held, whether or not as an answer
 
     @property
     def settled(self) -> bool:
@@ -128,13 +130,20 @@ class Agenda:
     def _facts(self, heard: Heard) -> None:
         for goal in self.goals:
             if goal.untold:
-                left = [output for output in goal.untold if not (tells(heard.text, output) and _counts(output, goal.status, heard.text))]
+                left = [output for output in goal.untold if not (self._tells(heard.text, output) and _counts(output, goal.status, heard.text))]
                 heard.told |= len(left) < len(goal.untold)
                 goal.untold = left
-        left = [output for output in self.loose if not tells(heard.text, output)]
+        left = [output for output in self.loose if not self._tells(heard.text, output)]
         heard.told |= len(left) < len(self.loose)
         self.loose = left
         heard.progress |= heard.told
+
+    def _tells(self, text: str, output: str) -> bool:
+        """Whether a text tells a fact as an answer; one that only a list shows is heard when it comes a second time."""
+        if not tells(text, output):
+            return False
+        self.shown[output] += 1
+        return self.shown[output] > 1 or Answers(output, (Said(text),), len(self.task.outputs)).stands(0)
 
     def _claims(self, heard: Heard) -> None:
         for act in heard.of("claim_done"):
@@ -255,7 +264,9 @@ def _counts(output: str, status: str, text: str) -> bool:
     """Whether a number that was found can be the answer: a small one needs a question before it, and is no count of days."""
     if not (output.isdigit() and len(output) < 3):
         return True
-    return status != OPEN and not re.search(rf"\b{output}\s*(?:-|to|–)?\s*\d*\s*(?:business |working )?days\b|\d\s*(?:-|to|–)\s*{output}\b", text)
+    return status != OPEN and not re.search(
+        rf"\b{output}[ \t]*(?:-|to|–)?[ \t]*\d*[ \t]*(?:business |working )?days\b|\d[ \t]*(?:-|to|–)[ \t]*{output}\b", text
+    )
 
 
 def _lines(text: str) -> list[str]:

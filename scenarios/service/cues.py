@@ -78,7 +78,11 @@ REFUSE = re.compile(
     r"|option|way|tool|permission)"
     r"|do(?:es)?(?:n't| not) (?:support|allow|offer|permit)|no longer (?:possible|available|eligible)|against (?:our|the) policy"
     r"|outside (?:of )?(?:our|the|my) (?:policy|scope)|must (?:refuse|decline)|have to (?:refuse|decline)|too late"
-    r"|there is no|there's no|there are no|i(?:'m| am) not (?:able|allowed)|prohibited|denied|declin\w+|refus\w+)\b"
+    r"|there is no|there's no|there are no|there isn't|there's none|i(?:'m| am) not (?:able|allowed)|prohibited|denied|declin\w+|refus\w+"
+    r"|no longer able|nothing (?:i|we) can do|no further \w+|(?:falls?|is) (?:too )?short|can only go|do(?:n't| not) seem to have"
+    r"|(?:not|[a-z]{2,6}n't)(?: an?| one of the| one of our)? (?:accept\w*|valid|enough"
+    r"|sufficient|reasons?)|(?:not|[a-z]{2,6}n't) (?:cover|stretch|be enough|be turned)"
+    r"|unfortunately|i(?:'m| am) afraid|but not (?:to|for|into))\b"
 )
 NOT_FOUND = re.compile(
     r"\b(?:can ?not|can't|could not|couldn't|unable to|not able to|wasn't able to|was not able to|did(?:n't"

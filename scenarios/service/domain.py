@@ -20,6 +20,7 @@ from gem_ma import ToolCall
 
 FIND, PERSONAL, CATALOGUE, WRITE, UTILITY, TRANSFER = "find", "personal", "catalogue", "write", "utility", "transfer"
 ROLES = (FIND, PERSONAL, CATALOGUE, WRITE, UTILITY, TRANSFER)
+RECORD = "record"  # the very record that a request is about
 NEVER = re.compile(r"(?!)")
 Put = Callable[[ToolCall, Overlay], "Wish | None"]
 
@@ -47,6 +48,16 @@ def nothing_unnamed(call: ToolCall, data: Overlay, texts: Sequence[str]) -> Sequ
 
 
 @dataclass(frozen=True, slots=True)
+class Ground:
+    """What a refusal for one reason rests on. `named`: words that give this reason, in folded text; `akin`: the reasons that may be given with it;
+    `looks`: roles of tools, or RECORD, one of which must have been used."""
+
+    named: re.Pattern[str]
+    akin: frozenset[str]
+    looks: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Domain:
     """A domain as its judges see it.
 
@@ -55,7 +66,8 @@ class Domain:
     customer's id, "" where the key is the id; tables without an entry are nobody's. `ids` finds ids in a text; `id_arguments` hold nothing
     but ids. `once`: write tool -> the kind of change that a record bears once. `gathers`: write tools before which the customer is asked
     whether that is all. `topics`: write tool -> words of which a text that speaks of such a write holds one, searched in folded text; of a tool
-    without an entry that is left to the book. `book` reads texts; without one, what hangs on the meaning of a text is not looked at.
+    without an entry that is left to the book. `grounds`: the reasons to
+    refuse. `book` reads texts; without one, what hangs on the meaning of a text is not looked at.
 
     `facts`: a record as facts. `identified`: the id that a find call found. `put`: a write as a customer would put it, before it is made.
     `unnamed`: the arguments of a write, made on these data, that none of these texts names in any way; () where it cannot be told.
@@ -70,6 +82,7 @@ class Domain:
     once: Mapping[str, str] = field(default_factory=dict)
     gathers: frozenset[str] = frozenset()
     topics: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    grounds: Mapping[str, Ground] = field(default_factory=dict)
     book: Phrasebook | None = None
     facts: Facts = plain
     identified: Callable[[ToolCall, str], str] = result_itself

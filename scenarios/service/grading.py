@@ -9,25 +9,41 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Any
 
 from gem_ma.scenarios.service.acts import SURE, read
-from gem_ma.scenarios.service.domain import FIND, TRANSFER, Domain
+from gem_ma.scenarios.service.domain import FIND, RECORD, TRANSFER, UTILITY, WRITE, Domain
 from gem_ma.scenarios.service.facts import Fact, Weigh, distance, once, state
 from gem_ma.scenarios.service.phrases import fold
+from gem_ma.scenarios.service.stated import Answers, Said
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event, Outcome, Store
-from gem_ma.scenarios.service.task import GoldCall, Task
-from gem_ma.scenarios.service.values import GUESSES, Shown, crowded, guessed, told
+from gem_ma.scenarios.service.task import GoldCall, Task, Wish
+from gem_ma.scenarios.service.values import GUESSES, Shown, guessed, kind_of
+
+from gem_ma import ToolCall
 
 Goals = Sequence[Counter[Fact]]
 Open = Callable[[], tuple[Store, Store | None]]  # a fresh pair of stores on the task's world
 MOST_ENDS = 512  # acceptable ends of one task that are looked at
 REFUSES = re.compile(
-    r"\b(cannot|can't|can ?not|could ?n[o']t|unable|not able|(not|isn't) (possible|allowed|eligible|available|permitted)|impossible|won't be able"
-    r"|refuse|(must|have to) decline|no longer (possible|pending)|not (something|a change) (i|we) can)\b"
+    r"\b(?:can ?not|can't|could ?n[o']t|unable|not able|(?:not|isn't|aren't"
+    r"|[a-z]{2,6}n't) (?:an? )?(?:possible|allowed|eligible|available|permitted|accepted"
+    r"|acceptable|valid|enough|sufficient|one of|yours|your|in stock|an option|something|a change"
+    r"|on file|linked|associated)|impossible|won't|wouldn't"
+    r"|will not|would not|must decline|have to (?:decline|say no|refuse)|refus\w+|no longer|(?:do"
+    r"|does)(?:n't| not) (?:seem|have|allow|support|offer|cover|carry"
+    r"|come|belong|qualify|let|make|sell|stock|exist|count|permit|match)|unfortunately|i'm afraid"
+    r"|i am afraid|not going to|too late|sold out|out of stock"
+    r"|unavailable|insufficient|nothing (?:i|we) can do|only (?:has|have|holds?)|no way|invalid"
+    r"|there (?:isn't|is no|are no)|no further|can only|only be|but not (?:to|for|into))\b"
+)
+_CLAUSE = re.compile(r"(?<=[.!?;:])\s|,\s|\n")
+_GENERAL = re.compile(  # speaks of a rule or of what may be, not of why this is refused
+    r"\?|\b(?:if|unless|only (?:if|when|for|be|accept|allow)|as long as|would have to|(?:can"
+    r"|may) (?:be )?(?:either|only)|either)\b"
 )
 
 
@@ -58,7 +74,7 @@ def canonical(task: Task, done: Counter[Fact], goals: Goals, outcome: Outcome, d
     """
     far = [distance(done, goal) for goal in goals]
     nearest = min(range(len(far)), key=far.__getitem__)
-    missing, unfounded = facts_told(task.outputs, outcome, founded)
+    missing, unfounded = facts_told(task, outcome, domain, founded)
     guesses = len(guessed(task.outputs, outcome.said, outcome.shown)) if task.outputs else 0
     parts = {
         "database": far[nearest] == 0,
@@ -72,24 +88,60 @@ def canonical(task: Task, done: Counter[Fact], goals: Goals, outcome: Outcome, d
 # -- facts ------------------------------------------------------------------------------------------------------------------
 
 
-def facts_told(outputs: Sequence[str], outcome: Outcome, founded: frozenset[str] | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The outputs that no message tells among few enough of their like, and those that are only told before a result founds them."""
+def facts_told(task: Task, outcome: Outcome, domain: Domain, founded: frozenset[str] | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The outputs that no message answers, and those that are only answered before a result founds them."""
+    outputs = task.outputs
     if not outputs:
         return (), ()
-    texts = [text for text in outcome.said if any(told(output, (text,)) for output in outputs)]
-    missing = tuple(o for o in outputs if not any(told(o, (text,)) and not crowded(o, text, outputs) for text in texts))
     if not outcome.events:
-        return missing, ()
-    open_ = [o for o in outputs if o not in missing and (founded is None or o in founded)]
-    shown = Shown()
-    for event in outcome.events:
-        if not open_:
-            break
+        talk = [Said(text) for text in outcome.said]
+        return tuple(o for o in outputs if not any(map(answers(o, task, talk).stands, range(len(talk))))), ()
+    talk = texts_of(outcome.events, domain)
+    missing, unfounded = [], []
+    for output in outputs:
+        answered = answers(output, task, talk)
+        places = [place for place in range(len(talk)) if answered.stands(place)]
+        if not places:
+            missing.append(output)
+        elif (founded is None or output in founded) and not _founds(outcome.events, output, places):
+            unfounded.append(output)
+    return tuple(missing), tuple(unfounded)
+
+
+def answers(output: str, task: Task, talk: Sequence[Said]) -> Answers:
+    """What stands in the texts of the assistant for one output of a task."""
+    kind = kind_of(output)
+    needed = sum(kind_of(other) == kind for other in task.outputs)
+    return Answers(output, talk, needed, sum(not wish.outputs for wish in task.wishes))
+
+
+def texts_of(events: Sequence[Event], domain: Domain) -> list[Said]:
+    """The texts of the assistant, and which of them stand next to a write."""
+    found: list[Said] = []
+    wrote = False
+    for event in events:
+        if event.agent != ASSISTANT:
+            continue
+        if event.kind == "said":
+            found.append(Said(event.text, wrote))
+            wrote = False
+        elif event.kind == "called" and event.call is not None and not event.failed and domain.role(event.call.name) == WRITE:
+            wrote = True
+            found[-1:] = [Said(said.text, True) for said in found[-1:]]
+    return found
+
+
+def _founds(events: Sequence[Event], output: str, places: Sequence[int]) -> bool:
+    """Whether something founds the output before one of the assistant's texts at these places."""
+    shown, place = Shown(), -1
+    for event in events:
         if event.kind == "called" and event.agent == ASSISTANT and not event.failed:
             shown.add(event.result)
         elif event.kind == "said" and event.agent == ASSISTANT:
-            open_ = [o for o in open_ if not (told(o, (event.text,)) and not crowded(o, event.text, outputs) and shown.founds(o))]
-    return missing, tuple(open_)
+            place += 1
+            if place in places and shown.founds(output):
+                return True
+    return False
 
 
 def founded_by(task: Task, results: Sequence[str]) -> frozenset[str]:
@@ -112,13 +164,8 @@ def hands_over(event: Event, domain: Domain) -> bool:
 
 
 def refused(task: Task, said: Sequence[str], domain: Domain) -> bool:
-    """Whether some text refuses, and the refusals give every due reason that the domain has words for."""
-    refusals = [text for text in said if refuses(text, domain)]
-    if not refusals or domain.book is None:
-        return bool(refusals)
-    due = {wish.reason for wish in task.wishes if wish.kind == "impossible"}
-    cues = [domain.book.reasons[reason] for reason in due if reason in domain.book.reasons]
-    return all(any(cue.search(fold(text)) for text in refusals) for cue in cues)
+    """Whether some text refuses, and the texts give every due reason that the domain has words for, and none that is not due."""
+    return any(refuses(text, domain) for text in said) and gives_reasons(task, said, domain)
 
 
 def refuses(text: str, domain: Domain) -> bool:
@@ -128,17 +175,56 @@ def refuses(text: str, domain: Domain) -> bool:
     return domain.book is not None and any(act.kind == "refuse" and act.confidence >= SURE for act in read(text, domain.book))
 
 
+def gives_reasons(task: Task, said: Sequence[str], domain: Domain) -> bool:
+    """Whether the texts hold words for every due reason, and name none as the reason of this case that is not due."""
+    if domain.book is None:
+        return True
+    due = {wish.reason for wish in task.wishes if wish.kind == "impossible"}
+    texts = [fold(text.replace("*", "")) for text in said]
+    cues = [domain.book.reasons[reason] for reason in due if reason in domain.book.reasons]
+    return all(any(cue.search(text) for text in texts) for cue in cues) and not undue(due, texts, domain)
+
+
+def undue(due: Iterable[str], texts: Sequence[str], domain: Domain) -> set[str]:
+    """The reasons that folded texts name and that are neither due nor akin to one that is. Questions, conditions and rules name none."""
+    fine = set(due).union(*(domain.grounds[reason].akin for reason in due if reason in domain.grounds))
+    named = [clause for text in texts for clause in _CLAUSE.split(text) if not _GENERAL.search(clause)]
+    wrong = {reason: ground.named for reason, ground in domain.grounds.items() if reason not in fine}
+    return {reason for reason, cue in wrong.items() if any(cue.search(clause) for clause in named)}
+
+
+def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
+    """Whether the assistant used a tool that can show why this wish is refused; a write that failed shows it too."""
+    ground = domain.grounds.get(wish.reason)
+    own = set(domain.records(ToolCall("", "", dict(wish.arguments))))
+    used = set[str]()
+    for event in events:
+        if event.kind == "called" and event.agent == ASSISTANT and event.call is not None:
+            role = domain.role(event.call.name)
+            used |= {role} if role and not event.failed else set()
+            used |= {RECORD} if own & set(domain.records(event.call)) and (role == WRITE or not event.failed) else set()
+    return bool(used & ground.looks) if ground is not None else bool(used - {UTILITY})
+
+
 def outcome_fits(task: Task, outcome: Outcome, domain: Domain) -> bool:
-    """Whether the talk ended as the task's goal wants it: settled by the user, refused in words and accepted, or handed over."""
+    """Whether the talk ended as the task's goal wants it: settled by the user, refused and left by the user, or handed over.
+
+    A refusal is what the user's typed end says. `settled` in its place does not take it from the assistant where its texts refuse. It counts
+    where the assistant looked at what shows the reason, and gave that reason and no undue one.
+    """
     handed_over = transferred(outcome, domain)
     if task.goal == "transferred":
         return handed_over
     if handed_over or outcome.by != "user":
         return False
-    if task.goal == "refused":
-        return outcome.reason == "refused" and bool(outcome.said) and (not outcome.events or refused(task, outcome.said, domain))
-    mixed = any(wish.kind == "impossible" for wish in task.wishes)
-    return outcome.reason == "settled" or (mixed and outcome.reason == "refused")
+    if task.goal != "refused":
+        mixed = any(wish.kind == "impossible" for wish in task.wishes)
+        return outcome.reason == "settled" or (mixed and outcome.reason == "refused")
+    if not outcome.events:
+        return outcome.reason == "refused" and bool(outcome.said)
+    due = [wish for wish in task.wishes if wish.kind == "impossible"]
+    told = outcome.reason == "refused" or (outcome.reason == "settled" and any(refuses(text, domain) for text in outcome.said))
+    return told and bool(outcome.said) and gives_reasons(task, outcome.said, domain) and all(looked(wish, outcome.events, domain) for wish in due)
 
 
 # -- goals ------------------------------------------------------------------------------------------------------------------

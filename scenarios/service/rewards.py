@@ -27,14 +27,14 @@ from typing import Any
 from gem_ma.scenarios.service.acts import SURE, read
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, WRITE, Domain
 from gem_ma.scenarios.service.facts import Fact, folded, state
-from gem_ma.scenarios.service.grading import Goals, Verdict, nearness
+from gem_ma.scenarios.service.grading import Goals, Verdict, facts_told, nearness
 from gem_ma.scenarios.service.ledger import Fault, Ledger
 from gem_ma.scenarios.service.monitor import Monitor
 from gem_ma.scenarios.service.overlay import Slot
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Desk, Event, Outcome, Pay, Watcher
 from gem_ma.scenarios.service.task import Task
 from gem_ma.scenarios.service.terms import Effort, Game, Policy, Progress, Role, Settings, Validity
-from gem_ma.scenarios.service.values import GUESSES, Shown, crowded, guessed, told
+from gem_ma.scenarios.service.values import GUESSES, Shown, guessed
 
 from gem_ma.errors import ScenarioError
 
@@ -246,17 +246,16 @@ class _Policy:
 class _Communication:
     weight: float
     scene: Scene
-    shown: Shown = field(default_factory=Shown)
     told: set[str] = field(default_factory=set)
     paid: float = 0.0
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         outputs = tuple(dict.fromkeys(self.scene.task.outputs))
-        if event.kind == "called" and event.agent == ASSISTANT and not event.failed:
-            self.shown.add(event.result)
-        elif event.kind == "said" and event.agent == ASSISTANT:
+        if event.kind == "said" and event.agent == ASSISTANT and len(self.told) < len(outputs):
+            so_far = Outcome("", events=tuple(desk.events))
+            missing, unfounded = facts_told(self.scene.task, so_far, self.scene.domain, self.scene.founded)
             for output in outputs:
-                if output not in self.told and self._counts(output, event.text):
+                if output not in self.told and output not in missing and output not in unfounded:
                     self.told.add(output)
                     self.paid += self.weight / len(outputs)
                     yield Pay(ASSISTANT, self.weight / len(outputs), "communication: a required fact was told")
@@ -266,11 +265,6 @@ class _Communication:
             shown += [one.text for one in desk.events if one.kind == "said" and one.agent == USER]
             if len(guessed(outputs, said, [*shown, *(message.text for message in desk.style.brief_assistant)])) > GUESSES:
                 yield Pay(ASSISTANT, -self.paid, "communication: taken back, too many numbers that nothing showed")
-
-    def _counts(self, output: str, text: str) -> bool:
-        if not told(output, (text,)) or crowded(output, text, self.scene.task.outputs):
-            return False
-        return output not in self.scene.founded or self.shown.founds(output)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Typed values in texts: which are told, which are founded in what was shown, and who tells so many that it tells none.
+"""Typed values in texts: which are told, and which are founded in what was shown. Which are answers says `stated`.
 
 Numbers are tokens with bounds (`$`, thousands commas, decimals) and compared by value; ids exactly; phrases on word boundaries. A value is
 *founded* where something shown holds it, or where one calculator step leads to it: a sum, a difference or a product of two shown numbers, a
@@ -19,7 +19,6 @@ from typing import Any
 from gem_ma.scenarios.service.facts import folded
 
 GUESSES = 3  # numbers that may be told without having been shown, such as one's own sums
-LISTED = 4  # numbers in the message that carries an answer; or twice as many as were asked for
 FRACTION, WHOLE, ID, PHRASE = "fraction", "whole", "id", "phrase"  # what a value is, so that only its like can be guesses at it
 FEW = 8  # entries of which any may be added up in one step
 SWAPS = 20_000  # sums of differences that are looked at
@@ -28,6 +27,12 @@ _NUMBER = re.compile(r"(?<![\w#.,])-?\$?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w
 _MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
 _VALUE = re.compile(r"\$?\d{1,9}(\.\d+)?")
 _CENT = Decimal("0.01")
+_MEASURE = re.compile(  # how large a thing is: no price and no count
+    r"(?<![\w$])\d+(?:\.\d+)?(?:-[a-z]|\s?(?:mm|cm|m|km|in|inch|inches|ft|ml|l|g|kg|lb|oz|mb|gb|tb|w|kw|v|mah|h|hours?|minutes?|days?)\b)",
+    re.IGNORECASE,
+)
+_SUM = re.compile(r"(?<![\w.,])\$?\d[\d,]*(?:\.\d+)?(?:\s*[-+]\s*\$?\d[\d,]*(?:\.\d+)?){1,40}\s*=\s*\$?\d[\d,]*(?:\.\d+)?")
+_TERM = re.compile(r"([-+=]?)\s*\$?(\d[\d,]*(?:\.\d+)?)")
 # fmt: off
 _WORDS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen",
@@ -72,7 +77,7 @@ def like(output: str, text: str) -> set[Any]:
         return set(_form(output.strip().replace(",", "")).findall(text))
     if kind == PHRASE:
         return set()
-    text = unmarked(text)
+    text = _MEASURE.sub(" ", unmarked(text))
     if kind == FRACTION:
         return {number for number in numbers(text) if number % 1}
     return {number for number in numbers(text) if not number % 1 and number < 10**9} | worded(text)
@@ -113,23 +118,32 @@ def _has_folded(text: str, phrase: str) -> bool:
     return phrase in text and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
-# -- too many ---------------------------------------------------------------------------------------------------------------
+# -- guesses ----------------------------------------------------------------------------------------------------------------
 
 
 def guessed(outputs: Sequence[str], said: Sequence[str], shown: Iterable[str]) -> set[Decimal]:
-    """The numbers told that nothing shown holds; the wanted ones aside. More than `GUESSES` are a spray."""
+    """The numbers told that nothing shown holds or leads to; the wanted ones aside. More than `GUESSES` are a spray."""
     found = {number for text in said for number in numbers(unmarked(text)) | worded(text)}
     found -= {number for output in outputs for number in numbers(output)}
     if len(found) > GUESSES:  # seldom; what was shown is long
-        found -= {number for text in shown for number in numbers(text)}
-    return found
+        held = list(shown)
+        found -= {number for text in held for number in numbers(text)}
+    if len(found) > GUESSES:
+        basis = Shown(held)
+        found = {number for number in found if not (number % 1 and basis.reaches(number))}  # sums beside an answer; counts are guessed too easily
+    return found - _worked_out(said, found) if len(found) > GUESSES else found
 
 
-def crowded(output: str, text: str, outputs: Sequence[str]) -> bool:
-    """Whether a message that tells `output` lists more values of its kind than max(4, twice those that were asked for)."""
-    kind = kind_of(output)
-    needed = sum(kind_of(other) == kind for other in outputs)
-    return len(like(output, text)) > max(LISTED, 2 * needed)
+def _worked_out(said: Sequence[str], found: set[Decimal]) -> set[Decimal]:
+    """Those of the numbers that come out of sums which are written down in full, from numbers that were shown or came out of such sums."""
+    known: set[Decimal] = set()
+    for written in (match.group() for text in said for match in _SUM.finditer(text)):
+        terms = [(sign, Decimal(number.replace(",", ""))) for sign, number in _TERM.findall(written)]
+        result = terms[-1][1]
+        founded = all(number not in found or number in known for _, number in terms[:-1])
+        if founded and sum((-number if sign == "-" else number for sign, number in terms[:-1]), Decimal(0)) == result:
+            known.add(result)
+    return known
 
 
 # -- founded ----------------------------------------------------------------------------------------------------------------
