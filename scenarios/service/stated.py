@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,10 +20,12 @@ from gem_ma.scenarios.service.values import FRACTION, ID, PHRASE, WHOLE, kind_of
 
 LIMIT = 4  # values of a kind that a talk may state until its answer; or twice as many as are asked for
 EACH = 2  # further ones for each other wish of the customer
+TOTAL = frozenset(("=",))  # the frame of a row that is the sum of the others, whatever its words
 CLAUSE = 3  # values of a kind in one clause that is no list; or as many as are asked for
-SMALL = 1000  # below it a whole number may be a count, and only its like are guesses at one
+TENFOLD = 10  # whole numbers beyond that are no guesses at another one: years and house numbers at a count, counts at a postcode
+SMALL = 100  # which all counts may be
 INTRODUCES = 4  # words before a colon that are a sentence of their own
-_ROW = re.compile(r"\s*(?:[-*+•|>]|\d{1,2}[.)]\s)")
+_ROW = re.compile(r"\s*(?:[-*+•>]\s|\||\d{1,2}[.)]\s)")
 _LABELLED = re.compile(r"\s*[^\s:–—.!?][^:–—.!?\n]{0,80}(?:[:–—]|\s-\s)\s*\**\$?[\d,]*\d(?:\.\d+)?\W*$")
 _EQUALS = re.compile(r"\d\s?=\s?\$?\d")
 _RAW = re.compile(r"[{\[]\s*\"|\"\s*:")
@@ -91,7 +93,8 @@ def _clauses(line: str) -> list[str]:
     found = [*asides]
     for clause in _CLAUSE.split(line):
         before, colon, after = clause.partition(": ")
-        own = colon and (numbers(before) or len(_WORD.findall(before)) >= INTRODUCES)
+        words = len(_WORD.findall(before)) if colon else 0
+        own = words >= INTRODUCES or (words > 1 and numbers(before))
         found += [before, after] if own else [clause]
     return found
 
@@ -112,23 +115,27 @@ class Answers:
     others: int = 0
     kind: str = ""
     stated: list[list[Part]] = field(default_factory=list)  # of each text, the parts that state values
+    lists: set[frozenset[str]] = field(default_factory=set)  # patterns that are said of ever new numbers
 
     def __post_init__(self) -> None:
         self.kind = kind_of(self.output)
-        self.stated = [] if self.kind == PHRASE else [self._stating(text) for text, _ in self.said]
-        frames: dict[frozenset[str], set[Any]] = {}
-        for (_, about_write), parts in zip(self.said, self.stated, strict=False):
-            for part in () if about_write else parts:
-                frames.setdefault(part.frame, set()).update(self.like(part.text))
-        lists = {frame for frame, values in frames.items() if len(values) > max(2, self.needed + 1)}
-        self.stated = [[part for part in parts if part.frame not in lists] for parts in self.stated]
+        if self.kind == PHRASE:
+            return
+        frames: dict[frozenset[str], set[str]] = {}
+        for text, about_write in self.said:
+            for part in () if about_write else parts_of(text):
+                if not part.raw and numbers(part.text):
+                    frames.setdefault(part.frame, set()).add(part.text.strip())
+        self.lists = {frame for frame, texts in frames.items() if len(texts) > max(2, self.needed + 1)}
+        self.stated = [[part for part in self._stating(text) if part.frame not in self.lists] for text, _ in self.said]
 
     def like(self, text: str) -> set[Any]:
         """The values of a text that could be guesses at the output."""
         found = like(self.output, text)
-        if self.kind == WHOLE and Decimal(self.output.strip().lstrip("$").replace(",", "")) < SMALL:
-            return {number for number in found if number < SMALL}
-        return found
+        if self.kind != WHOLE:
+            return found
+        size = Decimal(self.output.strip().lstrip("$").replace(",", ""))
+        return {number for number in found if size <= TENFOLD * number and number <= max(SMALL, TENFOLD * size)}
 
     def stands(self, place: int) -> bool:
         """Whether the text at this place tells the output as an answer."""
@@ -141,7 +148,8 @@ class Answers:
         before = [at for at in range(place + 1) if at == place or not self.said[at].about_write]
         if any(told(self.output, (part.text,)) for part in self.stated[place]):
             return len({value for at in before for part in self.stated[at] for value in self.like(part.text)}) <= most
-        if not any(part.block >= 0 and not part.raw and told(self.output, (part.text,)) for part in parts_of(text)):
+        rows = (part for part in parts_of(text) if part.block >= 0 and not part.raw and part.frame not in self.lists)
+        if not any(told(self.output, (row.text,)) for row in rows):
             return False
         return len({value for at in before for value in self.like(self.said[at].text)}) <= max(LIMIT, 2 * self.needed)
 
@@ -178,11 +186,10 @@ class Answers:
         """The rows that stand out of a list: its total, those with a word for it, those in bold; none where too many do."""
         values = [self.like(row.text) for row in rows]
         everything = sum((number for held in values for number in held), Decimal(0)) if self.kind in (FRACTION, WHOLE) else Decimal(-1)
-        found = []
-        for row, held in zip(rows, values, strict=True):
-            total = len(rows) > 2 and self.kind != ID and len(held) == 1 and 2 * next(iter(held)) == everything
-            if held and (total or _CONCLUDES.search(row.text) or _BOLD.search(row.text)):
-                found.append(row)
-        found = found if len(found) <= self.needed + 1 and len(found) < len(rows) else []
+        alone = [(row, next(iter(held))) for row, held in zip(rows, values, strict=True) if len(held) == 1]
+        totals = [replace(row, frame=TOTAL) for row, value in alone if len(rows) > 2 and self.kind != ID and 2 * value == everything]
+        named = [row for row, held in zip(rows, values, strict=True) if held and _CONCLUDES.search(row.text)]
+        bold = [row for row, held in zip(rows, values, strict=True) if held and _BOLD.search(row.text)]
+        found = next((few for few in (totals, named, bold) if 0 < len(few) <= self.needed + 1 and len(few) < len(rows)), [])
         sums = [row.text for row in rows if "=" in row.text]
         return [*found, _part(sums[-1].rpartition("=")[2])] if sums else found
