@@ -35,13 +35,17 @@ _MEANT = {  # intent of an impossible wish -> the writes that would serve it
 
 _CHANGE = r"(?:chang|modif|updat|switch|replac|correct|edit|set|amend|mov)\w*"
 _ADDRESS_WRITE = re.compile(
-    rf"\b{_CHANGE}\b[^.?!\n]{{0,60}}\baddress\b|\baddress\b[^.?!\n]{{0,60}}\b(?:{_CHANGE}|to:?)\b|\bnew (?:shipping |delivery |default )?address\b"
+    rf"\b{_CHANGE}\b[^.?!\n]{{0,60}}\baddress(?:es)?\b|\baddress(?:es)?\b[^.?!\n]{{0,60}}\b(?:{_CHANGE}|to:?)\b|\bnew (?:shipping |delivery |default )?address\b"
     r"|\b(?:ship|send|deliver|redirect|reroute)\w*\b[^.?!\n]{0,40}\bto\b[^.?!\n]{0,60}\binstead\b"
 )
 _PAYMENT_WRITE = re.compile(
     rf"\b{_CHANGE}\b[^.?!\n]{{0,40}}\bpayment\b|\bpayment(?: method)? (?:change|update|switch|modification)\b"
     r"|\b(?:pay|paid|paying|payment|charged?|bill)\b[^.?!\n]{0,60}\binstead\b"
     rf"|\bnew payment(?: method)?\b|\bpayment\b(?: method)?[^.?!\n]{{0,60}}\b{_CHANGE}"
+)
+_PAYMENT_MADE = re.compile(
+    r"\b(?:chang|switch|updat|mov)\w*\b[^.?!\n]{0,20}\bpayment\b"
+    r"|\bpayment method\b[^.?!\n]{0,60}\b(?:has been|is now|was) (?:successfully )?(?:changed|updated|switched)\b"
 )
 _DIFFERENCE = re.compile(r"\b(?:difference|refund\w*)\b")
 _CANCEL_VERB = re.compile(r"\bcancel(?:l?ing|l?ed|s|l?ation)?\b|\bcall off\b")
@@ -50,7 +54,8 @@ _RETURN_VERB = re.compile(
 )
 _SWAP_VERB = re.compile(r"\b(?:exchang\w*|swap\w*|replac\w*|trad(?:e|ing)|substitut\w*|switch\w*|upgrad\w*)\b")
 _MODIFY_VERB = re.compile(
-    r"(?<!following )(?<!this )(?<!these )(?<!that )(?<!the )(?<!any )(?<!your )(?<!of )\b(?:chang(?:e"
+    r"(?<!following )(?<!this )(?<!these )(?<!that )(?<!the )(?<!any )(?<!your )(?<!of )"
+    r"(?<!two )(?<!three )(?<!both )\b(?:chang(?:e"
     r"|ing|es|ed)|modif\w*|updat\w*)\b(?! (?:my|your) mind)"
 )
 _PART = re.compile(r"\bcancel\w*\b(?: (?:only|just)\b|[^.?!\n]{0,30}\b(?:items?|part|half) (?:of|from|in)\b)")
@@ -137,7 +142,7 @@ class RetailPhrasebook:
             return frozenset(
                 (USER_ADDRESS,) if default and not order else (ORDER_ADDRESS,) if order and not default else (USER_ADDRESS, ORDER_ADDRESS)
             )
-        if _PAYMENT_WRITE.search(sentence) and not _DIFFERENCE.search(sentence):
+        if _PAYMENT_WRITE.search(sentence) and (not _DIFFERENCE.search(sentence) or _PAYMENT_MADE.search(sentence)):
             found.add(PAYMENT)
         if _CANCEL_VERB.search(sentence):
             found.add(CANCEL)

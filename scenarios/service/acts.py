@@ -163,7 +163,7 @@ def _next(said: str, at: int) -> str:
 
 def _reports(said: str, phrasebook: Phrasebook) -> bool:
     """Whether a sentence says that something has been done, not that it will or may be, nor in which state a thing is."""
-    if cues.STATUS.search(said):
+    if cues.STATUS.search(said) or (cues.LOOKED.search(said) and not phrasebook.writes(said)):
         return False
     said = phrasebook.states.sub(" ", said)
     done = cues.DONE.search(said) or phrasebook.finished.search(said)

@@ -96,6 +96,8 @@ class Agenda:
     @property
     def settled(self) -> bool:
         """Whether nothing is left to wait for."""
+        if self.task.goal == "transferred" and not self.transferred:
+            return False
         return not self.loose and all(goal.final and not goal.untold for goal in self.goals)
 
     def ready(self, goal: Goal) -> bool:

@@ -1,10 +1,10 @@
 """Who a lost talk is lost by: a pure function of what the monitor, the ledger and the grader found. No model, no second opinion.
 
-A talk that was won is nobody's fault. In a lost one the first critical event decides; at one step, the user's. An end that the user forces is
-its own only where nothing that the assistant left undone stands before it: a feasible request refused, a yes that waits for its write, a change
-told as made. Where nothing critical happened: the task if its own flags say that it is no fair test, the driver's limit if that cut the talk, the
-user if all was right but the reason it gave for leaving, or if it left and never asked for a fact that only its briefing knows of, else the
-assistant, whose part it was to serve. What is read from free text is blamed as unsure.
+A talk that was won is nobody's fault. In a lost one the first event decides that could lose it; at one step, the user's. An end that the
+user forces is its own only where nothing that the assistant left undone stands before it: a feasible request refused, a yes that waits for its
+write, a change told as made. Where nothing critical happened: the task if its own flags say that it is no fair test, the driver's limit if that
+cut the talk, the user if all was right but the reason it gave for leaving, or if it left and never asked for a fact that only its briefing knows
+of, else the assistant, whose part it was to serve. What is read from free text is blamed as unsure.
 """
 
 from __future__ import annotations
@@ -122,14 +122,16 @@ def blame(
         return None
     hard = [finding for finding in findings if finding.hard and finding.sure]
     used = _used(outcome)
-    theirs = [fault for fault in faults if fault.kind in CRITICAL - LEAVES or (fault.kind == "hallucinated_slot" and _value(fault) in used)]
+    theirs = [fault for fault in faults if fault.kind == "confirm_wrong" or (fault.kind == "hallucinated_slot" and _value(fault) in used)]
     events = [(fault.step, 0, USER, fault.kind, fault.evidence, fault.sure) for fault in theirs]
     ours = [*(finding for finding in hard if finding.code not in _FREE), *strays]
     events += [(finding.step, 1, ASSISTANT, finding.code, finding.evidence, finding.sure) for finding in ours]
+    if not events and (verdict.missing or verdict.unfounded):  # a fact made up, in place of the one that was wanted
+        events = [(finding.step, 1, ASSISTANT, finding.code, finding.evidence, True) for finding in hard if finding.code == "UNFOUNDED"]
     if not events:
-        events = [(finding.step, 0, ASSISTANT, finding.code, finding.evidence, False) for finding in undone[:1]]
+        events = [(finding.step, 1, ASSISTANT, finding.code, finding.evidence, False) for finding in undone[:1]]
     if not events:
-        events = [(fault.step, 0, USER, fault.kind, fault.evidence, False) for fault in faults if fault.kind in LEAVES]
+        events = [(fault.step, 0, USER, fault.kind, fault.evidence, fault.sure) for fault in faults if fault.kind in CRITICAL]
     if events:
         step, _, side, cause, evidence, sure = min(events)
         return Blame(side, cause, step, evidence, sure)

@@ -129,6 +129,7 @@ WAIT = re.compile(
 ONCE = re.compile(r"\bonce\b|\bafter (?:that|this)\b|\bafterwards?\b")
 ONLY_ONCE = re.compile(r"\bonly\b[^.?!]{0,40}\bonce\b|\bonce (?:per|for each|for an?)\b|\bone time only\b")
 STATUS = re.compile(r"\bstatus\b[^.]{0,40}(?:\bis\b|\bwas\b|:)")
+LOOKED = re.compile(r"\b(?:authenticat|verif|locat|identif|retriev|pulled|logged|found|looked)\w*")  # what changes nothing
 NUMBERED = re.compile(r"^[^\S\n]*\d{1,2}\.(?=\s)", re.MULTILINE)
 ITEM = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s")
 CHOICE = re.compile(r"\bor\b(?! no\b| not\b)")

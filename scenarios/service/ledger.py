@@ -75,6 +75,7 @@ class Ledger:
         self._leaked: set[str] = set()
         self._settled_for = 0
         self._ended = False
+        self._asked = False
 
     def see(self, event: Event) -> tuple[Fault, ...]:
         """Takes an event in; only what was said and how the talk ended matters."""
@@ -82,6 +83,7 @@ class Ledger:
         if event.kind == "said" and event.agent == ASSISTANT:
             self.heard = self.agenda.hear(event.text)
             self._told += "\n" + fold(event.text)
+            self._asked = any(act.kind in ("ask", "propose") for act in self.heard.acts)
         elif event.kind == "said" and event.agent == USER:
             self._said(event.text, event.step)
             if event.reason:
@@ -120,7 +122,7 @@ class Ledger:
         self._replies(text, step, said)
         self._raise(text)
         self._texts.append(text)
-        if self.agenda.settled:
+        if self.agenda.settled and not self._asked:  # who is asked may answer
             self._settled_for += 1
             if self._settled_for == 2:
                 self._add("late_stop", step, text)
@@ -225,6 +227,8 @@ class Ledger:
         elif reason == "transferred" and self.agenda.transferred:
             waiting = []
         for goal in waiting:
+            if goal.refusals and goal.wanted.writes:
+                continue  # it was told that this cannot be, and believed it: that is no early end
             if goal.status != OPEN or reason in ("gave_up", "out_of_scope"):
                 self._add("early_stop", step, f"{reason}: {goal.wanted.intent or goal.wanted.kind} is {goal.status}{_owed(goal)}", goal.place)
         if not deferred and self.agenda.loose and reason == "settled":

@@ -10,6 +10,7 @@ from gem_ma.scenarios.service.audit import Audit
 from gem_ma.scenarios.service.ledger import FAULTS
 from gem_ma.scenarios.service.monitor import CODES
 
+from tests.talks.injected import EDITS, injected
 from tests.talks.script import Labelled, scenario, talks
 
 HELD_OUT = 3  # every third talk was kept aside while the readers were tuned
@@ -59,6 +60,22 @@ def scores(which: Iterable[Labelled], sure: bool | None = None) -> dict[str, Sco
         wrong.update(name for _, name in got - talk.marks)
         missed.update(name for _, name in talk.marks - got)
     return {name: Score(right[name], wrong[name], missed[name]) for name in (*CODES, *FAULTS)}
+
+
+def by_injection() -> dict[str, Score]:
+    """The score of each *sure* finding over the clean talks into which a program has put a breach."""
+    right, wrong, missed = Counter[str](), Counter[str](), Counter[str]()
+    for talk in talks():
+        if talk.marks:
+            continue
+        for code, broken in injected(talk):
+            got = {(step, name) for step, name in found(broken, sure=True) if name == code}
+            if code == "AUTH":  # what is told before anybody is identified is another breach of that name, a soft one
+                got = {(step, name) for step, name in got if broken.acts[step][1].tool_calls}
+            right[code] += len(got & broken.marks)
+            wrong[code] += len(got - broken.marks)
+            missed[code] += len(broken.marks - got)
+    return {code: Score(right[code], wrong[code], missed[code]) for code in dict(EDITS)}
 
 
 def parts() -> tuple[list[Labelled], list[Labelled]]:

@@ -30,6 +30,7 @@ from tests.retail_data import write_tables
 from tests.talks import shop
 
 FOLDER = Path(__file__).parent
+MOOD = "You are in a hurry because the train to your mother leaves in less than an hour."  # a sentence of every situation
 REASONS = {"nln": "no longer needed", "mist": "ordered by mistake"}
 _ACT = re.compile(r"^(U: |A: |> |& |END )", re.MULTILINE)
 _MARKS = re.compile(r"(?: ![A-Za-z_]+)+\s*$")
@@ -181,7 +182,7 @@ def _task(name: str, customer: str, solution: str, extra: dict[str, str]) -> Tas
     at = shop.address(who["at"])
     slots = zip(("first_name", "last_name", "zip", "email"), (*who["name"], at["zip"], who["email"]), strict=True)
     known = tuple(Slot(slot, value, "opening") for slot, value in slots)
-    situation = f"You are {' '.join(who['name'])}. {' '.join(_situation(wishes))} {told}"
+    situation = f"You are {' '.join(who['name'])}. {MOOD} {' '.join(_situation(wishes))} {told}"
     return Task(f"talks/{name}", "talks", who["id"], situation, tuple(actions), facts, goal, known, tuple(wishes))
 
 
