@@ -35,7 +35,8 @@ _MEANT = {  # intent of an impossible wish -> the writes that would serve it
 
 _CHANGE = r"(?:chang|modif|updat|switch|replac|correct|edit|set|amend|mov)\w*"
 _ADDRESS_WRITE = re.compile(
-    rf"\b{_CHANGE}\b[^.?!\n]{{0,60}}\baddress(?:es)?\b|\baddress(?:es)?\b[^.?!\n]{{0,60}}\b(?:{_CHANGE}|to:?)\b|\bnew (?:shipping |delivery |default )?address\b"
+    rf"\b{_CHANGE}\b[^.?!\n]{{0,60}}\baddress(?:es)?\b|\baddress(?:es)?\b[^.?!\n]{{0,60}}\b(?:{_CHANGE}|to:?)\b"
+    r"|\bnew (?:shipping |delivery |default )?address\b"
     r"|\b(?:ship|send|deliver|redirect|reroute)\w*\b[^.?!\n]{0,40}\bto\b[^.?!\n]{0,60}\binstead\b"
 )
 _PAYMENT_WRITE = re.compile(
