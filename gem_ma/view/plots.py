@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gem_ma.view.page import text
+from gem_ma.view.page import scrolled, text
 from gem_ma.view.svg import CLASSES, legend, marker, short, span, ticks
 
 _WIDTH, _BAR = 720, 34
@@ -117,7 +117,7 @@ def whisker_chart(
     every = [mark for marks in drawn.values() for mark in marks if mark is not None]
     bounds = [value for mark in every for value in mark if value is not None]
     low, high = y_range or span(bounds, pad=0.06)
-    left, right, top, bottom, height = 56, _WIDTH - 16, 14, 260, 312
+    left, right, top, bottom, height = 76, _WIDTH - 30, 14, 260, 312
 
     def px(place: int, number: int) -> float:
         step = (right - left) / len(names)
@@ -149,7 +149,8 @@ def whisker_chart(
                 parts.append(f'<line class="leader whiskers {kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{py(mark.low):.1f}" y2="{py(mark.high):.1f}"/>')
             parts.append(marker(number, x, py(mark.mean), 4.0))
     names = legend(list(drawn), [not joined] * len(drawn)) if len(drawn) > 1 else ""
-    return "".join([names, *parts, "</svg>"])
+    drawing = "".join([*parts, "</svg>"])
+    return names + (scrolled(drawing, title) if crowded else drawing)  # many names need the room that a phone has not
 
 
 def _name(kind: str, x: float, y: float, name: str, width: int, anchor: str = "middle") -> str:

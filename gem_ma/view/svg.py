@@ -13,7 +13,7 @@ from typing import NamedTuple
 CLASSES = 8
 BAND_SEEDS = 3  # fewer seeds are drawn as they are
 _WIDTH, _HEIGHT = 720, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 30, 14, 46  # room for numbers in the large letters of a phone
 
 Point = tuple[float, float]
 
