@@ -48,7 +48,7 @@ class Played:
             head, *lines = data.decode().rstrip("\n").split("\n")
             told, episodes = json.loads(head), tuple(map(load_episode, lines))
             return cls(int(told["step"]), episodes[: told["plays"]], episodes[told["plays"] :], told["forks"])
-        except (ValueError, KeyError, TypeError, GemMaError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, GemMaError) as error:
             raise DataError(f"the episodes that a checkpoint holds cannot be read ({type(error).__name__}: {error})") from error
 
 

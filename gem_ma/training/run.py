@@ -133,7 +133,7 @@ def _trainer(one: Checkpoint) -> dict[str, Any]:
     """trainer.json; {} where it is none of ours, which `resume` tells."""
     try:
         state = checked_state(json.loads(one.read("trainer.json")))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return state if isinstance(state, dict) else {}
 
