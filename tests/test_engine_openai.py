@@ -760,10 +760,12 @@ def test_no_episode_is_lost_or_doubled_by_a_server_full_of_faults(stream: bool) 
     assert 0 <= late <= sum(attempt.kind == "transport" for attempt in attempts) and len(server.asked) == 200 + len(attempts)
 
 
-def test_the_benchmark_of_faults_holds_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "TIMEOUT_S", 0.5)
-    got = faults.play({**faults.SHARES, "hang": 0.02}, 30, 0.02)
-    assert got["lost"] == got["doubled"] == 0 and got["attempts"] == got["faults"] > 0 and got["requests"] == 120 + got["faults"]
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+def test_the_benchmark_of_faults_holds_small(stream: bool, together: bool) -> None:
+    got = faults.play({**faults.EVERY, "hang": 0.005}, 20, 0.02, stream=stream, together=together, timeout_s=1.5)
+    assert got["lost"] == got["doubled"] == got["wrong"] == 0 and got["attempts"] == got["faults"] + got["late"] > 0 <= got["late"]
+    assert got["requests"] == 80 + got["attempts"]
 
 
 def test_what_ends_a_run_is_raised_through_a_behaviour_that_catches_everything() -> None:
