@@ -26,6 +26,8 @@ _LOOKS = re.compile(
 )
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _CREDENTIALS = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]*@", re.IGNORECASE)
+# A name; no long run of letters and digits without a `_`, as keys are.
+_VARIABLE = re.compile(r"(?=[A-Za-z0-9]*_|.{0,15}$|[A-Za-z]+$)[A-Za-z_][A-Za-z0-9_]*")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -80,6 +82,8 @@ def _fault(value: Any, path: Keys, under: bool, known: list[str]) -> str:
         return f"a secret stands in no config; export it and name its variable: {where}.api_key_env: VARIABLE (sent as the Authorization header)"
     if not isinstance(value, str):
         return ""
+    if path[-1:] == ("api_key_env",) and value and not _VARIABLE.fullmatch(value):
+        return "this is no name of a variable; export the key, and write the NAME that it was exported under"
     if "${" in value:
         return "${...} stands in secret fields only, such as api_key"
     if _CREDENTIALS.match(value):

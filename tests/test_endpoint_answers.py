@@ -49,7 +49,7 @@ UNKNOWN = st.recursive(
     st.text(max_size=12) | st.integers() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
-).filter(lambda value: not (isinstance(value, str) and value in FINISHES))
+).filter(lambda value: value != "" and not (isinstance(value, str) and value in FINISHES))
 
 
 def bodies(finish: Any) -> list[tuple[bytes, str]]:
@@ -95,6 +95,15 @@ def test_a_choice_that_failed_stands_in_the_record_and_not_in_the_answer(finish:
         bad = raw(b'data: {"choices": [{"delta": {"content": "half"}, "finish_reason": ""}]}\n\ndata: [DONE]\n\n', EVENTS)
     got = answered(bad, says("whole"), stream=stream)
     assert got.text == "whole" and len(got.attempts) == 1 and kinds(got)[0] in ("server", "bad_reply") and "finish reason" in got.attempts[0].detail
+
+
+def test_an_empty_finish_reason_is_none_yet_in_a_stream_and_none_at_all_in_a_whole_reply() -> None:
+    going_on = [{"choices": [{"delta": {"content": piece}, "finish_reason": ""}]} for piece in "ab"]
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    body = "".join(f"data: {json.dumps(one)}\n\n" for one in [*going_on, end]).encode()
+    assert read(decode(body, EVENTS)).text == "ab"
+    with pytest.raises(Fault):
+        read(reply("x", finish=""))
 
 
 # -- errors in, beside and after choices ----------------------------------------------------------------------------------------

@@ -260,6 +260,15 @@ def test_a_key_of_the_environment_stands_nowhere_in_a_config(tmp_path: Path, mon
     assert "policies.main.api_key_env: VARIABLE" in told  # nobody reads a reference there
 
 
+@pytest.mark.parametrize("value", [KEY, "abc-123", "0f3a9c1d2e4b5a69", "k3x9a8c7d6e5f4a3b2c1", "two words"])
+def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated(tmp_path: Path, value: str) -> None:
+    told = refused(tmp_path, f"  main: {{model: openai/m, base_url: 'http://h/v1', api_key_env: '{value}'}}\n")
+    assert "c.yaml:4: policies.main.api_key_env: " in told and value not in told
+    for name in ("OPENAI_API_KEY", "my_key2", "KEY", "A1", "MyLongVariableForTheKey", "TEAM_2_KEY_OF_2026"):
+        (tmp_path / "c.yaml").write_text(WRITTEN + f"  main: {{model: openai/m, base_url: 'http://h/v1', api_key_env: {name}}}\n")
+        load(tmp_path / "c.yaml")
+
+
 def test_a_server_that_answers_listing_requests_with_the_key_shows_it_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     from gem_ma.engines.remote import Remote
 

@@ -38,7 +38,8 @@ def joined(text: str, read: Callable[[str], dict[str, Any]], finish: Callable[[A
             if not isinstance(part, dict) or part.get("index", 0) != 0:
                 continue
             refuse_error(part)
-            finish(part.get("finish_reason"))
+            if part.get("finish_reason") != "":  # with which some servers say that the answer goes on
+                finish(part.get("finish_reason"))
             sums.add(part)
             whole["prompt_token_ids"] = part.get("prompt_token_ids") or whole.get("prompt_token_ids")
     if sums.started and sums.finish is None:

@@ -121,7 +121,7 @@ class OpenAI:
         policy = request.policy or self.policy
         kept = self.cache.get(key) if self.cache is not None else None
         reply = replace(kept or await self._paid(request, body), policy=policy)
-        if self.cache is not None and kept is None and reply.finish != "context_overflow":
+        if self.cache is not None and kept is None and reply.finish != "context_overflow" and not reply.silent:
             self.cache.put(key, reply)
         self.recall(request, reply)
         return reply
