@@ -219,7 +219,8 @@ class FaultServer:
     async def _late(self, writer: asyncio.StreamWriter, answer: Answer, seconds: float) -> None:
         await asyncio.sleep(seconds)
         with contextlib.suppress(ConnectionError):
-            await self._write(writer, answer)
+            if not writer.transport.is_closing():
+                await self._write(writer, answer)
 
     @staticmethod
     async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:

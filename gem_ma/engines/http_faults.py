@@ -32,7 +32,9 @@ from gem_ma.types import Attempt
 
 RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})
 DETAIL, LOOKED_AT = 200, 8192  # characters of what a server said: that are kept, that are looked at
-FIRST_WAIT_S, LONGEST_WAIT_S, GROWTH = 0.1, 30.0, 4
+FIRST_WAIT_S, LONGEST_WAIT_S, GROWTH = 0.03, 30.0, 6
+LATER = 2  # steps later on the way to the longest wait begins who is told "too many" and not for how long
+SPREAD = 1.02  # of what a server asks to wait: keeps those who were told the same from coming together
 
 _OVERFLOW = ("context_length_exceeded", "maximum context length", "exceed_context_size", "available context size", "prompt is too long")
 _FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
@@ -159,15 +161,16 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def back_off(seen: int, fault: Fault, rng: random.Random) -> float:
-    """Seconds before the next try: full jitter under a ceiling that grows fourfold, never less than what the server asked for.
+    """Seconds before the next try: full jitter under a ceiling that grows sixfold, never less than what the server asked for.
 
     `seen`: faults of this kind in this request. An outage repeats one kind and is given time; single faults of several kinds are chance, and
     an episode that meets many of them is not held up: where agents act together, each step waits for the slower one.
     """
-    wait = rng.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * GROWTH ** min(seen - 1, 10)))
+    steps = seen - 1 + (LATER if fault.kind == "rate_limited" and fault.retry_after is None else 0)
+    wait = rng.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * GROWTH ** min(steps, 10)))
     if fault.retry_after is None:
         return wait
-    return max(wait, fault.retry_after * rng.uniform(1.0, 1.05))  # the jitter keeps those who were told the same from coming together
+    return max(wait, fault.retry_after * rng.uniform(1.0, SPREAD))
 
 
 def in_words(attempts: Sequence[Attempt]) -> str:
