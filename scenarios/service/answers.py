@@ -24,6 +24,7 @@ _NO = re.compile(
     r"|(?:that|this|it)(?:'s| is| was| isn't| wasn't| doesn't| does not)(?: all)? (?:not\b|wrong|incorrect|false|what i)"
     r"|(?:that|this|it) isn't|wrong\b|incorrect"
     r"|i (?:don't|do not|didn't|did not|wouldn't|would not|won't|will not) (?:want|agree|confirm|ask|need|like|wish|accept|approve)"
+    r"|i (?:already )?(?:said|say) no\b|i don't think so"
     r"|i(?:'d| would) (?:rather|prefer) (?:not(?! (?:to )?(?:tell|say|give|share))|you didn't))"
 )
 _NO_OTHER = re.compile(  # a no to another question than the proposal: whether there is more
@@ -55,6 +56,7 @@ _WEAK = re.compile(  # a yes only where hardly anything follows
     rf"^\W*(?:sure(?: thing)?|ok(?:ay)?|k|right|fine|alright|all right|ya){_POLITE}"
     r"(?:[\W_]*(?:thanks?|thank you|thx|cheers|great|good|fine|ok)\b)*\W*$"
     rf"|^\W*(?:good|great|perfect|wonderful|excellent|cool|lovely){_POLITE}\W*$|^\W*[👍✅👌]"
+    r"|^\W*(?:sure|ok(?:ay)?|fine|alright|great|perfect)[, ]+please (?!note|wait|hold|tell|let|use|explain|check|don't|send|give|clarify)"
 )
 _DO = re.compile(
     r"\b(?:go (?:ahead|for it|on)|proceed|do (?:it|that|so|this|them|both|these)\b|please do\b|let's (?:do|go|proceed|make|get|finali[sz]e)"
@@ -73,9 +75,13 @@ _FITS = re.compile(
     r"|\bi(?:'d| would)(?: really)? (?:like|love|want) to (?:proceed|go ahead|go with|move forward|continue)\b|\bi want to (?:proceed|go ahead)\b"
     r"|\bi(?:'m| am) (?:quite |very |absolutely |totally )?sure(?! (?:you|that|it|there|about|if|we|this)\b)"
 )
+_CLAUSE = re.compile(r"[,:]|\band\b|\bso\b")
 _TAKES_BACK = re.compile(r"\b(?:actually|instead|wait|hold on|rather|changed? my mind|not yet)\b")
-_BEHIND_YES = re.compile(r"no(?:t|pe)?\b(?! (?:problem|other|more|need|further|worries))")
-_NEGATED = re.compile(r"\b(?:not|don't|doesn't|isn't|never|can't|cannot|won't|no|nor|without|wouldn't|didn't|wrong)\b")
+_BEHIND_YES = re.compile(r"no(?:t|pe)?\b(?! (?:problem|other|more|need|further|worries|changes?|questions?|objections?|issues?|corrections?))")
+_NEGATED = re.compile(  # what it says is not so, or only what others say
+    r"\b(?:not|don't|doesn't|isn't|never|can't|cannot|won't|no|nor|without|wouldn't|didn't|wrong"
+    r"|told|said|thought|heard|hope|assume|wonder(?:ing)?|whether|until|after)\b"
+)
 _MIND = re.compile(
     r"\b(?:changed? my mind|on second thou?ghts?|thinking about it|thought about it|scratch that|forget (?:that"
     r"|it|what i)|actually,? (?:i|let|can|could|please|make|no)|never ?mind|i(?:'d| would) rather)\b"
@@ -125,11 +131,10 @@ def _sentence(sentence: str) -> str:
         behind = strong.string[strong.end() :].strip(" ,")
         if not behind.startswith("?"):
             return "no" if _BEHIND_YES.match(behind) else "yes"
-    if asks or _NEGATED.search(sentence):
+    if asks:
         return ""
-    if _DO.search(sentence) or _FITS.search(sentence):
-        return "yes"
-    return "yes" if _WEAK.search(sentence) else ""
+    clauses = [clause for clause in _CLAUSE.split(sentence) if not _NEGATED.search(clause)]
+    return "yes" if any(_DO.search(clause) or _FITS.search(clause) for clause in clauses) or _WEAK.search(sentence) else ""
 
 
 def _bare(sentence: str) -> str:
