@@ -163,6 +163,8 @@ def _finish(document: Document, path: Path | None) -> Config | None:
         _seat_defaults(document)
     else:
         _locate_code(document.value, path.parent)
+    if path is None or not _is_record(path):
+        _engine_defaults(document)
     check_secrets(document)
     secret = {fault.path: fault for fault in document.faults}
     config = validate(document, Config)
@@ -321,6 +323,28 @@ def _locate_code(value: Any, base: Path) -> None:
             value[key] = locate_code(inner, base)
         else:
             _locate_code(inner, base)
+
+
+def _is_record(path: Path) -> bool:
+    """True for the resolved.yaml of a run folder: it holds every setting that held, and what is absent there was not yet known."""
+    return path.name == "resolved.yaml" and (path.parent / "manifest.json").is_file()
+
+
+def _engine_defaults(document: Document) -> None:
+    """Writes down what an engine wants of a config that says nothing (its `config_defaults`), so that the record shows it.
+
+    These defaults may become better ones with a new version; a run folder keeps those that it was made with.
+    """
+    policies = document.get("policies")
+    for name, values in policies.items() if isinstance(policies, dict) else ():
+        model = values.get("model") if isinstance(values, dict) else None
+        try:
+            factory = registry.load("engines", model.partition("/")[0]) if isinstance(model, str) else None
+        except Exception:  # the check of the fit says what is wrong with it
+            continue
+        for key, value in getattr(factory, "config_defaults", {}).items():
+            if key not in values and not (key == "device" and values.get("device_map") is not None):
+                document.put(("policies", name, key), Document(value, {(): document.place(("policies", name, "model"))}))
 
 
 def _seat_defaults(document: Document) -> None:

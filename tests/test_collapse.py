@@ -302,3 +302,21 @@ def test_the_exact_bound_of_card_blind_play_is_what_the_test_above_says():
             best = min(best, found.nash_conv)
     assert best >= 2 / 3 - 1e-9
     assert exploitability(game, engine_strategy(Blind(policy="main"))).nash_conv == pytest.approx(0.916667, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shares", "rings"), [([0.98] * 3, True), ([0.6, 0.5, 0.45], True), ([0.4] * 12, False), ([0.9, 0.3, 0.2], False), ([1.0, 1.0], False)]
+)
+def test_answers_that_cannot_be_read_ring_from_the_first_updates_on(shares: list[float], rings: bool) -> None:
+    watch = Watch(zero_sum=False)
+    alarms = [alarm for share in shares for alarm in watch.after_update("p", {"turns": 64.0, "invalid": share}, None)]
+    assert [alarm.signal for alarm in alarms] == ["unreadable"] * rings
+    assert watch.calm("p")  # it has not become worse: no reason to put weights back
+
+
+def test_every_alarm_says_what_to_type() -> None:
+    from gem_ma.training import collapse
+
+    signals = {"side", "anchor", "deaf", "entropy", "one_action", "invalid", "length", "unreadable"}
+    assert collapse.ADVICE.keys() == signals
+    assert all("train." in line or "policies." in line for line in collapse.ADVICE.values())

@@ -470,3 +470,16 @@ def test_a_word_that_is_neither_says_what_to_type(word: str, said: str) -> None:
     with pytest.raises(ConfigError) as error:
         load("dilemma", [f"agents.player_0={word}"])
     assert said in str(error.value) and len(str(error.value).splitlines()) == 1
+
+
+def test_what_an_engine_wants_by_default_stands_in_the_config_and_a_record_keeps_its_own(tmp_path: Path) -> None:
+    text = "scenario: {id: dilemma, tasks: 1}\nagents: {player_0: {policy: p}, player_1: {policy: q}}\n"
+    text += "policies: {p: {model: transformers/m}, q: {model: transformers/m, constrain: null, device_map: auto}}\n"
+    (tmp_path / "c.yaml").write_text(text)
+    options = {name: policy.options for name, policy in load(tmp_path / "c.yaml").config.policies.items()}
+    assert (options["p"]["constrain"], options["p"]["device"]) == ("auto", "auto")
+    assert options["q"]["constrain"] is None and "device" not in options["q"]
+    (tmp_path / "resolved.yaml").write_text(text)
+    (tmp_path / "manifest.json").write_text("{}")
+    assert load(tmp_path / "resolved.yaml").config.policies["p"].options == {}  # as it was made, before there was such a default
+    assert "constrain" not in load("dilemma", ["agents.player_0=openai/x"]).config.policies["player_0"].options

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from gem_ma.engines.base import Policy, open_engine
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.rollout import Plan, play_many
 from gem_ma.settings import LossSettings, WarmStartSettings
-from gem_ma.types import Episode, Message, Request, Sampling, Seat
+from gem_ma.types import Episode, Message, Request, Sampling, Seat, Tool
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -90,7 +92,7 @@ def test_what_cannot_be_spelled_is_told_before_anything_is_sampled(byte_model: P
         opened(kuhn_model).engine.sample_batch([request(0, ("check", "zebra"))])
     with pytest.raises(ConfigError, match=r"the legal string '\\ud800' would be read back as '\?'"):
         opened(byte_model).engine.sample_batch([request(0, ("x", "\ud800"))])
-    with pytest.raises(ConfigError, match="constrain is `legal`, `tools` or absent; got 'json'"):
+    with pytest.raises(ConfigError, match="constrain is `auto`, `legal`, `tools` or null; got 'json'"):
         opened(kuhn_model, constrain="json")
     with pytest.raises(ConfigError, match="kv_tokens must be 0"):
         opened(kuhn_model, kv_tokens=-1)
@@ -162,3 +164,63 @@ def test_an_error_of_one_request_is_its_own(kuhn_model: Path) -> None:
 
     first, second, third = asyncio.run(ask())
     assert isinstance(second, ConfigError | EngineError) and {first.text, third.text} <= {"check", "bet"}
+
+
+# -- auto: bound where nothing speaks against it -----------------------------------------------------------------------------------
+
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+
+
+def test_auto_binds_a_closed_choice_and_the_learner_sees_the_same_mask(byte_model: Path) -> None:
+    engine, typed = opened(byte_model, constrain="auto").engine, opened(byte_model).engine
+    assert [r.token_ids for r in engine.sample_batch([request(n) for n in range(8)])] == [
+        r.token_ids for r in typed.sample_batch([request(n) for n in range(8)])
+    ]
+    ids = engine.sample_batch([request(0)])[0].token_ids
+    assert engine.allowed(CHOICES, ids) == typed.allowed(CHOICES, ids) is not None
+
+
+@pytest.mark.parametrize("case", ["tools", "thinking", "unspelled", "unread", "none"])
+def test_auto_leaves_free_what_cannot_or_should_not_be_bound_and_so_does_the_learner(
+    case: str, byte_model: Path, kuhn_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, legal, tools = byte_model, CHOICES, ()
+    if case == "tools":
+        tools = (Tool("look", "Looks."),)
+    elif case == "thinking":
+        model = tmp_path / "thinker"
+        shutil.copytree(byte_model, model)
+        (model / "chat_template.jinja").write_text(THINKING)
+    elif case == "unspelled":
+        model, legal = kuhn_model, ("check", "zebra")
+    elif case == "unread":
+        legal = ("x", "\ud800")
+    engine, free = opened(model, constrain="auto").engine, opened(model, constrain=None).engine
+    asked = replace(request(3, None if case == "none" else legal), tools=tools)
+    reply, other = (one.sample_batch([asked])[0] for one in (engine, free))
+    assert reply.token_ids == other.token_ids
+    for ids in (reply.token_ids, engine.chat.answer(legal[0])):  # also where a free answer happens to be a legal one
+        assert engine.allowed(asked.legal, ids, tools) is None
+    engine.sample_batch([asked])
+    assert len(caplog.records) == (case in ("unspelled", "unread"))  # one note, however often it is asked
+
+
+def test_thinking_that_is_switched_off_leaves_the_choice_bound(byte_model: Path, tmp_path: Path) -> None:
+    model = tmp_path / "thinker"
+    shutil.copytree(byte_model, model)
+    (model / "chat_template.jinja").write_text(THINKING)
+    engine = opened(model, constrain="auto", template={"enable_thinking": False}).engine
+    assert engine.binds(CHOICES) and not opened(model, constrain="auto").engine.binds(CHOICES)
+    assert {reply.text for reply in engine.sample_batch([request(n) for n in range(6)])} <= set(CHOICES)
+
+
+def test_auto_cuts_where_the_tokens_end_as_a_free_answer_is_cut(byte_model: Path) -> None:
+    engine = opened(byte_model, constrain="auto").engine
+    replies = engine.sample_batch([request(seed, max_tokens=3) for seed in range(12)])
+    assert {len(reply.token_ids) for reply in replies} <= {1, 2, 3} and "length" in {reply.finish for reply in replies}
+    for reply in replies:
+        assert len(engine.allowed(CHOICES, reply.token_ids) or ()) == len(reply.token_ids)

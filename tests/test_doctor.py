@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from gem_ma.cli.doctor import EXTRAS, command, examined
 from gem_ma.engines import CATALOG
+from gem_ma.installing import install
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *missing: str, **changed: str) -> None:
@@ -42,19 +43,19 @@ def test_every_engine_is_told_and_the_base_is_whole() -> None:
 def test_a_missing_extra_is_a_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "openai", "torch")
     engines = examined()["engines"]
-    assert (engines["openai"]["ready"], engines["openai"]["say"]) == (False, 'pip install "gem-ma[api]"')
-    assert (engines["transformers"]["ready"], engines["transformers"]["say"]) == (False, 'pip install "gem-ma[train]"')
-    assert engines["vllm"]["say"] == 'pip install "gem-ma[train,api]"'
+    assert (engines["openai"]["ready"], engines["openai"]["say"]) == (False, install("api"))
+    assert (engines["transformers"]["ready"], engines["transformers"]["say"]) == (False, install("train"))
+    assert engines["vllm"]["say"] == install("train", "api")
     assert engines["table"]["ready"]
     done = CliRunner().invoke(command, [], standalone_mode=False)
-    assert (done.return_value, 'pip install "gem-ma[api]"' in done.stdout) == (0, True)  # nothing is wrong with leaving an extra out
+    assert (done.return_value, install("api") in done.stdout) == (0, True)  # nothing is wrong with leaving an extra out
 
 
 def test_a_version_out_of_range_and_a_base_that_is_not_whole_are_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "rich", numpy="1.2.0")
     monkeypatch.setattr("gem_ma.cli.doctor._ranges", lambda: {"numpy": ">=1.26"})
     found = examined()
-    assert found["faults"] == ["numpy: version 1.2.0 does not fit >=1.26", "the base lacks rich: pip install gem-ma"]
+    assert found["faults"] == ["numpy: version 1.2.0 does not fit >=1.26", f"the base lacks rich: {install()}"]
     assert CliRunner().invoke(command, ["--json"], standalone_mode=False).return_value == 1
 
 

@@ -12,7 +12,7 @@ import gem_ma
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
-    0: {"errors", "types", "codec", "conversations", "parsing", "document", "files", "folders", "secret_names"},
+    0: {"errors", "types", "codec", "conversations", "parsing", "document", "installing", "files", "folders", "secret_names"},
     1: {"effects", "scenario", "calling", "registry", "behaviour", "settings", "fit", "schema", "grid", "config", "casts"},
     2: {"envs", "adapters", "tools", "engines", "testing"},
     3: {"rollout", "plans", "store", "tracking", "credit", "estimators", "evaluation", "view"},

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from gem_ma.installing import install
+
 EXAMPLE = """\b
 Example:
   gem-ma doctor --json"""
@@ -62,8 +64,10 @@ def command(as_json: bool) -> int:
     emit(columns([(name, str(value)) for name, value in found["here"].items()]))
     rows = [(name, "ready" if one["ready"] else "no", one["learns"], one["say"]) for name, one in found["engines"].items()]
     emit("\n" + columns(rows, ("engine", "runs", "learns", "what to type, or what it is for")))
-    shown = [(p["name"], p["extra"], p["version"] or "-", p["fault"] or ("" if p["version"] else install([p["extra"]]))) for p in found["packages"]]
+    shown = [(p["name"], p["extra"], p["version"] or "missing", p["fault"] or "") for p in found["packages"]]
     emit("\n" + columns(shown, ("package", "extra", "version", "")))
+    if lacking := dict.fromkeys(p["extra"] for p in found["packages"] if not p["version"]):
+        emit("\n" + columns([(extra, _command([extra])) for extra in lacking], ("extra", "what to type for it")))
     emit("\n" + columns([(name, value) for name, value in found["variables"].items()], ("variable", "value")))
     for fault in found["faults"]:
         emit(f"\nfault: {fault}")
@@ -87,13 +91,13 @@ def examined() -> dict[str, Any]:
     missing = {extra: [one.name for one in packages if one.extra == extra and one.version is None] for extra in EXTRAS}
     faults = [f"{one.name}: {one.fault}" for one in packages if one.fault is not None] + list(broken.values())
     if missing["base"]:
-        faults.append(f"the base lacks {', '.join(missing['base'])}: {install([])}")
+        faults.append(f"the base lacks {', '.join(missing['base'])}: {_command([])}")
     engines = {}
     for one in objects("engines"):
         needs = ENGINES.get(one["id"], ())
         lacking = [extra for extra in needs if missing[extra]]
         fault = one["error"] or next((broken[extra] for extra in needs if extra in broken), None)
-        say = install(lacking) if lacking else fault or _purpose(one["id"], one["summary"], not missing["vllm"])
+        say = _command(lacking) if lacking else fault or _purpose(one["id"], one["summary"], not missing["vllm"])
         learns = "yes" if one.get("trainable") else "no"
         engines[one["id"]] = {"ready": not lacking and not fault, "learns": learns, "say": say, "lacks": [n for e in lacking for n in missing[e]]}
         if one["error"]:
@@ -106,14 +110,8 @@ def examined() -> dict[str, Any]:
     return {"here": here, "engines": engines, "packages": shown, "variables": told, "faults": faults}
 
 
-def install(extras: Sequence[str]) -> str:
-    """The command that installs these extras.
-
-    >>> install(["train", "api"]), install(["base"])
-    ('pip install "gem-ma[train,api]"', 'pip install gem-ma')
-    """
-    named = [extra for extra in extras if extra != "base"]
-    return f'pip install "gem-ma[{",".join(named)}]"' if named else "pip install gem-ma"
+def _command(extras: Sequence[str]) -> str:
+    return install(*(extra for extra in extras if extra != "base"))
 
 
 def _package(name: str, extra: str, module: str) -> Package:

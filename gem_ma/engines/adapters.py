@@ -29,6 +29,7 @@ from gem_ma.engines.loading import first_line
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.fit import nearest
 from gem_ma.folders import read_named
+from gem_ma.installing import install
 from gem_ma.settings import Settings
 
 CONFIG, WEIGHTS, MARK = "adapter_config.json", "adapter_model.safetensors", "base.json"
@@ -339,5 +340,5 @@ def require_peft(policy: str) -> Any:
     try:
         import peft
     except ImportError as error:
-        raise ConfigError(f'policies.{policy}.lora: adapters need peft ({error.name or error}): pip install "gem-ma[train]"') from error
+        raise ConfigError(f"policies.{policy}.lora: adapters need peft ({error.name or error}): {install('train')}") from error
     return peft

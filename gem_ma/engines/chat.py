@@ -74,7 +74,7 @@ class Chat:
         self.turns = self.forks = 0  # prompts that came after a reply, and those of them that did not go on from it
         self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
         self._ids: OrderedDict[Piece, tuple[int, ...]] = OrderedDict()
-        self.lead, self.opens_thinking = self._before_answer()
+        self.lead, self.opens_thinking, self.may_think = self._before_answer()
         self.continues = self._can_continue()
 
     # -- prompts ------------------------------------------------------------------------------------------------------------
@@ -248,18 +248,22 @@ class Chat:
             raise EngineError(f"{self.where}: the chat template shows no end of a turn with a call")
         return after[end:]
 
-    def _before_answer(self) -> tuple[str, bool]:
-        """(what the template puts between its generation prompt and an answer, whether that prompt opens a thought)."""
+    def _before_answer(self) -> tuple[str, bool, bool]:
+        """What the template puts between its generation prompt and an answer; whether that prompt opens a thought; whether a thought may come.
+
+        A template that knows thoughts leaves them to the model, unless its generation prompt closes an empty one (`enable_thinking: false`).
+        """
         try:
             prompt = self.template.pieces("x", (Message("x"),))
             whole = self.template.pieces("x", (Message("x"), Message(ANSWER, "x"), Message("y")))
             place = self._place(whole)
         except EngineError:
-            return "", False
+            return "", False, THOUGHT in self.template.source
         shown = "".join(part for part, _ in prompt if isinstance(part, str))
         before = "".join(part for part, _ in whole[: place + 1] if isinstance(part, str)).removesuffix(ANSWER)
         lead = before[len(shown) :] if before.startswith(shown) else ""
-        return lead if lead.isspace() else "", shown.rstrip().endswith(THINK)
+        may_think = THOUGHT in self.template.source and not shown.rstrip().endswith(THOUGHT)
+        return lead if lead.isspace() else "", shown.rstrip().endswith(THINK), may_think
 
     # -- ids ----------------------------------------------------------------------------------------------------------------
 

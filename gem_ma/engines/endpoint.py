@@ -26,6 +26,7 @@ from gem_ma.engines.hiding import Secret
 from gem_ma.engines.http_body import ERROR_BYTES, unpacked
 from gem_ma.engines.http_faults import Fault, of_status
 from gem_ma.errors import ConfigError
+from gem_ma.installing import install
 
 CONNECT_S = 5.0
 NO_KEY = "EMPTY"  # what servers without a key are sent
@@ -180,7 +181,7 @@ def import_client() -> tuple[Any, Any]:
         import httpx2
         import openai
     except ImportError as error:
-        raise ConfigError(f'the openai engine needs its client library ({error.name or error}): pip install "gem-ma[api]"') from error
+        raise ConfigError(f"the openai engine needs its client library ({error.name or error}): {install('api')}") from error
     for name in ("httpx2", "httpcore2"):  # these log whole addresses
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:

@@ -15,6 +15,7 @@ from typing import Any
 
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.folders import check_named, read_named
+from gem_ma.installing import install
 
 
 def import_stack() -> tuple[Any, Any]:
@@ -26,7 +27,7 @@ def import_stack() -> tuple[Any, Any]:
         import transformers
         from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401  (loaded lazily by the library; here, so that it counts)
     except ImportError as error:
-        raise ConfigError(f'the transformers engine needs torch and transformers ({error.name or error}): pip install "gem-ma[train]"') from error
+        raise ConfigError(f"the transformers engine needs torch and transformers ({error.name or error}): {install('train')}") from error
     if "OMP_NUM_THREADS" not in os.environ and "MKL_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # small models on a busy machine are many times slower with more
     if new:  # about a million objects that live for ever: each later collection would walk them, a quarter of the time of a rollout
@@ -52,7 +53,7 @@ _NO_OWNER = frozenset({"models", "datasets", "spaces", "docs", "api"})  # pages 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How weights are loaded, besides from where. `device_map` is accelerate's; without one, all goes to `device`."""
+    """How weights are loaded, besides from where. `device_map` is accelerate's; without one, all goes to `device` (`auto`: a GPU if there is one)."""
 
     dtype: str = "float32"
     device: str = "cpu"
@@ -66,9 +67,19 @@ class How:
             raise ConfigError(f"policy {policy!r}: dtype is one of auto, float32, bfloat16, float16; got {self.dtype!r}")
         if self.attention is not None and self.attention not in ATTENTION:
             raise ConfigError(f"policy {policy!r}: attention is one of {', '.join(ATTENTION)}; got {self.attention!r}")
-        if self.device_map is not None and self.device != "cpu":
+        if self.device_map is not None and self.device not in ("cpu", "auto"):
             raise ConfigError(f"policy {policy!r}: either device or device_map; device_map: {self.device_map} chooses the devices itself")
-        return replace(self, dtype=DTYPES[self.dtype])
+        device = "cpu" if self.device_map is not None else best_device() if self.device == "auto" else self.device
+        return replace(self, dtype=DTYPES[self.dtype], device=device)
+
+
+def best_device() -> str:
+    """`cuda` where torch can use a GPU (of several processes that a launcher started each takes its own), else `cpu`."""
+    torch, _ = import_stack()
+    if not torch.cuda.is_available():
+        return "cpu"
+    rank = os.environ.get("LOCAL_RANK", "")
+    return f"cuda:{int(rank) % torch.cuda.device_count()}" if rank.isdecimal() else "cuda"
 
 
 def find_model(name: str, policy: str, kind: str = "model") -> Path:
@@ -87,7 +98,7 @@ def find_model(name: str, policy: str, kind: str = "model") -> Path:
         import huggingface_hub
         from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
     except ImportError as error:
-        raise ConfigError(f'the transformers engine needs huggingface_hub ({error.name or error}): pip install "gem-ma[train]"') from error
+        raise ConfigError(f"the transformers engine needs huggingface_hub ({error.name or error}): {install('train')}") from error
     try:
         return Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=FILES))
     except (LocalEntryNotFoundError, OSError, ValueError):

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from gem_ma.engines.chat import THINK, THOUGHT, Chat
 from gem_ma.engines.choices import IdSet
 from gem_ma.errors import ConfigError, EngineError
+from gem_ma.installing import install
 from gem_ma.parsing import MAX_CALLS
 from gem_ma.types import Tool
 
@@ -48,7 +49,7 @@ class ToolGrammar:
             import llguidance
             from llguidance.hf import from_tokenizer
         except ImportError as error:
-            raise ConfigError(f'{where} needs llguidance ({error.name or error}): pip install "gem-ma[grammar]"') from error
+            raise ConfigError(f"{where} needs llguidance ({error.name or error}): {install('grammar')}") from error
         if chat.tool_format != "hermes":
             raise ConfigError(f"{where} knows the tool format hermes; this policy's is {chat.tool_format}: set tool_format: hermes, or leave it out")
         self.where, self.ends = where, chat.ends

@@ -15,6 +15,7 @@ Dropout is off: the weights are always in eval mode. A folder's generation_confi
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,13 +27,14 @@ from weakref import finalize
 from gem_ma.engines.adapters import LoraSettings, base_of, is_adapter, lora_settings, require_peft
 from gem_ma.engines.bases import Base, digest_of, open_base, spoken
 from gem_ma.engines.chat import Chat
-from gem_ma.engines.choices import Choices, IdSet, allowed_along
+from gem_ma.engines.choices import KEPT, Choices, IdSet, allowed_along
 from gem_ma.engines.drawing import Draw, Source
 from gem_ma.engines.loading import How, find_model, quiet
 from gem_ma.engines.tool_grammar import ToolGrammar
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.types import Reply, Request, Sampling, Tool, Usage
 
+LOG = logging.getLogger(__name__)
 PADDED_TOKENS = 65_536  # of one forward pass, padding included
 STRETCH_S = 20.0  # that one stream takes requests for
 
@@ -45,9 +47,9 @@ class Transformers:
     `dtype`: float32, bfloat16, float16, or auto = as stored. `device_map`: accelerate's, as in auto, instead of `device`. `attention`: eager, sdpa,
     flash_attention_2 and so on. `kv_tokens`: tokens whose KV is kept for the next turn, 0 = none, by default by the size of the memory. `constrain`:
     `legal` samples only ids that spell one of the legal strings, where the agent is asked with such; `tools` only calls that fit the offered tools,
-    where some are (`gem_ma.engines.tool_grammar`). `lora`: a new adapter as {rank: 8, alpha: 16,
-    targets: [q_proj, v_proj]}, or the folder of one. `parity`: nats that what is sampled may differ from what the learner computes, in the mean
-    over tokens; by default measured (`gem_ma.training.parity`).
+    where some are (`gem_ma.engines.tool_grammar`); `auto`, which configs get that say nothing, does `legal` where it can (see `binds`). `lora`: a
+    new adapter as {rank: 8, alpha: 16, targets: [q_proj, v_proj]}, or the folder of one. `parity`: nats that what is sampled may differ from what
+    the learner computes, in the mean over tokens; by default measured (`gem_ma.training.parity`).
 
     Who shares weights: policies with an adapter, and `frozen` ones without, have one base in common where folder and options are the same, and are
     answered in common batches. Any other policy holds weights of its own, and one that is to learn all its weights takes its own (`own`).
@@ -57,6 +59,7 @@ class Transformers:
     """
 
     kind, trainable = "transformers", True
+    config_defaults = {"constrain": "auto", "device": "auto"}  # what a config gets that does not say; a recorded one has all that held
 
     def __init__(
         self,
@@ -84,11 +87,12 @@ class Transformers:
             raise ConfigError(f"policy {policy!r}: padded_tokens must be at least 1; got {padded_tokens}")
         if kv_tokens is not None and kv_tokens < 0:
             raise ConfigError(f"policy {policy!r}: kv_tokens must be 0 (off) or more; got {kv_tokens}")
-        if constrain not in (None, "legal", "tools"):
-            raise ConfigError(f"policy {policy!r}: constrain is `legal`, `tools` or absent; got {constrain!r}")
+        if constrain not in (None, "auto", "legal", "tools"):
+            raise ConfigError(f"policy {policy!r}: constrain is `auto`, `legal`, `tools` or null; got {constrain!r}")
         if parity is not None and not 0 < parity < float("inf"):
             raise ConfigError(f"policy {policy!r}: parity is in nats, above 0; got {parity}")
         self.kv_tokens, self.constrain, self.parity = kv_tokens, constrain, parity
+        self._unbound: dict[tuple[str, ...], str] = {}  # legal strings that `auto` leaves free, and why
         settings = None if lora is None or isinstance(lora, str) else lora_settings(lora, policy)
         folder = find_model(name, policy)
         given = find_model(lora, policy, "adapter") if isinstance(lora, str) else None
@@ -230,7 +234,9 @@ class Transformers:
         """The row of a request. Raises ConfigError where max_tokens is too small for the legal strings that it is bound to, and where it cannot be
         bound to its tools.
         """
-        tree, longest = self.choices.tree(request.legal) if self.constrain == "legal" and request.legal else (None, 0)
+        tree, longest = self.choices.tree(request.legal) if request.legal and self.binds(request.legal, request.tools) else (None, 0)
+        if self.constrain == "auto":  # bound as far as max_tokens and the context go; what is cut there is cut, as without `constrain`
+            longest = 0
         if longest > request.sampling.max_tokens:
             what = f"max_tokens is {request.sampling.max_tokens}, and the longest of its legal strings has {longest} tokens"
             raise ConfigError(f"policy {self.policy!r}, agent {request.agent!r}: {what}, the end of turn included")
@@ -256,7 +262,28 @@ class Transformers:
         """What each of these sampled ids was chosen among, where the policy is bound to these legal strings or tools; None = among all."""
         if self.grammar is not None:
             return self.grammar.along(tools, ids) if tools else None
-        return allowed_along(self.choices.tree(tuple(legal))[0], ids) if self.constrain and legal else None
+        return allowed_along(self.choices.tree(tuple(legal))[0], ids) if legal and self.binds(tuple(legal), tools) else None
+
+    def binds(self, legal: tuple[str, ...], tools: Sequence[Tool] = ()) -> bool:
+        """Whether answers to these legal strings are sampled among them alone. Sampler and learner ask the same, so both see the same mask.
+
+        `auto` leaves a choice free where tools are offered beside it, where the chat template lets the model think before it answers, and, with one
+        note, where the tokenizer cannot spell one of the strings, or not so that it is read back.
+        """
+        if self.constrain != "auto":
+            return self.constrain == "legal"
+        if tools or self.chat.may_think or legal in self._unbound:
+            return False
+        try:
+            self.choices.tree(legal)
+        except ConfigError as error:
+            why = str(error).partition("; ")[0]
+            if why not in self._unbound.values():
+                LOG.warning("%s: such choices are sampled freely (constrain: auto)", why)
+            if len(self._unbound) < KEPT:
+                self._unbound[legal] = why
+            return False
+        return True
 
     def forget(self) -> None:
         """Drops all kept KV, so that what follows depends on nothing before."""

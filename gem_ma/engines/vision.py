@@ -24,6 +24,7 @@ from gem_ma.engines.decoding import Decoder
 from gem_ma.engines.drawing import Draw, Source, drawn, stopped
 from gem_ma.engines.loading import How, check_folder, find_model, first_line, import_stack, load_model, quiet
 from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.installing import install
 from gem_ma.types import Image, Message, Reply, Request, Usage
 
 KEPT_IMAGES = 64  # whose pixels are kept, the oldest goes first
@@ -37,6 +38,7 @@ class Vision:
     """
 
     kind, trainable = "vision", False
+    config_defaults = {"device": "auto"}
 
     def __init__(
         self,
@@ -55,14 +57,14 @@ class Vision:
         check_folder(folder, policy)
         self.torch, transformers = import_stack()
         if importlib.util.find_spec("PIL") is None:
-            raise ConfigError('the vision engine needs Pillow to read images: pip install "gem-ma[train,vision]"')
+            raise ConfigError(f"the vision engine needs Pillow to read images: {install('train', 'vision')}")
         try:
             with quiet(transformers):
                 self.processor = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True, backend="pil")
         except Exception as error:  # whatever a damaged file makes the loader raise
             raise DataError(f"policy {policy!r}: {name} has no image processor that can be loaded ({first_line(error)})") from error
         self.tokenizer, self.model = load_model(self.torch, transformers, folder, policy, how, "AutoModelForImageTextToText")
-        self.device = device
+        self.device = device = how.device
         image_id = getattr(self.model.config, "image_token_id", None)
         places = getattr(getattr(self.model, "model", None), "get_rope_index", None)
         if not isinstance(image_id, int) or not hasattr(self.processor, "merge_size") or places is None:

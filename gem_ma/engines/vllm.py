@@ -38,6 +38,7 @@ from gem_ma.engines.vllm_adapters import write_adapter, write_weights
 from gem_ma.engines.vllm_backend import HOTTEST, Adapter, Backend, Draw, Parameters
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.folders import check_named, read_named
+from gem_ma.installing import install
 from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 T = TypeVar("T")
@@ -356,7 +357,7 @@ def _tokenizer(folder: str, where: str) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise ConfigError(f'{where}: the vllm engine needs transformers for its tokenizer ({error}): pip install "gem-ma[train]"') from error
+        raise ConfigError(f"{where}: the vllm engine needs transformers for its tokenizer ({error}): {install('train')}") from error
     try:
         check_named(Path(folder))
         with quiet(transformers):

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from gem_ma.errors import ConfigError
 from gem_ma.files import append, read_json, replace_file
+from gem_ma.installing import install
 from gem_ma.store import RunFolder, read_timings, result_settings
 from gem_ma.tracking.names import flat
 
@@ -76,7 +77,7 @@ def options_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
                 known = f"it has {', '.join(OPTIONS[name])}" if OPTIONS[name] else "it has none"
                 raise ConfigError(f"train.log.{name}.{option}: {name} has no such option; {known}")
         if not _installed(name):
-            raise ConfigError(f'train.log: {name} needs a library that is not installed: pip install "gem-ma[{name}]"')
+            raise ConfigError(f"train.log: {name} needs a library that is not installed: {install(name)}")
     return listed
 
 

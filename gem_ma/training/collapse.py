@@ -8,6 +8,7 @@
 | `entropy` at decision tokens | < .05 nats, or halved within 10 updates, mean of 3 |
 | `one_action`: share of the commonest action in each closed choice | > .95, mean of 3 |
 | `invalid`, `length`: unreadable answers, tokens per answer | > 2 x the mean of the 10 updates before (and of `invalid` more than .05) |
+| `unreadable`: share of answers that name no legal move, or are no readable call | > .5, mean of 3 |
 
 Low entropy is no alarm by itself where a game is not zero-sum and the return is at its best: that is learning. In self-play of a zero-sum game
 the return says nothing, so there the alarm stands.
@@ -27,9 +28,20 @@ from gem_ma.types import Episode, Malformed, Message, Reply, Turn
 SIDE, ERRORS, EXAMS = 0.15, 3.0, 3
 DEAF, PROBES = 0.05, 64
 ENTROPY, HALVED, WINDOW, SMOOTH = 0.05, 0.5, 10, 3
-ONE_ACTION, TWICE, INVALID = 0.95, 2.0, 0.05
-RECENT = ("entropy", "one_action", "invalid", "length")  # of which no more than the last updates is judged
+ONE_ACTION, TWICE, INVALID, UNREADABLE = 0.95, 2.0, 0.05, 0.5
+RECENT = ("entropy", "one_action", "invalid", "length", "unreadable")  # of which no more than the last updates is judged
 Encode = Callable[[str], Sequence[int]]  # text of an answer -> its ids, end of turn included
+HARMLESS = frozenset({"unreadable"})  # no collapse: so it may begin, and older weights would not cure it
+ADVICE = {  # what to type, by signal; {policy} is its name
+    "unreadable": "bind it to what can be read, policies.{policy}.constrain=legal (closed choices) or tools (calls), or begin with train.warm_start",
+    "invalid": "bind it to what can be read: policies.{policy}.constrain=legal, or tools",
+    "length": "policies.{policy}.max_tokens bounds its answers",
+    "entropy": "learn more slowly, train.lr a third, or keep it exploring, train.loss.entropy=0.01",
+    "one_action": "learn more slowly, train.lr a third, or keep it exploring, train.loss.entropy=0.01",
+    "deaf": "begin with train.warm_start, or let one side learn first: train.policies=[{policy}]",
+    "side": "half of its games against older selves: train.opponents.uniform=0.5",
+    "anchor": "learn more slowly, train.lr a third, or play the old opponents too: train.opponents.uniform=0.5",
+}
 DECISIONS = 30  # or turns of an update, below which its shares are noise
 
 
@@ -227,6 +239,13 @@ def one_action(shares: Sequence[float], policy: str) -> Alarm | None:
     return Alarm("one_action", policy, now, ONE_ACTION, f"in {now:.2f} of its decisions it does the same thing, whatever it sees")
 
 
+def unreadable(shares: Sequence[float], policy: str) -> Alarm | None:
+    """Judges the shares of answers that could not be read, from the first updates on: what cannot be read is hardly ever paid."""
+    if len(shares) < SMOOTH or (now := _mean(shares[-SMOOTH:])) <= UNREADABLE:
+        return None
+    return Alarm("unreadable", policy, now, UNREADABLE, f"{now:.0%} of its answers are unreadable")
+
+
 def doubled(values: Sequence[float], policy: str, signal: str, floor: float = 0.0) -> Alarm | None:
     """Judges the last value by the mean of the ten before it; values up to `floor` never count."""
     if len(values) <= WINDOW:
@@ -275,6 +294,7 @@ class Watch:
             "entropy": None if learned else entropy(self._of("entropy", policy), policy),
             "one_action": one_action(self._of("one_action", policy), policy),
             "invalid": doubled(self._of("invalid", policy), policy, "invalid", INVALID),
+            "unreadable": unreadable(self._of("invalid", policy), policy),
             "length": doubled(self._of("length", policy), policy, "length"),
         }
         return self._new(judged, policy)
@@ -305,8 +325,8 @@ class Watch:
         return bool(self._of("heard", policy))
 
     def calm(self, policy: str) -> bool:
-        """Whether no alarm of the policy stands."""
-        return not any(name.startswith(f"{policy}/") for name in self.active)
+        """Whether no alarm of the policy stands that says it has become worse."""
+        return not any(name.startswith(f"{policy}/") and name.rpartition("/")[2] not in HARMLESS for name in self.active)
 
     def forget(self, policy: str) -> None:
         """Drops what is known of a policy, as after its weights were put back."""

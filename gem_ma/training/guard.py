@@ -12,7 +12,7 @@ from typing import Any
 
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
-from gem_ma.training.collapse import WINDOW, Alarm, Encode, Watch, health
+from gem_ma.training.collapse import HARMLESS, WINDOW, Alarm, Encode, Watch, health
 from gem_ma.training.league import League
 from gem_ma.training.learner import Learner
 from gem_ma.types import Episode
@@ -65,7 +65,7 @@ class Guard:
             line = {"kind": "alarm", "step": step, **alarm._asdict()}
             name = f"{alarm.policy} {alarm.signal}"
             self.told[name] = self.told.get(name, 0) + 1
-            way = "warn" if last else self.settings.on_collapse
+            way = "warn" if last or alarm.signal in HARMLESS else self.settings.on_collapse
             if way == "rollback" and (alarm.signal != "deaf" or self.watch.heard(alarm.policy)):
                 back[alarm.policy] = line["rolled_back_to"] = self.kept[alarm.policy]["healthy"][0]
             elif way == "mix_pool" and not self.league.mixed:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from gem_ma import errors
 from gem_ma.codec import dump_episode, load_episode
 from gem_ma.errors import ConfigError, EngineError
+from gem_ma.installing import install
 from gem_ma.rollout import Plan
 from gem_ma.types import Episode
 
@@ -147,7 +148,7 @@ def join() -> Teams:
         import torch
         from accelerate import PartialState
     except ImportError as error:
-        raise ConfigError('several processes need accelerate: pip install "gem-ma[train]"') from error
+        raise ConfigError(f"several processes need accelerate: {install('train')}") from error
     try:
         state = PartialState(cpu=not torch.cuda.is_available())
         rank = int(state.process_index)

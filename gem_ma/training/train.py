@@ -27,6 +27,7 @@ from gem_ma.training.alternation import learning, settings_of
 from gem_ma.training.averaging import Averages, as_table
 from gem_ma.training.checkpoint import read_checkpoint
 from gem_ma.training.checks import checked
+from gem_ma.training.collapse import ADVICE
 from gem_ma.training.critic import Critic, TableCritic, TorchCritic
 from gem_ma.training.discounts import check_discounts
 from gem_ma.training.exams import exam, measures
@@ -321,4 +322,6 @@ def _warn(tracking: Tracking, alarms: Sequence[Mapping[str, Any]], on_note: Call
         if on_note is not None:
             back = f"; back to the weights of step {alarm['rolled_back_to']} at half the learning rate" if "rolled_back_to" in alarm else ""
             mixed = "; half of its games against itself go to the pool" if "mixed_pool" in alarm else ""
-            on_note(f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}{back}{mixed} (train.on_collapse)")
+            advice = ADVICE.get(alarm["signal"], "").format(policy=alarm["policy"])
+            try_this = f"; try: {advice}" if advice and not back and not mixed else ""
+            on_note(f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}{back}{mixed}{try_this}")

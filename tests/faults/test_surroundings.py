@@ -191,7 +191,7 @@ def test_a_missing_extra_is_told_before_anything_is_played(tmp_path: Path) -> No
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     for command in (("demo", "--learn"), ("new", "model", "m")):
         done = gem_ma(*command, cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{environment()['PYTHONPATH']}")
-        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and 'pip install "gem-ma[train]"' in done.stderr
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and '[train]"' in done.stderr and "pip install" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -1,0 +1,39 @@
+"""What to type for an extra that is missing. The package is in no index, so the advice names where this one came from."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def install(*extras: str) -> str:
+    """The command that installs these extras: from the checkout that runs, or from the file or address that the package was installed from."""
+    named = f"[{','.join(extras)}]" if extras else ""
+    if (CHECKOUT / "pyproject.toml").is_file():
+        return f'pip install "{_here(CHECKOUT)}{named}"'
+    source = _source()
+    return f'pip install "gem-ma{named} @ {source}"' if source else f'pip install "gem-ma{named}"'
+
+
+def _here(path: Path) -> str:
+    """The path as it is typed from the working folder."""
+    try:
+        shown = os.path.relpath(path)
+    except (OSError, ValueError):  # the working folder is gone, or lies on another drive
+        return str(path)
+    return str(path) if shown.startswith(os.path.join("..", "..", "..")) else shown
+
+
+def _source() -> str:
+    """The address that pip noted when it installed the package from somewhere else than an index; "" where it noted none."""
+    try:
+        noted = json.loads(distribution("gem-ma").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError, OSError):
+        return ""
+    url = noted.get("url", "") if isinstance(noted, dict) else ""
+    commit = noted.get("vcs_info", {}) if url else {}
+    return f"{commit['vcs']}+{url}@{commit.get('commit_id', '')}".rstrip("@") if "vcs" in commit else str(url)
