@@ -87,8 +87,8 @@ def _recited(text: str, situation: str) -> str:
 
 
 def _rows(text: str) -> Iterator[tuple[str, ...]]:
-    for part in re.split(r"[.,:;()+?!\n]|\S*\d\S*", text.casefold()):
-        words = re.findall(r"[\w'’-]*\w", part)
+    for part in re.split(r"[.,:;()+?!\n]|(?<![^\s.,:;()+?!])\S{0,64}\d\S*", text.casefold()):
+        words = re.findall(r"(?<![\w'’-])[\w'’-]*\w", part)
         yield from (tuple(words[at : at + RECITED]) for at in range(len(words) - RECITED + 1))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from gem_ma import Malformed, ToolCall
-from gem_ma.parsing import parse_tool_calls
+from gem_ma.parsing import MAX_CALLS, parse_tool_calls
 
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _HALF_THINKING = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
@@ -94,7 +94,7 @@ def action(text: str) -> tuple[ToolCall | Malformed | None, str]:
     """
     labels = list(_ACTION_LABEL.finditer(text))
     fault: Malformed | None = None
-    for at in [found.end() for found in labels] or [0]:
+    for at in [found.end() for found in labels[:MAX_CALLS]] or [0]:  # each looks at the rest of the text
         behind = re.sub(r"\A\s*(?:`+(?:\w+[ \t]*\n)?)?\s*(?:<tool_call>)?\s*", "", text[at:])
         if not labels and not behind.startswith("{"):
             break

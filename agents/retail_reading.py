@@ -86,7 +86,7 @@ def _same_thing(last: Request, kind: str, sentence: str) -> bool:
 
 def kind_of(sentence: str) -> str:
     """What a sentence asks for; "" where it asks for nothing."""
-    folded = re.sub(r"\be-?mail(?: address)?\b|\S+@\S+", " ", sentence.casefold())
+    folded = re.sub(r"\be-?mail(?: address)?\b|(?<![^\s:,;(<])\S{1,64}@\S+", " ", sentence.casefold())
     if _ASKS.search(folded) and not _CAN_I.search(folded):
         return "question"
     return next((kind for kind, pattern in _VERBS if pattern.search(folded)), "")
@@ -127,7 +127,7 @@ def method(text: str, methods: Record) -> str | None:
     said, folded = METHOD.findall(text), text.casefold()
     if said:
         return said[-1] if said[-1] in methods else ""
-    digits = re.findall(r"(?:ending (?:in|with)|last four(?: digits)?(?: are)?|\*+|x{2,})\s*(\d{4})", folded)
+    digits = re.findall(r"(?:ending (?:in|with)|last four(?: digits)?(?: are)?|(?<!\*)\*++|(?<!x)x{2,}+)\s*(\d{4})", folded)
     if digits:
         return next((key for key, entry in methods.items() if entry.get("last_four") == digits[-1]), "")
     places = {source: max(folded.rfind(words) for words in names) for source, names in _SOURCES.items()}
@@ -143,12 +143,17 @@ def method(text: str, methods: Record) -> str | None:
 _SOURCES = {"gift_card": ("gift card", "giftcard"), "paypal": ("paypal",), "credit_card": ("credit card", "my card", "visa", "mastercard")}
 
 
+_LETTER = re.compile(
+    r"(?<![\w#])(\d{1,10}[^,.;:\n]{0,80}),\s{0,8}(.{0,120}?)\b([A-Z]{2}),?\s{1,8}(\d{5})\b(?:,\s{0,8}([A-Z][\w .]{0,60}\w))?",
+)
+
+
 def address(text: str) -> dict[str, str]:
     """The parts of an address that a text gives, with labels or written as on a letter."""
-    labelled = dict(re.findall(r"\b(address1|address2|city|state|country|zip): ?([^;]*?)(?=;|\.?\s*$)", text))
+    labelled = dict(re.findall(r"\b(address1|address2|city|state|country|zip): ?([^;]*)", text.rstrip().removesuffix(".")))
     if labelled:
         return {part: value.strip() for part, value in labelled.items()}
-    written = re.search(r"(?<![\w#])(\d+[^,.;:\n]*),\s*(.*?)\b([A-Z]{2}),?\s+(\d{5})\b(?:,\s*([A-Z][\w .]*\w))?", text)
+    written = _LETTER.search(text)
     if not written:
         return {}
     street, middle, state, postcode, country = written.groups()

@@ -164,7 +164,7 @@ class CreditSettings(Settings):
     @classmethod
     def _a_rule(cls, value: str) -> str:
         names = ("until_next_turn", "own_step", "terminal_to_last")
-        mixed = re.fullmatch(r"team_mix\(\s*(\d*\.?\d+(?:[eE][+-]?\d+)?)\s*\)", value)
+        mixed = re.fullmatch(r"team_mix\(\s*((?:\d++(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?)\s*\)", value)
         if value not in names and not (mixed is not None and float(mixed[1]) <= 1):
             near = get_close_matches(value, names, n=1, cutoff=0.5)
             raise ValueError(f"wants {', '.join(names)}, or team_mix(w) with w in 0..1" + (f" (did you mean {near[0]!r}?)" if near else ""))

@@ -113,7 +113,7 @@ _SWAP_WORDS = re.compile(r"exchang|swap|replac|modif|chang|updat|switch|substitu
 _ADDRESS_WORDS = re.compile(r"address|ship|deliver|send|redirect|rerout|move")
 TOPICS = {
     "cancel_pending_order": re.compile(r"cancel|call(?:ed|ing)? off|void"),
-    "return_delivered_order_items": re.compile(r"return|refund|sen[dt]\w* (?:\w+ ){0,3}back"),
+    "return_delivered_order_items": re.compile(r"return|refund|sen[dt]\w{0,20} (?:\w{1,30} ){0,3}back"),
     **dict.fromkeys(sorted(SWAPS), _SWAP_WORDS),
     "modify_pending_order_payment": re.compile(r"pay|paid|card|charg|method|bill"),
     **dict.fromkeys(("modify_pending_order_address", "modify_user_address"), _ADDRESS_WORDS),

@@ -157,7 +157,7 @@ def method(wish: Wish, value: str, text: str) -> str:
 
 def address_part(name: str, value: str, lines: str) -> str:
     """Whether a folded text names this part of an address; what stands behind `from` and before `to` is the old one."""
-    moved = re.search(r"\bfrom\b[^\n]*?\d{5}[^\n]*?\bto\b(?=[^\n]*\d{5})", lines)
+    moved = re.search(r"\bfrom\b[^\n]{0,120}?\d{5}[^\n]{0,40}?\bto\b(?=[^\n]{0,200}\d{5})", lines)
     lines = f"{lines[: moved.start()]} {lines[moved.end() :]}" if moved else lines
     if name == "zip" and value in lines and len({hit.group() for hit in _ZIP.finditer(lines)}) > 1:
         return MISSING

@@ -267,7 +267,9 @@ def _counts(output: str, status: str, text: str) -> bool:
     if not (output.isdigit() and len(output) < 3):
         return True
     return status != OPEN and not re.search(
-        rf"\b{output}[ \t]*(?:-|to|–)?[ \t]*\d*[ \t]*(?:business |working )?days\b|\d[ \t]*(?:-|to|–)[ \t]*{output}\b", text
+        rf"\b{output}[ \t]?(?:-|to|–)?[ \t]?\d{{0,4}}[ \t]?(?:business |working )?days\b"
+        rf"|\d[ \t]?(?:-|to|–)[ \t]?{output}\b",
+        text,
     )
 
 

@@ -282,7 +282,7 @@ def _flat(words: Any) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"[\w'#@.+-]*\w", plain(text))
+    return re.findall(r"(?<![\w'#@.+-])[\w'#@.+-]*\w", plain(text))
 
 
 def _grams(words: list[str]) -> list[tuple[str, ...]]:

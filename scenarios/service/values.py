@@ -67,7 +67,7 @@ def kind_of(output: str) -> str:
     wanted = output.strip().replace(",", "")
     if _VALUE.fullmatch(wanted):
         return WHOLE if Decimal(wanted.lstrip("$")) % 1 == 0 else FRACTION
-    return ID if re.fullmatch(r"#?\w*\d{4,}\w*", wanted) else PHRASE
+    return ID if re.fullmatch(r"#?\w+", wanted) and re.search(r"\d{4}", wanted) else PHRASE
 
 
 def like(output: str, text: str) -> set[Any]:

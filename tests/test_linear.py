@@ -1,0 +1,228 @@
+"""No text of an agent costs more than linear time: every expression of the code on texts made against it, every reader on runs of each character.
+
+Growth, not seconds: a text of twice the length may cost three times as much, and what is fast is no suspect. `tests/benchmarks/clock.py` has seconds.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import random
+import re
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_ma.agents import labels, marks, retail_reading, text_protocol
+
+import gem_ma
+from gem_ma import Action, Limits, Plan, Reply, play
+from gem_ma.codec import dump_json, load_json
+from gem_ma.engines.base import Policy
+from gem_ma.parsing import FORMATS, clean, parse_action, parse_legal, parse_tool_calls
+from gem_ma.types import Sampling, Seat
+from tests.pumps import UNITS, Late, slow, superlinear
+
+ROOT = Path(gem_ma.__file__).resolve().parents[1]
+ROOMS = ("gem_ma", "agents", "scenarios")
+ANCHORED = {"match", "fullmatch"}  # they begin at one place only
+SEARCHING = {"search", "finditer", "findall", "sub", "subn", "split"}
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+    yield "tests/phone_desk.py", ast.parse((ROOT / "tests/phone_desk.py").read_text())
+
+
+def module_of(path: str) -> str:
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return name if name.startswith(("gem_ma", "tests")) else f"gem_ma.{name}"
+
+
+@cache
+def expressions() -> dict[tuple[str, int], tuple[str, set[str]]]:
+    """(pattern, flags) -> where it stands, and by which methods it may be used.
+
+    Inline ones are read from the source; compiled ones are taken from the modules, wherever they are held, with the methods that the
+    code calls on a name like theirs. One that is handed on as a value may be used in any way.
+    """
+    found: dict[tuple[str, int], tuple[str, set[str]]] = {}
+    used: dict[str, set[str]] = {}
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in ANCHORED | SEARCHING:
+                held = node.value
+                name = held.id if isinstance(held, ast.Name) else held.attr if isinstance(held, ast.Attribute) else ""
+                used.setdefault(path + name if name.startswith("_") else name, set()).add(node.attr)
+            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in {f"re.{name}" for name in ANCHORED | SEARCHING}:
+                inline(found, path, node)
+    for path, _ in sources():
+        for name, pattern in held_in(module_of(path)):
+            how = used.get(path + name if name.startswith("_") else name, SEARCHING) & (ANCHORED | SEARCHING) or SEARCHING
+            where, before = found.get((pattern.pattern, pattern.flags), (f"{path} {name}", set()))
+            found[pattern.pattern, pattern.flags] = (where, before | how)
+    return found
+
+
+def inline(found: dict[tuple[str, int], tuple[str, set[str]]], path: str, node: ast.Call) -> None:
+    if not (isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)):
+        return  # made of parts at run time; the readers below meet it
+    named = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.isupper()}
+    flags = sum(int(getattr(re, name)) for name in named if hasattr(re, name))
+    pattern = re.compile(node.args[0].value, flags)
+    found[pattern.pattern, pattern.flags] = (f"{path}:{node.lineno}", {node.func.attr})  # type: ignore[attr-defined]
+
+
+def held_in(name: str) -> Iterator[tuple[str, re.Pattern[str]]]:
+    if name.endswith("__main__") or ".vllm" in name or name.startswith("gem_ma.cli"):
+        return
+    try:
+        module = importlib.import_module(name)
+    except ImportError:  # an extra that is not here
+        return
+    for key, value in vars(module).items():
+        yield from patterns(key, value, 3)
+
+
+def patterns(name: str, value: Any, depth: int) -> Iterator[tuple[str, re.Pattern[str]]]:
+    if isinstance(value, re.Pattern):
+        if isinstance(value.pattern, str):
+            yield name, value
+    elif depth and isinstance(value, dict):
+        for inner in value.values():
+            yield from patterns("", inner, depth - 1)
+    elif depth and isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from patterns("", inner, depth - 1)
+    elif depth and (isinstance(value, type) or hasattr(value, "__dataclass_fields__")) and str(getattr(value, "__module__", "")).startswith("gem_ma"):
+        for key, inner in vars(value).items() if hasattr(value, "__dict__") else ():
+            yield from patterns(key, inner, depth - 1)
+
+
+def test_the_sweep_meets_the_expressions_of_the_code() -> None:
+    where = [place for place, _ in expressions().values()]
+    assert len(where) > 180 and {place.split("/")[0].split(" ")[0] for place in where} >= {"agents", "scenarios", "gem_ma"}
+
+
+@pytest.mark.parametrize("quadratic", [r"\S+@\S+", r"\s*foo", r"a.*b.*c", r"<t>.*?</t>", r"(?:x )*names?", r"[\w-]*\d", r"transfer(?=[^.]*you)"])
+def test_the_sweep_finds_a_quadratic_one(quadratic: str) -> None:
+    assert slow(re.compile(quadratic), {"search"}) is not None
+
+
+@pytest.mark.parametrize("linear", [r"(?<!\S)\S{1,64}@\S+", r"\s+", r"a.{0,40}b", r"\w+@", r"^\s*a"])
+def test_the_sweep_passes_a_linear_one(linear: str) -> None:
+    assert slow(re.compile(linear), {"match"}) is None
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_every_expression_of_the_code_is_linear(part: int) -> None:
+    found = sorted((place, pattern, flags, how) for (pattern, flags), (place, how) in expressions().items())
+    bad = {}
+    for place, pattern, flags, how in found[part::8]:
+        if (text := slow(re.compile(pattern, flags), how)) is not None:
+            bad[place] = (pattern[:60], text)
+    assert not bad
+
+
+def run(before: str, unit: str, size: int) -> str:
+    return before + (unit * (size // len(unit) + 1))[:size]
+
+
+# -- readers ----------------------------------------------------------------------------------------------------------------
+
+LEGAL = ("check", "bet", "fold", "player 1", "a" * 30)
+READERS: dict[str, Callable[[str], Any]] = {
+    **{f"calls {name}": lambda text, name=name: parse_tool_calls(text, name) for name in FORMATS},
+    **{f"cut calls {name}": lambda text, name=name: parse_tool_calls(text, name, finish="length") for name in FORMATS},
+    "legal": lambda text: parse_legal(text, LEGAL),
+    "action": lambda text: parse_action(text, LEGAL),
+    "clean": clean,
+    "visible": labels.visible,
+    "response": labels.response,
+    "verdict": labels.verdict,
+    "labelled action": labels.action,
+    "marks": marks.removed,
+    "escaped": marks.escaped,
+    "choice": lambda text: text_protocol._choice(text, LEGAL),
+    "requests": retail_reading.requests,
+    "address": retail_reading.address,
+    "json": lambda text: load_json(dump_json(text)),
+}
+
+
+def readers_of_talk() -> dict[str, Callable[[str], Any]]:
+    """The readers of service talks, past their caches."""
+    from gem_ma.scenarios.retail.language import RETAIL
+    from gem_ma.scenarios.service import acts, values
+
+    return {
+        "acts": lambda text: acts.read.__wrapped__(text, RETAIL),
+        "answer": getattr(acts.answer, "__wrapped__", acts.answer),
+        "numbers": values._numbers.__wrapped__,
+        "mentions": RETAIL.mentions,
+        "told": lambda text: values.told("625.60", [text]),
+        "shown": lambda text: values.Shown().add(text),
+    }
+
+
+@pytest.mark.parametrize("name", [*READERS, "acts", "answer", "numbers", "mentions", "told", "shown"])
+def test_every_reader_is_linear_on_runs_of_each_kind_of_character(name: str) -> None:
+    reader = READERS.get(name) or readers_of_talk()[name]
+    bad = {}
+    for unit in UNITS:
+        for before in ("", "[TOOL_CALLS]a", "<tool_call>", "Action: ") if "call" in name or "action" in name else ("",):
+            growth = superlinear(
+                reader, lambda size, unit=unit, before=before: before + (unit * (size // len(unit) + 1))[:size], size=4000, floor_s=0.02
+            )
+            if growth is not None:
+                bad[before, unit] = growth
+    assert not bad
+
+
+# -- plays ------------------------------------------------------------------------------------------------------------------
+
+
+class Repeats:
+    """A behaviour, or an engine, that says one text over and over."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    async def act(self, asked: Any) -> Action:
+        return Action(self.text)
+
+    async def sample(self, request: Any) -> Reply:
+        return Reply(self.text)
+
+
+def played(cast: dict[str, Seat], text: str, steps: int) -> None:
+    from gem_ma.registry import make
+
+    speaking = {agent: (lambda *_, **__: Repeats(text)) for agent, seat in cast.items() if seat.behaviour == "says"}
+    plan = Plan(make("retail"), cast, limits=Limits(max_steps=steps, max_said=None))
+    episode = asyncio.run(play(plan, {"m": Policy("m", Repeats(text), Sampling())}, speaking))
+    if episode.error == "Late: ":
+        raise Late
+    assert episode.error is None, episode.error
+
+
+TALKS = {
+    "customer to scripted": {"assistant": Seat("retail_scripted"), "user": Seat("says")},
+    "assistant to customer": {"assistant": Seat("says"), "user": Seat("retail_user")},
+    "model as customer": {"assistant": Seat("says"), "user": Seat("retail_user_verify", "m")},
+}
+
+
+@pytest.mark.parametrize("talk", list(TALKS))
+def test_a_play_is_linear_in_what_is_said_in_it(talk: str) -> None:
+    bad = {}
+    for unit in random.Random(talk).sample(UNITS, 12):  # all of them in the benchmark
+        growth = superlinear(lambda text: played(TALKS[talk], text, 4), partial(run, "", unit), floor_s=0.15)
+        if growth is not None:
+            bad[unit] = growth
+    assert not bad
