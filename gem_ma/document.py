@@ -22,6 +22,7 @@ from gem_ma.errors import ConfigError
 MAX_BYTES, MAX_DEPTH, MAX_DIGITS = 256 * 1024, 50, 100
 Keys = tuple[str | int, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SHOWN = 40  # faults of one config that are printed
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 _OTHER_BASE = re.compile(r"0x[0-9a-fA-F_]+|0o[0-7_]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -64,12 +65,13 @@ def dotted(path: Keys) -> str:
 
 
 def refuse(faults: Iterable[Fault], first: str = "") -> None:
-    """Raises one ConfigError with a line per fault, the file `first` before the others; does nothing where there is none."""
+    """Raises one ConfigError with a line for each of the first faults, those of the file `first` before others; does nothing where there is none."""
     found = list(dict.fromkeys(faults))
-    files = list(dict.fromkeys([first, *(fault.place.file for fault in found)]))
-    found.sort(key=lambda fault: (files.index(fault.place.file), fault.place.line, fault.place.column))
-    if found:
-        raise ConfigError("\n".join(dict.fromkeys(map(str, found))))
+    files = {file: number for number, file in enumerate(dict.fromkeys([first, *(fault.place.file for fault in found)]))}
+    found.sort(key=lambda fault: (files[fault.place.file], fault.place.line, fault.place.column))
+    lines = list(dict.fromkeys(map(str, found)))
+    if lines:
+        raise ConfigError("\n".join([*lines[:SHOWN], *[f"and {len(lines) - SHOWN} more faults"] * (len(lines) > SHOWN)]))
 
 
 @dataclass(slots=True)

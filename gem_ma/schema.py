@@ -13,6 +13,7 @@ from gem_ma.document import Document, Keys
 from gem_ma.fit import nearest
 
 M = TypeVar("M", bound=BaseModel)
+SHOWN = 1000  # faults that are explained
 
 
 def validate(document: Document, model: type[M]) -> M | None:
@@ -24,10 +25,10 @@ def validate(document: Document, model: type[M]) -> M | None:
         for problem in error.errors(include_url=False):
             problems.setdefault(_written(problem, document), []).append(problem)
     told = {fault.path for fault in document.faults}  # a value that could not be read is no wrong value besides
-    for path, found in problems.items():
-        if path in told or any(other[: len(path)] == path and len(other) > len(path) for other in problems):  # a fault inside says more
-            continue
-        document.fault(path, _explain(path, found, document, model))
+    outer = {path[:length] for path in problems for length in range(len(path))}
+    wrong = [path for path in problems if path not in told and path not in outer]  # a fault inside says more
+    for number, path in enumerate(wrong):
+        document.fault(path, _explain(path, problems[path], document, model) if number < SHOWN else "a fault")  # no more are printed
     return None
 
 

@@ -150,7 +150,7 @@ def cost(call: Callable[[str], Any], text: str, tries: int = 1, limit_s: float =
     return best
 
 
-def superlinear(call: Callable[[str], Any], made: Callable[[int], str], size: int = 2000, floor_s: float = 0.004) -> float | None:
+def superlinear(call: Callable[[str], Any], made: Callable[[int], str], size: int = 4000, floor_s: float = 0.004) -> float | None:
     """The growth of `call` where doubling the text costs more than three times the time, else None.
 
     A call below the floor at twice the `size` is no suspect; a suspect is measured at twice, four and eight times that, best of three.
@@ -167,7 +167,7 @@ def superlinear(call: Callable[[str], Any], made: Callable[[int], str], size: in
     return min(growth) if min(growth) > 3 or growth[-1] > 3.4 else None
 
 
-def slow(pattern: re.Pattern[str], how: set[str], size: int = 2000) -> tuple[str, str, float] | None:
+def slow(pattern: re.Pattern[str], how: set[str], size: int = 4000) -> tuple[str, str, float] | None:
     """(beginning, unit, growth) of a text on which the pattern costs more than linear time, used by the methods that `how` names."""
 
     def call(text: str) -> None:

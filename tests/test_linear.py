@@ -158,11 +158,11 @@ READERS: dict[str, Callable[[str], Any]] = {
 def readers_of_talk() -> dict[str, Callable[[str], Any]]:
     """The readers of service talks, past their caches."""
     from gem_ma.scenarios.retail.language import RETAIL
-    from gem_ma.scenarios.service import acts, values
+    from gem_ma.scenarios.service import acts, answers, values
 
     return {
         "acts": lambda text: acts.read.__wrapped__(text, RETAIL),
-        "answer": getattr(acts.answer, "__wrapped__", acts.answer),
+        "answer": getattr(answers.answer, "__wrapped__", answers.answer),
         "numbers": values._numbers.__wrapped__,
         "mentions": RETAIL.mentions,
         "told": lambda text: values.told("625.60", [text]),
