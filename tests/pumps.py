@@ -164,7 +164,7 @@ def superlinear(call: Callable[[str], Any], made: Callable[[int], str], size: in
         if seconds[-1] == float("inf"):
             return float("inf")
     growth = [after / max(before, floor_s / 2) for before, after in pairwise(seconds)]
-    return min(growth) if min(growth) > 3 or growth[-1] > 3.4 else None
+    return min(growth) if min(growth) > 3 else None
 
 
 def slow(pattern: re.Pattern[str], how: set[str], size: int = 4000) -> tuple[str, str, float] | None:

@@ -67,7 +67,7 @@ _DO = re.compile(
 )
 _FITS = re.compile(
     r"\b(?:that|this|it|everything|all(?! right)(?: of (?:it|that|this))?|those|these|the (?:details|summary|plan|changes?|address|list|total))"
-    r"(?:'s|'re| is| are| all| both| now| does| just|,)* (?:all |just |perfectly |quite |about |absolutely |totally |exactly )*"
+    r"(?:'s|'re| is| are| all| both| now| does| just|,){0,4} (?:all |just |perfectly |quite |about |absolutely |totally |exactly ){0,4}"
     r"(?:right|correct|fine|good|great|perfect|ok(?:ay)?|works?|sounds?|looks?|seems?|fits?|matche?s?|what i (?:want|meant|asked)\w*|exactly)\b"
     r"|\b(?:sounds?|looks?|seems?) (?:good|great|right|perfect|fine|correct|like a plan|about right|ok(?:ay)?|reasonable|all right)\b"
     r"|\b(?:works|good|fine|ok(?:ay)?) (?:for|by|with) me\b|\b(?:that|it) would be (?:great|good|perfect|fine|lovely|nice|wonderful|ideal)\b"
