@@ -10,6 +10,7 @@ transfer, offer_more, wait, and other where nothing was understood.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,6 +20,7 @@ from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Phrasebook, 
 from gem_ma.scenarios.service.task import Wish
 
 SURE = 0.5  # an act below this confidence is asked about, never acted upon
+PROPOSED = 64  # proposals of one message that are looked at beyond what they say
 OPEN = 0.2  # of a proposal that negates itself or leaves open what is to be done: even a yes to it says little
 
 
@@ -83,20 +85,21 @@ def read(text: str, phrasebook: Phrasebook) -> tuple[Act, ...]:
 def _covered(act: Act, proposed: list[Act]) -> bool:
     """Whether an act is only a detail or a note of a proposal."""
     if act.kind == "inform" and act.slot == "":
-        return any(each.start <= act.start and act.end <= each.end for each in proposed)
+        return any(each.start <= act.start and act.end <= each.end for each in proposed[:PROPOSED])
     return act.kind == "refuse" and any(each.confidence >= SURE for each in proposed) and cues.ONCE.search(plain(act.text)) is not None
 
 
 def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
     folded = cues.NUMBERED.sub(lambda mark: mark.group().replace(".", ")"), plain(text))
-    orders = [mention for mention in phrasebook.mentions(text) if mention.slot in phrasebook.anchors]
+    orders = sorted((mention for mention in phrasebook.mentions(text) if mention.slot in phrasebook.anchors), key=lambda mention: mention.start)
+    starts = [mention.start for mention in orders]
     parts: list[_Part] = []
     for found in cues.SENTENCE.finditer(folded):
         start, end = found.span()
         said = folded[start:end].strip()
         if not re.search(r"\w", said):
             continue
-        held = frozenset(mention.value for mention in orders if start <= mention.start < end)
+        held = frozenset(mention.value for mention in orders[bisect_left(starts, start) : bisect_left(starts, end)])
         before = parts[-1] if parts else None
         listed = before is not None and before.look.asks and not before.look.weak and (before.folded.endswith(":") or before.listed)
         listed = listed and cues.ITEM.match(text[start:end]) is not None
@@ -203,6 +206,8 @@ def _chunks(material: list[_Part]) -> list[list[_Part]]:
     """Sentences grouped by the write they belong to; [] where none speaks of a write."""
     chunks: list[list[_Part]] = []
     head: list[_Part] = []
+    grown: list[_Part] | None = None  # the chunk that `orders` are of, and how many of its parts were looked at
+    seen, orders, kinds = 0, frozenset[str](), set[frozenset[str]]()
     for part in material:
         starts = bool(part.look.writes) and not part.look.note
         if not chunks:
@@ -210,7 +215,11 @@ def _chunks(material: list[_Part]) -> list[list[_Part]]:
             if starts:
                 chunks.append(head)
             continue
-        known, orders = _writes(chunks[-1]), frozenset[str]().union(*(before.orders for before in chunks[-1]))
+        if grown is not chunks[-1]:
+            grown, seen, orders, kinds = chunks[-1], 0, frozenset(), set()
+        kinds |= _kinds(grown[seen:])
+        known, orders = _agreed(kinds), orders.union(*(before.orders for before in grown[seen:]))
+        seen = len(grown)
         other = starts and (not (part.look.writes & known) or bool(part.orders and orders and not part.orders & orders))
         if other and not (part.look.strong and not part.orders and len(part.folded) < 60):
             chunks.append([part])
@@ -221,7 +230,14 @@ def _chunks(material: list[_Part]) -> list[list[_Part]]:
 
 def _writes(chunk: list[_Part]) -> frozenset[str]:
     """What all sentences that speak of a write can agree on, else all that they may mean."""
-    kinds = [part.look.writes for part in chunk if part.look.writes and not part.look.note]
+    return _agreed(_kinds(chunk))
+
+
+def _kinds(chunk: list[_Part]) -> set[frozenset[str]]:
+    return {part.look.writes for part in chunk if part.look.writes and not part.look.note}
+
+
+def _agreed(kinds: set[frozenset[str]]) -> frozenset[str]:
     common = frozenset.intersection(*kinds) if kinds else frozenset[str]()
     return common or frozenset[str]().union(*kinds)
 
