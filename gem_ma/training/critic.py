@@ -33,7 +33,9 @@ PASS_TOKENS = 16_384  # padded tokens of one forward pass
 
 
 class Critic(Protocol):
-    """Values of turns [N], and of the views at which the driver cut plays."""
+    """Values of turns [N], and of the views at which the driver cut plays. `pass_tokens`: padded tokens of one pass, where there are passes."""
+
+    pass_tokens: int
 
     def values(self, table: TurnTable) -> Array: ...
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]: ...
@@ -52,7 +54,7 @@ class TableCritic:
 
     def __init__(self) -> None:
         self.seen: dict[str, float] = {}
-        self.mean, self.count = 0.0, 0
+        self.mean, self.count, self.pass_tokens = 0.0, 0, PASS_TOKENS
 
     def values(self, table: TurnTable) -> Array:
         return np.array([self.seen.get(str(key), self.mean) for key in table.column("state_key")], np.float64)
@@ -99,6 +101,7 @@ class TorchCritic:
         self.engine, self.torch = engine, engine.torch
         self.lock = engine.base.another_lock()  # the opening of an adapter switches all gradients of the base off for a moment
         self.adapter: str | None = None
+        self.pass_tokens = PASS_TOKENS
         size = int(engine.model.config.hidden_size)
         if engine.adapter is None:
             self.trunk = copy.deepcopy(engine.model.base_model).float()
@@ -116,7 +119,7 @@ class TorchCritic:
     def values(self, table: TurnTable) -> Array:
         result = np.zeros(len(table))
         with self.lock, self.torch.no_grad():
-            for batch in _batches(_places(table)):
+            for batch in _batches(_places(table), self.pass_tokens):
                 result[[turn for _, places in batch for _, turn in places]] = self._forward(batch).double().cpu().numpy()
         return result
 
@@ -126,7 +129,7 @@ class TorchCritic:
         fits = [(at, prompt) for at, prompt in zip(cut, prompts, strict=True) if 0 < len(prompt) <= self.engine.positions]
         result = dict.fromkeys(cut, 0.0)
         with self.lock, self.torch.no_grad():
-            for batch in _batches([(np.array(prompt, np.int64), [(len(prompt) - 1, n)]) for n, (_, prompt) in enumerate(fits)]):
+            for batch in _batches([(np.array(prompt, np.int64), [(len(prompt) - 1, n)]) for n, (_, prompt) in enumerate(fits)], self.pass_tokens):
                 for (_, places), value in zip(batch, self._forward(batch).tolist(), strict=True):
                     result[fits[places[0][1]][0]] = value
         return result
@@ -149,7 +152,7 @@ class TorchCritic:
             for part in range(min(settings.minibatches, len(places))):
                 chosen = places[part :: settings.minibatches]
                 count = sum(len(mine) for _, mine in chosen)
-                for batch in _batches(chosen):
+                for batch in _batches(chosen, self.pass_tokens):
                     wanted = self.torch.tensor([targets[turn] for _, mine in batch for _, turn in mine], dtype=self.torch.float32)
                     ((self._forward(batch) - wanted.to(self.engine.device)) ** 2).sum().div(count).backward()
                 norms.append(float(self.torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.grad_clip)))
@@ -163,10 +166,10 @@ class TorchCritic:
         for at, (sequence, _) in enumerate(batch):
             ids[at, : len(sequence)] = sequence
         with self.engine.base.routed(self.adapter):
-            hidden = self.trunk(input_ids=self.torch.from_numpy(ids).to(self.engine.device), use_cache=False).last_hidden_state.float()
+            hidden = self.trunk(input_ids=self.torch.from_numpy(ids).to(self.engine.device), use_cache=False).last_hidden_state
         row = [at for at, (_, places) in enumerate(batch) for _ in places]
         position = [place for _, places in batch for place, _ in places]
-        return hidden[row, position] @ self.head[:-1] + self.head[-1]
+        return hidden[row, position].float() @ self.head[:-1] + self.head[-1]
 
     def state(self) -> dict[str, bytes]:
         from safetensors.torch import save
@@ -211,12 +214,12 @@ def _places(table: TurnTable) -> list[tuple[NDArray[np.int64], list[tuple[int, i
     return made
 
 
-def _batches(made: Sequence[Any]) -> list[list[Any]]:
-    """Sequences of similar length together, at most PASS_TOKENS padded tokens a pass."""
+def _batches(made: Sequence[Any], tokens: int) -> list[list[Any]]:
+    """Sequences of similar length together, at most so many padded tokens a pass; a longer one has a pass of its own."""
     left, result = sorted(made, key=lambda one: len(one[0])), []
     while left:
         take = 1
-        while take < len(left) and (take + 1) * len(left[take][0]) <= PASS_TOKENS:
+        while take < len(left) and (take + 1) * len(left[take][0]) <= tokens:
             take += 1
         result.append(list(left[:take]))
         left = left[take:]

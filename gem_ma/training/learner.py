@@ -23,6 +23,7 @@ from gem_ma.training.forward import Scorer
 from gem_ma.training.losses import k3
 from gem_ma.training.mismatch import fresh_gap
 from gem_ma.training.objective import Objective
+from gem_ma.training.parity import few
 from gem_ma.training.probes import PROBES, allowed_gap, check, noise_of
 from gem_ma.training.rows import Demonstration, Row, Tokens, Turns, minibatches, rows
 from gem_ma.types import Sampling, Tool
@@ -45,6 +46,7 @@ class Learner(Protocol):
     def version(self) -> int: ...
     @property
     def parity(self) -> float: ...
+    def bound(self, settings: LossSettings) -> None: ...
     def update(self, table: Turns, advantages: NDArray[np.float64], *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]: ...
     def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]: ...
     def publish(self) -> dict[str, float]: ...
@@ -106,6 +108,7 @@ class TorchLearner:
             self.scorer = Scorer(engine, how.temperature)
         self.dtype = str(engine.model.dtype).removeprefix("torch.")
         self.noise: float | None = None  # unit of noise in nats, as the last parity check measured it
+        self.tokens = 0  # of the last update
         self.padding: float | None = None  # share of the positions of the last update's passes that held nothing
 
     @property
@@ -115,8 +118,8 @@ class TorchLearner:
 
     @property
     def parity(self) -> float:
-        """Nats that the tokens of an update may lie away from those of the sampler, in the mean: twice what probes may, which are shorter."""
-        return 2 * allowed_gap(self)
+        """Nats that the tokens of the last update may lie away from those of the sampler, in the mean: twice what probes may, which are shorter."""
+        return 2 * allowed_gap(self) * few(self.tokens)
 
     # -- learning -----------------------------------------------------------------------------------------------------------
 
@@ -135,6 +138,7 @@ class TorchLearner:
         self.bound(settings)
         self.probe_with(made.rows)
         every = Tokens.of(made.rows)
+        self.tokens = len(every.turn)
         self._finite(np.isfinite(every.advantage) & np.isfinite(every.logprob), "an advantage or a sampled log-probability", made.rows)
         with self.engine.lock:
             if self.noise is None:  # nothing was published yet

@@ -6,7 +6,7 @@ and the mean of their differences is what rounding does to these weights, these 
 
 What is wrong shows in one of four numbers, all divided by what is allowed for them:
 
-- the mean difference of all tokens: old weights, a layer off, a wrong adapter;
+- the mean difference of all n tokens, with 1 + 3 / sqrt(n) times the bound allowed: old weights, a layer off, a wrong adapter;
 - the mean difference of one reply of k tokens, with 1 + 9 / sqrt(k) times as much allowed: one cache among many that is stale;
 - the difference of one token, with 10 times as much allowed;
 - the slope of the differences over the log-probabilities, in standard errors: another temperature, of which the mean shows little.
@@ -28,6 +28,7 @@ CEILING = {"float32": 5e-5, "bfloat16": 0.1, "float16": 0.02}  # above it the se
 TILT = {"float32": 1e-4, "bfloat16": 0.02, "float16": 4e-3}  # a slope below this is that of a temperature 2 % off at most
 SAME, ELSEWHERE = 3.0, 6.0  # units that the mean may be: the same code on another way; other kernels
 FLOOR_ELSEWHERE = 4.0  # times the floor, for other kernels
+FEW = 3.0  # the mean of n tokens may be 1 + 3 / sqrt(n) times the bound
 TOKEN = 10.0  # times the mean's bound, for one token
 ERRORS = 6.0  # standard errors of the slope
 
@@ -35,7 +36,15 @@ ERRORS = 6.0  # standard errors of the slope
 def unit(spread: Array, dtype: str) -> float:
     """The unit of noise in nats: the mean of the differences [n] between two ways of scoring, within what this dtype can mean."""
     kind = dtype.removeprefix("torch.")
+    spread = spread[~np.isnan(spread)]  # what is never sampled has no probability on either way
+    if not len(spread):
+        return FLOOR[kind]
     return float(np.clip(np.abs(spread).mean(), FLOOR[kind], CEILING[kind]))
+
+
+def few(tokens: float) -> float:
+    """Times the bound that the mean of so many tokens may be: few tokens lie about far, since noise has long tails."""
+    return float(1 + FEW / np.sqrt(max(tokens, 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,7 @@ def gap(sampled: Array, scored: Array, reply: NDArray[np.int64], bound: float, d
         return Gap(float("inf"), float("inf"), bound, {"the mean": float("inf")})
     _, number, length = np.unique(reply, return_inverse=True, return_counts=True)
     of_reply = np.bincount(number, apart) / length / (1 + (TOKEN - 1) / np.sqrt(length))
-    shares = {"the mean": apart.mean(), "one reply": of_reply.max(), "one token": apart.max() / TOKEN}
+    shares = {"the mean": apart.mean() / few(len(apart)), "one reply": of_reply.max(), "one token": apart.max() / TOKEN}
     shares = {name: float(value) / bound for name, value in shares.items()}
     return Gap(float(apart.mean()), float(apart.max()), bound, {**shares, "the slope": _slope(sampled - scored, scored, dtype)})
 

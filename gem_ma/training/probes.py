@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gem_ma.engines.base import stable_seed
 from gem_ma.errors import EngineError
@@ -19,7 +20,8 @@ from gem_ma.types import Message, Sampling
 if TYPE_CHECKING:
     from gem_ma.training.learner import TorchLearner
 
-PROBES, PROBE_TOKENS = 4, 16  # prompts of a check, and tokens sampled after each
+PROBES, DRAWS, PROBE_TOKENS = 4, 8, 16  # prompts of a check, replies that are sampled in all, tokens of each
+HEARD = 32  # tokens at the end of a prompt that noise is measured on too: a reply may be of one token
 Pair = tuple[Sequence[int], Sequence[int]]  # prompt, sampled ids
 
 
@@ -42,19 +44,18 @@ def check(learner: TorchLearner) -> dict[str, float]:
 
 
 def measure(learner: TorchLearner) -> Gap:
-    """The gap over tokens that are sampled now, after a few prompts. The noise is measured on the same tokens, and the learner remembers it."""
+    """The gap over tokens that are sampled now, after a few prompts. The noise is measured on them too, and the learner remembers it."""
     sampler = learner.sampler
-    prompts = [*getattr(sampler, "probes", ()), *(learner.probes or [learner.engine.chat.render("x", (Message("hello"),))])]
+    different = learner.probes or [learner.engine.chat.render("x", (Message("hello"),))]
+    prompts = [*getattr(sampler, "probes", ()), *(different[at % len(different)] for at in range(max(DRAWS, len(different))))]
     how = Sampling(temperature=learner.temperature, max_tokens=PROBE_TOKENS)
     with learner.engine.lock:
         draws = sampler.sample_ids(prompts, [how] * len(prompts), [stable_seed("probe", learner.version, at) for at in range(len(prompts))])
         asked = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
-        pairs: list[Pair] = [(prompt, draw.ids) for prompt, draw in asked]
-        if not pairs:
+        if not asked:
             return Gap(0.0, 0.0, 0.0, {"the mean": 0.0})
-        scored = learner.scorer.score(pairs)
-        learner.noise = learner.scorer.noise(pairs, scored)
-    reply = np.repeat(np.arange(len(pairs)), [len(ids) for _, ids in pairs])
+        scored, learner.noise = _scored(learner, [(prompt, draw.ids) for prompt, draw in asked])
+    reply = np.repeat(np.arange(len(asked)), [len(draw.ids) for _, draw in asked])
     sampled = np.concatenate([np.array(draw.logprobs, np.float64) for _, draw in asked])
     return gap(sampled, np.concatenate(scored), reply, allowed_gap(learner), learner.dtype)
 
@@ -65,8 +66,18 @@ def noise_of(learner: TorchLearner, rows: Sequence[Row]) -> float:
     for row in rows:
         first = int(row.mask.argmax())
         length = int((~row.mask[first:]).argmax()) or len(row.ids) - first
-        pairs.append((row.ids[:first].tolist(), row.ids[first : first + length].tolist()))
-    return learner.scorer.noise(pairs, learner.scorer.score(pairs))
+        pairs.append((row.ids[:first].tolist(), row.ids[first : first + min(length, PROBE_TOKENS)].tolist()))
+    return _scored(learner, pairs)[1]
+
+
+def _scored(learner: TorchLearner, pairs: Sequence[Pair]) -> tuple[list[NDArray[np.float64]], float]:
+    """(log-probabilities of the ids of each pair, unit of noise in nats). The noise is measured on the end of each prompt too, once a prompt."""
+    cuts = [max(1, len(prompt) - HEARD) for prompt, _ in pairs]
+    longer: list[Pair] = [(prompt[:cut], [*prompt[cut:], *ids]) for (prompt, ids), cut in zip(pairs, cuts, strict=True)]
+    found = learner.scorer.score(longer)
+    once = list({tuple(prompt): at for at, (prompt, _) in enumerate(pairs)}.values())
+    noise = learner.scorer.noise([longer[at] for at in once], [found[at] for at in once])
+    return [one[len(one) - len(ids) :] for one, (_, ids) in zip(found, pairs, strict=True)], noise
 
 
 def allowed_gap(learner: TorchLearner) -> float:

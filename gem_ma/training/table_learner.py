@@ -44,6 +44,9 @@ class TableLearner:
         self.paths: dict[int, Path] = {}
         self.sums: dict[int, Array] = {}  # version times reach times probabilities, over all published versions
 
+    def bound(self, settings: LossSettings) -> None:
+        """A table has no passes whose memory could be bounded."""
+
     def update(self, table: Turns, advantages: NDArray[np.float64], *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]:
         """Optimiser steps on the choices of these turns; minibatches are cut by episode. Gives the statistics of the last pass.
 

@@ -63,6 +63,10 @@ class Updates:
     ) -> None:
         self.config, self.settings, self.scenario, self.guard = config, settings, scenario, guard
         self.learners, self.critics, self.states = learners, critics, states
+        for name, learner in learners.items():  # how much memory their passes may have, cloning included
+            learner.bound(settings_of(settings, name).loss)
+        for name, critic in critics.items():
+            critic.pass_tokens = settings_of(settings, name).loss.pass_tokens
 
     def prepare(self, played: Played, policies: Sequence[str]) -> list[Lesson]:
         """The lessons of the policies that learn at this step, all from the same recorded episodes."""

@@ -34,12 +34,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import credit
+from gem_ma.engines.base import open_engine
 from gem_ma.engines.tiny import make_model
 from gem_ma.estimators import estimate
 from gem_ma.settings import LossSettings
+from gem_ma.training.learner import TorchLearner
 from gem_ma.training.rows import Row, rows
 from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
-from tests.benchmarks.learner import open_learner, talks
+from tests.benchmarks.learner import talks
 
 GROUP, LR, WIDE = 8, 1e-4, 151_936
 Time = tuple[float, float]  # CPU seconds of the process, wall seconds
@@ -73,15 +75,19 @@ def regular(count: int, vocabulary: list[int], seed: int, turns: int, heard: int
 
 
 def widened(folder: Path, vocabulary: int) -> None:
-    """Gives the model of a folder so many ids more, as pretrained ones have."""
+    """Gives the model of a folder so many ids, as pretrained ones have. Its tokenizer has no words for most of them; see `opened`."""
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
     model.resize_token_embeddings(vocabulary, mean_resizing=False)
     model.save_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_tokens([f"<word{number}>" for number in range(len(tokenizer), vocabulary)])
-    tokenizer.save_pretrained(folder)
+
+
+def opened(folder: str, dtype: str = "float32") -> TorchLearner:
+    """A learner of the model in a folder. Ids that its tokenizer has no word for count as words, or there would be no wide vocabulary."""
+    engine: Any = open_engine("main", f"transformers/{folder}/model", dtype=dtype)
+    engine.engine.banned[len(engine.engine.tokenizer) :] = 0
+    return TorchLearner(engine.engine)
 
 
 def settings() -> LossSettings:
@@ -90,7 +96,7 @@ def settings() -> LossSettings:
 
 def ours(folder: str, batches: list[list[Episode]]) -> Iterator[Time]:
     """What each update of gem_ma takes."""
-    learner = open_learner(folder)
+    learner = opened(folder)
     for episodes in batches:
         start = now()
         table = credit.turns(episodes, "main")
@@ -177,7 +183,7 @@ def compared(kind: str, size: str, rounds: int, part: int) -> str:
         make_model(Path(name, "model"), "referential", size=size)
         if kind == "single":
             widened(Path(name, "model"), WIDE)
-        allowed = (open_learner(name).engine.banned == 0).nonzero()[:, 0].tolist()
+        allowed = (opened(name).engine.banned == 0).nonzero()[:, 0].tolist()
         batches = batches_of(kind, allowed, rounds + 1)
         one, other = ours(name, batches), theirs(name, batches, part, f"{name}/trl")
         pairs = [(next(other), next(one))[::-1] if at % 2 else (next(one), next(other)) for at in range(len(batches))][1:]
