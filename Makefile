@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test test-learning test-vllm check benchmark clean
+.PHONY: help demo test test-learning test-vllm check benchmark benchmark-trl clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -35,6 +35,9 @@ check: .venv/dev.done   ## lint, format, types, floors
 benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md
 	for script in tests/benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
+benchmark-trl: .venv-trl/done  ## the learner's update beside TRL's, in an environment of its own; minutes
+	.venv-trl/bin/python tests/benchmarks/trl_update.py
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gem_ma needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
@@ -55,5 +58,11 @@ benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md
 	$(PIP_VLLM) --editable ".[api]" peft accelerate
 	@touch $@
 
+.venv-trl/done: pyproject.toml constraints.txt
+	test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	.venv-trl/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt trl --editable ".[train]"
+	@touch $@
+
 clean:           ## removes the environment and the caches, never runs/
-	rm -rf .venv .venv-vllm .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-vllm .venv-trl .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

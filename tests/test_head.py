@@ -216,3 +216,23 @@ def test_no_more_logits_stand_than_the_setting_allows(families: Any) -> None:
     head.register_forward_hook(lambda module, given, out: seen.append(out.shape[-2]))
     gradients(learner, [long], LossSettings(entropy=0.1))
     assert max(seen) == 4 and sum(seen) == 2 * 99  # before, and with gradient: no logits are computed twice for it
+
+
+def test_cloning_and_critic_have_the_memory_that_the_loss_sets(byte_model: Path) -> None:
+    from gem_ma.settings import Config
+    from gem_ma.training.critic import TorchCritic
+    from gem_ma.training.updates import Updates
+
+    engine = Transformers(str(byte_model), policy="main")
+    learner, critic = TorchLearner(engine, Sampling(max_tokens=8)), TorchCritic(engine)
+    settings = Config.model_validate(
+        {
+            "scenario": {"id": "kuhn_poker"},
+            "agents": {"player_0": {"policy": "main"}, "player_1": {"policy": "main"}},
+            "policies": {"main": {"model": f"transformers/{byte_model}"}},
+            "train": {"policies": ["main"], "steps": 1, "loss": {"pass_tokens": 64, "pass_logits": 999}},
+        }
+    )
+    assert settings.train is not None
+    Updates(settings, settings.train, None, {"main": learner}, {"main": critic}, {}, None)  # type: ignore[arg-type]
+    assert (learner.scorer.pass_tokens, learner.scorer.pass_logits, critic.pass_tokens) == (64, 999, 64)

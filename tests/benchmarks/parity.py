@@ -1,11 +1,11 @@
 """The parity check on a model: how far rounding goes, and how small a fault it finds.
 
-    python tests/benchmarks/parity.py MODEL [--dtype float32 bfloat16] [--rates 1e-3 1e-5] [--nulls 8] [--lora 8]
+    python tests/benchmarks/parity.py [MODEL] [--dtype float32 bfloat16] [--rates 1e-3 1e-5] [--nulls 8] [--lora 8]
 
 For each precision and each learning rate a learner takes one step of the optimiser, and is published to a sampler with weights of its own: first
 rightly, then with each fault planted. The fault is as large as that one step, so a small rate says how small a difference is found: `moved` is how
 far the step moved the log-probabilities of the probes, in nats and in units of noise. `share` is what the check found, in parts of what it allows:
-above 1 the weights are refused. Rows of `right` are false alarms where they lie above 1.
+above 1 the weights are refused. Without a model a tiny one is made. Rows of `right` are false alarms where they lie above 1.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 
 from gem_ma.engines.drawing import Source
+from gem_ma.engines.tiny import make_model
 from gem_ma.engines.transformers import Transformers
 from gem_ma.settings import LossSettings
 from gem_ma.training.learner import TorchLearner
@@ -131,7 +133,7 @@ def table(model: str, dtype: str, rates: list[float], nulls: int, lora: dict[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?", help="a folder; absent = a tiny one, made for this")
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--rates", nargs="+", type=float, default=[1e-3, 1e-5])
     parser.add_argument("--nulls", type=int, default=8)
@@ -139,8 +141,11 @@ def main() -> None:
     given = parser.parse_args()
     start = time.process_time()
     print("| precision, what learns | rate | moved, nats | sampler | share of what is allowed |\n| --- | ---: | ---: | --- | --- |")
-    for dtype in given.dtype:
-        table(given.model, dtype, given.rates, given.nulls, {"rank": given.lora} if given.lora else None)
+    with tempfile.TemporaryDirectory() as folder:
+        if given.model is None:
+            make_model(Path(folder, "tiny"), "guess_number", size="tiny")
+        for dtype in given.dtype:
+            table(given.model or f"{folder}/tiny", dtype, given.rates, given.nulls, {"rank": given.lora} if given.lora else None)
     print(f"\n{time.process_time() - start:.0f} CPU s")
 
 

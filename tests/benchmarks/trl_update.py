@@ -9,7 +9,7 @@ AdamW, gradient clip 1, one optimiser step a batch, float32. Three kinds of rows
 - ragged: 64 talks of 1 to 12 turns. Here TRL pays for padding: it pads every part of a batch to the longest row of the whole batch, whatever
   `--batch` is, and computes logits at all positions after the prompt.
 - even: 64 talks of 6 turns, all words of one length, so that nobody pads.
-- single: 16 replies of 256 tokens after a prompt, over a vocabulary of 151,936: here all is in the logits.
+- single: 8 replies of 256 tokens after a prompt, over a vocabulary of 151,936: here all is in the logits.
 
 TRL is given the rows as its `rollout_func` allows: ids, a mask of what the policy sampled, log-probabilities; so neither side samples, and each
 update is measured from finished episodes to moved weights, TRL's own metrics and our publication with its parity check included. The two take
@@ -174,7 +174,7 @@ def batches_of(kind: str, allowed: list[int], count: int) -> list[list[Episode]]
         return [talks(64, GROUP, allowed, seed) for seed in range(count)]
     if kind == "even":
         return [regular(64, allowed, seed, turns=6, heard=50, words=22) for seed in range(count)]
-    return [regular(16, allowed, seed, turns=1, heard=50, words=256) for seed in range(count)]
+    return [regular(GROUP, allowed, seed, turns=1, heard=50, words=256) for seed in range(count)]
 
 
 def compared(kind: str, size: str, rounds: int, part: int) -> str:

@@ -1,0 +1,71 @@
+"""A pretrained model can be trained: no false stop, and each planted fault is found. Needs the folder of a model, in GEM_MA_PRETRAINED.
+
+GEM_MA_PRETRAINED=models/smollm2 python -m pytest tests/test_pretrained.py     (SmolLM2-135M: some 15 CPU minutes)
+GEM_MA_PRETRAINED_STEPS: updates of each run, by default 40.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MODEL = os.environ.get("GEM_MA_PRETRAINED", "")
+pytestmark = pytest.mark.skipif(not MODEL, reason="GEM_MA_PRETRAINED names no model folder")
+torch = pytest.importorskip("torch", reason="needs the train extra")
+
+from gem_ma.engines.transformers import Transformers  # noqa: E402
+from gem_ma.store import read_metrics  # noqa: E402
+from gem_ma.training.learner import TorchLearner  # noqa: E402
+from gem_ma.training.probes import measure  # noqa: E402
+from gem_ma.types import Sampling  # noqa: E402
+from tests.benchmarks.parity import planted, prompts, step  # noqa: E402
+
+STEPS = int(os.environ.get("GEM_MA_PRETRAINED_STEPS", "40"))
+CONFIG = """
+scenario: {id: guess_number, tasks: 50, turns: 2}
+agents: {player: {policy: player}}
+policies: {player: {model: MODEL, dtype: DTYPE, max_tokens: 4, lora: {rank: 8}}}
+run: {seed: 0, concurrency: 4}
+train:
+  policies: [player]
+  steps: STEPS
+  episodes: 4
+  lr: 1.0e-3
+  estimator: {name: rebn}
+  loss: {minibatches: 1}
+evaluate: {episodes: 1}
+"""
+"""As small as it can be: what is looked at is whether it stops."""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_it_trains_without_a_false_stop(dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "guess.yaml"
+    path.write_text(CONFIG.replace("MODEL", f"transformers/{MODEL}").replace("DTYPE", dtype).replace("STEPS", str(STEPS)))
+    done = subprocess.run([sys.executable, "-m", "gem_ma", "train", str(path), "--out", str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line["policies"]["player"] for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    assert len(lines) == STEPS and max(line["parity_share"] for line in lines) < 1
+
+
+FAULTS = {"old weights": 1e-3, "one layer off": 1e-2, "old head": 1e-2, "stale cache": 1e-3, "temperature .95": 1e-3, "wrong adapter": 1e-2}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_each_fault_is_found_on_it(dtype: str, fault: str) -> None:
+    lora = {"rank": 8} if fault == "wrong adapter" else None
+    engine: Any = Transformers(MODEL, policy="main", dtype=dtype, lora=lora)
+    learner = TorchLearner(engine.twin(), Sampling(max_tokens=16), sampler=engine)
+    learner.probes = prompts(engine, 0, 4)
+    before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
+    step(learner, FAULTS[fault], seed=1)
+    with planted(fault, learner, before):
+        assert not measure(learner).fits
+    with planted("none", learner, before):
+        assert measure(learner).fits
