@@ -82,7 +82,7 @@ FAULTS: dict[str, Answer] = {  # faults that hold the key, before a good reply
     "error with a slash": error(f'{{"error": "{SLASHED}"}}'),
     "error without JSON": error(f"<p>{KEY}</p>"),
     "error code": error(json.dumps({"error": {"code": KEY, "type": KEY}})),
-    "cut in the middle": error("x" * 190 + " " + KEY),
+    "cut in the middle": error("x" * 184 + " " + KEY),
     "far behind": error("x " * 4090 + KEY + KEY),
     "header": error("{}", 503, retry_after="0", x_key=KEY),
     "reason phrase": Answer(500, b"", reason=f"no {KEY}"),
