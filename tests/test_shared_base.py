@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,39 +30,42 @@ def odd(model: Path) -> Config:
         "kuhn_table",
         [
             *(f"policies.main.model=transformers/{model}", "policies.main.lora={rank: 2, targets: [q_proj, v_proj]}"),
-            *("policies.main.max_tokens=4", "train.steps=4", "train.episodes=8", "train.lr=0.01", "train.save_every=1"),
+            *("policies.main.max_tokens=4", "train.steps=4", "train.episodes=8", "train.lr=0.01", "train.save_every=4"),
             *("train.estimator={name: gae, key: [policy]}", "train.overlap=true", "train.fork={width: 2}", "train.loss.kl=0.01"),
             *("train.opponents={latest: 0.4, uniform: 0.6}", "train.pool.every=1", "train.pool.loaded=1", "evaluate.episodes=4"),
         ],
     ).config
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, seen: Callable[[Base], None]) -> None:
-    """Calls `seen` in every forward pass of every base that is made from now on."""
-    begin = Base._begin
+@pytest.fixture(scope="module")
+def calm(kuhn_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bool]]:
+    """A run that nothing disturbs, and of each forward pass of its bases whether the thread held a lock of the base."""
+    path, passes, begin = tmp_path_factory.mktemp("calm") / "run", list[bool](), Base._begin
+
+    def seen(base: Base) -> None:
+        passes.append(any(lock._is_owned() for lock in (base.lock, *base._locks)))
 
     def beginning(base: Base) -> None:
         begin(base)
-        base.model.register_forward_pre_hook(lambda *_: seen(base))
-        base.model.base_model.register_forward_pre_hook(lambda *_: seen(base))
+        for module in (base.model, base.model.base_model):
+            module.register_forward_pre_hook(lambda *_: seen(base))
 
-    monkeypatch.setattr(Base, "_begin", beginning)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Base, "_begin", beginning)
+        trained(path, odd(kuhn_model))
+    return path, passes
 
 
-def test_every_pass_of_a_whole_run_is_under_a_lock_of_its_base(kuhn_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes: list[bool] = []
-    watched(monkeypatch, lambda base: passes.append(any(lock._is_owned() for lock in (base.lock, *base._locks))))
-    trained(tmp_path / "run", odd(kuhn_model))
-    assert len(passes) > 100 and all(passes)
+def test_every_pass_of_a_whole_run_is_under_a_lock_of_its_base(calm: tuple[Path, list[bool]]) -> None:
+    assert len(calm[1]) > 100 and all(calm[1])
 
 
 def test_a_run_in_which_adapters_open_at_the_worst_instant_is_the_same_bit_for_bit(
-    kuhn_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    calm: tuple[Path, list[bool]], kuhn_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member of the league opens as soon as a critic computes with gradient, and both wait for each other a little: where no lock is between
     them, the pass falls into the instant in which all gradients are off.
     """
-    trained(tmp_path / "calm", odd(kuhn_model))
     beside, changing, switch, forward = train.beside, Base.changing, LoraLayer.enable_adapters, TorchCritic._forward
     waits, fits, switched, passed = (threading.Event() for _ in range(4))
     met: list[bool] = []
@@ -108,4 +110,4 @@ def test_a_run_in_which_adapters_open_at_the_worst_instant_is_the_same_bit_for_b
         monkeypatch.setattr(owner, name, slow)
     trained(tmp_path / "race", odd(kuhn_model))
     assert met and all(met)
-    assert truth(tmp_path / "race") == truth(tmp_path / "calm")
+    assert truth(tmp_path / "race") == truth(calm[0])
