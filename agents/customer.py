@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from gem_ma.agents.customer_phrases import BANK, ORDINALS
 from gem_ma.agents.customer_traits import traits_of
 from gem_ma.scenarios.service.acts import SURE
-from gem_ma.scenarios.service.agenda import APPROVED, DONE, OPEN, RAISED, REFUSED, Agenda, Goal, Heard, Proposal
+from gem_ma.scenarios.service.agenda import APPROVED, DONE, OPEN, RAISED, REFUSED, Agenda, Goal, Heard, Proposal, chain
 from gem_ma.scenarios.service.phrases import Phrasebook
 from gem_ma.scenarios.service.task import Slot, Wish
 
@@ -229,7 +229,9 @@ class Customer:
         details = [slot for slot in slots if any(self._has(goal, slot) for goal in self._current())]
         asked = [slot for slot in slots if slot not in details and slot != "request"]
         said: list[str] = []
-        gives = {name: knowledge[name] for name in asked if name in knowledge and knowledge[name].known and knowledge[name].reveal != "never"}
+        hidden = self._hidden()
+        held = (knowledge[name] for name in asked if name in knowledge)
+        gives = {slot.name: slot for slot in held if slot.known and slot.reveal != "never" and slot.value not in hidden}
         for goal in self._current()[:1]:
             for slot in details:
                 if self._forgets(slot):
@@ -244,13 +246,24 @@ class Customer:
         elif gives:
             said.append(self._give(gives))
         elif asked and not details:
-            never = [name for name in asked if name in knowledge and knowledge[name].known]
+            never = [name for name in asked if name in knowledge and knowledge[name].known and knowledge[name].value not in hidden]
             said.append(self._bank("withhold", never[0]) if never else self._bank("deny", asked[0]))
-            if not any(name in knowledge for name in asked):  # nothing that it has to do with
+            if not any(name in knowledge and knowledge[name].value not in hidden for name in asked):  # nothing that it has to do with
                 said += self._wanted()
         if "request" in slots and not said:
             said += self._wanted() or [self._bank("ask_fact")]
         return said
+
+    def _hidden(self) -> set[str]:
+        """The records of wishes that nobody has heard of yet: those that come later, and those that are asked for once another is refused."""
+        heard = [goal.wanted for goal in self.agenda.goals if goal.status != OPEN]
+        unheard = [goal.wanted for goal in self.agenda.goals if goal.status == OPEN]
+        for goal in self.agenda.goals:
+            unheard += [wish for wish in chain(goal.wish) if wish is not goal.wanted]
+        records = [
+            {str(wish.arguments[name]) for wish in wishes for name in self.book.anchors if name in wish.arguments} for wishes in (unheard, heard)
+        ]
+        return records[0] - records[1]
 
     def _has(self, goal: Goal, slot: str) -> bool:
         return ("items" if slot == "wanted" else slot) in self.book.details(goal.wanted)
@@ -295,7 +308,8 @@ class Customer:
 
     def _opening(self) -> list[str]:
         said = [self._bank("greet")] if self.traits.verbosity else []
-        later = {str(value) for wish in self.task.wishes for value in wish.arguments.values()}  # told with its wish
+        every = (each for wish in self.task.wishes for each in (*chain(wish), wish.before_change) if each is not None)
+        later = {str(value) for each in every for value in each.arguments.values()}  # told with its wish
         free = [slot for slot in self.task.knowledge if slot.reveal == "opening" and slot.known and slot.value not in later]
         free = free[: math.ceil(self.traits.front_load * len(free))]
         said += self._chat()
