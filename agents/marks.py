@@ -1,8 +1,8 @@
 """Marks in free text: an end of the talk that nobody can write by accident, and stop words of other protocols made harmless.
 
 A talk ends by a tool call. Where a model has no tools it ends by a message that is wholly one of the `Tokens`, random per episode and known to
-the speaker's prompt alone. Anything that only looks like a mark (`###STOP###`) ends nothing: it is removed from what is said, and escaped in
-what is heard.
+the speaker's prompt alone. Anything that only looks like a mark (`###STOP###`) ends nothing, unless the protocol of the
+behaviour says so (`way_of`): it is removed from what is said, and escaped in what is heard.
 """
 
 from __future__ import annotations
@@ -15,6 +15,21 @@ _MARK = re.compile(r"(?<!#)#{3,}+[ \t]*+[^\s#](?:[^#\n]{0,78}[^\s#])?[ \t]*+#{3,
 _SPOKEN_MARK = re.compile(rf"(?:(?<![ \t])[ \t]++)?(?:{_MARK.pattern})")
 _AROUND = " \t\r\n`'\"*.“”‘’"
 _HASHES = re.compile(r"#{3,}")
+
+
+BENCHMARKS = {"stop": "settled", "transfer": "transferred", "outofscope": "out_of_scope"}  # what tau-bench's and tau2-bench's users end by
+
+
+def way_of(text: str, anywhere: bool = False) -> str:
+    """The way to end that a mark of the benchmarks in a text stands for, "" for none: the whole text must be one, or any part of it.
+
+    >>> way_of(" ###STOP### "), way_of("Yes. ###TRANSFER###"), way_of("Yes. ###TRANSFER###", anywhere=True), way_of("###OUT-OF-SCOPE###")
+    ('settled', '', 'transferred', 'out_of_scope')
+    """
+    found = _MARK.search(text)
+    if found is None or (not anywhere and found.group() != text.strip(_AROUND)):
+        return ""
+    return BENCHMARKS.get(re.sub(r"[^a-z]", "", found.group().casefold()), "")
 
 
 class Tokens:

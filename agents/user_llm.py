@@ -9,7 +9,8 @@ Four ways to find the next message, one way to say it:
   it. Refused drafts enter no history; every model call is a Reply of the turn.
 
 The talk ends by the tool `end_tool`, or, for models without tools (`stop: word`), by a message that is wholly one of the episode's random
-tokens. No other text ends anything, see `marks`. Where the seat's own policy is learned and judges itself, its verdicts are trained on as well:
+tokens; `marks` says whether the benchmarks' own marks end it too. No other
+text ends anything. Where the seat's own policy is learned and judges itself, its verdicts are trained on as well:
 give the judge a policy of its own.
 """
 
@@ -17,12 +18,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gem_ma.agents.audit import Draft, audit
 from gem_ma.agents.labels import reason, response, verdict, visible
-from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
+from gem_ma.agents.marks import Tokens, escaped, has_marks, removed, way_of
 from gem_ma.agents.thread import Thread, dialogue, written
 from gem_ma.agents.traits import PlayedTraits
 
@@ -97,6 +98,7 @@ class UserLLM:
         gate: Gate | None = None,
         drafts: int = 3,
         stop: Literal["tool", "word"] = "tool",
+        marks: Literal["alone", "anywhere", "none"] = "alone",
         end_tool: str = "end_conversation",
         persona: str = "",
         preset: str | None = None,
@@ -111,8 +113,11 @@ class UserLLM:
         register: str | None = None,
     ) -> None:
         """`gate`: none, judge or audit; `drafts`: how many at most per message; `stop`: how the model ends the talk, by its `end_tool` or by
-        a word; `persona`: who it is, in words; all others are traits, see `traits`."""
-        for name, value, allowed in (("gate", gate or "none", ("none", "judge", "audit")), ("stop", stop, ("tool", "word"))):
+        a word; `marks`: a benchmark's own mark of the end (`###STOP###`, `###TRANSFER###`, `###OUT-OF-SCOPE###`) ends the talk where it is
+        the whole message (`alone`), `anywhere` in it as in the benchmarks, or not at all
+        (`none`); `persona`: who it is, in words; all others are traits, see `traits`."""
+        ends = ("marks", marks, ("alone", "anywhere", "none"))
+        for name, value, allowed in (("gate", gate or "none", ("none", "judge", "audit")), ("stop", stop, ("tool", "word")), ends):
             if value not in allowed:
                 raise ConfigError(f"agent {agent!r}: {name} is one of {', '.join(allowed)}; got {value!r}")
         if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
@@ -125,7 +130,7 @@ class UserLLM:
         self.gate = gate or type(self).gate
         self.traits = PlayedTraits(agent, rng, persona, preset, given, getattr(task, "traits", None))
         self._stem = random.Random(rng.getrandbits(64))
-        self._in_words = stop == "word"
+        self._in_words, self.marks = stop == "word", marks
         self.tokens: Tokens | None = None
         self.thread = Thread(agent, self._heard, plain=self._in_words)
 
@@ -183,11 +188,13 @@ class UserLLM:
         if not calls and asked.tools and not self._in_words:
             text, found = parse_tool_calls(text)
             calls = found[:1]
+        end = next((tool for tool in asked.tools if tool.name == self.end_tool), None)
         way = self.tokens.read(text) if self.tokens is not None else None
-        if way is not None:
-            end = next((tool for tool in asked.tools if tool.name == self.end_tool), None)
-            if end is not None:
-                return _Candidate(self._end(end, way), reply.text)
+        if way is not None and end is not None:
+            return _Candidate(self._end(end, way), reply.text)
+        way = way_of(text, self.marks == "anywhere") if self.marks != "none" and not calls else ""
+        if end is not None and way in ways(end):
+            return _Candidate(replace(self._end(end, way), text=removed(text, self.tokens)), reply.text)
         parsed = parse_legal(text, asked.legal) if asked.legal is not None else None
         ends = all(isinstance(call, ToolCall) and call.name == self.end_tool for call in calls)
         said = removed(text, self.tokens) if ends else ""  # beside a call of another tool nothing is said

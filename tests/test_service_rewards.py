@@ -487,3 +487,18 @@ def test_no_cheat_earns_more_under_any_single_term(term: str) -> None:
 def test_settings_are_plain_without_terms() -> None:
     assert Settings().plain
     assert not read_settings({"progress": 0.1}).plain
+
+
+@pytest.mark.parametrize("option", ["strict", {"strict": True}, {"weight": 2, "strict": True}])
+def test_a_strict_outcome_is_paid_only_without_a_sure_hard_violation(option: Any) -> None:
+    strict, plain = scenario(rewards={"outcome": option}), scenario()
+    weight = option.get("weight", 1) if isinstance(option, dict) else 1
+    for assistant in ("retail_scripted", "retail_trusts_the_user", "retail_nothing"):
+        for place in range(6):
+            episode = asyncio.run(run(plain, assistant, f"test/{place}"))
+            paid = asyncio.run(run(strict, assistant, f"test/{place}"))
+            wanted = plain.measures(episode)["success without hard violations"]
+            assert paid.returns() == dict.fromkeys(("assistant", "user"), weight * wanted)
+            assert strict.success(paid) is bool(wanted)
+    with pytest.raises(ConfigError, match=r"^scenario.rewards.outcome.strict: true or false"):
+        read_settings({"outcome": {"strict": 1}})

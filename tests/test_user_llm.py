@@ -127,9 +127,26 @@ def test_a_stop_word_in_a_text_ends_nothing_and_reaches_nobody(behaviour: str) -
 
 
 def test_a_message_that_is_only_a_mark_is_drawn_again_and_then_a_fault() -> None:
-    episode = guest("user_llm", Model("###STOP###", "Hello.", "###STOP###", "###TRANSFER###", "### OUT OF SCOPE ###", bye()))
+    lines = ("###STOP###", "Hello.", "###STOP###", "###TRANSFER###", "### OUT OF SCOPE ###", bye())
+    episode = guest("user_llm", Model(*lines), marks="none")
     assert texts(episode, "guest")[:2] == ["Hello.", ""]
     assert str(calls(episode, "guest")[0]).startswith("token_leak: ")
+
+
+@pytest.mark.parametrize(
+    ("mark", "way"),
+    [("###STOP###", "settled"), (" `###TRANSFER###`\n", "transferred"), ("###OUT-OF-SCOPE###", "out_of_scope"), ("### stop ###", "settled")],
+)
+def test_a_mark_of_the_benchmarks_is_the_typed_end_and_costs_one_request(mark: str, way: str) -> None:
+    seats = {"assistant": Seat("retail_scripted"), "user": Seat("user_llm", "m")}
+    for marks, line in (("alone", mark), ("anywhere", mark), ("anywhere", f"Thank you. {mark}")):
+        model = Model("Hello.", line)
+        seat = {**seats, "user": Seat("user_llm", "m", {"marks": marks})}
+        episode = asyncio.run(play(Plan(SHOP, seat, "test/0", 3), {"m": Policy("m", Scripted.of(model))}))
+        assert calls(episode, "user") == [("end_conversation", {"reason": way})] and len(model.requests) == 2
+        assert "#" not in "".join(texts(episode, "user"))
+    with pytest.raises(ConfigError, match="marks is one of alone, anywhere, none"):
+        guest("user_llm", Model("Hello."), marks="maybe")
 
 
 def test_without_tools_a_message_that_is_wholly_the_token_ends_the_talk() -> None:

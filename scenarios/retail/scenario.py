@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gem_ma.scenarios.retail.domain import domain_of
@@ -149,6 +150,9 @@ class Retail(Scenario):
         desk = self.desk(task)
         outcome = yield from talk(desk)
         verdict = self.verdict(desk, outcome)
+        found = [finding for one in desk.watchers if isinstance(one, Monitor) for finding in one.findings]
+        if self.settings.strict and any(finding.hard and finding.sure for finding in found):
+            verdict = replace(verdict, reward=0.0)
         why = "outcome" if verdict.scored else unscored(verdict) if self.scoring == "tau2" else "unscored"
         yield Reward({agent: share * verdict.reward for agent, share in self.settings.shares.items()}, why=why)
 
@@ -177,7 +181,7 @@ class Retail(Scenario):
         domain, gold, terms = domain_of(self.source.world(task)), self.gold(task), set(self.settings.terms)
         monitor, shadow = Monitor(domain), Shadow(task, domain)
         scene = Scene(task, domain, gold.goals, gold.founded, Judge(self.verdict), monitor, shadow)
-        asked: list[Watcher] = [*([monitor] if terms & NEEDS_MONITOR else []), *([shadow] if terms & NEEDS_LEDGER else [])]
+        asked: list[Watcher] = [*([monitor] if terms & NEEDS_MONITOR or self.settings.strict else []), *([shadow] if terms & NEEDS_LEDGER else [])]
         return [*asked, *watchers(self.settings, scene)]
 
     def verdict(self, desk: Desk, outcome: Outcome, scoring: str | None = None) -> Verdict:

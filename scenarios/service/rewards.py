@@ -1,6 +1,6 @@
 """Per-turn rewards of a service talk as watchers: named terms, each switchable, with a weight and a guard. Without any term only the outcome pays.
 
-  outcome        both         the grader's verdict at the end
+  outcome        both         the grader's verdict at the end; `strict`: only where the monitor is sure of no hard violation
   progress       assistant    potential P = -d/d0 over canonical facts (d to the nearest goal, d0 = its size), paid as gamma*P' - P
   information    assistant    finding the customer, the first read of each record that the solution needs, by shown ids; sums to `weight`
   validity       assistant    minus `weight` for an error, an action that is none, an identical call; not for the first try to find the customer

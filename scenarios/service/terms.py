@@ -19,6 +19,7 @@ MODES = ("invariant", "dense")
 @dataclass(frozen=True, slots=True)
 class Outcomes:
     weight: float = 1.0
+    strict: bool = False  # paid only for a talk without a sure hard violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,12 @@ class Settings:
     @property
     def plain(self) -> bool:
         """Whether nothing but the outcome pays."""
-        return set(self.terms) == {"outcome"} and self.user_reward != "adversarial"
+        return set(self.terms) == {"outcome"} and self.user_reward != "adversarial" and not self.strict
+
+    @property
+    def strict(self) -> bool:
+        """Whether the outcome is paid only for a talk without a sure hard violation."""
+        return bool(self.terms["outcome"].strict)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -135,6 +141,7 @@ class Settings:
 def read_settings(rewards: Mapping[str, Any] | None = None, user_reward: str = "cooperative", gamma: float = 1.0) -> Settings:
     """Settings out of a scenario's options. Raises ConfigError for an unknown term, field or value, with the nearest name.
 
+    The outcome may be `strict`.
     A term is a number (its weight; of `policy`, that of a hard finding, a soft one counting a quarter), a mapping of its fields, True for its
     defaults, or False or None for off.
     """
@@ -169,6 +176,8 @@ def _term(name: str, given: Any) -> Any:
         return None
     if given is True:
         return kind()
+    if name == "outcome" and given == "strict":
+        return Outcomes(strict=True)
     if _is_number(given):
         given = {"hard": given, "soft": given / 4} if name == "policy" else {"weight": given}
     if not isinstance(given, Mapping):
@@ -179,10 +188,13 @@ def _term(name: str, given: Any) -> Any:
         if key == "mode":
             if value not in MODES:
                 raise ConfigError(f"{where}.mode: there is {' and '.join(MODES)}; got {value!r}{_near(value, MODES)}")
+        elif key == "strict":
+            if not isinstance(value, bool):
+                raise ConfigError(f"{where}.strict: true or false; got {value!r}")
         elif not _is_number(value) or value < 0:
             raise ConfigError(f"{where}.{key}: a finite number of at least 0; got {value!r}")
-    made = kind(**{key: value if key == "mode" else float(value) for key, value in given.items()})
-    sizes = [getattr(made, entry.name) for entry in fields(kind) if entry.name not in ("mode", "cap")]
+    made = kind(**{key: value if key in ("mode", "strict") else float(value) for key, value in given.items()})
+    sizes = [getattr(made, entry.name) for entry in fields(kind) if entry.name not in ("mode", "cap", "strict")]
     return made if any(sizes) else None
 
 
