@@ -47,7 +47,7 @@ def main(untied: str, tied: str, out: str) -> None:
     engine = VLLM(untied, policy="main", engine=OPTIONS)
     learner: Any = open_learner(Policy("main", engine, SAMPLING))
     found["alone"], found["crowd"] = asked(engine, range(3, 4)), asked(engine, range(40))
-    found["gap of version 0"] = learner.check()
+    found["gap of version 0"] = learner.check()["parity_gap"]
     found["stale"] = 0.0
     move(learner)
     try:
