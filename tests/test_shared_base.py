@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,13 @@ def odd(model: Path) -> Config:
 
 
 @pytest.fixture(scope="module")
-def calm(kuhn_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bool]]:
+def model(kuhn_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy that no other test holds open, so that its base is made here."""
+    return Path(shutil.copytree(kuhn_model, tmp_path_factory.mktemp("own") / "model"))
+
+
+@pytest.fixture(scope="module")
+def calm(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bool]]:
     """A run that nothing disturbs, and of each forward pass of its bases whether the thread held a lock of the base."""
     path, passes, begin = tmp_path_factory.mktemp("calm") / "run", list[bool](), Base._begin
 
@@ -52,7 +59,7 @@ def calm(kuhn_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Base, "_begin", beginning)
-        trained(path, odd(kuhn_model))
+        trained(path, odd(model))
     return path, passes
 
 
@@ -61,7 +68,7 @@ def test_every_pass_of_a_whole_run_is_under_a_lock_of_its_base(calm: tuple[Path,
 
 
 def test_a_run_in_which_adapters_open_at_the_worst_instant_is_the_same_bit_for_bit(
-    calm: tuple[Path, list[bool]], kuhn_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    calm: tuple[Path, list[bool]], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member of the league opens as soon as a critic computes with gradient, and both wait for each other a little: where no lock is between
     them, the pass falls into the instant in which all gradients are off.
@@ -108,6 +115,6 @@ def test_a_run_in_which_adapters_open_at_the_worst_instant_is_the_same_bit_for_b
         (TorchCritic, "_forward", computed),
     ):
         monkeypatch.setattr(owner, name, slow)
-    trained(tmp_path / "race", odd(kuhn_model))
+    trained(tmp_path / "race", odd(model))
     assert met and all(met)
     assert truth(tmp_path / "race") == truth(calm[0])
