@@ -35,7 +35,8 @@ class Taught:
         count["tokens"] += int(stats.get("tokens", 0))
         count["stale"] += int(stats.get("dropped_stale", 0))
         count["excluded"] += int(stats.get("excluded", 0))
-        count["moved"] += bool(stats.get("optimizer_steps")) and stats.get("zero_advantage", 0.0) < 1
+        pulled = stats.get("zero_advantage", 0.0) < 1 or stats.get("grad_norm", 0.0) > 0  # an entropy bonus pulls without advantages
+        count["moved"] += bool(stats.get("optimizer_steps")) and pulled
 
     def nothing(self) -> dict[str, str]:
         """Policy -> why it learned nothing, for those that did not."""
