@@ -226,10 +226,7 @@ def test_both_seats_are_cloned_only_the_named_one_learns_and_baselines_stand_bes
     small += ["train.loss.entropy=0.01"]  # clones this short all fail alike: only the bonus moves their weights
     models = [f"policies.{agent}.model=transformers/{tmp_path / 'model'}" for agent in ("assistant", "user")]
     folder = str(tmp_path / "out")
-    assert main(["train", str(CONFIGS / "retail_train.yaml"), *models, *small, "--out", folder, "--json", "--quiet"]) in (
-        0,
-        1,
-    )  # equal returns teach nothing
+    assert main(["train", str(CONFIGS / "retail_train.yaml"), *models, *small, "--out", folder, "--json", "--quiet"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["changed"] == ["assistant"] and summary["unchanged"] == ["user"]
     assert summary["after"]["sampled"]["failed"] == 0 and summary["before"]["greedy"]["invalid"]["user"] < 0.5
