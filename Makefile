@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP_VLLM := .venv-vllm/bin/pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt
+BENCHMARKS := kernel scheduling faults retail reuse learner
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE ?= 1
@@ -32,8 +33,8 @@ check: .venv/dev.done   ## lint, format, types, floors
 	cd .mypy_cache/tree && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir .. gem_ma
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
-benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md
-	for script in tests/benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md; minutes
+	for name in $(BENCHMARKS); do $(BIN)/python tests/benchmarks/$$name.py || exit 1; done
 
 benchmark-trl: .venv-trl/done  ## the learner's update beside TRL's, in an environment of its own; minutes
 	.venv-trl/bin/python tests/benchmarks/trl_update.py

@@ -39,8 +39,8 @@ ADVICE = {  # what to type, by signal; {policy} is its name
     "entropy": "learn more slowly, train.lr a third, or keep it exploring, train.loss.entropy=0.01",
     "one_action": "learn more slowly, train.lr a third, or keep it exploring, train.loss.entropy=0.01",
     "deaf": "begin with train.warm_start, or let one side learn first: train.policies=[{policy}]",
-    "side": "half of its games against older selves: train.opponents.uniform=0.5",
-    "anchor": "learn more slowly, train.lr a third, or play the old opponents too: train.opponents.uniform=0.5",
+    "side": "half of its games against older selves: 'train.opponents={{latest: 0.5, uniform: 0.5}}'",
+    "anchor": "learn more slowly, train.lr a third, or play the old opponents too: 'train.opponents={{latest: 0.5, uniform: 0.5}}'",
 }
 DECISIONS = 30  # or turns of an update, below which its shares are noise
 
