@@ -73,6 +73,12 @@ def test_words_that_change_do_not_help_who_tells_all(form: str) -> None:
     assert sum(stands(number, *texts) for number in NUMBERS) <= 4
 
 
+def test_outputs_of_several_kinds_may_be_told_in_one_line() -> None:
+    outputs = ("840887978435", "943 Maple Drive", "Suite 356", "Chicago", "60621", "64GB", "54.04")
+    said = [Said(f"What you asked for: {'; '.join(outputs)}. Is there anything else?")]
+    assert all(Answers(output, said, wanted=outputs).stands(0) for output in outputs)
+
+
 def test_a_message_next_to_a_write_is_no_rival_and_wishes_leave_room() -> None:
     quotes = [Said(f"The new one would cost ${number} and {place} days.", True) for place, number in enumerate(NUMBERS[:8])]
     assert Answers("61.20", [*quotes, Said("The balance is $61.20.")]).stands(8)

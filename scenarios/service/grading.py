@@ -112,7 +112,7 @@ def answers(output: str, task: Task, talk: Sequence[Said]) -> Answers:
     """What stands in the texts of the assistant for one output of a task."""
     kind = kind_of(output)
     needed = sum(kind_of(other) == kind for other in task.outputs)
-    return Answers(output, talk, needed, sum(not wish.outputs for wish in task.wishes))
+    return Answers(output, talk, needed, sum(not wish.outputs for wish in task.wishes), task.outputs)
 
 
 def texts_of(events: Sequence[Event], domain: Domain) -> list[Said]:

@@ -107,12 +107,14 @@ def _part(text: str, block: int = -1, raw: bool = False) -> Part:
 
 @dataclass(slots=True)
 class Answers:
-    """What stands in the texts of a talk for one output. `needed`: outputs of its kind; `others`: wishes of the customer beside them."""
+    """What stands in the texts of a talk for one output. `needed`: outputs of its kind; `others`: wishes of the customer beside them;
+    `wanted`: all outputs of the task, which together are no list that hides one of them."""
 
     output: str
     said: Sequence[Said]
     needed: int = 1
     others: int = 0
+    wanted: Sequence[str] = ()
     kind: str = ""
     stated: list[list[Part]] = field(default_factory=list)  # of each text, the parts that state values
     lists: set[frozenset[str]] = field(default_factory=set)  # patterns that are said of ever new numbers
@@ -124,9 +126,9 @@ class Answers:
         frames: dict[frozenset[str], set[str]] = {}
         for text, about_write in self.said:
             for part in () if about_write else parts_of(text):
-                if not part.raw and numbers(part.text):
+                if not part.raw and numbers(part.text) and not any(told(one, (part.text,)) for one in (self.output, *self.wanted)):
                     frames.setdefault(part.frame, set()).add(part.text.strip())
-        self.lists = {frame for frame, texts in frames.items() if len(texts) > max(2, self.needed + 1)}
+        self.lists = {frame for frame, texts in frames.items() if len(texts) > max(1, self.needed)}
         self.stated = [[part for part in self._stating(text) if part.frame not in self.lists] for text, _ in self.said]
 
     def like(self, text: str) -> set[Any]:
