@@ -165,6 +165,7 @@ def _finish(document: Document, path: Path | None) -> Config | None:
         _locate_code(document.value, path.parent)
     if path is None or not _is_record(path):
         _engine_defaults(document)
+        _seed_defaults(document)
     check_secrets(document)
     secret = {fault.path: fault for fault in document.faults}
     config = validate(document, Config)
@@ -345,6 +346,28 @@ def _engine_defaults(document: Document) -> None:
         for key, value in getattr(factory, "config_defaults", {}).items():
             if key not in values and not (key == "device" and values.get("device_map") is not None):
                 document.put(("policies", name, key), Document(value, {(): document.place(("policies", name, "model"))}))
+
+
+def _seed_defaults(document: Document) -> None:
+    """Writes `run.seed` to what a training begins with and that has no seed of its own: clones, and models with random weights.
+
+    Without `train:` a model is played as it lies in its folder. Seed 0 is not written: it means just that.
+    """
+    seed, train = document.get("run", "seed"), document.get("train")
+    if not isinstance(train, dict) or not isinstance(seed, int) or isinstance(seed, bool) or seed == 0:
+        return
+    policies, clones, place = document.get("policies"), train.get("warm_start"), document.place(("run", "seed"))
+    for name, values in policies.items() if isinstance(policies, dict) else ():
+        model = values.get("model") if isinstance(values, dict) else None
+        try:
+            seeded = isinstance(model, str) and getattr(registry.load("engines", model.partition("/")[0]), "seeded", False)
+        except Exception:  # the check of the fit says what is wrong with it
+            continue
+        if seeded and "seed" not in values:
+            document.put(("policies", name, "seed"), Document(seed, {(): place}))
+    for name, values in clones.items() if isinstance(clones, dict) else ():
+        if isinstance(values, dict) and "seed" not in values:
+            document.put(("train", "warm_start", name, "seed"), Document(seed, {(): place}))
 
 
 def _seat_defaults(document: Document) -> None:

@@ -282,7 +282,7 @@ class WarmStartSettings(Settings):
     steps: int = Field(200, ge=1)
     batch: int = Field(48, ge=1)
     lr: float = Field(3e-3, gt=0)
-    seed: int = 0
+    seed: int = Field(0, description="Of the demonstrations and their order; absent: run.seed.")
 
 
 class OpponentSettings(Settings):

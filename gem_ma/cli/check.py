@@ -78,6 +78,10 @@ def command(
     if loaded.path is not None:
         with loaded.placing():
             policies = open_policies(config, base=loaded.base, offline=offline)
+        if config.train is not None:
+            from gem_ma.training.checks import seeds
+
+            implied["seeds"] = seeds(config, {name: policy.core for name, policy in policies.items()})
         if engines := remote(policies):
             said = {} if offline else ping(engines)
             facts["endpoints"] = {name: str(answer) for name, answer in said.items()}

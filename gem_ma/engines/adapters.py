@@ -128,8 +128,11 @@ class Adapters:
 
     # -- making and opening -------------------------------------------------------------------------------------------------
 
-    def fresh(self, settings: LoraSettings, policy: str) -> str:
-        """A new adapter that changes nothing yet; its key. Raises ConfigError where a target is no linear layer of this model."""
+    def fresh(self, settings: LoraSettings, policy: str, seed: int = 0) -> str:
+        """A new adapter that changes nothing yet; its key. `seed` (0 = none) tells runs apart where the settings name no seed of its own.
+
+        Raises ConfigError where a target is no linear layer of this model.
+        """
         where = f"policies.{policy}.lora"
         names = sorted({name.rsplit(".", 1)[-1] for name in self.linear})
         if settings.targets != "all-linear":
@@ -141,7 +144,8 @@ class Adapters:
         config = peft.LoraConfig(
             r=settings.rank, lora_alpha=int(alpha) if alpha.is_integer() else alpha, target_modules=names, lora_dropout=0.0, task_type="CAUSAL_LM"
         )
-        return self._drawn(self._inject(config), stable_seed("lora", policy if settings.seed is None else settings.seed))
+        parts = (settings.seed,) if settings.seed is not None else (policy, seed) if seed else (policy,)
+        return self._drawn(self._inject(config), stable_seed("lora", *parts))
 
     def beside(self, key: str, *seed: object) -> str:
         """A new adapter of the same shape as another."""
@@ -285,8 +289,11 @@ class Adapters:
 
     # -- files --------------------------------------------------------------------------------------------------------------
 
-    def save(self, key: str, path: str | Path, base: str) -> None:
-        """Writes an adapter folder. `base`: a model folder, recorded relative to this one, or a name on the hub, recorded as it is."""
+    def save(self, key: str, path: str | Path, base: str, drawn: int = 0) -> None:
+        """Writes an adapter folder. `base`: a model folder, recorded relative to this one, or a name on the hub, recorded as it is.
+
+        `drawn`: the policy's seed where the weights of the base were drawn from it, see `gem_ma.engines.untrained`.
+        """
         from safetensors.torch import save
 
         folder = Path(path)
@@ -296,7 +303,8 @@ class Adapters:
         weights = {PREFIX + name: weight.detach().cpu().contiguous() for name, weight in self._parts[key].items()}
         (folder / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt"}))
         (folder / CONFIG).write_text(json.dumps(note, indent=2, sort_keys=True, default=str) + "\n", encoding="utf-8")
-        (folder / MARK).write_text(json.dumps({"schema": 1, "mark": self.mark()}) + "\n", encoding="utf-8")
+        mark = {"schema": 1, "mark": self.mark(), **({"seed": drawn} if drawn else {})}
+        (folder / MARK).write_text(json.dumps(mark) + "\n", encoding="utf-8")
 
 
 def base_of(folder: Path, policy: str) -> str:
@@ -309,6 +317,15 @@ def base_of(folder: Path, policy: str) -> str:
         raise DataError(f"policy {policy!r}: {folder / CONFIG} names no base ({first_line(error)}); open the base with lora: {folder}") from error
     beside = Path(os.path.normpath(folder.resolve() / named))
     return os.path.relpath(beside) if beside.is_dir() and Path.cwd() in beside.parents else str(beside) if beside.is_dir() else named
+
+
+def seed_of(folder: Path) -> int:
+    """The seed that the base of an adapter was drawn from, 0 where that is the base as it lies in its folder. What is damaged is refused later."""
+    try:
+        seed = json.loads(read_named(folder / MARK)).get("seed", 0)
+        return seed if isinstance(seed, int) else 0
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return 0
 
 
 def is_adapter(folder: Path) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gem_ma.engines.untrained import draw
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.folders import check_named, read_named
 from gem_ma.installing import install
@@ -53,13 +54,17 @@ _NO_OWNER = frozenset({"models", "datasets", "spaces", "docs", "api"})  # pages 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How weights are loaded, besides from where. `device_map` is accelerate's; without one, all goes to `device` (`auto`: a GPU if there is one)."""
+    """How weights are loaded, besides from where. `device_map` is accelerate's; without one, all goes to `device` (`auto`: a GPU if there is one).
+
+    `drawn`: the seed that the weights are drawn from, in place of those of the folder; see `gem_ma.engines.untrained`.
+    """
 
     dtype: str = "float32"
     device: str = "cpu"
     device_map: str | None = None
     attention: str | None = None
     trust_remote_code: bool = False
+    drawn: int | None = None
 
     def check(self, policy: str) -> How:
         """Itself, with the full name of its dtype. Raises ConfigError for what is no dtype and no attention."""
@@ -182,6 +187,8 @@ def load_model(torch: Any, transformers: Any, folder: Path, policy: str, how: Ho
             raise ConfigError(f"policy {policy!r}: {folder} does not fit the devices of device_map: {how.device_map}; take a smaller dtype or model")
         if how.device_map is None:
             model = model.to(how.device)
+        if how.drawn is not None:
+            draw(model, how.drawn)
         return tokenizer, model.eval().requires_grad_(False)
     except ConfigError:
         raise

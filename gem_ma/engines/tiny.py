@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.base import stable_seed
+from gem_ma.engines.untrained import MARK, NOTE, draw, weights_digest
 from gem_ma.errors import ConfigError, ScenarioError, StoreError
 from gem_ma.registry import as_scenario
 from gem_ma.scenario import Game, Scenario
@@ -139,8 +140,8 @@ def make_model(
                 model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
             made = {"scenario": played.id, "size": size, "architecture": architecture, "seed": seed, "tied": tied, "positions": positions}
-            note = {**made, "scenario_version": played.version}
-            (partial / "gem_ma.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+            note = {**made, "scenario_version": played.version, MARK: weights_digest(partial)}
+            (partial / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
             partial.chmod(0o755)
             os.replace(partial, target)
         finally:
@@ -285,15 +286,7 @@ def _model(size: Size, architecture: str, tokenizer: Any, seed: int, tied: bool,
     tokenizer.model_max_length = positions
     with torch.random.fork_rng(devices=[]):  # the caller's global stream stays where it was
         model = getattr(transformers, f"{ARCHITECTURES[architecture]}ForCausalLM")(config)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, weight in sorted(model.named_parameters()):
-            if weight.ndim == 1:
-                weight.fill_(1.0)  # norms
-            elif "embed" in name:
-                weight.normal_(0.0, 0.02, generator=generator)
-            else:
-                weight.normal_(0.0, 0.7 / math.sqrt(weight.shape[1]), generator=generator)
+    draw(model, seed)
     model.generation_config = transformers.GenerationConfig(
         do_sample=True, temperature=1.0, top_k=0, top_p=1.0, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
     )

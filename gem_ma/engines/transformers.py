@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from gem_ma.engines.adapters import LoraSettings, base_of, is_adapter, lora_settings, require_peft
+from gem_ma.engines.adapters import LoraSettings, base_of, is_adapter, lora_settings, require_peft, seed_of
 from gem_ma.engines.bases import Base, digest_of, open_base, spoken
 from gem_ma.engines.chat import Chat
 from gem_ma.engines.choices import KEPT, Choices, IdSet, allowed_along
 from gem_ma.engines.drawing import Draw, Source
 from gem_ma.engines.loading import How, find_model, quiet
 from gem_ma.engines.tool_grammar import ToolGrammar
+from gem_ma.engines.untrained import first_seed
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.types import Reply, Request, Sampling, Tool, Usage
 
@@ -49,7 +50,8 @@ class Transformers:
     `legal` samples only ids that spell one of the legal strings, where the agent is asked with such; `tools` only calls that fit the offered tools,
     where some are (`gem_ma.engines.tool_grammar`); `auto`, which configs get that say nothing, does `legal` where it can (see `binds`). `lora`: a
     new adapter as {rank: 8, alpha: 16, targets: [q_proj, v_proj]}, or the folder of one. `parity`: nats that what is sampled may differ from what
-    the learner computes, in the mean over tokens; by default measured (`gem_ma.training.parity`).
+    the learner computes, in the mean over tokens; by default measured (`gem_ma.training.parity`). `seed`: what random weights are drawn from, those
+    of an untrained folder (`gem_ma.engines.untrained`) and the random half of a new adapter; 0 = as they lie in the folder, and by the policy's name.
 
     Who shares weights: policies with an adapter, and `frozen` ones without, have one base in common where folder and options are the same, and are
     answered in common batches. Any other policy holds weights of its own, and one that is to learn all its weights takes its own (`own`).
@@ -60,6 +62,7 @@ class Transformers:
 
     kind, trainable = "transformers", True
     config_defaults = {"constrain": "auto", "device": "auto"}  # what a config gets that does not say; a recorded one has all that held
+    seeded = True  # a config that trains gives it `seed`, by default run.seed
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Transformers:
         constrain: str | None = None,
         frozen: bool = False,
         parity: float | None = None,
+        seed: int = 0,
     ) -> None:
         self.path, self.policy, self.version = name, policy, 0
         how = How(dtype, device, device_map, attention, trust_remote_code).check(policy)
@@ -93,6 +97,8 @@ class Transformers:
             raise ConfigError(f"policy {policy!r}: parity is in nats, above 0; got {parity}")
         self.kv_tokens, self.constrain, self.parity = kv_tokens, constrain, parity
         self._unbound: dict[tuple[str, ...], str] = {}  # legal strings that `auto` leaves free, and why
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise ConfigError(f"policy {policy!r}: seed is a whole number; got {seed!r}")
         settings = None if lora is None or isinstance(lora, str) else lora_settings(lora, policy)
         folder = find_model(name, policy)
         given = find_model(lora, policy, "adapter") if isinstance(lora, str) else None
@@ -103,6 +109,10 @@ class Transformers:
             folder = find_model(name, policy)
         if settings is not None or given is not None:
             require_peft(policy)
+        self.seed = seed if given is None else seed_of(given)  # an adapter fits the base that it was trained on
+        first = first_seed(folder) if self.seed else None
+        how = how if first is None else replace(how, drawn=first + self.seed)
+        self.drawn_from = [*["weights"] * (first is not None), *["adapter"] * (settings is not None and settings.seed is None)]
         self._opened = (name, folder, how, padded_tokens)
         self._voice = (template, keep_thinking, tool_format)
         self._use(self._open(shared=frozen or settings is not None or given is not None))
@@ -132,7 +142,7 @@ class Transformers:
             return None
         adapters = self.base.adapters
         with self.base.changing():
-            key = adapters.opened(folder, self.policy) if folder is not None else adapters.fresh(settings or LoraSettings(), self.policy)
+            key = adapters.opened(folder, self.policy) if folder is not None else adapters.fresh(settings or LoraSettings(), self.policy, self.seed)
         finalize(self, adapters.release, key).atexit = False
         return key
 
@@ -386,8 +396,9 @@ class Transformers:
         """
         with self.lock:
             if self.adapter is not None:
-                name, folder, _, _ = self._opened
-                self.base.adapters.save(self.adapter, path, str(folder) if Path(name).is_dir() else name)
+                name, folder, how, _ = self._opened
+                drawn = self.seed if how.drawn is not None else 0
+                self.base.adapters.save(self.adapter, path, str(folder) if Path(name).is_dir() else name, drawn)
                 return
             import transformers
 

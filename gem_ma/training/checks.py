@@ -6,7 +6,8 @@ Every message begins with the key that is wrong, so that `config.Loaded.placed` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from gem_ma import credit
 from gem_ma.errors import ConfigError
@@ -62,6 +63,17 @@ def remarks(settings: TrainSettings) -> dict[str, str]:
             f"every step is played one update behind (train.overlap); weighed are the tokens of {', '.join((*weighed, *bare)) or 'none'}"
         )
     return said
+
+
+def seeds(config: Config, cores: Mapping[str, Any]) -> str:
+    """What is drawn from which seed, in a line; `cores`: the open engines by policy."""
+    said = [f"run.seed {config.run.seed} draws the plays"]
+    if config.train is not None:
+        said += [f"the clone of {name}: {warm.seed}" for name, warm in config.train.warm_start.items()]
+    drawn = {name: core for name, core in cores.items() if getattr(core, "seed", 0) and core.drawn_from}
+    said += [f"{' and '.join(core.drawn_from)} of {name}: {core.seed}" for name, core in drawn.items()]
+    left = [name for name, core in cores.items() if getattr(core, "seeded", False) and name not in drawn]
+    return "; ".join([*said, *[f"as its folder has it: {', '.join(left)}"] * bool(left)])
 
 
 def _check_sampling(config: Config, name: str) -> None:

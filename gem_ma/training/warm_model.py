@@ -16,6 +16,7 @@ from typing import Any
 
 from gem_ma import registry
 from gem_ma.engines.base import Policy, open_engine
+from gem_ma.engines.untrained import MARK, NOTE
 from gem_ma.errors import ConfigError, StoreError
 from gem_ma.fit import needs_policy
 from gem_ma.settings import Config, WarmStartSettings
@@ -68,11 +69,12 @@ def make_warm_model(
         told = clone(learner, cloning, warm)
         learner.publish()
         facts |= {"path": str(target), "cloned": cloned, "loss": told["loss"], "listens": listens(learner, asked)}
-        note = json.loads((scratch / "model" / "gem_ma.json").read_text(encoding="utf-8"))
+        note = json.loads((scratch / "model" / NOTE).read_text(encoding="utf-8"))
+        del note[MARK]  # it has learned
         note |= {"cast": dict(cast), "episodes": episodes, "steps": steps, **{key: facts[key] for key in ("cloned", "loss", "listens")}}
         try:
             engine.engine.save(scratch / "model")
-            (scratch / "model" / "gem_ma.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+            (scratch / "model" / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
             os.replace(scratch / "model", target)
         except OSError as error:
             raise StoreError(f"{target}: the model could not be written: {error}") from error

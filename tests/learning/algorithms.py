@@ -3,10 +3,10 @@
     python tests/learning/algorithms.py [--world guess_number|referential|retail_train] [--seeds 3] [--rates 1e-3 2e-3] [--chosen-on 1] [--tables]
 
 Worlds are configs: `guess_number` has one agent and several turns, in `referential` two agents learn, in `retail_train` an assistant in front of
-a scripted customer. Every algorithm plays the same number of episodes from the same start: a seed has models of its own, cloned from the same
-demonstrations. GRPO plays its episodes in groups of 8 from one start; PPO has a critic of its own, which costs about as much again per update. The
-learning rate of each is the best of `--rates` by mean sampled success on `--chosen-on` seeds from 100 on, which the table does not use. `--tables`
-takes softmax tables in place of the models: a minute, no torch. Success is of plays on seeds never trained on.
+a scripted customer. Every algorithm plays the same number of episodes from the same start: `run.seed` draws its models, its
+demonstrations and its plays. GRPO plays its episodes in groups of 8 from one start; PPO has a critic of its own, which costs about as much again per
+update. The learning rate of each is the best of `--rates` by mean sampled success on `--chosen-on` seeds from 100 on, which the table does not use.
+`--tables` takes softmax tables in place of the models: a minute, no torch. Success is of plays on seeds never trained on.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ def learn(given: argparse.Namespace, folder: Path, name: str, rate: float, seed:
     world = config.load(CONFIGS / f"{given.world}{'_table' * given.tables}.yaml")
     overrides = [*ALGORITHMS[name], f"train.lr={rate}", f"run.seed={seed}"]
     overrides += [f"{key}={value}" for key, value in (("train.steps", given.updates), ("train.episodes", given.episodes)) if value]
-    overrides += [f"train.warm_start.{policy}.seed={seed}" for policy in world.config.train.warm_start]
     if not given.tables:
         from gem_ma.engines.tiny import make_model
 
-        model = folder / f"model-{seed}"
+        model = folder / "model"
         if not model.exists():
-            make_model(model, world.config.scenario.id, seed=seed)
+            make_model(model, world.config.scenario.id)
         overrides += [f"policies.{policy}.model=transformers/{model}" for policy in world.config.policies]
     start = time.process_time()
     summary = run_training(config.load(world.path, overrides).config)

@@ -23,9 +23,8 @@ def self_play(seed: int, path: Path, *overrides: str) -> tuple[dict, list[str], 
     pytest.importorskip("torch", reason="needs the train extra")
     from gem_ma.engines.tiny import make_model
 
-    make_model(path / "model", "kuhn_poker", seed=seed)
-    seeds = (f"run.seed={seed}", f"train.warm_start.main.seed={seed}", f"policies.main.model=transformers/{path / 'model'}")
-    loaded = config.load(CONFIGS / "kuhn_deaf.yaml", [*seeds, *overrides])
+    make_model(path / "model", "kuhn_poker")
+    loaded = config.load(CONFIGS / "kuhn_deaf.yaml", [f"run.seed={seed}", f"policies.main.model=transformers/{path / 'model'}", *overrides])
     notes: list[str] = []
     with RunFolder.open(path / "run", config_text="", resolved=loaded.resolved()) as folder:
         work = train(loaded.config, scenario_of(loaded.config), open_policies(loaded.config), folder, on_note=notes.append)

@@ -18,9 +18,8 @@ def test_a_tiny_model_learns_to_use_the_hints(seed, tmp_path):
     pytest.importorskip("torch", reason="needs the train extra")
     from gem_ma.engines.tiny import make_model
 
-    make_model(str(tmp_path / "model"), "guess_number", seed=seed)
-    model = f"policies.player.model=transformers/{tmp_path / 'model'}"
-    given = config.load(CONFIG, [f"run.seed={seed}", f"train.warm_start.player.seed={seed}", model]).config
+    make_model(str(tmp_path / "model"), "guess_number")
+    given = config.load(CONFIG, [f"run.seed={seed}", f"policies.player.model=transformers/{tmp_path / 'model'}"]).config
     assert given.train.steps == 110
     curve = {}
     summary = run_training(given, on_step=lambda step, metrics: curve.update({step: metrics["success"]}))

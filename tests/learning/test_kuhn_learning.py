@@ -40,13 +40,13 @@ def test_a_league_is_near_an_equilibrium_too_and_rings_no_alarm(seed, tmp_path):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_averaged_tiny_language_model_is_less_exploitable_than_its_clone(seed, tmp_path):
-    """From players who look at their card; another model per seed. The last iterate is printed and promises nothing."""
+    """From players who look at their card; `run.seed` draws another model each time. The last iterate is printed and promises nothing."""
     pytest.importorskip("torch", reason="needs the train extra")
     from gem_ma.engines.tiny import make_model
 
-    make_model(tmp_path / "model", "kuhn_poker", seed=seed)
+    make_model(tmp_path / "model", "kuhn_poker")
     model = f"policies.main.model=transformers/{tmp_path / 'model'}"
-    summary = run_training(config.load(CONFIGS / "kuhn_tiny.yaml", [f"run.seed={seed}", f"train.warm_start.main.seed={seed}", model]).config)
+    summary = run_training(config.load(CONFIGS / "kuhn_tiny.yaml", [f"run.seed={seed}", model]).config)
     start, last = (1000 * summary[when]["exploitability"] for when in ("before", "after"))
     averaged = 1000 * summary["after"]["exploitability_averaged"]
     print(f"kuhn_tiny seed {seed}: exploitability in milli-chips: start {start:.0f}, averaged {averaged:.0f}, last iterate {last:.0f}")

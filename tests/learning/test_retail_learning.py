@@ -26,9 +26,8 @@ def loaded(seed, folder, *overrides):
 
     model = folder / "model"
     if not model.exists():
-        make_model(str(model), "retail_one_order", seed=seed)
-    seeds = [f"run.seed={seed}", *(f"train.warm_start.{seat}.seed={seed}" for seat in SEATS)]
-    return config.load(CONFIG, [*seeds, *(f"policies.{seat}.model=transformers/{model}" for seat in SEATS), *overrides]).config
+        make_model(str(model), "retail_one_order")
+    return config.load(CONFIG, [f"run.seed={seed}", *(f"policies.{seat}.model=transformers/{model}" for seat in SEATS), *overrides]).config
 
 
 def baselines(scenario, count):
