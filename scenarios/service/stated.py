@@ -25,7 +25,7 @@ CLAUSE = 3  # values of a kind in one clause that is no list; or as many as are 
 TENFOLD = 10  # whole numbers beyond that are no guesses at another one: years and house numbers at a count, counts at a postcode
 SMALL = 100  # which all counts may be
 INTRODUCES = 4  # words before a colon that are a sentence of their own
-_ROW = re.compile(r"\s*(?:[-*+•>]\s|\||\d{1,2}[.)]\s)")
+_ROW = re.compile(r"(?:(?<!\s)\s++)?(?:[-*+•>]\s|\||\d{1,2}[.)]\s)")
 _LABELLED = re.compile(r"\s*[^\s:–—.!?][^:–—.!?\n]{0,80}(?:[:–—]|\s-\s)\s*\**\$?[\d,]*\d(?:\.\d+)?\W*$")
 _EQUALS = re.compile(r"\d\s?=\s?\$?\d")
 _RAW = re.compile(r"[{\[]\s*\"|\"\s*:")

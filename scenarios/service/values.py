@@ -32,7 +32,7 @@ _MEASURE = re.compile(  # how large a thing is: no price and no count
     re.IGNORECASE,
 )
 _SUM = re.compile(r"(?<![\w.,])\$?\d[\d,]*(?:\.\d+)?(?:\s*[-+]\s*\$?\d[\d,]*(?:\.\d+)?){1,40}\s*=\s*\$?\d[\d,]*(?:\.\d+)?")
-_TERM = re.compile(r"([-+=]?)\s*\$?(\d[\d,]*(?:\.\d+)?)")
+_TERM = re.compile(r"(?:([-+=])\s*+)?\$?(\d[\d,]*(?:\.\d+)?)")
 # fmt: off
 _WORDS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen",
