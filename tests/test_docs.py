@@ -21,23 +21,11 @@ from gem_ma.cli.main import group, main
 from gem_ma.config import load, load_study
 from gem_ma.errors import ConfigError, DataError, GemMaError
 from tests.documents import PAGES, ROOT, Page, Words, leads
+from tests.typed import need, verify_other
 
 CONFIGS = ROOT / "configs"
 SMALL_PLAY = ("-n", "2", "run.baselines=false", "--quiet")
 SMALL_TRAINING = ("train.steps=1", "evaluate.episodes=4", "run.baselines=false", "--quiet")
-ELSEWHERE = {"venv", "pytest", "pip", "vllm.entrypoints.openai.api_server"}  # modules that are not ours
-PROGRAMS = {"tensorboard", "trackio"}
-PYTHONS = {"python", "python3", ".venv/bin/python", ".venv-vllm/bin/python"}
-PIPS = {"pip", ".venv/bin/pip", ".venv-vllm/bin/pip"}
-
-
-class Untrue(AssertionError):
-    """What a document says does not hold."""
-
-
-def need(holds: object, why: str) -> None:
-    if not holds:
-        raise Untrue(why)
 
 
 class World:
@@ -96,49 +84,8 @@ def verify(words: list[str], world: World) -> None:
     if head == "gem-ma":
         if rest:
             verify_own(rest, world)
-    elif head == "make":
-        text = (ROOT / "Makefile").read_text(encoding="utf-8")
-        for word in rest:
-            name = word.partition("=")[0]
-            need(re.search(rf"^{re.escape(name)}(:| \?=)", text, re.MULTILINE), f"the Makefile has no {name}")
-    elif head in PYTHONS:
-        verify_script(rest)
-    elif head in PIPS:
-        verify_install(rest)
     else:
-        need(head in PROGRAMS, f"no test knows the program {head}")
-
-
-def verify_script(rest: list[str]) -> None:
-    if rest[0] == "-m":
-        module, rest = rest[1], rest[2:]
-        if module in ELSEWHERE:
-            return
-        if module.startswith("gem_ma."):
-            from gem_ma.scenarios.retail.__main__ import main as shop
-
-            need(module == "gem_ma.scenarios.retail" and rest[0] in shop.commands, f"{module} has no {rest[0]}")
-            shop.commands[rest[0]].make_context(rest[0], rest[1:])
-            return
-        rest = [module.replace(".", "/") + ".py", *rest]
-    script = ROOT / rest[0]
-    need(script.is_file(), f"no file {rest[0]}")
-    text = script.read_text(encoding="utf-8")
-    need(len(rest) == 1 or "argv" in text or "add_argument" in text, f"{rest[0]} takes no words")
-    for word in rest[1:]:
-        need(not word.startswith("--") or f'"{word}"' in text, f"{rest[0]} has no {word}")
-
-
-def verify_install(rest: list[str]) -> None:
-    import tomllib
-
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    for before, word in zip(["", *rest], rest, strict=False):
-        if before in ("-c", "--constraint"):
-            need((ROOT / word).is_file(), f"no file {word}")
-        need(not re.match(r"gem[-_]ma\b", word), "no index has the package; from a clone it is .[extra]")
-        if own := re.match(r"\.\[([\w,]+)\]$", word):
-            need(set(own[1].split(",")) <= set(extras), f"no such extra: {own[1]}")
+        verify_other(head, rest)
 
 
 def verify_own(words: list[str], world: World) -> None:
@@ -225,6 +172,18 @@ def test_every_command_can_be_typed(page: Page, world: World) -> None:
 # -- configs, Python, names ---------------------------------------------------------------------------------------------------
 
 
+def taken(path: Path, *overrides: str) -> None:
+    """Raises GemMaError where scenario, seats or adapters do not take what the config says."""
+    from gem_ma.engines.adapters import lora_settings
+    from gem_ma.plans import scenario_of, try_seats
+
+    config = load(path, overrides).config
+    try_seats(config, scenario_of(config))
+    for name, policy in config.policies.items():
+        if isinstance(policy.options.get("lora"), dict):
+            lora_settings(policy.options["lora"], name)
+
+
 def fits(fragment: dict[str, Any], folder: Path) -> str:
     """ "" where one of the shipped configs takes the fragment; else what the one with the fewest faults says."""
     faults = []
@@ -236,7 +195,7 @@ def fits(fragment: dict[str, Any], folder: Path) -> str:
         merged = {**whole, **{key: {**(whole.get(key) or {}), **value} for key, value in fragment.items()}}
         filled.write_text(yaml.safe_dump(merged), encoding="utf-8")
         try:
-            load(filled)
+            taken(filled)
             return ""
         except GemMaError as error:
             faults.append(str(error))
@@ -254,7 +213,7 @@ def test_every_yaml_block_is_a_config_or_fits_into_one(page: Page, tmp_path: Pat
         if "grid" in said:
             load_study(whole)
         elif "scenario" in said:
-            load(whole)
+            taken(whole)
         else:
             assert not (fault := fits(said, tmp_path)), f"{page}:{number}: {fault}"
 
@@ -286,7 +245,7 @@ def fits_somewhere(typed: str) -> bool:
     """Whether one of the shipped configs takes these overrides."""
     for path in sorted(CONFIGS.glob("*.yaml"), key=lambda path: path.stem != "retail_scripted"):
         try:
-            load(path, shlex.split(typed.replace("NAME", "speaker")))
+            taken(path, *shlex.split(typed.replace("NAME", "speaker")))
             return True
         except (ConfigError, DataError):
             continue

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ASSISTANTS = {"oracle": "retail_oracle", "scripted": "retail_scripted", "do-nothing": "retail_nothing"}
 LEARNERS = {"both": ("speaker", "listener"), "speaker only": ("speaker",), "listener only": ("listener",)}  # the longest training first
 CONFIGS = {"table": "referential_table.yaml", "transformers": "referential.yaml"}
+COLUMNS = "Sampled: answers drawn from the policy. Greedy: its likeliest ones. The start is noisy, so what is learned shows in the sampled column."
 MODEL = Path("models", "referential")  # below the demo's folder
 EXAMPLE = """\b
 Example:
@@ -59,7 +60,7 @@ def command(language_model: bool, out: Path, tasks: int, seed: int, as_json: boo
         results[f"referential_{kind}"] = learned
         sections.append(section)
         if not as_json:
-            emit(f"{section.heading}\n{columns(learned['rows'], learned['columns'])}\n")
+            emit(f"{section.heading}\n{columns(learned['rows'], learned['columns'])}\n{COLUMNS}\n")
     page = write_report(out=out / "report.html", title="gem_ma demo", sections=sections)
     if as_json:
         emit_json({**results, "report": str(page)})
@@ -138,7 +139,7 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
         "Evaluation seeds are never trained on."
     )
     made = f"gem-ma train {config} train.policies=[speaker]|[listener]|[speaker,listener]"
-    table = Rows(head, rows, "After the last update; none: before the first.")
+    table = Rows(head, rows, f"After the last update; none: before the first. {COLUMNS}")
     section = Section(heading, note, runs={"both": paths["both"]}, curves=(curves,), tables=(table,), command=made, own_curves=False)
     return {"columns": head, "rows": rows, "runs": {name: str(path) for name, path in paths.items()}, "summaries": summaries}, section
 
