@@ -24,7 +24,7 @@ def command() -> None:
 )
 @click.option("--arch", type=click.Choice(["qwen3", "llama"]), default="qwen3", show_default=True, help="Architecture.")
 @click.option("--untied", is_flag=True, help="A matrix of its own to read out, as large models have.")
-@click.option("--positions", type=click.IntRange(min=1), default=4096, show_default=True, help="The longest conversation, in tokens.")
+@click.option("--positions", type=click.IntRange(min=1), help="The longest conversation, in tokens.  [default: twice that of scripted plays]")
 @click.option("--clone", "clones", multiple=True, metavar="[AGENT=]BEHAVIOUR", help="Clone scripted players: one for all agents, or one for each.")
 @click.option("--agent", "agents", multiple=True, metavar="AGENT", help="With --clone: learn this agent's part only. May be given again.")
 @click.option("--steps", type=click.IntRange(min=1), default=400, show_default=True, help="With --clone: optimiser steps.")
@@ -47,7 +47,10 @@ def model(path: str, scenario: str, clones: tuple[str, ...], agents: tuple[str, 
     from gem_ma.cli.terminal import emit, emit_json, progress_line
 
     registry.load("scenarios", scenario)  # a name that is none is told before the model library is imported
-    how = {"size": given["size"], "architecture": given["arch"], "seed": given["seed"], "tied": not given["untied"], "positions": given["positions"]}
+    from gem_ma.training.positions import Measured
+
+    positions = Measured(registry.as_scenario(scenario), given["positions"])
+    how = {"size": given["size"], "architecture": given["arch"], "seed": given["seed"], "tied": not given["untied"], "positions": positions}
     if clones:
         from gem_ma.training.warm_model import DEAF, make_warm_model
 
@@ -61,10 +64,13 @@ def model(path: str, scenario: str, clones: tuple[str, ...], agents: tuple[str, 
         if agents:
             raise click.UsageError("--agent belongs to --clone")
         made = make_model(path, scenario, **how)
+    if positions.warning is not None:
+        progress_line(f"warning: {positions.warning}")
     if as_json:
-        emit_json(made)
+        emit_json({**made, "longest_talk": positions.need.longest})
         return
     emit(f"{made['path']}: {made['parameters']:,} parameters, {made['vocabulary']} tokens of {made['scenario']}")
+    emit(f"{made['positions']} positions: {positions.said}")
     if clones:
         heard = "nothing to compare" if made["listens"] is None else f"{made['listens']:.2f} nats"
         emit(f"cloned {', '.join(made['cloned'])}: loss {made['loss']:.3f}, depends on what it is shown: {heard}")

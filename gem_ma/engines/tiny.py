@@ -17,7 +17,7 @@ import random
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,12 +107,13 @@ def make_model(
     architecture: str = "qwen3",
     seed: int = 0,
     tied: bool = True,
-    positions: int = 4096,
+    positions: int | Callable[[Any], int] = 4096,
     heard: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Writes a model folder that `AutoModelForCausalLM` and `AutoTokenizer` load; gives what it is, as {path, scenario, size, parameters, ...}.
 
-    The same arguments write the same weights and the same tokenizer. `tied`: one matrix embeds and reads out.
+    The same arguments write the same weights and the same tokenizer. `tied`: one matrix embeds and reads out. `positions`: the longest conversation
+    in tokens, or what gives it when it is shown the tokenizer (`gem_ma.training.positions.Measured`).
     `heard`: texts that the tokenizer shall know beside those of seeded random-legal plays, such as transcripts. Raises ConfigError where `path`
     holds something already, for a size or an architecture that there is not and without the train extra, StoreError where the folder cannot
     be written.
@@ -121,7 +122,7 @@ def make_model(
     for what, name, names in (("size", size, [*SIZES]), ("architecture", architecture, [*ARCHITECTURES])):
         if name not in names:
             raise ConfigError(f"no {what} is called {name!r}; known: {', '.join(names)}")
-    if positions < 1:
+    if isinstance(positions, int) and positions < 1:
         raise ConfigError(f"a model has at least 1 position; got {positions}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target}: exists already and is left as it is; name a new folder, or remove this one first")
@@ -131,6 +132,7 @@ def make_model(
     played = as_scenario(scenario)
     known = [*texts(played, seed), *heard]
     tokenizer = _byte_tokenizer(known) if SIZES[size].byte_level else _word_tokenizer(known)
+    positions = positions if isinstance(positions, int) else positions(tokenizer)
     model = _model(SIZES[size], architecture, tokenizer, seed, tied, positions)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,185 @@
+"""`gem-ma new model`: the context fits the scenario, whatever it is, and a scenario that cannot be played costs a line and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gem_ma import Ask, Scenario, registry
+from gem_ma.cli.new import command
+from gem_ma.errors import ConfigError
+from gem_ma.rollout import play
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from gem_ma.engines import tiny
+from gem_ma.engines.chat import Chat
+from gem_ma.training import positions
+from gem_ma.training.positions import LEAST, Measured, length, plans, talks_of
+
+KINDS: dict[str, Callable[[Any], Any]] = {"word": tiny._word_tokenizer, "byte": tiny._byte_tokenizer}
+UNSEEN = 31  # plays, on other tasks and seeds than the measured ones
+HEARD = 1000  # texts of a tokenizer: more would take seconds and change its lengths little
+
+
+@pytest.fixture(scope="module")
+def known() -> Callable[[str], list[str]]:
+    """What the tokenizers of a scenario have heard, once for all kinds."""
+    kept: dict[str, list[str]] = {}
+
+    def of(scenario: str) -> list[str]:
+        if scenario not in kept:
+            kept[scenario] = [*islice(tiny.texts(registry.make(scenario), 0), HEARD)]
+        return kept[scenario]
+
+    return of
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scenario", sorted(registry.catalog("scenarios")))
+def test_unseen_plays_of_the_default_cast_fit_with_room_to_spare(scenario: str, kind: str, known: Callable[[str], list[str]]) -> None:
+    """Sizes differ in their tokenizer alone, as far as the length of a talk goes; there are two kinds."""
+    played, tokenizer = registry.make(scenario), KINDS[kind](known(scenario))
+    chosen = Measured(played)(tokenizer)
+    chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
+    lengths = []
+    for plan in plans(played, UNSEEN):
+        episode = asyncio.run(play(plan))
+        assert episode.end.scored
+        lengths += [length(chat, talk) for talk in talks_of(episode)]
+    assert max(lengths) * 1.25 <= chosen
+    assert LEAST <= chosen <= max(LEAST, 8 * max(lengths))
+
+
+def test_all_sizes_have_a_tokenizer_of_these_kinds() -> None:
+    assert {size.byte_level for size in tiny.SIZES.values()} == {True, False}
+
+
+def new_model(path: Path, *words: str) -> Any:
+    return CliRunner().invoke(command, ["model", str(path), *words], catch_exceptions=False)
+
+
+def test_the_command_writes_and_says_how_long_a_talk_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny, "ENOUGH", 20_000)  # characters that the tokenizer hears
+    made = new_model(tmp_path / "model", "--scenario", "retail", "--size", "nano")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert f"{config['max_position_embeddings']} positions: the longest talk of 12 scripted plays takes " in made.stdout
+    assert config["max_position_embeddings"] >= 16_384
+    assert json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())["model_max_length"] == config["max_position_embeddings"]
+
+
+def test_a_typed_number_holds_with_a_warning_where_plays_do_not_fit_and_is_refused_where_the_start_does_not(tmp_path: Path) -> None:
+    words = ("--scenario", "tic_tac_toe", "--positions")
+    fits = new_model(tmp_path / "fits", *words, "300", "--json")
+    assert json.loads(fits.stdout)["positions"] == 300 and "warning" not in fits.stderr
+    short = new_model(tmp_path / "short", *words, "80", "--json")
+    assert json.loads(short.stdout)["positions"] == 80
+    assert short.stderr.count("\n") == 1 and "will end for want of context in 80 positions" in short.stderr
+    with pytest.raises(ConfigError, match=r"--positions 20: tic_tac_toe opens with \d+ tokens") as refused:
+        new_model(tmp_path / "none", *words, "20")
+    assert "\n" not in str(refused.value) and not (tmp_path / "none").exists()
+
+
+class Played(Scenario):
+    """One agent, asked again and again."""
+
+    agents = ("a",)
+    asked = 3
+
+    def play(self, rng: Any, task: Any) -> Any:
+        for _ in range(self.asked):
+            yield Ask({"a": "word " * 10})
+
+
+class Endless(Played):
+    """A play that never ends."""
+
+    asked = 1 << 60
+
+
+class Long(Played):
+    """Far more words than a model usually has positions."""
+
+    asked = 300
+
+    def play(self, rng: Any, task: Any) -> Any:
+        for _ in range(self.asked):
+            yield Ask({"a": "word " * 100})
+
+
+class Raising(Played):
+    """Fails after a while."""
+
+    def play(self, rng: Any, task: Any) -> Any:
+        yield Ask({"a": "word " * 10})
+        raise RuntimeError("broken rules")
+
+
+class Nothing(Played):
+    """Fails before anybody is asked."""
+
+    def play(self, rng: Any, task: Any) -> Any:
+        raise RuntimeError("broken rules")
+        yield
+
+
+class Hanging(Played):
+    """Never gives the word back."""
+
+    def play(self, rng: Any, task: Any) -> Any:
+        while True:
+            time.sleep(0.01)
+        yield
+
+
+class Untasked(Played):
+    """Has no task in any split."""
+
+    def tasks(self, split: str) -> Any:
+        raise ConfigError(f"no split {split!r}")
+
+
+class Policied(Played):
+    """Names a behaviour that would ask a model."""
+
+    default_cast = {"a": "direct"}
+
+
+class Nameless(Played):
+    """Names a behaviour that there is not."""
+
+    default_cast = {"a": "no_such_player"}
+
+
+BROKEN: dict[type[Scenario], tuple[bool, bool]] = {  # -> something was measured, plays were cut
+    Played: (True, False),
+    Endless: (True, True),
+    Long: (True, False),
+    Raising: (True, False),
+    Nothing: (False, False),
+    Hanging: (False, True),
+    Untasked: (False, False),
+    Policied: (True, False),
+    Nameless: (True, False),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
+def test_any_scenario_gets_a_context_in_bounded_time(kind: type[Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "WAIT_S", 1.0 if kind is Hanging else 20.0)
+    measured = Measured(kind())
+    chosen = measured(tiny._word_tokenizer(["word yes no hello"]))
+    assert (measured.need.longest > 0, measured.need.cut) == BROKEN[kind]
+    assert chosen == measured.need.positions >= max(LEAST, 2 * measured.need.longest)
+    assert ("could be played" in measured.said) == (not measured.need.longest)
+    assert measured.warning is None
+    if kind is Long:
+        assert chosen > 30_000
