@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import random
+import re
 import sys
 import time
 import traceback
@@ -32,6 +33,7 @@ from gem_ma.engines.http_reply import decode, read
 from gem_ma.engines.openai import OpenAI
 from gem_ma.engines.spending import Budget
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.installing import install
 from gem_ma.rollout import Plan, play, play_many
 from gem_ma.types import Attempt, End, Image, Malformed, Message, Reply, Request, Sampling, Seat, Tool, ToolCall, Usage
 from tests.benchmarks import faults
@@ -461,7 +463,7 @@ def test_a_budget_learns_how_many_tokens_a_server_counts() -> None:
 
 def test_without_the_client_library_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(ConfigError, match=r'pip install "gem-ma\[api\]"'):
+    with pytest.raises(ConfigError, match=re.escape(install("api"))):
         OpenAI("m", base_url="http://127.0.0.1:1/v1")
 
 

@@ -102,7 +102,7 @@ def test_a_file_that_is_gone_when_the_digest_is_made_is_told(tmp_path: Path) -> 
 def test_a_commit_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     scenario = Retail(data=str(flat(tmp_path)))
     (tmp_path / ".git").mkdir()
-    for text, commit in ((b"\xff\xfe", None), (b"ref: refs/heads/none\n", None), (b"0123abcd\n", "0123abcd")):
+    for text, commit in ((b"\xff\xfe", None), (b"ref: refs/heads/none\n", None), (b"0123abcd\n", None), (b"0123abcd" * 5 + b"\n", "0123abcd" * 5)):
         (tmp_path / ".git/HEAD").write_bytes(text)
         assert scenario.provenance()["commit"] == commit
 

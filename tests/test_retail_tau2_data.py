@@ -187,11 +187,11 @@ def test_the_commit_of_the_checkout_around_the_data_is_told(tmp_path: Path) -> N
     git.mkdir()
     (git / "HEAD").write_text("ref: refs/heads/main\n", "utf-8")
     assert source.provenance()["commit"] is None
-    (git / "packed-refs").write_text("# pack-refs\nabc0 refs/heads/other\nabc1 refs/heads/main\n", "utf-8")
-    assert source.provenance()["commit"] == "abc1"
+    (git / "packed-refs").write_text(f"# pack-refs\n{'a0' * 20} refs/heads/other\n{'a1' * 20} refs/heads/main\n", "utf-8")
+    assert source.provenance()["commit"] == "a1" * 20
     (git / "refs/heads").mkdir(parents=True)
-    (git / "refs/heads/main").write_text("abc2\n", "utf-8")
-    assert source.provenance()["commit"] == "abc2"
+    (git / "refs/heads/main").write_text(f"{'a2' * 20}\n", "utf-8")
+    assert source.provenance()["commit"] == "a2" * 20
 
 
 def test_a_damaged_file_is_seen_at_the_next_load_in_the_same_process(tmp_path: Path) -> None:
