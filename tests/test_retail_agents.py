@@ -203,7 +203,9 @@ def test_the_user_and_the_grader_agree_on_what_was_told(output: str, said: str) 
     text = f"As far as I see: {said}, that is all."
     wish = replace(question.wishes[0], outputs=(output,))
     heard = ended(Customer(replace(question, outputs=(output,), wishes=(wish,))).hear(text))
-    assert heard == ("settled" if told(output, [text]) else "")
+    measure = (output, said) == ("20", "20 hours")  # how large a thing is answers no count, although the number is told
+    assert told(output, [text]) if measure else True
+    assert heard == ("settled" if told(output, [text]) and not measure else "")
 
 
 @pytest.mark.parametrize("options", [{"task": None}, {"task": TESTS[0], "patience": 0}, {"task": TESTS[0], "patience": "4"}])

@@ -47,7 +47,7 @@ class Retail(Scenario):
     """Customer service of a shop: an assistant with 16 tools and a user who wants something; paid by what became of the database."""
 
     agents = ("assistant", "user")
-    version = 2
+    version = 3
     cooperative = True  # both are paid the outcome
     chance = False
     private = {"user": ("instruction", *SOLUTION), "assistant": SOLUTION}  # the assistant sees no instruction, neither side the solution
