@@ -69,19 +69,18 @@ def requests(text: str) -> list[Request]:
     >>> [request.kind for request in requests("Please cancel order #W1. The reason: ordered by mistake. How much did I pay for #W2?")]
     ['cancel', 'question']
     """
-    found: list[Request] = []
+    found: list[tuple[str, list[str]]] = []  # (kind, sentences): joined once, since a message may hold thousands
+    last_order = ""
     for sentence in (part for part in _SENTENCE.split(text) if part.strip()):
-        kind = kind_of(sentence)
-        if found and (not kind or _GOES_ON.search(sentence.casefold()) or _same_thing(found[-1], kind, sentence)):
-            found[-1] = Request(found[-1].kind, f"{found[-1].text} {sentence}")
+        kind, order = kind_of(sentence), (ORDER.findall(sentence) or [""])[-1]
+        same = bool(found) and kind == found[-1][0] and kind != "question" and (not order or not last_order or order == last_order)
+        if found and (not kind or same or _GOES_ON.search(sentence.casefold())):
+            found[-1][1].append(sentence)
+            last_order = order or last_order
         elif kind:
-            found.append(Request(kind, sentence))
-    return found
-
-
-def _same_thing(last: Request, kind: str, sentence: str) -> bool:
-    orders = ORDER.findall(sentence)
-    return kind == last.kind and kind != "question" and (not orders or not last.order_id or orders[-1] == last.order_id)
+            found.append((kind, [sentence]))
+            last_order = order
+    return [Request(kind, " ".join(sentences)) for kind, sentences in found]
 
 
 def kind_of(sentence: str) -> str:

@@ -177,7 +177,7 @@ def test_every_reader_is_linear_on_runs_of_each_kind_of_character(name: str) -> 
     for unit in UNITS:
         for before in ("", "[TOOL_CALLS]a", "<tool_call>", "Action: ") if "call" in name or "action" in name else ("",):
             growth = superlinear(
-                reader, lambda size, unit=unit, before=before: before + (unit * (size // len(unit) + 1))[:size], size=4000, floor_s=0.02
+                reader, lambda size, unit=unit, before=before: before + (unit * (size // len(unit) + 1))[:size], size=16_000, floor_s=0.1
             )
             if growth is not None:
                 bad[before, unit] = growth
