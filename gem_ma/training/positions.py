@@ -13,7 +13,7 @@ from typing import Any
 from gem_ma import registry
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.chat import Chat
-from gem_ma.errors import ConfigError, GemMaError
+from gem_ma.errors import ConfigError, GemMaError, ScenarioError
 from gem_ma.fit import needs_policy
 from gem_ma.rollout import Plan, play
 from gem_ma.scenario import Game, Scenario
@@ -48,14 +48,20 @@ class Need:
 class Measured:
     """Positions for a model of a scenario, as soon as its tokenizer is there: what `make_model` takes as `positions`.
 
+    Making it plays, and raises ScenarioError where not one play ends in time: such a scenario gives no words for a tokenizer either.
     `wanted`: a number that was typed, which then holds; ConfigError where not even the opening fits into it. `need` is set by the call.
     """
 
     def __init__(self, scenario: Scenario, wanted: int | None = None) -> None:
         self.scenario, self.wanted, self.need = scenario, wanted, Need(0, 0, 0, False)
+        self.plays = Plays(scenario)
+        if self.plays.hangs and not self.plays.ended:
+            raise ScenarioError(
+                f"{scenario.id}: a scripted play does not end within {WAIT_S:g} s; look for what hangs with: gem-ma check {scenario.id}"
+            )
 
     def __call__(self, tokenizer: Any) -> int:
-        self.need = need(self.scenario, tokenizer)
+        self.need = self.plays.need(tokenizer)
         if self.wanted is None:
             return self.need.positions
         if self.wanted <= self.need.opening:
@@ -69,7 +75,7 @@ class Measured:
     def said(self) -> str:
         """Where the number of positions comes from, in words."""
         if not self.need.longest:
-            return f"nothing of {self.scenario.id} could be played within {WAIT_S:g} s to measure it"
+            return f"nothing of {self.scenario.id} could be played to measure it"
         cut = ", some of them cut short" if self.need.cut else ""
         return f"the longest talk of {self.need.plays} scripted plays{cut} takes {self.need.longest}"
 
@@ -85,27 +91,34 @@ class Measured:
         )
 
 
-def need(scenario: Scenario, tokenizer: Any) -> Need:
-    """Plays and renders; zeros where nothing could be played in time."""
-    chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
-    openings: list[Talk] = []
-    talks: list[Talk] = []
-    ended: list[bool] = []
+class Plays:
+    """What was said in scripted plays of a scenario, whatever tokenizer will render it. Whatever hangs is left behind in its thread."""
 
-    def work() -> None:
-        for plan in plans(scenario):
-            openings.extend(opening(plan))
-            episode = asyncio.run(play(plan))
-            openings.extend(talks_of(episode, turns=1))
-            talks.extend(talks_of(episode))
-            ended.append(not episode.end.bootstraps)
+    def __init__(self, scenario: Scenario) -> None:
+        openings: list[Talk] = []
+        talks: list[Talk] = []
+        ended: list[bool] = []  # by play: whether it came to its end
 
-    worker = threading.Thread(target=work, daemon=True)  # whatever hangs in there is left behind
-    worker.start()
-    worker.join(WAIT_S)
-    first = max((length(chat, talk) for talk in tuple(openings)), default=0)
-    longest = max((length(chat, talk) for talk in tuple(talks)), default=0)
-    return Need(first, max(first, longest), len(ended), worker.is_alive() or not all(ended))
+        def work() -> None:
+            for plan in plans(scenario):
+                openings.extend(opening(plan))
+                episode = asyncio.run(play(plan))
+                openings.extend(talks_of(episode, turns=1))
+                talks.extend(talks_of(episode))
+                ended.append(not episode.end.bootstraps)
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        worker.join(WAIT_S)
+        self.hangs = worker.is_alive()
+        self.openings, self.talks, self.ended = tuple(openings), tuple(talks), tuple(ended)
+
+    def need(self, tokenizer: Any) -> Need:
+        """In tokens of this tokenizer; zeros where nothing could be played."""
+        chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
+        first = max((length(chat, talk) for talk in self.openings), default=0)
+        longest = max((length(chat, talk) for talk in self.talks), default=0)
+        return Need(first, max(first, longest), len(self.ended), self.hangs or not all(self.ended))
 
 
 def plans(scenario: Scenario, count: int = PLAYS) -> list[Plan]:
