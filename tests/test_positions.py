@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,14 @@ from gem_ma.training.positions import LEAST, Measured, length, plans, talks_of
 KINDS: dict[str, Callable[[Any], Any]] = {"word": tiny._word_tokenizer, "byte": tiny._byte_tokenizer}
 UNSEEN = 31  # plays, on other tasks and seeds than the measured ones
 HEARD = 1000  # texts of a tokenizer: more would take seconds and change its lengths little
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_tasks() -> Iterator[None]:
+    """Words are collected from a few tasks, since making two thousand of retail takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "_tasks", lambda scenario, split: list(islice(scenario.tasks(split), 20)) if positions._tasks(scenario, split) else [])
+        yield
 
 
 @pytest.fixture(scope="module")
