@@ -17,6 +17,7 @@ from gem_ma.parsing.text import in_order
 Record = Mapping[str, Any]
 NAME = re.compile(r"(?:[Mm]y (?:full )?name is|[Mm]y name's|I am|I'm|[Tt]his is|[Nn]ame:)\s+(?:called\s+)?([A-Z][\w'-]*)\s+([A-Z][\w'-]*)")
 POSTCODE = re.compile(r"(?<![\w#])\d{5}(?!\w)")
+MOST = 32  # requests of one message that are taken up; nobody wants more at once, and each is held against all others
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _ASKS = re.compile(
     r"^\W*(?:(?:and|also|then|so|first|next|oh|hi|hello|one more thing|another thing)\W+)*"
@@ -64,7 +65,7 @@ class Request:
 
 
 def requests(text: str) -> list[Request]:
-    """The requests of a message in order; a sentence that tells more of one belongs to it.
+    """The first requests of a message in order; a sentence that tells more of one belongs to it.
 
     >>> [request.kind for request in requests("Please cancel order #W1. The reason: ordered by mistake. How much did I pay for #W2?")]
     ['cancel', 'question']
@@ -78,6 +79,8 @@ def requests(text: str) -> list[Request]:
             found[-1][1].append(sentence)
             last_order = order or last_order
         elif kind:
+            if len(found) == MOST:
+                break
             found.append((kind, [sentence]))
             last_order = order
     return [Request(kind, " ".join(sentences)) for kind, sentences in found]
