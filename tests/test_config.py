@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gem_ma.config import COMMAND_LINE, load, locate
 from gem_ma.errors import ConfigError, DataError, GemMaError
+from gem_ma.plans import open_policies
 from gem_ma.registry import catalog
 from gem_ma.scenario import Ask, Play, Scenario
 from gem_ma.secret_names import reveal
@@ -483,3 +484,12 @@ def test_what_an_engine_wants_by_default_stands_in_the_config_and_a_record_keeps
     (tmp_path / "manifest.json").write_text("{}")
     assert load(tmp_path / "resolved.yaml").config.policies["p"].options == {}  # as it was made, before there was such a default
     assert "constrain" not in load("dilemma", ["agents.player_0=openai/x"]).config.policies["player_0"].options
+
+
+def test_a_wish_for_nothing_is_known_to_every_engine_and_a_typing_error_to_none() -> None:
+    model = ["policies.p.model=table/softmax", "agents.player_0.policy=p", "policies.p.constrain=null"]
+    config = load("dilemma", model).config
+    assert open_policies(config)["p"].name == "p"
+    for wrong in ("policies.p.constrain=legal", "policies.p.constrian=null"):
+        with pytest.raises(ConfigError, match="unknown key"):
+            load("dilemma", [*model[:2], wrong])

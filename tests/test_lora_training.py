@@ -197,9 +197,9 @@ def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_it
             "adapter_model.safetensors",
             "base.json",
         }
-    names = [
-        f"policies.{name}={{model: transformers/{tmp_path / 'whole' / found['path']}, max_tokens: 8}}" for name, found in summary["models"].items()
-    ]
+    options = "constrain: null, max_tokens: 8"
+    found = {name: tmp_path / "whole" / model["path"] for name, model in summary["models"].items()}
+    names = [f"policies.{name}={{model: transformers/{folder}, {options}}}" for name, folder in found.items()]
     again = run_training(
         config.load(CONFIGS / "referential.yaml", [*names, "train.policies=[]", "train.warm_start={}", "evaluate.episodes=8"]).config
     )

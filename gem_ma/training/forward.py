@@ -192,7 +192,7 @@ class Scorer:
         """The unit of noise in nats, see `gem_ma.training.parity`: from the scores of these sequences on two ways."""
         again = self.score_again(sequences)
         with np.errstate(invalid="ignore"):  # minus infinity on both ways
-            spread = np.concatenate([one - other for one, other in zip(again, scored, strict=True)]) if again else np.zeros(1)
+            spread = np.concatenate([parity.evened(one - other, other) for one, other in zip(again, scored, strict=True)]) if again else np.zeros(1)
         return parity.unit(spread, str(self.model.dtype))
 
     def _probe(self) -> None:

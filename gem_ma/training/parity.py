@@ -4,7 +4,8 @@ No two ways of computing agree: a pass over a whole text and a token at a time o
 bfloat16, more the deeper the model, with rare tokens far above the mean. So the unit is measured: the learner scores the same tokens on two ways,
 and the mean of their differences is what rounding does to these weights, these tokens and this precision.
 
-What is wrong shows in one of four numbers, all divided by what is allowed for them:
+What is wrong shows in one of four numbers, all divided by what is allowed for them. Differences of unlikely tokens count less, since their rounding
+is larger (`evened`):
 
 - the mean difference of all n tokens, with 1 + 3 / sqrt(n) times the bound allowed: old weights, a layer off, a wrong adapter;
 - the mean difference of one reply of k tokens, with 1 + 9 / sqrt(k) times as much allowed: one cache among many that is stale;
@@ -23,12 +24,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-FLOOR = {"float32": 3e-7, "bfloat16": 1e-3, "float16": 1.5e-4}  # nats; below it a measured unit is luck
+FLOOR = {"float32": 1e-6, "bfloat16": 1e-3, "float16": 1.5e-4}  # nats; below it a measured unit is luck
 CEILING = {"float32": 5e-5, "bfloat16": 0.1, "float16": 0.02}  # above it the second way is no measure, but broken
 TILT = {"float32": 1e-4, "bfloat16": 0.02, "float16": 4e-3}  # a slope below this is that of a temperature 2 % off at most
 SAME, ELSEWHERE = 3.0, 6.0  # units that the mean may be: the same code on another way; other kernels
 FLOOR_ELSEWHERE = 4.0  # times the floor, for other kernels
 FEW = 3.0  # the mean of n tokens may be 1 + 3 / sqrt(n) times the bound
+RARE, LEAST = 2.0, 60.0  # a token of -2 nats may be off twice as far as a certain one; below -60 no further
 TOKEN = 10.0  # times the mean's bound, for one token
 ERRORS = 6.0  # standard errors of the slope
 
@@ -40,6 +42,14 @@ def unit(spread: Array, dtype: str) -> float:
     if not len(spread):
         return FLOOR[kind]
     return float(np.clip(np.abs(spread).mean(), FLOOR[kind], CEILING[kind]))
+
+
+def evened(apart: Array, scored: Array) -> Array:
+    """Differences [n] in nats, each by what its token may be off: the rounding of a log-probability grows with its size.
+
+    A policy that has become sharp gives a rare token -20 nats, and rounds it by 2e-5 in float32 where others are off by 3e-7.
+    """
+    return np.abs(apart) / (1 + np.abs(np.clip(scored, -LEAST, 0)) / RARE)
 
 
 def few(tokens: float) -> float:
@@ -82,14 +92,15 @@ def gap(sampled: Array, scored: Array, reply: NDArray[np.int64], bound: float, d
     """
     if not len(sampled):
         return Gap(0.0, 0.0, bound, {"the mean": 0.0})
-    apart = np.abs(sampled - scored)
-    if not np.isfinite(apart).all():
+    raw = np.abs(sampled - scored)
+    if not np.isfinite(raw).all():
         return Gap(float("inf"), float("inf"), bound, {"the mean": float("inf")})
+    apart = evened(raw, scored)
     _, number, length = np.unique(reply, return_inverse=True, return_counts=True)
     of_reply = np.bincount(number, apart) / length / (1 + (TOKEN - 1) / np.sqrt(length))
     shares = {"the mean": apart.mean() / few(len(apart)), "one reply": of_reply.max(), "one token": apart.max() / TOKEN}
     shares = {name: float(value) / bound for name, value in shares.items()}
-    return Gap(float(apart.mean()), float(apart.max()), bound, {**shares, "the slope": _slope(sampled - scored, scored, dtype)})
+    return Gap(float(raw.mean()), float(raw.max()), bound, {**shares, "the slope": _slope(sampled - scored, scored, dtype)})
 
 
 def _slope(apart: Array, scored: Array, dtype: str) -> float:
