@@ -33,7 +33,9 @@ def env():
 
 
 def test_idle_agents_may_say_anything_or_nothing(env):
-    observations, rewards, *_ = env.step({"ann": "a", "bob": "ignored", "nobody": "ignored"})
+    with pytest.raises(ActionError, match="no agent is called 'nobody'"):
+        env.step({"ann": "a", "nobody": "a typing error"})
+    observations, rewards, *_ = env.step({"ann": "a", "bob": "ignored"})
     assert observations["bob"]["messages"][-1]["content"] == "a" and rewards == {"ann": 0.0, "bob": 0.5}
     env.reset(seed=0)
     env.step({"ann": "a", "bob": None})

@@ -38,6 +38,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/vllm.py": {"from_pretrained": "after `check_named`", "open": "a backend", "rmtree": "adapters in a temporary folder"},
     "gem_ma/engines/vllm_adapters.py": dict.fromkeys(("mkdir", "save_file", "shutil.copy", "write_text"), "adapters in a temporary folder"),
     "gem_ma/engines/vllm_server.py": {"open": "a connection"},
+    "gem_ma/installing.py": {"read_text": "what pip noted beside the package"},
     "gem_ma/store/disk.py": {"mkdir": "the root of a run folder", "rename": "the whole run folder, put aside"},
     "gem_ma/testing/fresh.py": {"json.load": "a stream of a process", "read_text": "the source of the worker itself"},
     "gem_ma/training/warm_model.py": dict.fromkeys(

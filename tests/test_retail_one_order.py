@@ -113,7 +113,8 @@ def test_a_change_serves_where_colour_and_size_and_tool_are_right():
 def test_a_refusal_is_right_only_where_the_status_wants_it():
     task = a_task("change", "processed")
     assert success(task, ["look", "sorry"], ["change colour", "accept"]) == 1
-    assert success(task, ["look", "sorry"], ["change colour", "bye"]) == 0
+    assert success(task, ["look", "sorry"], ["change colour", "bye"]) == 1  # the customer's wrong word takes no point of a right assistant
+    assert success(task, ["sorry"], ["change colour", "accept"]) == 0  # nothing was looked at
     assert success(task, ["look", "done"], ["change colour", "bye"]) == 0
     task = a_task("cancel", "pending")
     assert success(task, ["sorry"], ["cancel", "accept"]) == 0
