@@ -50,11 +50,6 @@ def locate_code(name: str, base: Path | None) -> str:
     return name if file is None else locate(str(file), base) + name[len(str(file)) :]
 
 
-def asks_nothing(key: str, value: Any) -> bool:
-    """`constrain: null` or `device: null`: a wish for less than the default of some engines, which every engine fulfils that knows no such key."""
-    return value is None and key in ("constrain", "device")
-
-
 def single(tasks: Sequence[Any]) -> bool:
     """True for a split that is one task, None: there `scenario.tasks: n` means n episodes with different seeds."""
     return len(tasks) == 1 and tasks[0] is None
@@ -192,7 +187,7 @@ def _check_policies(document: Document) -> dict[str, Any]:
         if factory is not None:
             takes = signature(factory) or {}
             asked = {key: value for key, value in values.items() if key not in PolicySettings.model_fields}
-            given = {key: value for key, value in asked.items() if key in takes or not asks_nothing(key, value)}
+            given = {key: value for key, value in asked.items() if key in takes or not registry.asks_nothing(key, value)}
             _options(document, ("policies", name), given, factory, _ENGINE, PolicySettings.model_fields)
     return engines
 

@@ -18,7 +18,7 @@ from gem_ma.config import located
 from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.engines.spending import Budget
 from gem_ma.errors import ConfigError
-from gem_ma.fit import asks_nothing, signature, single
+from gem_ma.fit import signature, single
 from gem_ma.registry import load, make, task_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
@@ -88,7 +88,6 @@ def open_policies(
         if name in wanted:
             options = {key: value if offline else reveal(value, f"policies.{name}.{key}") for key, value in settings.options.items()}
             takes = signature(load("engines", settings.model.partition("/")[0])) or {}
-            options = {key: value for key, value in options.items() if key in takes or not asks_nothing(key, value)}
             options = {key: value for key, value in config.retry.options.items() if key in takes} | options
             fed = (("budget", budget), ("offline", offline), ("frozen", name not in learned))
             options |= {key: value for key, value in fed if key in takes}

@@ -159,6 +159,11 @@ def _mistyped(parameters: Mapping[str, Parameter], options: Mapping[str, Any]) -
 _PLAIN: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 
 
+def asks_nothing(key: str, value: Any) -> bool:
+    """`constrain: null` or `device: null`: a wish for less than the default of some engines, which every engine fulfils that knows no such key."""
+    return value is None and key in ("constrain", "device")
+
+
 def make(name: str, /, **options: Any) -> Scenario:
     """A scenario by name, with the options of its constructor."""
     scenario = construct(f"scenario {name!r}", load("scenarios", name), **options)
