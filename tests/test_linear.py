@@ -222,7 +222,8 @@ TALKS = {
 def test_a_play_is_linear_in_what_is_said_in_it(talk: str) -> None:
     bad = {}
     for unit in random.Random(talk).sample(UNITS, 5):  # all of them in the benchmark
-        growth = superlinear(lambda text: played(TALKS[talk], text, 4), partial(run, "", unit), floor_s=0.15)
-        if growth is not None:
-            bad[unit] = growth
+        looks = (superlinear(lambda text: played(TALKS[talk], text, 4), partial(run, "", unit), floor_s=0.15) for _ in range(3))
+        found = list(takewhile(lambda growth: growth is not None, looks))  # a busy machine may blur one look, not three
+        if len(found) == 3:
+            bad[unit] = found
     assert not bad

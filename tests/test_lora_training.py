@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,7 @@ def test_a_twin_learns_apart_and_its_weights_are_taken_back(kuhn_model: Path, lo
 
 
 def test_the_critic_of_an_adapter_is_an_adapter_and_learns_values_without_touching_base_or_policy(kuhn_model: Path) -> None:
+    gc.collect()  # adapters of earlier tests on the same base: their memory must not be taken again below
     learner = learner_of(kuhn_model, "a")
     engine = learner.engine
     base, policy, held = engine.base.fingerprint(), engine.fingerprint(), {w.data_ptr() for w in engine.model.parameters()}
