@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
