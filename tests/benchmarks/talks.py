@@ -1,7 +1,7 @@
 """Precision and recall of every finding over the labelled talks: `python tests/benchmarks/talks.py [--wrong]` (which are wrong).
 
 One row a finding of the monitor or fault of the ledger: precision and recall with their 95 % Wilson intervals over all labelled talks, precision
-over those that were held out while the readers were tuned, and the sure ones with the breaches that a program has put into clean talks.
+over the third that was kept apart (and looked at twice) while the readers were tuned, and the sure ones with the breaches that a program has put into clean talks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def share(hits: int, of: int) -> str:
 
 def main(wrong: bool) -> None:
     both, held, sure, put = scores(talks()), scores(parts()[1]), scores(talks(), sure=True), by_injection()
-    print("| finding | precision | recall | precision, held out | sure, with breaches put in |")
+    print("| finding | precision | recall | precision, third kept apart | sure, with breaches put in |")
     print("|---|---|---|---|---|")
     for name, score in both.items():
         in_held, right, all_sure = held[name], sure[name].right, sure[name].right + sure[name].wrong
