@@ -1,7 +1,8 @@
 """Precision and recall of every finding over the labelled talks: `python tests/benchmarks/talks.py [--wrong]` (which are wrong).
 
 One row a finding of the monitor or fault of the ledger: precision and recall with their 95 % Wilson intervals over all labelled talks, precision
-over the third that was kept apart (and looked at twice) while the readers were tuned, and the sure ones with the breaches that a program has put into clean talks.
+over the third that was kept apart (and looked at twice) while the readers were tuned, and the sure ones with the breaches that a program has put into
+clean talks.
 """
 
 from __future__ import annotations
