@@ -1,5 +1,6 @@
 """Tab in a shell: commands, options, scenarios, configs and runs are offered; whatever lies around, the answer is quick and never fails."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,19 +32,56 @@ def test_a_script_for_each_shell(shell: str, tmp_path: Path) -> None:
     [
         ("gem-ma ru", {"run"}),
         ("gem-ma run --fr", {"--fresh"}),
-        ("gem-ma run kuhn", {"kuhn_poker", "kuhn_table", "kuhn"}),  # scenarios, configs, and the paths that begin so
-        ("gem-ma train gue", {"guess_number", "gue"}),
-        ("gem-ma resume mi", {"mine-01", "mi"}),
-        ("gem-ma show runs/mi", {"runs/mine-01", "runs/mi"}),
+        ("gem-ma run kuhn", {"kuhn_poker", "kuhn_table", "kuhn_of_mine.py", "kuhn_notes/"}),  # scenarios, configs, and the paths that begin so
+        ("gem-ma train gue", {"guess_number"}),
+        ("gem-ma run min", {"min"}),  # no name begins so: the shell offers its own files
+        ("gem-ma resume mi", {"mine-01"}),
+        ("gem-ma show runs/mi", {"runs/mine-01"}),
         ("gem-ma list con", {"configs"}),
         ("gem-ma completion z", {"zsh"}),
     ],
 )
 def test_what_is_offered(words: str, wanted: set[str], tmp_path: Path) -> None:
-    (tmp_path / "runs" / "mine-01").mkdir(parents=True)
-    (tmp_path / "runs" / "mine-01" / "manifest.json").write_text("no JSON {")  # what stands in it is nobody's business here
+    lying_around(tmp_path)
     code, offers, said = offered(words, tmp_path)
     assert code == 0 and wanted <= offers and said == ""
+
+
+def lying_around(folder: Path) -> None:
+    (folder / "runs" / "mine-01").mkdir(parents=True)
+    (folder / "runs" / "mine-01" / "manifest.json").write_text("no JSON {")  # what stands in it is nobody's business here
+    (folder / "kuhn_notes").mkdir()
+    for name in ("kuhn_of_mine.py", "kuhn_notes.txt"):
+        (folder / name).write_text("")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted", "unwanted"),
+    [
+        ("gem-ma ru", {"run"}, set()),
+        ("gem-ma run kuhn", {"kuhn_poker", "kuhn_table", "kuhn_of_mine.py", "kuhn_notes/"}, {"kuhn_notes.txt"}),
+        ("gem-ma train referential_t", {"referential_table"}, set()),
+        ("gem-ma show mi", {"mine-01"}, set()),
+        ("gem-ma resume runs/mi", {"runs/mine-01"}, set()),
+        ("gem-ma check ./kuhn_n", set(), {"kuhn_poker"}),  # bash offers its own files where it is offered nothing
+    ],
+)
+def test_what_a_real_bash_is_left_with(words: str, wanted: set[str], unwanted: set[str], tmp_path: Path) -> None:
+    """The script of the shell throws some answers away, so its answer counts and not what the program printed."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash")
+    lying_around(tmp_path)
+    (tmp_path / "gem-ma").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gem_ma "$@"\n')
+    (tmp_path / "gem-ma").chmod(0o755)
+    typed = words.split(" ")
+    script = gem_ma("completion", "bash", cwd=tmp_path).stdout
+    script += f"COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; compopt() {{ :; }}; _gem_ma_completion ./gem-ma\n"
+    script += 'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    done = subprocess.run([bash, "--norc", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+    offers = set(done.stdout.split("\n")) - {""}
+    assert done.returncode == 0 and done.stderr == ""
+    assert wanted <= offers and not unwanted & offers and (wanted or not offers)
 
 
 def test_a_tab_runs_no_code_of_the_folder_and_outlives_a_bad_one(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ else:
 
 SHELLS = ("bash", "zsh", "fish")
 RUNS_OFFERED = 200
+ENDINGS = (".yaml", ".yml", ".py")
 EXAMPLE = """\b
 Example:
   eval "$(gem-ma completion bash)"    # in ~/.bashrc"""
@@ -51,8 +52,8 @@ class Source(Text):
 
         with contextlib.suppress(Exception):
             names = [*registry.catalog("scenarios"), *(path.stem for path in shipped_configs())]
-            return [*_items(names, incomplete), *_files(incomplete)]
-        return _files(incomplete)
+            return _offers(names, incomplete)
+        return _offers((), incomplete)
 
 
 class Run(Text):
@@ -68,17 +69,31 @@ class Run(Text):
         with contextlib.suppress(OSError):
             found = (path.parent for path in sorted(Path("runs").glob("*/manifest.json")))
             names = [name for path in islice(found, RUNS_OFFERED) for name in (path.name, str(path))]
-        return [*_items(names, incomplete), *_files(incomplete)]
+        return _offers(names, incomplete)
 
 
-def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _offers(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """The names that begin so, and the paths; where no name does, the shell's own completion of paths.
+
+    The two are never mixed: at the type `file` the script for bash drops all that was offered before it.
+    """
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
+    fitting = {name for name in names if name.startswith(incomplete)}
+    if not fitting:
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in sorted(fitting | _paths(incomplete))]
 
 
-def _files(incomplete: str) -> list[CompletionItem]:
-    """Tells the shell to offer paths of its own."""
-    from click.shell_completion import CompletionItem
+def _paths(incomplete: str) -> set[str]:
+    """Configs, files of scenarios and folders whose path begins so, folders with a slash at their end."""
+    import os
 
-    return [CompletionItem(incomplete, type="file")]
+    above, start = os.path.split(incomplete)
+    found: set[str] = set()
+    with contextlib.suppress(OSError), os.scandir(above or ".") as entries:
+        for entry in entries:
+            hidden = entry.name.startswith(".") and not start.startswith(".")
+            if entry.name.startswith(start) and not hidden and (entry.is_dir() or entry.name.endswith(ENDINGS)):
+                found.add(os.path.join(above, entry.name) + "/" * entry.is_dir())
+    return found
