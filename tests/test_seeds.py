@@ -140,6 +140,22 @@ def test_the_random_half_of_an_adapter_follows_the_seed_unless_it_has_its_own(mo
     assert halves(own) == halves(own, "run.seed=3")
 
 
+@pytest.mark.parametrize("adapter", ["new", "typed seed", "opened"])
+def test_the_adapter_of_a_critic_follows_the_seed_of_the_run(models: dict[int, Path], tmp_path: Path, adapter: str) -> None:
+    from gem_ma.training.critic import TorchCritic
+
+    opened(models[0], LORA)["speaker"].save(tmp_path / "mine")
+    lora = {"new": LORA, "typed seed": f"{LORA[:-1]}, seed: 4}}", "opened": f"policies.speaker.lora={tmp_path / 'mine'}"}[adapter]
+
+    def drawn(*overrides: str) -> list[float]:
+        critic = TorchCritic(opened(models[0], lora, *overrides)["speaker"])
+        return [value for name, weight in critic.parameters.items() if "lora_A" in name for value in weight.flatten().tolist()]
+
+    first = drawn()
+    assert first and drawn("run.seed=0") == first != drawn("run.seed=3") == drawn("run.seed=3") != drawn("run.seed=5")
+    assert drawn("run.seed=3", "policies.speaker.seed=0") == first  # typed, it holds
+
+
 def _trained(model: Path, target: Path) -> Path:
     """A copy whose weights somebody changed, the note of the maker still beside them."""
     from safetensors.torch import load_file, save_file

@@ -111,6 +111,11 @@ def _add(layer: Any, inputs: tuple[Any, ...], output: Any) -> Any:
     return output
 
 
+def _told_apart(*parts: object) -> tuple[object, ...]:
+    """What an adapter is drawn from: names, and at the end a seed, which is left out where it is 0, as in runs that had none."""
+    return parts if parts[-1] else parts[:-1]
+
+
 class Adapters:
     """The adapters of one module, by key. Safe to use from several threads under the lock of whoever owns the module."""
 
@@ -144,12 +149,12 @@ class Adapters:
         config = peft.LoraConfig(
             r=settings.rank, lora_alpha=int(alpha) if alpha.is_integer() else alpha, target_modules=names, lora_dropout=0.0, task_type="CAUSAL_LM"
         )
-        parts = (settings.seed,) if settings.seed is not None else (policy, seed) if seed else (policy,)
+        parts = (settings.seed,) if settings.seed is not None else _told_apart(policy, seed)
         return self._drawn(self._inject(config), stable_seed("lora", *parts))
 
-    def beside(self, key: str, *seed: object) -> str:
-        """A new adapter of the same shape as another."""
-        return self._drawn(self._inject(self._config(self.configs[key].to_dict())), stable_seed("lora", *seed))
+    def beside(self, key: str, *names: object, seed: int = 0) -> str:
+        """A new adapter of the same shape as another, drawn from these names and the `seed` of its policy, as in `fresh`."""
+        return self._drawn(self._inject(self._config(self.configs[key].to_dict())), stable_seed("lora", *_told_apart(*names, seed)))
 
     def opened(self, folder: Path, policy: str) -> str:
         """The adapter of a folder; its key. Raises DataError where it is missing, damaged, of another base or of another kind."""

@@ -110,6 +110,7 @@ class Transformers:
         if settings is not None or given is not None:
             require_peft(policy)
         self.seed = seed if given is None else seed_of(given)  # an adapter fits the base that it was trained on
+        self.wanted_seed = seed  # of the config: what is made new beside an adapter that was opened is drawn from it
         first = first_seed(folder) if self.seed else None
         how = how if first is None else replace(how, drawn=first + self.seed)
         self.drawn_from = [*["weights"] * (first is not None), *["adapter"] * (settings is not None and settings.seed is None)]
@@ -370,12 +371,15 @@ class Transformers:
         other.lock = self.base.another_lock()
         return other
 
-    def beside(self, *seed: object, owner: object | None = None) -> str:
-        """A new adapter of the shape of this policy's, on its base; its key. It lives as long as its owner, by default this engine."""
+    def beside(self, *names: object, owner: object | None = None) -> str:
+        """A new adapter of the shape of this policy's, on its base; its key. It lives as long as its owner, by default this engine.
+
+        Its random half is drawn from the names and the seed that the config gives the policy.
+        """
         if self.adapter is None:
             raise EngineError(f"policy {self.policy!r} has no adapter, so there is none of its shape")
         with self.base.changing():
-            key = self.base.adapters.beside(self.adapter, *seed)
+            key = self.base.adapters.beside(self.adapter, *names, seed=self.wanted_seed)
         finalize(self if owner is None else owner, self.base.adapters.release, key).atexit = False
         return key
 
