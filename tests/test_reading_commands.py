@@ -90,6 +90,59 @@ def test_the_score_of_foreign_code_is_shown_as_it_was_judged(here: Path, capsys:
     assert json.loads(printed.out)["success"] == played and "is code that the run names" in printed.err
 
 
+LOSING = """
+from gem_ma import Ask, Reward, Scenario
+
+class Mine(Scenario):
+    agents = ("a",)
+    ends_within = 1
+    chance = False
+
+    def tasks(self, split):
+        return tuple(range(30))
+
+    def play(self, rng, task):
+        yield Ask({"a": f"task {task}"}, legal=("x",))
+        if task == 5:
+            raise RuntimeError("broken")
+        yield Reward({"a": float(task != 17)})
+
+    def success(self, episode):
+        return episode.returns()["a"] > 0
+
+    def measures(self, episode):
+        return {"distance": float(episode.task.endswith("17"))}
+
+    def labels(self, episode):
+        return {"blame": "a"} if episode.task.endswith("17") else {}
+"""
+
+
+def test_a_lost_play_of_rules_of_ones_own_is_one_command_away(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`show` may not run the file that judged, so it reads what was judged when it was played."""
+    (here / "mine.py").write_text(LOSING)
+    assert main(["run", "mine.py", "--out", "run", "--quiet", "run.max_failed=1"]) == 0
+    capsys.readouterr()
+
+    def shown(which: str) -> str:
+        assert main(["show", "run", "--episode", which]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    for which in ("lost", "test/17"):
+        text = shown(which)
+        assert text.startswith("episode test/17/") and "verdict lost" in text and "blame a" in text and "distance 1" in text
+    assert "verdict success" in shown("test/3") and "verdict failed" in shown("failed")
+    assert main(["show", "run", "--episode", "lost", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"]["verdict"] == "lost"
+
+    summary = json.loads((here / "run/summary.json").read_text())
+    (here / "run/summary.json").write_text(json.dumps({**summary, "episodes": 7}))  # plays came after it: only the lost ones are known
+    assert "verdict lost" in shown("lost") and "verdict ended" in shown("test/3")
+    for damaged in ({**summary, "lost": {"count": 1, "episodes": [7]}}, {**summary, "success": 1}):
+        (here / "run/summary.json").write_text(json.dumps(damaged))
+        assert one_line(capsys, ["show", "run", "--episode", "lost"]) == 1
+
+
 LONG = "a" * 5000
 
 

@@ -121,6 +121,7 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
     from gem_ma.cli.episode import show_episode
     from gem_ma.cli.resume import run_folder
     from gem_ma.cli.train import show_training
+    from gem_ma.evaluation.judge import Judge
     from gem_ma.files import damage, kind
     from gem_ma.store import read_ends, read_manifest, read_summary
     from gem_ma.store.summaries import check_training
@@ -128,7 +129,10 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
 
     path: Path = run_folder(run)
     if which is not None:
-        judge, _ = judge_of(path)
+        judge, config = judge_of(path)
+        if config is None:  # what was judged when it was played
+            with damage(path / "summary.json"):
+                judge = Judge.recorded(read_summary(path) or {}, len(read_ends(path)))
         with damage(path / "episodes.jsonl"):
             show_episode(path, which, judge, as_json)
         return

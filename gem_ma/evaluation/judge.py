@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,29 @@ class Judge:
             scenario.measures if own.measures is not Scenario.measures else None,
             scenario.labels if own.labels is not Scenario.labels else None,
             Kinds(scenario.rates, scenario.more_is_better, scenario.less_is_better),
+        )
+
+    @classmethod
+    def recorded(cls, summary: Mapping[str, Any], episodes: int) -> Judge:
+        """What a run's summary says of its plays, for whoever may not ask the scenario; nothing where nobody judged them.
+
+        `episodes`: how many the record holds. A play that is no row of the lost ones was won only where the summary judged all of them and
+        names every lost one. Raises KeyError and TypeError where the summary is damaged.
+        """
+        success, lost = summary.get("success"), summary.get("lost")
+        if not success or not lost:
+            return cls()
+        rows = {(row["task"], row["seed"], row["repeat"]): row for row in lost["episodes"]}
+        judged_all = success["n"] == summary["ok"] and summary["episodes"] == episodes
+        otherwise = True if judged_all and len(rows) == lost["count"] else None
+
+        def named(one: Episode, key: str) -> dict[str, Any]:
+            return dict(rows[one.id][key]) if one.id in rows else {}
+
+        return cls(
+            lambda one: False if one.id in rows else otherwise,
+            lambda one: named(one, "measures"),
+            lambda one: named(one, "labels"),
         )
 
     def summarise(self, episodes: Iterable[Episode]) -> dict[str, Any]:
