@@ -46,3 +46,25 @@ def test_nothing_erases_what_is_typed_and_the_end_is_shown(tmp_path: Path) -> No
     assert ERASE not in between and UP not in between  # after the first question the terminal is theirs
     assert "'coperate' is none of the moves" in first and "player_0 (you)" in first and "player_0 (you)" in second
     assert first.index("the play is over") < len(first)  # the first play is over before the second asks
+
+
+ALONE = """
+from gem_ma import Ask, Scenario
+
+class Alone(Scenario):
+    agents = ("player_0",)
+
+    def play(self, rng, task):
+        yield Ask({"player_0": "Say a word."})
+"""
+
+
+def test_one_who_plays_alone_reads_the_end_before_the_next_play_and_an_arrow_is_no_word(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text(ALONE)
+    command = ["run", "alone.py", "agents.player_0=human", "-n", "3", "--out", "run"]
+    code, seen = typed(command, ["banana", "ki\x1b[Dwi", "kiwi", "pear"], tmp_path)
+    assert code == 0, seen
+    plays = seen.split("=== a new play")[1:]
+    assert [play.count("the play is over") for play in plays] == [1, 1, 1], seen
+    assert plays[1].count("player_0> ") == 2 and "type the line again" in plays[1]
+    assert "\\u001b" not in (tmp_path / "run" / "episodes.jsonl").read_text()

@@ -142,7 +142,9 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
         policies = policies | {name: replace(policy, engine=Remembered(policy.engine, known, keep)) for name, policy in bought.items()}
     beating = asyncio.ensure_future(heartbeat())
     try:
-        episodes: Any = play_many(takewhile(lambda _: not refused, plans), policies, concurrency=concurrency, started=progress.start)
+        going = takewhile(lambda _: not refused, plans)
+        several = ([plan] for plan in going) if people else [going]  # a person reads how a play ended before the next one asks
+        episodes: Any = _one_after_another(partial(play_many, policies=policies, concurrency=concurrency, started=progress.start), several)
         async with aclosing(episodes):
             async for episode in episodes:
                 if episode.end is End.INTERRUPTED:  # by the budget: it is played again
@@ -159,6 +161,16 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
     if refused:
         raise BudgetError(refused)
     remove_replies(folder.path)
+
+
+async def _one_after_another(play: Any, several: Any) -> Any:
+    """The episodes of these lists of plans; a list is begun when those of the list before have been taken."""
+    from contextlib import aclosing
+
+    for plans in several:
+        async with aclosing(play(plans)) as episodes:
+            async for episode in episodes:
+                yield episode
 
 
 # -- shared with train, resume and show -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The human engine: a person at the terminal is the policy. Prints what is new for the agent, reads one line, off the event loop.
 
 A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON. `/help` shows the tools again. A line that opens
-with `/` and is no call is asked for again, and so is a line that names none of the legal moves: a typing error is no move. What other agents said is
+with `/` and is no call is asked for again, and so is a line that names none of the legal moves, or that holds an arrow key: a typing error is no move. What other agents said is
 untrusted: control characters are shown, never sent to the terminal. One question stands at a time, and whoever drives the plays keeps the terminal
 free while a person types (`asks_person`).
 """
@@ -124,6 +124,8 @@ def _heading(request: Request) -> str:
 
 def _answer(text: str, request: Request) -> Reply | list[str]:
     """The reply that a typed line means, or the lines that say why it means none."""
+    if any(unicodedata.category(char) == "Cc" and char != "\t" for char in text):
+        return [f"  {text!r} holds a key that is no character, as an arrow is; type the line again"]
     if request.tools and text.startswith("/"):
         call = typed_call(text, request.tools)
         if isinstance(call, ToolCall):
