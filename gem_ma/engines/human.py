@@ -1,9 +1,9 @@
 """The human engine: a person at the terminal is the policy. Prints what is new for the agent, reads one line, off the event loop.
 
-A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON. `/help` shows the tools again. A line that opens
-with `/` and is no call is asked for again, and so is a line that names none of the legal moves, or that holds an arrow key: a typing error is no move. What other agents said is
-untrusted: control characters are shown, never sent to the terminal. One question stands at a time, and whoever drives the plays keeps the terminal
-free while a person types (`asks_person`).
+A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON. `/help` shows the tools again. A typing error is no
+move: a line that opens with `/` and is no call, that names none of the legal moves, or that holds an arrow key is asked for again. What other agents
+said is untrusted: control characters are shown, never sent to the terminal. One question stands at a time, and whoever drives the plays keeps the
+terminal free while a person types (`asks_person`).
 """
 
 from __future__ import annotations
