@@ -1,4 +1,5 @@
-"""The behaviours that come with gem_ma: id -> "module:factory". A factory is called as `factory(agent, sample, rng, task=None, **options)`."""
+"""The behaviours that come with gem_ma: id -> "module:factory". A factory is called as
+`factory(agent, sample, rng, task=None, **options)`."""
 
 if __name__ != "gem_ma.agents":
     raise ImportError(f"import this package as gem_ma.agents, not {__name__}")

@@ -1,7 +1,9 @@
-"""A free check of what somebody playing a part is about to say: no model, no knowledge beyond what the speaker itself was shown.
+"""A free check of what somebody playing a part is about to say: no model, no knowledge beyond what
+the speaker itself was shown.
 
-Each finding is `kind: evidence`: `invented` (a value that stands neither in the part nor in the talk), `recited` (eight words in a row of the
-part), `role_flip` (offers help, or writes like a program), `token_leak` (a mark such as `###STOP###`), `loop` (said before, word by word).
+Each finding is `kind: evidence`: `invented` (a value that stands neither in the part nor in the
+talk), `recited` (eight words in a row of the part), `role_flip` (offers help, or writes like a
+program), `token_leak` (a mark such as `###STOP###`), `loop` (said before, word by word).
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from gem_ma import Malformed, Message, ToolCall
 from gem_ma.parsing.text import EMAIL_ADDRESS
 
 RECITED, SHORT = 8, 12  # words in a row; words of an answer that may be given twice
-_VALUE = re.compile(rf"{EMAIL_ADDRESS}|(?<![\w-])#?[\w-]*\d[\w-]*(?:[.,]\d+)*|(?<=[\w-])#[\w-]*\d[\w-]*(?:[.,]\d+)*")
+_VALUE = re.compile(
+    rf"{EMAIL_ADDRESS}|(?<![\w-])#?[\w-]*\d[\w-]*(?:[.,]\d+)*|(?<=[\w-])#[\w-]*\d[\w-]*(?:[.,]\d+)*"
+)
 _AGAIN = re.compile(r"(?:yes|no|ok|okay|sure|right|correct|thanks|thank you|please go ahead)\b")
 _FLIPS = re.compile(
-    r"\bhow (?:can|may) i (?:help|assist)\b|\bis there anything else (?:i can|you need|you would like)\b"
+    r"\bhow (?:can|may) i (?:help|assist)\b|\bis there anything else (?:i can|you need|you would"
+    r" like)\b"
     r"|\bi(?: can|['’]ll be happy to| am here to) assist you\b"
     r"|</?tool_call>|\{\s*\"name\"\s*:|^[^\S\n]*(?:action|observation)\s*:",
     re.IGNORECASE | re.MULTILINE,
@@ -28,8 +33,9 @@ _FLIPS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is about to be said. `raw` is what the model wrote, `text` and `calls` what would be sent; `situation` is the speaker's briefing,
-    `heard` and `said` are the talk so far by side, `talk` is all of it."""
+    """What is about to be said. `raw` is what the model wrote, `text` and `calls` what would be
+    sent; `situation` is the speaker's briefing, `heard` and `said` are the talk so far by side,
+    `talk` is all of it."""
 
     text: str
     raw: str = ""
@@ -46,7 +52,9 @@ def audit(draft: Draft) -> tuple[str, ...]:
     >>> audit(Draft("My order is #W9999.", situation="You want to cancel order #W1234."))
     ('invented: #w9999',)
     """
-    known = {_key(value) for value in _values("\n".join((draft.situation, *draft.heard, *draft.said)))}
+    known = {
+        _key(value) for value in _values("\n".join((draft.situation, *draft.heard, *draft.said)))
+    }
     found = [f"invented: {value}" for value in _values(draft.text) if _key(value) not in known]
     recited = _recited(draft.text, draft.situation)
     found += [f"recited: {recited}"] if recited else []
@@ -66,13 +74,19 @@ def _repeats(draft: Draft) -> bool:
 
 
 def _values(text: str) -> list[str]:
-    """Values that can be invented: addresses of mail, and what holds three digits or more; each once, folded."""
+    """Values that can be invented: addresses of mail, and what holds three digits or more; each
+    once, folded."""
     found = [value.casefold().strip(".,-_") for value in _VALUE.findall(text)]
-    return list(dict.fromkeys(value for value in found if "@" in value or sum(char.isdigit() for char in value) >= 3))
+    return list(
+        dict.fromkeys(
+            value for value in found if "@" in value or sum(char.isdigit() for char in value) >= 3
+        )
+    )
 
 
 def _key(value: str) -> str:
-    """What of a value must agree: its digits, as people leave out letters and signs; a price by its amount."""
+    """What of a value must agree: its digits, as people leave out letters and signs; a price by
+    its amount."""
     if "@" in value:
         return value
     if price := re.fullmatch(r"(\d[\d,]*)\.(\d+)", value):
@@ -81,7 +95,8 @@ def _key(value: str) -> str:
 
 
 def _recited(text: str, situation: str) -> str:
-    """Eight words in a row of the part, as prose: what is listed may be told as it stands, so signs and words with digits break a row."""
+    """Eight words in a row of the part, as prose: what is listed may be told as it stands, so
+    signs and words with digits break a row."""
     rows = set(_rows(situation))
     return next((" ".join(row) for row in _rows(text) if row in rows), "")
 

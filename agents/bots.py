@@ -1,4 +1,5 @@
-"""Bots: behaviours without a policy. They are baselines, opponents and the players of the conformance kit."""
+"""Bots: behaviours without a policy. They are baselines, opponents and the players of the
+conformance kit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""A customer without a model: it works through the wishes of its task, answers what it is asked, and says yes only to what it checked.
+"""A customer without a model: it works through the wishes of its task, answers what it is asked,
+and says yes only to what it checked.
 
-Neutral machinery: the words of a domain come from its phrasebook, which a subclass names. Decisions are made on the goal ledger; traits change
-the decisions, not the words alone. It ends by the tool `end_conversation`, when all is settled or when its patience is over. Privileged: it is
-given the task. The same task, seed and messages give the same bytes.
+Neutral machinery: the words of a domain come from its phrasebook, which a subclass names.
+Decisions are made on the goal ledger; traits change the decisions, not the words alone. It ends
+by the tool `end_conversation`, when all is settled or when its patience is over. Privileged: it
+is given the task. The same task, seed and messages give the same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,18 @@ from typing import Any, ClassVar
 from gem_ma.agents.customer_phrases import BANK, ORDINALS
 from gem_ma.agents.customer_traits import traits_of
 from gem_ma.scenarios.service.acts import SURE
-from gem_ma.scenarios.service.agenda import APPROVED, DONE, OPEN, RAISED, REFUSED, Agenda, Goal, Heard, Proposal, chain
+from gem_ma.scenarios.service.agenda import (
+    APPROVED,
+    DONE,
+    OPEN,
+    RAISED,
+    REFUSED,
+    Agenda,
+    Goal,
+    Heard,
+    Proposal,
+    chain,
+)
 from gem_ma.scenarios.service.phrases import Phrasebook
 from gem_ma.scenarios.service.task import Slot, Wish
 
@@ -25,11 +38,14 @@ from gem_ma import Action, Asked, ToolCall
 from gem_ma.errors import ConfigError
 
 CLARIFIES = 2  # times that it asks what exactly a proposal means, before it counts as unhelpful
-_MONEY = re.compile(r"[$€£]\s?\d|\d\.\d\d\b|\b(?:no|without) (?:price )?(?:difference|charge|extra cost)\b")
+_MONEY = re.compile(
+    r"[$€£]\s?\d|\d\.\d\d\b|\b(?:no|without) (?:price )?(?:difference|charge|extra cost)\b"
+)
 
 
 class Customer:
-    """The scripted customer of a service talk. A subclass sets `phrasebook`, and `scenario` for its messages of error."""
+    """The scripted customer of a service talk. A subclass sets `phrasebook`, and `scenario` for
+    its messages of error."""
 
     privileged = True
     phrasebook: ClassVar[Phrasebook]
@@ -53,7 +69,10 @@ class Customer:
         register: str | None = None,
     ) -> None:
         if not hasattr(task, "wishes"):
-            raise ConfigError(f"agent {agent!r}: this behaviour plays from a task of the scenario {self.scenario}; got {task!r}")
+            raise ConfigError(
+                f"agent {agent!r}: this behaviour plays from a task of the scenario"
+                f" {self.scenario}; got {task!r}"
+            )
         options = {
             "patience": patience, "verbosity": verbosity, "front_load": front_load, "cooperation": cooperation, "mistakes": mistakes,
             "scepticism": scepticism, "order": order, "mind_change": mind_change, "register": register,
@@ -63,7 +82,8 @@ class Customer:
         self.traits = traits_of(agent, rng, preset, given, task.traits)
         self.agenda = Agenda(task, self.book)
         self.topics = self._topics()
-        self.told: Counter[str] = Counter()  # slots of the knowledge, and `<place>/<detail>` of wishes
+        # slots of the knowledge, and `<place>/<detail>` of wishes
+        self.told: Counter[str] = Counter()
         self.said: Counter[str] = Counter()  # whole messages
         self.slips: dict[str, str] = {}  # slot -> the value that should have been said
         self.dodged: set[str] = set()
@@ -86,18 +106,28 @@ class Customer:
             self.rng.shuffle(goals)
         return goals
 
-    # -- reacting -----------------------------------------------------------------------------------------------------------
+    # -- reacting ---------------------------------------------------------------------------------
 
     def _react(self, text: str) -> Action:
         heard = self.agenda.hear(text)
         if self.slips:  # put right before anything is agreed on
-            rest = self._answers(heard) or self._to_refusals(heard) or ([] if heard.proposals or self.agenda.settled else self._to_news(heard))
+            rest = (
+                self._answers(heard)
+                or self._to_refusals(heard)
+                or ([] if heard.proposals or self.agenda.settled else self._to_news(heard))
+            )
             return self._say([self._correction(), *rest])
         if self.agenda.settled:
             return _end(self._reason())
         if self.agenda.idle >= self.traits.patience:
             return _end("gave_up")
-        for react in (self._to_proposals, self._to_refusals, self._to_transfer, self._to_questions, self._to_news):
+        for react in (
+            self._to_proposals,
+            self._to_refusals,
+            self._to_transfer,
+            self._to_questions,
+            self._to_news,
+        ):
             said = react(heard)
             if said:
                 return self._say(said)
@@ -110,21 +140,34 @@ class Customer:
         return "refused" if goals and all(goal.status == REFUSED for goal in goals) else "settled"
 
     def _to_proposals(self, heard: Heard) -> list[str]:
-        """A yes to what is right, a no to what is wrong, and a question where a proposal leaves something open."""
+        """A yes to what is right, a no to what is wrong, and a question where a proposal leaves
+        something open."""
         if not heard.proposals:
             bare = any(act.kind == "propose" and act.confidence < SURE for act in heard.acts)
             if not bare or heard.of("ask") or heard.of("refuse"):
                 return []
             return [self._bank("clarify"), *self._wanted()]
         for proposal in heard.proposals:
-            if proposal.goal is not None and proposal.goal.before is not None and not proposal.wrong:
+            if (
+                proposal.goal is not None
+                and proposal.goal.before is not None
+                and not proposal.wrong
+            ):
                 return self._changes_mind(proposal.goal)
         if any(self._refuses(proposal) for proposal in heard.proposals):
             return self._rejects(heard.proposals)
         goals = [proposal.goal for proposal in heard.proposals if proposal.goal is not None]
-        if self.traits.scepticism and (open_ := sorted({name for proposal in heard.proposals for name in self._lacks(proposal)})):
+        if self.traits.scepticism and (
+            open_ := sorted(
+                {name for proposal in heard.proposals for name in self._lacks(proposal)}
+            )
+        ):
             return self._clarifies(open_)
-        if self.traits.scepticism > 1 and not _MONEY.search(heard.text) and (dear := [goal for goal in goals if goal.place not in self.priced]):
+        if (
+            self.traits.scepticism > 1
+            and not _MONEY.search(heard.text)
+            and (dear := [goal for goal in goals if goal.place not in self.priced])
+        ):
             self.priced |= {goal.place for goal in dear}
             self.agenda.idle = 0
             return [self._bank("price")]
@@ -160,9 +203,14 @@ class Customer:
     def _clarifies(self, missing: Sequence[str]) -> list[str]:
         self.clarified += 1
         if self.clarified <= CLARIFIES:
-            self.agenda.idle = max(0, self.agenda.idle - 1)  # its own question is no fault of the other side
+            # its own question is no fault of the other side
+            self.agenda.idle = max(0, self.agenda.idle - 1)
         labels = dict.fromkeys(self.book.label(name) for name in missing)
-        return [self._bank("clarify"), f"{self._bank('lacks')} {', '.join(labels)}.", *(self._wanted() if self.clarified > 1 else ())]
+        return [
+            self._bank("clarify"),
+            f"{self._bank('lacks')} {', '.join(labels)}.",
+            *(self._wanted() if self.clarified > 1 else ()),
+        ]
 
     def _changes_mind(self, goal: Goal) -> list[str]:
         goal.before, goal.status = None, RAISED
@@ -181,7 +229,10 @@ class Customer:
         offers = [act for act in heard.acts if act.kind == "transfer"]
         if not offers or heard.progress:
             return []
-        if any(goal.wanted.kind == "impossible" and goal.status in (RAISED, REFUSED) for goal in self.agenda.goals):
+        if any(
+            goal.wanted.kind == "impossible" and goal.status in (RAISED, REFUSED)
+            for goal in self.agenda.goals
+        ):
             return [self._bank("confirm")] if offers[0].confidence < 0.8 else [self._bank("wait")]
         return [self._bank("keep"), *self._wanted()]
 
@@ -195,11 +246,20 @@ class Customer:
             lead = [self._bank("thank")] if self.traits.verbosity else []
         elif heard.refused:
             lead = [self._bank("accept")]
-        stale = next((goal for goal in self.topics if goal.before is not None and goal.status != OPEN and not goal.final), None)
+        stale = next(
+            (
+                goal
+                for goal in self.topics
+                if goal.before is not None and goal.status != OPEN and not goal.final
+            ),
+            None,
+        )
         if stale is not None and not heard.of("wait"):
             return [*lead, *self._changes_mind(stale)]
         fallback = next((goal for goal in heard.refused if goal.status == OPEN), None)
-        following = fallback or next((goal for goal in self.topics if goal.status == OPEN and self.agenda.ready(goal)), None)
+        following = fallback or next(
+            (goal for goal in self.topics if goal.status == OPEN and self.agenda.ready(goal)), None
+        )
         waiting = [goal for goal in self.topics if goal.status not in (OPEN, DONE, REFUSED)]
         if following is not None and (heard.done or heard.refused or heard.told or not waiting):
             return [*lead, *self._request(following)]
@@ -209,33 +269,60 @@ class Customer:
         if approved and len(approved) == len(waiting):
             return [*lead, self._bank("ask_done")]
         if not waiting and (self.agenda.loose or any(goal.untold for goal in self.agenda.goals)):
-            return [*lead, self._bank("ask_fact"), *(goal.wanted.text for goal in self.topics if goal.untold and goal.wanted.text)]
+            return [
+                *lead,
+                self._bank("ask_fact"),
+                *(goal.wanted.text for goal in self.topics if goal.untold and goal.wanted.text),
+            ]
         return [*lead, *self._wanted()] if lead else []
 
-    # -- answering ----------------------------------------------------------------------------------------------------------
+    # -- answering --------------------------------------------------------------------------------
 
     def _answers(self, heard: Heard) -> list[str]:
         """What was asked for: given, denied, or said again."""
         slots = list(dict.fromkeys(act.slot for act in heard.of("ask")))
         knowledge = {slot.name: slot for slot in self.task.knowledge}
-        if not slots and any(act.slot == "not_found" for act in heard.acts):  # what it told was of no use: once more, all of it
+        # what it told was of no use: once more, all of it
+        if not slots and any(act.slot == "not_found" for act in heard.acts):
             slots = [name for name in knowledge if self.told[name]]
         if not slots:
             return []
-        if "request" in slots and not self._current() and any(goal.status == OPEN for goal in self.topics):
+        if (
+            "request" in slots
+            and not self._current()
+            and any(goal.status == OPEN for goal in self.topics)
+        ):
             return self._wanted()
-        if choice := next((words for goal in self._current() if (words := self.book.offered(goal.wanted, heard.text))), ""):
+        if choice := next(
+            (
+                words
+                for goal in self._current()
+                if (words := self.book.offered(goal.wanted, heard.text))
+            ),
+            "",
+        ):
             return [choice]
         details = [slot for slot in slots if any(self._has(goal, slot) for goal in self._current())]
         asked = [slot for slot in slots if slot not in details and slot != "request"]
         said: list[str] = []
         hidden = self._hidden()
         held = (knowledge[name] for name in asked if name in knowledge)
-        gives = {slot.name: slot for slot in held if slot.known and slot.reveal != "never" and slot.value not in hidden}
+        gives = {
+            slot.name: slot
+            for slot in held
+            if slot.known and slot.reveal != "never" and slot.value not in hidden
+        }
         for goal in self._current()[:1]:
             for slot in details:
                 if self._forgets(slot):
-                    said += [self._bank("deny", slot), *([self.book.detail(goal.wanted, slot, self._pick)] if self._described(goal.wanted) else [])]
+                    said += [
+                        self._bank("deny", slot),
+                        *(
+                            [self.book.detail(goal.wanted, slot, self._pick)]
+                            if self._described(goal.wanted)
+                            else []
+                        ),
+                    ]
                 elif self._dodges(slot):
                     said.append(self._bank("dodge", slot))
                 else:
@@ -246,22 +333,36 @@ class Customer:
         elif gives:
             said.append(self._give(gives))
         elif asked and not details:
-            never = [name for name in asked if name in knowledge and knowledge[name].known and knowledge[name].value not in hidden]
+            never = [
+                name
+                for name in asked
+                if name in knowledge
+                and knowledge[name].known
+                and knowledge[name].value not in hidden
+            ]
             said.append(self._bank("withhold", never[0]) if never else self._bank("deny", asked[0]))
-            if not any(name in knowledge and knowledge[name].value not in hidden for name in asked):  # nothing that it has to do with
+            # nothing that it has to do with
+            if not any(name in knowledge and knowledge[name].value not in hidden for name in asked):
                 said += self._wanted()
         if "request" in slots and not said:
             said += self._wanted() or [self._bank("ask_fact")]
         return said
 
     def _hidden(self) -> set[str]:
-        """The records of wishes that nobody has heard of yet: those that come later, and those that are asked for once another is refused."""
+        """The records of wishes that nobody has heard of yet: those that come later, and those
+        that are asked for once another is refused."""
         heard = [goal.wanted for goal in self.agenda.goals if goal.status != OPEN]
         unheard = [goal.wanted for goal in self.agenda.goals if goal.status == OPEN]
         for goal in self.agenda.goals:
             unheard += [wish for wish in chain(goal.wish) if wish is not goal.wanted]
         records = [
-            {str(wish.arguments[name]) for wish in wishes for name in self.book.anchors if name in wish.arguments} for wishes in (unheard, heard)
+            {
+                str(wish.arguments[name])
+                for wish in wishes
+                for name in self.book.anchors
+                if name in wish.arguments
+            }
+            for wishes in (unheard, heard)
         ]
         return records[0] - records[1]
 
@@ -295,7 +396,12 @@ class Customer:
 
     def _typed(self, name: str, value: str) -> str:
         """The value, or a slip of it that the next message puts right."""
-        if self.traits.mistakes and not self.told[name] and self.rng.random() < self.traits.mistakes and (wrong := self.book.mistaken(name, value)):
+        if (
+            self.traits.mistakes
+            and not self.told[name]
+            and self.rng.random() < self.traits.mistakes
+            and (wrong := self.book.mistaken(name, value))
+        ):
             self.slips[name] = value
             return wrong
         return value
@@ -304,13 +410,23 @@ class Customer:
         right, self.slips = self.slips, {}
         return f"{self._bank('slip')} {self.book.give(right, self._pick)}"
 
-    # -- asking for things --------------------------------------------------------------------------------------------------
+    # -- asking for things ------------------------------------------------------------------------
 
     def _opening(self) -> list[str]:
         said = [self._bank("greet")] if self.traits.verbosity else []
-        every = (each for wish in self.task.wishes for each in (*chain(wish), wish.before_change) if each is not None)
-        later = {str(value) for each in every for value in each.arguments.values()}  # told with its wish
-        free = [slot for slot in self.task.knowledge if slot.reveal == "opening" and slot.known and slot.value not in later]
+        every = (
+            each
+            for wish in self.task.wishes
+            for each in (*chain(wish), wish.before_change)
+            if each is not None
+        )
+        # told with its wish
+        later = {str(value) for each in every for value in each.arguments.values()}
+        free = [
+            slot
+            for slot in self.task.knowledge
+            if slot.reveal == "opening" and slot.known and slot.value not in later
+        ]
         free = free[: math.ceil(self.traits.front_load * len(free))]
         said += self._chat()
         if free:
@@ -326,22 +442,32 @@ class Customer:
         return sorted(raised, key=lambda goal: goal.status == APPROVED)
 
     def _wanted(self) -> list[str]:
-        """The wish that is being talked about, in full; else the next one, or the fact that is owed."""
+        """The wish that is being talked about, in full; else the next one, or the fact that is
+        owed."""
         goal = next((goal for goal in self._current() if goal.status != APPROVED), None)
         if goal is not None:
             return self._request(goal, whole=True)
-        following = next((goal for goal in self.topics if goal.status == OPEN and self.agenda.ready(goal)), None)
+        following = next(
+            (goal for goal in self.topics if goal.status == OPEN and self.agenda.ready(goal)), None
+        )
         if following is not None:
             return self._request(following)
         if self._current():
             return [self._bank("ask_done")]
-        return [self._bank("ask_fact"), *(goal.wanted.text for goal in self.topics if goal.untold and goal.wanted.text)]
+        return [
+            self._bank("ask_fact"),
+            *(goal.wanted.text for goal in self.topics if goal.untold and goal.wanted.text),
+        ]
 
     def _request(self, goal: Goal, whole: bool = False) -> list[str]:
         wish: Wish = goal.wanted
         if goal.status == OPEN:
             goal.status = RAISED
-        parts = [name for name in self.book.details(wish) if not self._forgets(name) or (name in self.book.anchors and self._described(wish))]
+        parts = [
+            name
+            for name in self.book.details(wish)
+            if not self._forgets(name) or (name in self.book.anchors and self._described(wish))
+        ]
         if not whole:
             parts = parts[: max(1, math.ceil(self.traits.front_load * len(parts)))]
         self.told.update(f"{goal.place}/{name}" for name in parts)
@@ -353,7 +479,7 @@ class Customer:
         words = str(wish.words.get("order", ""))
         return bool(words) and not any(value in words for value in forgotten)
 
-    # -- words --------------------------------------------------------------------------------------------------------------
+    # -- words ------------------------------------------------------------------------------------
 
     def _pick(self, *ways: str) -> str:
         return ways[self.rng.randrange(len(ways))]
@@ -371,7 +497,11 @@ class Customer:
         self.said[text] += 1
         if self.said[text] > 1:
             again = ORDINALS[min(self.said[text], len(ORDINALS) + 1) - 2]
-            text = text if text.startswith(tuple(BANK["confirm"][self.traits.register])) else f"{again} {text}"
+            text = (
+                text
+                if text.startswith(tuple(BANK["confirm"][self.traits.register]))
+                else f"{again} {text}"
+            )
         return Action(text)
 
 

@@ -1,6 +1,8 @@
-"""What the scripted customer says apart from its wishes, by register. Neutral: no word of any domain, no digit, nothing that states a fact.
+"""What the scripted customer says apart from its wishes, by register. Neutral: no word of any
+domain, no digit, nothing that states a fact.
 
-A confirmation begins with a yes and a rejection with a no, so that any reader of answers understands them.
+A confirmation begins with a yes and a rejection with a no, so that any reader of answers
+understands them.
 """
 
 from __future__ import annotations
@@ -29,9 +31,18 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
         "formal": ("No, I am afraid that is not correct.", "No, I do not agree to that."),
     },
     "clarify": {
-        "plain": ("What exactly would you change?", "Before I agree: what exactly are you going to do?"),
-        "casual": ("Hang on, what exactly are you going to do?", "What exactly would you change there?"),
-        "formal": ("Could you state exactly what you are going to change?", "I should like to know exactly what will be done."),
+        "plain": (
+            "What exactly would you change?",
+            "Before I agree: what exactly are you going to do?",
+        ),
+        "casual": (
+            "Hang on, what exactly are you going to do?",
+            "What exactly would you change there?",
+        ),
+        "formal": (
+            "Could you state exactly what you are going to change?",
+            "I should like to know exactly what will be done.",
+        ),
     },
     "lacks": {
         "plain": ("You have not said this:", "I miss this:"),
@@ -41,12 +52,18 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
     "price": {
         "plain": ("And what will it cost me, or what do I get back?", "What amount is it about?"),
         "casual": ("How much money are we talking about?", "And what's that in money?"),
-        "formal": ("Which amount is to be charged or paid back?", "I should like to know the amount first."),
+        "formal": (
+            "Which amount is to be charged or paid back?",
+            "I should like to know the amount first.",
+        ),
     },
     "deny": {
         "plain": ("I do not know my {slot}.", "I do not remember the {slot}."),
         "casual": ("No idea about the {slot}, honestly.", "I can't recall the {slot}."),
-        "formal": ("I regret that I do not have the {slot} at hand.", "I am afraid I do not recall the {slot}."),
+        "formal": (
+            "I regret that I do not have the {slot} at hand.",
+            "I am afraid I do not recall the {slot}.",
+        ),
     },
     "withhold": {
         "plain": ("I would rather not tell you the {slot}.",),
@@ -64,14 +81,38 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
         "formal": ("As I have stated:", "To repeat myself:"),
     },
     "complain": {
-        "plain": ("This does not help me.", "I still wait for your help.", "That is not what I asked for."),
-        "casual": ("Come on, this isn't helping.", "Still waiting here.", "That's not what I asked."),
-        "formal": ("I must say that this does not help.", "I am still waiting for a solution.", "This does not answer my request."),
+        "plain": (
+            "This does not help me.",
+            "I still wait for your help.",
+            "That is not what I asked for.",
+        ),
+        "casual": (
+            "Come on, this isn't helping.",
+            "Still waiting here.",
+            "That's not what I asked.",
+        ),
+        "formal": (
+            "I must say that this does not help.",
+            "I am still waiting for a solution.",
+            "This does not answer my request.",
+        ),
     },
     "insist": {
-        "plain": ("I think that this should be possible.", "I do not accept that.", "Please look again."),
-        "casual": ("Come on, that has to be possible.", "I don't buy that.", "Please have another look."),
-        "formal": ("I believe that this is possible.", "I cannot accept that.", "I ask you to look again."),
+        "plain": (
+            "I think that this should be possible.",
+            "I do not accept that.",
+            "Please look again.",
+        ),
+        "casual": (
+            "Come on, that has to be possible.",
+            "I don't buy that.",
+            "Please have another look.",
+        ),
+        "formal": (
+            "I believe that this is possible.",
+            "I cannot accept that.",
+            "I ask you to look again.",
+        ),
     },
     "why": {
         "plain": ("Why is that?", "And why?"),
@@ -85,16 +126,28 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "change_mind": {
         "plain": ("Actually, I have changed my mind.", "On second thought, I want something else."),
-        "casual": ("Actually, scratch that, I changed my mind.", "Hmm, on second thought, something else."),
-        "formal": ("On second thought, I have changed my mind.", "I have changed my mind, if you will forgive me."),
+        "casual": (
+            "Actually, scratch that, I changed my mind.",
+            "Hmm, on second thought, something else.",
+        ),
+        "formal": (
+            "On second thought, I have changed my mind.",
+            "I have changed my mind, if you will forgive me.",
+        ),
     },
     "waver": {
         "plain": (
             "Wait, let me think about this. Please tell me once more what you would do.",
             "I am not sure any more. What was it that you would do?",
         ),
-        "casual": ("Wait, wait. Say again what you'd do?", "Hm, hold on. Run that by me once more?"),
-        "formal": ("One moment, I hesitate. Please repeat what you would do.", "I need to consider this. Kindly repeat your offer."),
+        "casual": (
+            "Wait, wait. Say again what you'd do?",
+            "Hm, hold on. Run that by me once more?",
+        ),
+        "formal": (
+            "One moment, I hesitate. Please repeat what you would do.",
+            "I need to consider this. Kindly repeat your offer.",
+        ),
     },
     "slip": {
         "plain": ("Sorry, I got something wrong before.", "Sorry, I made a typo."),
@@ -107,9 +160,15 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
         "formal": ("May I ask whether it has been carried out?", "Has this been carried out?"),
     },
     "ask_fact": {
-        "plain": ("You have not told me everything that I asked for yet.", "There was also my question."),
+        "plain": (
+            "You have not told me everything that I asked for yet.",
+            "There was also my question.",
+        ),
         "casual": ("And my question?", "You still owe me an answer."),
-        "formal": ("My question has not been answered yet.", "I still await an answer to my question."),
+        "formal": (
+            "My question has not been answered yet.",
+            "I still await an answer to my question.",
+        ),
     },
     "wait": {
         "plain": ("All right, I will wait.", "Take your time."),
@@ -117,7 +176,10 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
         "formal": ("I shall wait.", "Please take the time you need."),
     },
     "keep": {
-        "plain": ("Please do not hand me over, I want you to do it.", "I would rather settle this with you."),
+        "plain": (
+            "Please do not hand me over, I want you to do it.",
+            "I would rather settle this with you.",
+        ),
         "casual": ("Nah, can't you just do it?", "I'd rather sort it out with you."),
         "formal": ("I prefer that you settle this yourself.", "I do not wish to be handed over."),
     },
@@ -127,9 +189,26 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
             "I hope that you have a good day so far.",
             "My neighbour told me that you are helpful.",
         ),
-        "casual": ("It's been a crazy week, you know.", "Hope you're having a good one.", "My sister says hi, by the way."),
-        "formal": ("I trust that this finds you well.", "I have long been content with your service.", "I appreciate your attention to this matter."),
+        "casual": (
+            "It's been a crazy week, you know.",
+            "Hope you're having a good one.",
+            "My sister says hi, by the way.",
+        ),
+        "formal": (
+            "I trust that this finds you well.",
+            "I have long been content with your service.",
+            "I appreciate your attention to this matter.",
+        ),
     },
 }
 
-ORDINALS = ("Again:", "Once more:", "Yet again:", "As before:", "I repeat:", "For the last time:", "Still:", "Please, as said:")
+ORDINALS = (
+    "Again:",
+    "Once more:",
+    "Yet again:",
+    "As before:",
+    "I repeat:",
+    "For the last time:",
+    "Still:",
+    "Please, as said:",
+)

@@ -17,12 +17,15 @@ ORDERS = ("given", "reversed", "shuffled")
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How a customer is. A number may be given as a range [low, high]; it is then drawn by the seed.
+    """How a customer is. A number may be given as a range [low, high]; it is then drawn by the
+    seed.
 
-    `patience`: unhelpful messages in a row that it bears. `verbosity`: 0 terse to 2 chatty. `front_load`: share of what may be said at once that
-    is said at once, 0 to 1. `cooperation`: chance that it answers a question the first time. `mistakes`: chance that a value it tells is mistyped,
-    and corrected in its next message. `scepticism`: 0 checks that nothing is wrong, 1 wants every argument named, 2 wants the price as well.
-    `order` of its wishes. `mind_change`: chance that it wavers once before a yes. `register`: its tone.
+    `patience`: unhelpful messages in a row that it bears. `verbosity`: 0 terse to 2 chatty.
+    `front_load`: share of what may be said at once that is said at once, 0 to 1. `cooperation`:
+    chance that it answers a question the first time. `mistakes`: chance that a value it tells is
+    mistyped, and corrected in its next message. `scepticism`: 0 checks that nothing is wrong, 1
+    wants every argument named, 2 wants the price as well. `order` of its wishes. `mind_change`:
+    chance that it wavers once before a yes. `register`: its tone.
     """
 
     patience: int = 4
@@ -53,27 +56,50 @@ PRESETS: dict[str, dict[str, Any]] = {
     "impatient": {"patience": 3, "verbosity": 0, "register": "casual"},
     "forgetful": {"mistakes": 0.4, "front_load": 0.6, "patience": 6},
     "sceptical": {"scepticism": 2, "register": "formal", "patience": 6},
-    "erratic": {"order": "shuffled", "mind_change": 0.6, "mistakes": 0.2, "register": "casual", "patience": 6},
+    "erratic": {
+        "order": "shuffled",
+        "mind_change": 0.6,
+        "mistakes": 0.2,
+        "register": "casual",
+        "patience": 6,
+    },
     "uncooperative": {"cooperation": 0.4, "front_load": 0.0, "verbosity": 0, "patience": 6},
 }
 
 
-def traits_of(agent: str, rng: random.Random, preset: str | None, given: Mapping[str, Any], task_traits: Mapping[str, Any]) -> Traits:
-    """The traits of one customer: the preset, then the task's own unless a preset was asked for, then what is given. Raises ConfigError."""
+def traits_of(
+    agent: str,
+    rng: random.Random,
+    preset: str | None,
+    given: Mapping[str, Any],
+    task_traits: Mapping[str, Any],
+) -> Traits:
+    """The traits of one customer: the preset, then the task's own unless a preset was asked for,
+    then what is given. Raises ConfigError."""
     name = preset if preset is not None else task_traits.get("preset", "faithful")
     if name not in PRESETS:
         near = get_close_matches(str(name), PRESETS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(PRESETS)}"
         raise ConfigError(f"agent {agent!r}: no preset of a customer is called {name!r} ({hint})")
     known = {entry.name for entry in fields(Traits)}
-    merged = {**PRESETS[name], **({key: value for key, value in task_traits.items() if key in known} if preset is None else {}), **given}
+    merged = {
+        **PRESETS[name],
+        **(
+            {key: value for key, value in task_traits.items() if key in known}
+            if preset is None
+            else {}
+        ),
+        **given,
+    }
     return Traits(**{key: _trait(agent, rng, key, value) for key, value in merged.items()})
 
 
 def _trait(agent: str, rng: random.Random, name: str, value: Any) -> Any:
     if name in CHOICES:
         if value not in CHOICES[name]:
-            raise ConfigError(f"agent {agent!r}: {name} is one of {', '.join(CHOICES[name])}; got {value!r}")
+            raise ConfigError(
+                f"agent {agent!r}: {name} is one of {', '.join(CHOICES[name])}; got {value!r}"
+            )
         return value
     low, high = RANGES[name]
     whole = isinstance(getattr(Traits(), name), int)
@@ -86,9 +112,13 @@ def _trait(agent: str, rng: random.Random, name: str, value: Any) -> Any:
                 if name == "patience"
                 else f"{'a whole number' if whole else 'a number'} from {low:g} to {high:g}"
             )
-            raise ConfigError(f"agent {agent!r}: {name} is {kind}, or a range of two; got {value!r}")
+            raise ConfigError(
+                f"agent {agent!r}: {name} is {kind}, or a range of two; got {value!r}"
+            )
     if bounds[0] > bounds[1]:
-        raise ConfigError(f"agent {agent!r}: the range of {name} goes from low to high; got {value!r}")
+        raise ConfigError(
+            f"agent {agent!r}: the range of {name} goes from low to high; got {value!r}"
+        )
     if bounds[0] == bounds[1]:
         return bounds[0]
     return rng.randint(*bounds) if whole else rng.uniform(*bounds)

@@ -1,7 +1,9 @@
-"""An assistant that is shown how others did it: episodes of a file or of a run folder, as conversations in the briefing.
+"""An assistant that is shown how others did it: episodes of a file or of a run folder, as
+conversations in the briefing.
 
-Only episodes of the training split that paid the agent are taken, in the order of the file, one per task: what is played must not stand in the
-briefing. Then it goes on as `tool_calling`, `act` or `react`.
+Only episodes of the training split that paid the agent are taken, in the order of the file, one
+per task: what is played must not stand in the briefing. Then it goes on as `tool_calling`, `act`
+or `react`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ RESULT_SHOWN = 1500  # characters of one tool result in a demonstration
 
 
 class FewShot:
-    """Is shown demonstrations, then plays as `tool_calling`, `act` or `react`. Options: see `__init__`."""
+    """Is shown demonstrations, then plays as `tool_calling`, `act` or `react`. Options: see
+    `__init__`."""
 
     needs_policy = True
 
@@ -42,14 +45,21 @@ class FewShot:
         above: float = 0.0,
         instructions: str = "",
     ) -> None:
-        """`demonstrations`: a run folder or a file of episodes, one JSON per line, from the working folder; `shots`: how many are shown;
-        `split`: of which split; `above`: the return that the agent must have exceeded. Raises ConfigError where there are too few such
+        """`demonstrations`: a run folder or a file of episodes, one JSON per line, from the
+        working folder; `shots`: how many are shown; `split`: of which split; `above`: the return
+        that the agent must have exceeded. Raises ConfigError where there are too few such
         episodes, DataError for a file that is missing or damaged."""
         if isinstance(shots, bool) or not isinstance(shots, int) or shots < 0:
-            raise ConfigError(f"agent {agent!r}: shots is a whole number of at least 0; got {shots!r}")
+            raise ConfigError(
+                f"agent {agent!r}: shots is a whole number of at least 0; got {shots!r}"
+            )
         if protocol not in PROTOCOLS:
-            raise ConfigError(f"agent {agent!r}: protocol is one of {', '.join(PROTOCOLS)}; got {protocol!r}")
-        shown = _shots(agent, Path(demonstrations).expanduser(), shots, split, above) if shots else ""
+            raise ConfigError(
+                f"agent {agent!r}: protocol is one of {', '.join(PROTOCOLS)}; got {protocol!r}"
+            )
+        shown = (
+            _shots(agent, Path(demonstrations).expanduser(), shots, split, above) if shots else ""
+        )
         whole = "\n\n".join(part for part in (instructions, shown) if part)
         self._inner = PROTOCOLS[protocol](agent, sample, rng, instructions=whole)
 
@@ -72,14 +82,31 @@ def _written(agent: str, path: Path, changed: int, count: int, split: str, above
     for episode in _episodes(agent, path):
         here = episode.task.rpartition("/")[0]
         splits.add(here)
-        if len(chosen) < count and here == split and agent in episode.cast and episode.end.scored and episode.returns()[agent] > above:
+        if (
+            len(chosen) < count
+            and here == split
+            and agent in episode.cast
+            and episode.end.scored
+            and episode.returns()[agent] > above
+        ):
             chosen.setdefault(episode.task, episode)
     if len(chosen) < count:
-        hint = f"it holds episodes of {', '.join(sorted(splits)) or 'no split'}; play demonstrations on that split, or name another one (split: ...)"
-        wanted = f"{count} demonstrations of split {split!r} that paid {agent!r} more than {above:g}"
+        hint = (
+            f"it holds episodes of {', '.join(sorted(splits)) or 'no split'}; play demonstrations"
+            " on that split, or name another one (split: ...)"
+        )
+        wanted = (
+            f"{count} demonstrations of split {split!r} that paid {agent!r} more than {above:g}"
+        )
         raise ConfigError(f"agent {agent!r}: {path}: {len(chosen)} of {wanted}; {hint}")
-    parts = [f"Example {number}:\n{demonstration(episode, agent)}" for number, episode in enumerate(chosen.values(), 1)]
-    return "How others did this, in other conversations. Nothing in them holds for the present one.\n\n" + "\n\n".join(parts)
+    parts = [
+        f"Example {number}:\n{demonstration(episode, agent)}"
+        for number, episode in enumerate(chosen.values(), 1)
+    ]
+    return (
+        "How others did this, in other conversations. Nothing in them holds for the present"
+        " one.\n\n" + "\n\n".join(parts)
+    )
 
 
 def _episodes(agent: str, path: Path) -> Iterator[Episode]:
@@ -90,5 +117,6 @@ def _episodes(agent: str, path: Path) -> Iterator[Episode]:
 
 
 def demonstration(episode: Episode, agent: str) -> str:
-    """What an agent saw and did, as a conversation; its briefing is left out, a long tool result is cut."""
+    """What an agent saw and did, as a conversation; its briefing is left out, a long tool result
+    is cut."""
     return dialogue(episode.transcript(agent), agent, results=RESULT_SHOWN)

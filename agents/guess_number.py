@@ -1,4 +1,5 @@
-"""Players of `guess_number`: who ignores the hints, who at least repeats nothing, and who halves what is left."""
+"""Players of `guess_number`: who ignores the hints, who at least repeats nothing, and who halves
+what is left."""
 
 from __future__ import annotations
 
@@ -29,7 +30,11 @@ class NumberGuesser:
 
     def hints(self, seen: Sequence[Message]) -> list[tuple[int, str]]:
         """(guess, hint) so far, as the hints tell them."""
-        found = [re.match(rf"({HIGHER}|{LOWER}) (\d+)", message.text) for message in seen if message.sender != self.agent]
+        found = [
+            re.match(rf"({HIGHER}|{LOWER}) (\d+)", message.text)
+            for message in seen
+            if message.sender != self.agent
+        ]
         return [(int(hint[2]), hint[1]) for hint in found if hint]
 
 
@@ -44,7 +49,9 @@ class NumberGuesserWithoutRepeats(NumberGuesser):
 class NumberHalver(NumberGuesser):
     """Says the middle of what the hints leave; with probability `noise` any number."""
 
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0) -> None:
+    def __init__(
+        self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
+    ) -> None:
         super().__init__(agent, sample, rng, task)
         if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
             raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")

@@ -1,4 +1,5 @@
-"""A demonstrator of `kuhn_poker`: it looks at its card. Clones of players that ignore their card never learn to look at it."""
+"""A demonstrator of `kuhn_poker`: it looks at its card. Clones of players that ignore their card
+never learn to look at it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Reading labelled answers: what follows `Response:` or `Action:`, a verdict, and what of a reply is meant for others at all.
+"""Reading labelled answers: what follows `Response:` or `Action:`, a verdict, and what of a reply
+is meant for others at all.
 
-A label opens a line, in any case, with or without Markdown around it: `Response:`, `**User Response:**`, `## Response:`. Nothing here guesses:
-an answer without its label is None.
+A label opens a line, in any case, with or without Markdown around it: `Response:`, `**User
+Response:**`, `## Response:`. Nothing here guesses: an answer without its label is None.
 """
 
 from __future__ import annotations
@@ -13,28 +14,41 @@ from gem_ma.parsing import MAX_CALLS, parse_tool_calls
 
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _HALF_THINKING = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
-_NEGATED = re.compile(r"\b(?:not|isn['’]t|never|neither|nor)\s+(?:\w+\s+)?(?:true|false)\b", re.IGNORECASE)
+_NEGATED = re.compile(
+    r"\b(?:not|isn['’]t|never|neither|nor)\s+(?:\w+\s+)?(?:true|false)\b", re.IGNORECASE
+)
 
 
 def _label(*names: str) -> re.Pattern[str]:
     return re.compile(
-        rf"^[ \t>#*_`\[]*(?:(?:final|user|agent|assistant|customer|my)[ \t]+)?(?:{'|'.join(names)})[ \t*_`\]]*:[ \t]*[*_]*",
+        r"^[ \t>#*_`\[]*(?:(?:final|user|agent|assistant|customer|my)["
+        rf" \t]+)?(?:{'|'.join(names)})[ \t*_`\]]*:[ \t]*[*_]*",
         re.IGNORECASE | re.MULTILINE,
     )
 
 
-_RESPONSE_LABEL, _THOUGHT_LABEL, _ACTION_LABEL = _label("response", "reply"), _label("thoughts?", "reflection"), _label("action")
-_RESPONSE_INSIDE = re.compile(r"\b(?:User |Final )?Response: *")  # where no line opens with the label
-_VERDICT_LABEL, _REASON_LABEL = _label("verdict", "classification", "judg(?:e)?ment"), _label("reason", "reasoning")
+_RESPONSE_LABEL, _THOUGHT_LABEL, _ACTION_LABEL = (
+    _label("response", "reply"),
+    _label("thoughts?", "reflection"),
+    _label("action"),
+)
+# where no line opens with the label
+_RESPONSE_INSIDE = re.compile(r"\b(?:User |Final )?Response: *")
+_VERDICT_LABEL, _REASON_LABEL = (
+    _label("verdict", "classification", "judg(?:e)?ment"),
+    _label("reason", "reasoning"),
+)
 
 
 def visible(text: str) -> str:
-    """The text without the private thinking that some models print in front (`<think>...</think>`, also where one tag is missing)."""
+    """The text without the private thinking that some models print in front
+    (`<think>...</think>`, also where one tag is missing)."""
     return _HALF_THINKING.sub("", _without_pairs(text)).strip()
 
 
 def _without_pairs(text: str) -> str:
-    """The text without what stands between an opening tag and the next closing one; in one pass, however many tags open and never close."""
+    """The text without what stands between an opening tag and the next closing one; in one pass,
+    however many tags open and never close."""
     kept, at, opened = [], 0, -1
     for tag in _THINKING.finditer(text):
         if not tag[1]:
@@ -60,7 +74,8 @@ def response(text: str) -> str | None:
 
 
 def verdict(text: str) -> bool | None:
-    """True or false by whole words: behind the last verdict label, or else the only one of the two in the text. None where that is no verdict.
+    """True or false by whole words: behind the last verdict label, or else the only one of the two
+    in the text. None where that is no verdict.
 
     >>> verdict("Reason: all right.\\nVerdict: true"), verdict("untrue"), verdict("true or false?")
     (True, None, None)
@@ -72,12 +87,16 @@ def verdict(text: str) -> bool | None:
         said = said.strip().split("\n", 1)[0]
     if _NEGATED.search(said):
         return None
-    words = {word.casefold() for word in re.findall(r"(?<![\w-])(?:true|false)(?![\w-])", said, re.IGNORECASE)}
+    words = {
+        word.casefold()
+        for word in re.findall(r"(?<![\w-])(?:true|false)(?![\w-])", said, re.IGNORECASE)
+    }
     return words.pop() == "true" if len(words) == 1 else None
 
 
 def reason(text: str) -> str:
-    """What a judge gives as its reason, in one line of at most 300 characters; "" where it gives none."""
+    """What a judge gives as its reason, in one line of at most 300 characters; "" where it gives
+    none."""
     text = visible(text)
     labels = list(_REASON_LABEL.finditer(text))
     if not labels:
@@ -88,27 +107,35 @@ def reason(text: str) -> str:
 
 
 def action(text: str) -> tuple[ToolCall | Malformed | None, str]:
-    """(call, the text up to its end) of the first `Action:` line whose JSON can be read, or of a text that is a call and nothing else.
+    """(call, the text up to its end) of the first `Action:` line whose JSON can be read, or of a
+    text that is a call and nothing else.
 
-    The call is a Malformed where there is a label and no readable call behind any, None where there is no label at all.
+    The call is a Malformed where there is a label and no readable call behind any, None where
+    there is no label at all.
     """
     labels = list(_ACTION_LABEL.finditer(text))
     fault: Malformed | None = None
-    for at in [found.end() for found in labels[:MAX_CALLS]] or [0]:  # each looks at the rest of the text
+    # each looks at the rest of the text
+    for at in [found.end() for found in labels[:MAX_CALLS]] or [0]:
         behind = re.sub(r"\A\s*(?:`+(?:\w+[ \t]*\n)?)?\s*(?:<tool_call>)?\s*", "", text[at:])
         if not labels and not behind.startswith("{"):
             break
         rest, calls = parse_tool_calls(f"<tool_call>{behind}")
         call = calls[0]
         if isinstance(call, ToolCall):
-            kept = text.rstrip().removesuffix(rest).rstrip() if rest and text.rstrip().endswith(rest) else text
+            kept = (
+                text.rstrip().removesuffix(rest).rstrip()
+                if rest and text.rstrip().endswith(rest)
+                else text
+            )
             return call, kept if rest.strip("`\n ") else text
         fault = call
     return fault, text
 
 
 def action_text(text: str) -> str | None:
-    """The line behind the last `Action:` label, for choices that are no calls; None where there is no label."""
+    """The line behind the last `Action:` label, for choices that are no calls; None where there
+    is no label."""
     labels = list(_ACTION_LABEL.finditer(text))
     if not labels:
         return None

@@ -1,8 +1,10 @@
-"""Marks in free text: an end of the talk that nobody can write by accident, and stop words of other protocols made harmless.
+"""Marks in free text: an end of the talk that nobody can write by accident, and stop words of other
+protocols made harmless.
 
-A talk ends by a tool call. Where a model has no tools it ends by a message that is wholly one of the `Tokens`, random per episode and known to
-the speaker's prompt alone. Anything that only looks like a mark (`###STOP###`) ends nothing, unless the protocol of the
-behaviour says so (`way_of`): it is removed from what is said, and escaped in what is heard.
+A talk ends by a tool call. Where a model has no tools it ends by a message that is wholly one of
+the `Tokens`, random per episode and known to the speaker's prompt alone. Anything that only
+looks like a mark (`###STOP###`) ends nothing, unless the protocol of the behaviour says so
+(`way_of`): it is removed from what is said, and escaped in what is heard.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ _AROUND = " \t\r\n`'\"*.“”‘’"
 _HASHES = re.compile(r"#{3,}")
 
 
-BENCHMARKS = {"stop": "settled", "transfer": "transferred", "outofscope": "out_of_scope"}  # what tau-bench's and tau2-bench's users end by
+# what tau-bench's and tau2-bench's users end by
+BENCHMARKS = {"stop": "settled", "transfer": "transferred", "outofscope": "out_of_scope"}
 
 
 def way_of(text: str, anywhere: bool = False) -> str:
-    """The way to end that a mark of the benchmarks in a text stands for, "" for none: the whole text must be one, or any part of it.
+    """The way to end that a mark of the benchmarks in a text stands for, "" for none: the whole
+    text must be one, or any part of it.
 
     >>> way_of(" ###STOP### "), way_of("Yes. ###TRANSFER###"), way_of("Yes. ###TRANSFER###", anywhere=True), way_of("###OUT-OF-SCOPE###")
     ('settled', '', 'transferred', 'out_of_scope')
@@ -33,7 +37,8 @@ def way_of(text: str, anywhere: bool = False) -> str:
 
 
 class Tokens:
-    """One token per way to end, as `end-1f0c9a2b37d4-settled`; the bare `end-1f0c9a2b37d4` is the first way.
+    """One token per way to end, as `end-1f0c9a2b37d4-settled`; the bare `end-1f0c9a2b37d4` is the
+    first way.
 
     >>> tokens = Tokens(random.Random(0), ("settled", "gave_up"))
     >>> tokens.read(f" `{tokens.token('gave_up')}` "), tokens.read("I say " + tokens.token("settled"))
@@ -44,7 +49,9 @@ class Tokens:
         self.stem = f"end-{rng.getrandbits(48):012x}"
         self.ways = tuple(ways)
         names = "|".join(re.escape(f"-{way}") for way in sorted(self.ways, key=len, reverse=True))
-        self._pattern = re.compile(rf"{re.escape(self.stem)}({names})?" if names else re.escape(self.stem), re.IGNORECASE)
+        self._pattern = re.compile(
+            rf"{re.escape(self.stem)}({names})?" if names else re.escape(self.stem), re.IGNORECASE
+        )
 
     def token(self, way: str) -> str:
         """What is written to end in this way."""

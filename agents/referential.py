@@ -1,6 +1,8 @@
-"""Demonstrators of `referential`: they follow one fixed convention, and draw each word at random with probability `noise`.
+"""Demonstrators of `referential`: they follow one fixed convention, and draw each word at random
+with probability `noise`.
 
-The i-th colour is called by the i-th colour word, the i-th shape by the i-th shape word. They read what they see and no hidden information.
+The i-th colour is called by the i-th colour word, the i-th shape by the i-th shape word. They
+read what they see and no hidden information.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ class _Translator:
 
     async def act(self, asked: Asked) -> Action:
         seen = asked.transcript[-1].text.replace(".", "").split()
-        text = " ".join(self._word(seen, names, answers) for names, answers in zip(self.read, self.say, strict=True))
+        text = " ".join(
+            self._word(seen, names, answers)
+            for names, answers in zip(self.read, self.say, strict=True)
+        )
         return Action(text, (), text)
 
     def _word(self, seen: list[str], names: tuple[str, ...], answers: tuple[str, ...]) -> str:
@@ -36,12 +41,16 @@ class _Translator:
 class NoisySpeaker(_Translator):
     """Says the two words of what it sees."""
 
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5) -> None:
+    def __init__(
+        self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5
+    ) -> None:
         super().__init__(rng, noise, MEANING_LISTS, WORD_LISTS)
 
 
 class NoisyListener(_Translator):
     """Names the thing that the two words mean."""
 
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5) -> None:
+    def __init__(
+        self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5
+    ) -> None:
         super().__init__(rng, noise, WORD_LISTS, MEANING_LISTS)

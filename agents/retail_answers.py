@@ -1,4 +1,5 @@
-"""Answers to a retail customer's questions, out of the tools: tracking, money, stock, prices, balances, status."""
+"""Answers to a retail customer's questions, out of the tools: tracking, money, stock, prices,
+balances, status."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from gem_ma.parsing.text import in_order
 Record = dict[str, Any]
 Step = Generator[Action, str, Any]
 HINT = "Please tell me what you want and for which order."
-_COUNT = re.compile(r"\bhow many\b|" + in_order(r"\bnumber of\b", r"\b(?:variants|options|versions|kinds|available)\b"))
+_COUNT = re.compile(
+    r"\bhow many\b|"
+    + in_order(r"\bnumber of\b", r"\b(?:variants|options|versions|kinds|available)\b")
+)
 _HELD = in_order(r"\bgift card\b", r"\b(?:left|hold|have|worth)\b")
 _BALANCE = re.compile(rf"\bbalance\b|{_HELD}|" + in_order(r"\b(?:left|much)\b", r"\bgift card\b"))
 _PRICE = re.compile(r"\b(?:price|cost|how much|cheap\w*|expensive|dear\w*)\b")
@@ -36,7 +40,10 @@ def answer(text: str, order_id: str, user_id: str, user: Record) -> Step:
             return f"I cannot find order {order_id}."
         order = json.loads(read)
         if order["user_id"] != user_id:
-            return f"I am sorry, I cannot tell you about order {order_id}: it does not belong to your account."
+            return (
+                f"I am sorry, I cannot tell you about order {order_id}: it does not belong to your"
+                " account."
+            )
         return (yield from _about_order(text, order))
     if product is None:
         return "I am sorry, I do not know which product you mean."
@@ -44,10 +51,16 @@ def answer(text: str, order_id: str, user_id: str, user: Record) -> Step:
 
 
 def _balance(text: str, user: Record) -> str:
-    cards = {key: entry["balance"] for key, entry in user["payment_methods"].items() if "balance" in entry}
+    cards = {
+        key: entry["balance"]
+        for key, entry in user["payment_methods"].items()
+        if "balance" in entry
+    }
     if not cards:
         return "There is no gift card in your account."
-    return " ".join(f"The balance of your gift card {key} is ${balance:.2f}." for key, balance in cards.items())
+    return " ".join(
+        f"The balance of your gift card {key} is ${balance:.2f}." for key, balance in cards.items()
+    )
 
 
 def _product_named(folded: str) -> Step:
@@ -63,16 +76,31 @@ def _about_order(text: str, order: Record) -> Step:
     folded = text.casefold()
     if "tracking" in folded:
         numbers = [number for sent in order["fulfillments"] for number in sent["tracking_id"]]
-        return f"The tracking number is {', '.join(numbers)}." if numbers else "This order has not been sent yet, so it has no tracking number."
+        return (
+            f"The tracking number is {', '.join(numbers)}."
+            if numbers
+            else "This order has not been sent yet, so it has no tracking number."
+        )
     if "status" in folded or "shipped" in folded or "arriv" in folded:
         return f"The status of order {order['order_id']} is {order['status']}."
     if "address" in folded:
-        return f"Order {order['order_id']} goes to {', '.join(str(part) for part in order['address'].values() if part)}."
+        return (
+            f"Order {order['order_id']} goes to"
+            f" {', '.join(str(part) for part in order['address'].values() if part)}."
+        )
     named, _ = reading.items(text, order)
-    if named and re.search(r"\b(?:refund\w*|get back|money back|return\w*|worth|cost|price|paid?)\b", folded) and "differen" not in folded:
+    if (
+        named
+        and re.search(
+            r"\b(?:refund\w*|get back|money back|return\w*|worth|cost|price|paid?)\b", folded
+        )
+        and "differen" not in folded
+    ):
         total = sum(one.item["price"] for one in named)
         return f"That is ${total:.2f} for {', '.join(one.item['name'] for one in named)}."
-    if named and re.search(r"\b(?:differen\w*|cheap\w*|expensive|swap\w*|exchang\w*|instead)\b", folded):
+    if named and re.search(
+        r"\b(?:differen\w*|cheap\w*|expensive|swap\w*|exchang\w*|instead)\b", folded
+    ):
         return (yield from _difference(named[0]))
     return f"You paid ${order['payment_history'][0]['amount']:.2f} for this order."
 
@@ -97,7 +125,8 @@ def _about_product(text: str, product: Record) -> str:
     fits = [
         variant
         for variant in product["variants"].values()
-        if variant["available"] and all(variant["options"].get(option) in values for option, values in wanted.items())
+        if variant["available"]
+        and all(variant["options"].get(option) in values for option, values in wanted.items())
     ]
     if not fits:
         return f"There is no such {name} available; that makes 0."
@@ -106,7 +135,10 @@ def _about_product(text: str, product: Record) -> str:
     if _PRICE.search(folded):
         dear = re.search(r"\b(?:most expensive|dearest|highest)\b", folded)
         best = sorted(fits, key=lambda variant: variant["price"])[-1 if dear else 0]
-        return f"The {'dearest' if dear else 'cheapest'} {name} available is {best['item_id']} ({_listed(best)}) at ${best['price']:.2f}."
+        return (
+            f"The {'dearest' if dear else 'cheapest'} {name} available is {best['item_id']}"
+            f" ({_listed(best)}) at ${best['price']:.2f}."
+        )
     return f"The {name} is available as: {'; '.join(_listed(variant) for variant in fits)}."
 
 

@@ -1,4 +1,5 @@
-"""Assistants that serve nobody. What they are paid shows what a grader gives for nothing; print them beside every result."""
+"""Assistants that serve nobody. What they are paid shows what a grader gives for nothing; print
+them beside every result."""
 
 from __future__ import annotations
 
@@ -50,15 +51,24 @@ class RetailEcho(_Baseline):
 
 
 class RetailRandomCall(_Baseline):
-    """Makes calls that fit their schemas, at random, out of the words that it has seen; every fourth turn it says that it is at work."""
+    """Makes calls that fit their schemas, at random, out of the words that it has seen; every
+    fourth turn it says that it is at work."""
 
     async def act(self, asked: Asked) -> Action:
         if not asked.tools or self.rng.randrange(4) == 0:
             return say("One moment, please.")
-        words = list(dict.fromkeys(word for message in asked.transcript[-6:] for word in _SEEN.findall(message.text)[:400])) or ["none"]
+        words = list(
+            dict.fromkeys(
+                word
+                for message in asked.transcript[-6:]
+                for word in _SEEN.findall(message.text)[:400]
+            )
+        ) or ["none"]
         tool: Tool = self.rng.choice(asked.tools)
         properties: Mapping[str, Any] = tool.parameters.get("properties", {})
-        return use(tool.name, **{name: self._value(schema, words) for name, schema in properties.items()})
+        return use(
+            tool.name, **{name: self._value(schema, words) for name, schema in properties.items()}
+        )
 
     def _value(self, schema: Mapping[str, Any], words: list[str]) -> Any:
         if "enum" in schema:
@@ -67,13 +77,18 @@ class RetailRandomCall(_Baseline):
 
 
 class RetailGoldWrites(_Baseline):
-    """Makes the solution's changes without a word to the customer: its database is right and its policy is not. Privileged."""
+    """Makes the solution's changes without a word to the customer: its database is right and its
+    policy is not. Privileged."""
 
     privileged = True
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         super().__init__(agent, sample, rng)
-        self.left = [call for call in need_task(agent, task).actions if _WRITES.match(call.name) and call.agent == agent]
+        self.left = [
+            call
+            for call in need_task(agent, task).actions
+            if _WRITES.match(call.name) and call.agent == agent
+        ]
 
     async def act(self, asked: Asked) -> Action:
         if self.left:

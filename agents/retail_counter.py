@@ -1,7 +1,9 @@
-"""Who serves and who buys at the one-order desk of `retail_one_order`: an expert, weaker ones that never look, and the customer.
+"""Who serves and who buys at the one-order desk of `retail_one_order`: an expert, weaker ones that
+never look, and the customer.
 
-All work from what they were shown and from nothing else, so their talks can be cloned. `noise` makes demonstrators: of a clerk that hands the
-customer over where it should go on, of a customer that says anything.
+All work from what they were shown and from nothing else, so their talks can be cloned. `noise`
+makes demonstrators: of a clerk that hands the customer over where it should go on, of a customer
+that says anything.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ STATUSES = ("pending", "delivered", "processed", "cancelled", "changed")
 
 
 class _Counter:
-    """Says what `right` says, or what `wrong` says: with probability `noise` at its first turn, and `noise * later` after it."""
+    """Says what `right` says, or what `wrong` says: with probability `noise` at its first turn,
+    and `noise * later` after it."""
 
     later = 1.0
 
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0) -> None:
+    def __init__(
+        self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
+    ) -> None:
         if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
             raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")
         self.rng, self.noise, self.acted = rng, noise, False
@@ -43,7 +48,8 @@ class _Counter:
 
 
 class Clerk(_Counter):
-    """Looks at the order, asks what it must know, and does what the order's status allows; refuses what it does not."""
+    """Looks at the order, asks what it must know, and does what the order's status allows;
+    refuses what it does not."""
 
     looks = asks = True
     later = 0.25  # who is not handed over at first sight is mostly served
@@ -54,7 +60,9 @@ class Clerk(_Counter):
             return "ask colour"
         if seen[-1] == OK:
             return "done"
-        shown = next((words.split() for words in reversed(seen) if words.split()[0] in STATUSES), None)
+        shown = next(
+            (words.split() for words in reversed(seen) if words.split()[0] in STATUSES), None
+        )
         if shown is None and self.looks:
             return LOOK
         status, size = shown or ("", self.rng.choice(SIZES))
@@ -81,7 +89,8 @@ class Clerk(_Counter):
 
 
 class ClerkWhoAsks(Clerk):
-    """Asks all there is to ask and never looks: guesses the size, tries one write after the other, refuses where none goes through."""
+    """Asks all there is to ask and never looks: guesses the size, tries one write after the
+    other, refuses where none goes through."""
 
     looks = False
 
@@ -103,7 +112,8 @@ class ClerkWhoTransfers(_Counter):
 
 
 class Customer(_Counter):
-    """Says what it wants, answers what it is asked, and ends the talk where it is told that it is over."""
+    """Says what it wants, answers what it is asked, and ends the talk where it is told that it
+    is over."""
 
     def right(self, seen: list[str]) -> str:
         _, _, *wish = seen[0].split()  # "want to ..."

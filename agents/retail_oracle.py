@@ -1,7 +1,9 @@
-"""An assistant that knows the task and keeps the policy: its success with a user is that user's ceiling.
+"""An assistant that knows the task and keeps the policy: its success with a user is that user's
+ceiling.
 
-It asks who is there, reads what the solution reads, refuses what cannot be done, proposes, waits for a yes, writes, and tells the facts. Even
-the values that it knows it uses only once the customer has said them. Privileged: it is given the task, and may not sit where a policy learns.
+It asks who is there, reads what the solution reads, refuses what cannot be done, proposes, waits
+for a yes, writes, and tells the facts. Even the values that it knows it uses only once the
+customer has said them. Privileged: it is given the task, and may not sit where a policy learns.
 """
 
 from __future__ import annotations
@@ -12,7 +14,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.agents.retail_scripted import ONCE
-from gem_ma.agents.retail_talk import ADDRESS, EXCHANGE, MODIFY, Script, Scripted, change, need_task, proposal, say, use
+from gem_ma.agents.retail_talk import (
+    ADDRESS,
+    EXCHANGE,
+    MODIFY,
+    Script,
+    Scripted,
+    change,
+    need_task,
+    proposal,
+    say,
+    use,
+)
 from gem_ma.scenarios.service.answers import answer
 from gem_ma.scenarios.service.task import GoldCall, Task, Wish
 
@@ -32,7 +45,12 @@ WHY = {
     "balance": "the balance of the gift card does not cover it",
     "once": "the items of an order can be changed only once",
 }
-WHAT = {"modify": "change of items", "payment": "change of the payment method", "address": "change of the address", "cancel": "cancellation"}
+WHAT = {
+    "modify": "change of items",
+    "payment": "change of the payment method",
+    "address": "change of the address",
+    "cancel": "cancellation",
+}
 
 
 class RetailOracle(Scripted):
@@ -49,9 +67,16 @@ class RetailOracle(Scripted):
         task = self.task
         if task.wishes or task.outputs:
             yield from self._identify(heard)
-        foreign = {wish.arguments.get("order_id") for wish in task.wishes if wish.reason == "not_yours"}  # nobody has named them yet
+        # nobody has named them yet
+        foreign = {
+            wish.arguments.get("order_id") for wish in task.wishes if wish.reason == "not_yours"
+        }
         for call in task.actions:
-            reads = not WRITES.match(call.name) and not FINDS.match(call.name) and call.name != "transfer_to_human_agents"
+            reads = (
+                not WRITES.match(call.name)
+                and not FINDS.match(call.name)
+                and call.name != "transfer_to_human_agents"
+            )
             if reads and call.arguments.get("order_id", "") not in foreign:
                 yield use(call.name, **call.arguments)
         left = [call for call in task.actions if WRITES.match(call.name)]
@@ -64,14 +89,17 @@ class RetailOracle(Scripted):
         if loose:
             yield say(f"What you asked for: {'; '.join(loose)}. {MORE}")
         if task.goal == "transferred":
-            yield use("transfer_to_human_agents", summary="The customer wants what the tools cannot do.")
+            yield use(
+                "transfer_to_human_agents", summary="The customer wants what the tools cannot do."
+            )
         refusals = " ".join(_refusal(wish) for wish in task.wishes if wish.kind == "impossible")
         facts = f"What you asked for: {'; '.join(task.outputs)}." if task.outputs else ""
         while True:
             yield say(" ".join(part for part in (refusals, facts, MORE) if part))
 
     def _serve(self, wish: Wish, left: list[GoldCall]) -> Script:
-        """One wish, with what is wanted instead where it is refused; its write is taken off the list."""
+        """One wish, with what is wanted instead where it is refused; its write is taken off the
+        list."""
         asked: Wish | None = wish
         while asked is not None:
             if asked.kind == "impossible" and asked.reason != "beyond_tools":
@@ -81,7 +109,8 @@ class RetailOracle(Scripted):
             for call in left:
                 if call.name == asked.kind and dict(call.arguments) == dict(asked.arguments):
                     left.remove(call)
-                    if asked.before_change is not None:  # what was asked for first is proposed first, and taken back
+                    # what was asked for first is proposed first, and taken back
+                    if asked.before_change is not None:
                         yield from self._address(asked.before_change.arguments)
                         first = proposal([change(call.name, asked.before_change.arguments)])
                         yield say(f"{first} {ONCE}" if call.name in (EXCHANGE, MODIFY) else first)
@@ -93,30 +122,44 @@ class RetailOracle(Scripted):
         """Proposes a change, makes it after a yes, and says so."""
         yield from self._address(arguments)
         asked = proposal([change(name, arguments)])
-        while answer((yield say(f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked))) != "yes":
+        while (
+            answer((yield say(f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked))) != "yes"
+        ):
             pass
         yield use(name, **arguments)
-        if self.task.goal != "transferred":  # a customer who is content would leave before it is handed over
+        # a customer who is content would leave before it is handed over
+        if self.task.goal != "transferred":
             yield say(f"This has been done: {change(name, arguments)}. {MORE}")
 
     def _address(self, arguments: Mapping[str, Any]) -> Script:
         """Asks for an address that it knows and was not told."""
         if any(str(arguments.get(part, "")) not in self.told for part in ADDRESS):
-            yield say("Please give me the whole new address, with street, city, state, country and zip code.")
+            yield say(
+                "Please give me the whole new address, with street, city, state, country and zip"
+                " code."
+            )
 
     async def act(self, asked: Asked) -> Action:
-        self.told += "".join(f" {message.text}" for message in asked.new if message.sender == "user")
+        self.told += "".join(
+            f" {message.text}" for message in asked.new if message.sender == "user"
+        )
         return await super().act(asked)
 
     def _identify(self, heard: str) -> Script:
-        """Finds the account by what the customer has said; a task that no customer can prove itself in is served all the same."""
+        """Finds the account by what the customer has said; a task that no customer can prove
+        itself in is served all the same."""
         task, told = self.task, heard
-        email, name = task.knows("email"), [task.knows(slot) for slot in ("first_name", "last_name", "zip")]
+        email, name = (
+            task.knows("email"),
+            [task.knows(slot) for slot in ("first_name", "last_name", "zip")],
+        )
         while True:
             if email and email in told:
                 yield use("find_user_id_by_email", email=email)
             elif all(name) and all(value in told for value in name):
-                yield use("find_user_id_by_name_zip", first_name=name[0], last_name=name[1], zip=name[2])
+                yield use(
+                    "find_user_id_by_name_zip", first_name=name[0], last_name=name[1], zip=name[2]
+                )
             elif email or all(name):
                 told += " " + (yield say(WHO))
                 continue
@@ -126,5 +169,12 @@ class RetailOracle(Scripted):
 def _refusal(wish: Wish) -> str:
     """A sentence that refuses one wish with its reason."""
     order_id = wish.arguments.get("order_id", "")
-    what = f"{WHAT.get(wish.intent, wish.intent or 'change')} for order {order_id}" if order_id else "what you ask for"
-    return f"I am sorry, the {what} is not possible: {WHY.get(wish.reason, 'this lies beyond what I can do with my tools')}."
+    what = (
+        f"{WHAT.get(wish.intent, wish.intent or 'change')} for order {order_id}"
+        if order_id
+        else "what you ask for"
+    )
+    return (
+        f"I am sorry, the {what} is not possible:"
+        f" {WHY.get(wish.reason, 'this lies beyond what I can do with my tools')}."
+    )

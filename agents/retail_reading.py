@@ -1,4 +1,5 @@
-"""What a retail customer's words mean, as far as patterns can tell: requests, and what they say about an order, items, money and addresses.
+"""What a retail customer's words mean, as far as patterns can tell: requests, and what they say
+about an order, items, money and addresses.
 
 Pure functions of a text and of records that the tools have shown. Nothing here knows a task.
 """
@@ -15,9 +16,14 @@ from gem_ma.agents.retail_talk import ADDRESS, METHOD, ORDER
 from gem_ma.parsing.text import in_order
 
 Record = Mapping[str, Any]
-NAME = re.compile(r"(?:[Mm]y (?:full )?name is|[Mm]y name's|I am|I'm|[Tt]his is|[Nn]ame:)\s+(?:called\s+)?([A-Z][\w'-]*)\s+([A-Z][\w'-]*)")
+NAME = re.compile(
+    r"(?:[Mm]y (?:full )?name is|[Mm]y name's|I am|I'm|[Tt]his"
+    r" is|[Nn]ame:)\s+(?:called\s+)?([A-Z][\w'-]*)\s+([A-Z][\w'-]*)"
+)
 POSTCODE = re.compile(r"(?<![\w#])\d{5}(?!\w)")
-MOST = 32  # requests of one message that are taken up; nobody wants more at once, and each is held against all others
+# requests of one message that are taken up; nobody wants more at once, and each is held against all
+# others
+MOST = 32
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _ASKS = re.compile(
     r"^\W*(?:(?:and|also|then|so|first|next|oh|hi|hello|one more thing|another thing)\W+)*"
@@ -30,30 +36,60 @@ _ASKS = re.compile(
 )
 _CAN_I = re.compile(in_order(r"\b(?:cancel|return|exchange|swap)\b", r"\bcan (?:i|you)\b"))
 _VERBS = (  # the first that fits is meant
-    ("address", re.compile(r"address1:|\baddress\b|" + in_order(r"\b(?:deliver|ship|send)\w*\b", r"\bto\b", r"\binstead\b"))),
+    (
+        "address",
+        re.compile(
+            r"address1:|\baddress\b|"
+            + in_order(r"\b(?:deliver|ship|send)\w*\b", r"\bto\b", r"\binstead\b")
+        ),
+    ),
     (
         "payment",
         re.compile(  # the last `pay` of a line decides whether a difference is still to come
             r"(?m:^)(?>.*\bpay(?:ing|ment)?\b)(?!.*\bdifference\b)|"
-            + "|".join((in_order(r"\bpaid\b", r"\b(?:with|by|using)\b"), in_order(r"\bcharge\b", r"\binstead\b")))
+            + "|".join(
+                (
+                    in_order(r"\bpaid\b", r"\b(?:with|by|using)\b"),
+                    in_order(r"\bcharge\b", r"\binstead\b"),
+                )
+            )
         ),
     ),
     ("cancel", re.compile(r"\bcancel\w*\b|\bcall off\b")),
-    ("return", re.compile(r"\breturn(?:ed|ing)?\b|\bget rid of\b|" + in_order(r"\b(?:send|give|bring|take)\w*\b", r"\bback\b"))),
-    ("swap", re.compile(r"\b(?:exchang\w*|swap\w*|replac\w*|switch\w*|upgrad\w*|trade)\b|\b(?:chang\w*|modif\w*|alter\w*)\b")),
+    (
+        "return",
+        re.compile(
+            r"\breturn(?:ed|ing)?\b|\bget rid of\b|"
+            + in_order(r"\b(?:send|give|bring|take)\w*\b", r"\bback\b")
+        ),
+    ),
+    (
+        "swap",
+        re.compile(
+            r"\b(?:exchang\w*|swap\w*|replac\w*|switch\w*|upgrad\w*|trade)\b|\b(?:chang\w*|modif\w*|alter\w*)\b"
+        ),
+    ),
 )
 _GOES_ON = re.compile(  # a sentence that tells more of the request before it
-    r"^\W*(?:please )?(?:(?:use|put|charge|refund|take)\b|(?:the|my|a|any) (?:reason|refund|difference|money|price)\b|for the difference"
-    r"|it (?:is|was|should)\b|because\b|since\b|if (?:not|that|it|there)\b|as for\b|everything else\b|the rest\b)"
+    r"^\W*(?:please )?(?:(?:use|put|charge|refund|take)\b|(?:the|my|a|any)"
+    r" (?:reason|refund|difference|money|price)\b|for the difference"
+    r"|it (?:is|was|should)\b|because\b|since\b|if (?:not|that|it|there)\b|as for\b|everything"
+    r" else\b|the rest\b)"
 )
-_HUMAN = re.compile(r"\b(?:human|real person|supervisor|manager|representative|somebody else|someone else)\b")
-_TURN = re.compile(r"\b(?:actually|changed my mind|on second thou?ghts?|rather|forget (?:that|it)|scratch that|instead of that|not that)\b")
+_HUMAN = re.compile(
+    r"\b(?:human|real person|supervisor|manager|representative|somebody else|someone else)\b"
+)
+_TURN = re.compile(
+    r"\b(?:actually|changed my mind|on second thou?ghts?|rather|forget (?:that|it)|scratch"
+    r" that|instead of that|not that)\b"
+)
 _INTO = re.compile(r"\b(?:for|to|into|with|by|instead|but|rather)\b|->|=>|→")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One thing that a message asks for. `kind`: cancel, return, swap, payment, address or question."""
+    """One thing that a message asks for. `kind`: cancel, return, swap, payment, address or
+    question."""
 
     kind: str
     text: str
@@ -70,11 +106,17 @@ def requests(text: str) -> list[Request]:
     >>> [request.kind for request in requests("Please cancel order #W1. The reason: ordered by mistake. How much did I pay for #W2?")]
     ['cancel', 'question']
     """
-    found: list[tuple[str, list[str]]] = []  # (kind, sentences): joined once, since a message may hold thousands
+    # (kind, sentences): joined once, since a message may hold thousands
+    found: list[tuple[str, list[str]]] = []
     last_order = ""
     for sentence in (part for part in _SENTENCE.split(text) if part.strip()):
         kind, order = kind_of(sentence), (ORDER.findall(sentence) or [""])[-1]
-        same = bool(found) and kind == found[-1][0] and kind != "question" and (not order or not last_order or order == last_order)
+        same = (
+            bool(found)
+            and kind == found[-1][0]
+            and kind != "question"
+            and (not order or not last_order or order == last_order)
+        )
         if found and (not kind or same or _GOES_ON.search(sentence.casefold())):
             found[-1][1].append(sentence)
             last_order = order or last_order
@@ -88,7 +130,9 @@ def requests(text: str) -> list[Request]:
 
 def kind_of(sentence: str) -> str:
     """What a sentence asks for; "" where it asks for nothing."""
-    folded = re.sub(r"\be-?mail(?: address)?\b|(?<![^\s:,;(<])\S{1,64}@\S+", " ", sentence.casefold())
+    folded = re.sub(
+        r"\be-?mail(?: address)?\b|(?<![^\s:,;(<])\S{1,64}@\S+", " ", sentence.casefold()
+    )
     if _ASKS.search(folded) and not _CAN_I.search(folded):
         return "question"
     return next((kind for kind, pattern in _VERBS if pattern.search(folded)), "")
@@ -104,35 +148,50 @@ def changes_mind(text: str) -> bool:
     return _TURN.search(text.casefold()) is not None
 
 
-# -- details ----------------------------------------------------------------------------------------------------------------
+# -- details -------------------------------------------------------------------------------------
 
 
 def reason(text: str) -> str:
-    """The reason to cancel that a text gives: one of the shop's two, other words as they are, or "".
+    """The reason to cancel that a text gives: one of the shop's two, other words as they are, or
+    "".
 
     >>> reason("I bought it by accident"), reason("because I found it cheaper")
     ('ordered by mistake', 'I found it cheaper')
     """
     folded = text.casefold()
-    if re.search(r"\b(?:mistake\w*|accident\w*|wrong (?:item|order)|did(?:n't| not) mean)\b", folded):
+    if re.search(
+        r"\b(?:mistake\w*|accident\w*|wrong (?:item|order)|did(?:n't| not) mean)\b", folded
+    ):
         return "ordered by mistake"
     if re.search(
-        r"\bno longer (?:need|want)\w*|\b(?:do(?:n't| not)|did(?:n't| not)) need|\bnot need\w*|\bdo(?:n't| not) want (?:it|them|this)\b", folded
+        r"\bno longer (?:need|want)\w*|\b(?:do(?:n't| not)|did(?:n't| not)) need|\bnot"
+        r" need\w*|\bdo(?:n't| not) want (?:it|them|this)\b",
+        folded,
     ):
         return "no longer needed"
-    other = re.search(r"\b(?:because|since|reason(?: is| for it is)?:?)\s+([^.!?]+)", text, re.IGNORECASE)
+    other = re.search(
+        r"\b(?:because|since|reason(?: is| for it is)?:?)\s+([^.!?]+)", text, re.IGNORECASE
+    )
     return other.group(1).strip() if other else ""
 
 
 def method(text: str, methods: Record) -> str | None:
-    """The payment method that a text names: its id; "" where it names one that the account does not have, None where it names none for sure."""
+    """The payment method that a text names: its id; "" where it names one that the account does
+    not have, None where it names none for sure."""
     said, folded = METHOD.findall(text), text.casefold()
     if said:
         return said[-1] if said[-1] in methods else ""
-    digits = re.findall(r"(?:ending (?:in|with)|last four(?: digits)?(?: are)?|(?<!\*)\*++|(?<!x)x{2,}+)\s*(\d{4})", folded)
+    digits = re.findall(
+        r"(?:ending (?:in|with)|last four(?: digits)?(?: are)?|(?<!\*)\*++|(?<!x)x{2,}+)\s*(\d{4})",
+        folded,
+    )
     if digits:
-        return next((key for key, entry in methods.items() if entry.get("last_four") == digits[-1]), "")
-    places = {source: max(folded.rfind(words) for words in names) for source, names in _SOURCES.items()}
+        return next(
+            (key for key, entry in methods.items() if entry.get("last_four") == digits[-1]), ""
+        )
+    places = {
+        source: max(folded.rfind(words) for words in names) for source, names in _SOURCES.items()
+    }
     source = max(places, key=lambda name: places[name])
     if places[source] < 0:
         return None
@@ -142,17 +201,27 @@ def method(text: str, methods: Record) -> str | None:
     return fits[0] if len(fits) == 1 else None if fits else ""
 
 
-_SOURCES = {"gift_card": ("gift card", "giftcard"), "paypal": ("paypal",), "credit_card": ("credit card", "my card", "visa", "mastercard")}
+_SOURCES = {
+    "gift_card": ("gift card", "giftcard"),
+    "paypal": ("paypal",),
+    "credit_card": ("credit card", "my card", "visa", "mastercard"),
+}
 
 
 _LETTER = re.compile(
-    r"(?<![\w#])(\d{1,10}[^,.;:\n]{0,80}),\s{0,8}(.{0,60}?)\b([A-Z]{2}),?\s{1,8}(\d{5})\b(?:,\s{0,8}([A-Z][\w .]{0,60}\w))?",
+    r"(?<![\w#])(\d{1,10}[^,.;:\n]{0,80}),\s{0,8}(.{0,60}?)\b([A-Z]{2}),?\s{1,8}(\d{5})\b(?:,\s{0,8}([A-Z][\w"
+    r" .]{0,60}\w))?",
 )
 
 
 def address(text: str) -> dict[str, str]:
     """The parts of an address that a text gives, with labels or written as on a letter."""
-    labelled = dict(re.findall(r"\b(address1|address2|city|state|country|zip): ?([^;]*)", text.rstrip().removesuffix(".")))
+    labelled = dict(
+        re.findall(
+            r"\b(address1|address2|city|state|country|zip): ?([^;]*)",
+            text.rstrip().removesuffix("."),
+        )
+    )
     if labelled:
         return {part: value.strip() for part, value in labelled.items()}
     written = _LETTER.search(text)
@@ -163,15 +232,22 @@ def address(text: str) -> dict[str, str]:
     if not between:
         return {}
     country = country if country and len(country) < 30 else "USA"
-    return dict(zip(ADDRESS, (street.strip(), ", ".join(between[:-1]), between[-1], state, country, postcode), strict=True))
+    return dict(
+        zip(
+            ADDRESS,
+            (street.strip(), ", ".join(between[:-1]), between[-1], state, country, postcode),
+            strict=True,
+        )
+    )
 
 
-# -- items ------------------------------------------------------------------------------------------------------------------
+# -- items ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An item of an order that a text means, and what the text says after it, up to the next one."""
+    """An item of an order that a text means, and what the text says after it, up to the next
+    one."""
 
     item: Record
     about: str
@@ -179,12 +255,15 @@ class Named:
 
 
 _ORDER_WITH = re.compile(
-    r"\border (?:with|that (?:has|holds)|containing|of) (?:an?|the|some|my) ([^:.;,?!]*?)(?=[:.;,?!]|\b(?:to|with my|for)\b|$)", re.IGNORECASE
+    r"\border (?:with|that (?:has|holds)|containing|of) (?:an?|the|some|my)"
+    r" ([^:.;,?!]*?)(?=[:.;,?!]|\b(?:to|with my|for)\b|$)",
+    re.IGNORECASE,
 )
 
 
 def order_described(text: str) -> str:
-    """The words by which a text tells an order without its number, as in `the order with a kite and a lantern`; "" where it does not.
+    """The words by which a text tells an order without its number, as in `the order with a kite and
+    a lantern`; "" where it does not.
 
     >>> order_described("Please change the address of the order with a Kite and a Lantern to: ...")
     'Kite and a Lantern'
@@ -194,14 +273,21 @@ def order_described(text: str) -> str:
 
 
 def items(text: str, order: Record) -> tuple[list[Named], str]:
-    """The items of an order that a text means, in the order of the text; and "" or what is unclear."""
+    """The items of an order that a text means, in the order of the text; and "" or what is
+    unclear."""
     text = _ORDER_WITH.sub("order", text)
     folded = text.casefold()
     held: Sequence[Record] = order["items"]
-    if re.search(r"\b(?:all|every(?:thing)?|whole|entire|both)\b", folded) and not any(mentions(item["name"], folded) for item in held):
+    if re.search(r"\b(?:all|every(?:thing)?|whole|entire|both)\b", folded) and not any(
+        mentions(item["name"], folded) for item in held
+    ):
         return [Named(item, text, "") for item in held], ""
     ids = [number for number, item in enumerate(held) if where(item["item_id"], text) >= 0]
-    marks: list[tuple[int, int, str]] = [span for name in dict.fromkeys(item["name"] for item in held) for span in mentions(name, folded)]
+    marks: list[tuple[int, int, str]] = [
+        span
+        for name in dict.fromkeys(item["name"] for item in held)
+        for span in mentions(name, folded)
+    ]
     for number in ids:
         at = where(held[number]["item_id"], text)
         marks.append((at, at + len(held[number]["item_id"]), held[number]["name"]))
@@ -214,12 +300,18 @@ def items(text: str, order: Record) -> tuple[list[Named], str]:
         about = text[end:stop]
         old, into = split(about)
         if found and re.fullmatch(r"\W*(?:an?|another|some)\W*", found[-1].into, re.IGNORECASE):
-            found[-1] = Named(found[-1].item, found[-1].about + text[start:stop], text[start - 2 : stop])  # "the kite for a lantern"
+            # "the kite for a lantern"
+            found[-1] = Named(
+                found[-1].item, found[-1].about + text[start:stop], text[start - 2 : stop]
+            )
             continue
-        same = [place for place, item in enumerate(held) if item["name"] == name and place not in used]
+        same = [
+            place for place, item in enumerate(held) if item["name"] == name and place not in used
+        ]
         if not same:
             if found and found[-1].item["name"] == name and not found[-1].into:
-                found[-1] = Named(found[-1].item, found[-1].about + about, into or about)  # "exchange the kite for a kite with ..."
+                # "exchange the kite for a kite with ..."
+                found[-1] = Named(found[-1].item, found[-1].about + about, into or about)
             continue
         exact = [place for place in same if held[place]["item_id"] in text[start:stop]]
         scores = {place: _score(held[place], f"{before} {old}") for place in same}
@@ -228,14 +320,21 @@ def items(text: str, order: Record) -> tuple[list[Named], str]:
         if len({held[place]["item_id"] for place in chosen}) > 1:
             if any(name == later for _, _, later in marks[number + 1 :]):
                 continue  # "both kites: the red kite and ..."
-            return found, f"Which {name} do you mean? Please name its options: {' / '.join(_listed(held[place]) for place in chosen)}."
+            return (
+                found,
+                (
+                    f"Which {name} do you mean? Please name its options:"
+                    f" {' / '.join(_listed(held[place]) for place in chosen)}."
+                ),
+            )
         used.add(chosen[0])
         found.append(Named(held[chosen[0]], about, into))
     return found, ""
 
 
 def where(word: str, text: str, start: int = 0) -> int:
-    """Where a text holds a word that is no part of a longer word or number, from `start` on; -1 where it does not. Both are in one case.
+    """Where a text holds a word that is no part of a longer word or number, from `start` on; -1
+    where it does not. Both are in one case.
 
     >>> where("1", "1.5 or 10 or 1."), where("steel", "carbon-steels"), where("", "x")
     (13, -1, -1)
@@ -268,7 +367,8 @@ def split(about: str) -> tuple[str, str]:
 
 
 def named_values(options: Mapping[str, Sequence[str]], text: str) -> dict[str, list[str]]:
-    """The values of each option that a text names, longest first: `carbon steel` is not also `steel`."""
+    """The values of each option that a text names, longest first: `carbon steel` is not also
+    `steel`."""
     folded = text.casefold()
     found: dict[str, list[str]] = {}
     for name, values in options.items():
@@ -284,7 +384,8 @@ def named_values(options: Mapping[str, Sequence[str]], text: str) -> dict[str, l
 
 
 def _before(folded: str, start: int, end: int) -> str:
-    """The words that stand before a name and belong to it: those after the last comma, `and` or full stop."""
+    """The words that stand before a name and belong to it: those after the last comma, `and` or
+    full stop."""
     return re.split(r",|\band\b|[.;:!?+]", folded[start:end])[-1]
 
 

@@ -1,7 +1,9 @@
-"""A careful assistant without a model that works only from the conversation: patterns on what the customer says, and the tools.
+"""A careful assistant without a model that works only from the conversation: patterns on what the
+customer says, and the tools.
 
-It identifies the customer first, reads the order before it acts, collects what is missing, asks for a yes before every change, tells what was
-done, and refuses what the policy forbids. It sees neither task nor solution. `retail_weaker.py` holds assistants that lack one of its cares.
+It identifies the customer first, reads the order before it acts, collects what is missing, asks
+for a yes before every change, tells what was done, and refuses what the policy forbids. It sees
+neither task nor solution. `retail_weaker.py` holds assistants that lack one of its cares.
 """
 
 from __future__ import annotations
@@ -16,7 +18,18 @@ from typing import Any
 from gem_ma.agents import retail_answers as answers
 from gem_ma.agents import retail_reading as reading
 from gem_ma.agents.retail_choice import choose
-from gem_ma.agents.retail_talk import ADDRESS, EMAIL, EXCHANGE, MODIFY, Script, Scripted, change, proposal, say, use
+from gem_ma.agents.retail_talk import (
+    ADDRESS,
+    EMAIL,
+    EXCHANGE,
+    MODIFY,
+    Script,
+    Scripted,
+    change,
+    proposal,
+    say,
+    use,
+)
 from gem_ma.scenarios.service.answers import answer
 
 from gem_ma import Action
@@ -49,7 +62,8 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about a form: `ask` for what is missing, `tell` an answer or a refusal, or `write` with these arguments."""
+    """What to do about a form: `ask` for what is missing, `tell` an answer or a refusal, or
+    `write` with these arguments."""
 
     how: str
     text: str = ""
@@ -70,7 +84,8 @@ class RetailScripted(Scripted):
         self.known: dict[str, str] = {}  # orders by the words that the customer has for them
 
     def asks_human(self) -> bool:
-        """Whether the customer asked for a human, about something that no tool does; a bare wish for one has to be said twice."""
+        """Whether the customer asked for a human, about something that no tool does; a bare wish
+        for one has to be said twice."""
         if not reading.wants_human(self.last):
             return False
         self.human += 1
@@ -81,23 +96,34 @@ class RetailScripted(Scripted):
         while True:
             if not self.forms:
                 if self.asks_human():
-                    yield use("transfer_to_human_agents", summary=f"The customer asks for what the tools cannot do: {self.last}")
+                    yield use(
+                        "transfer_to_human_agents",
+                        summary=f"The customer asks for what the tools cannot do: {self.last}",
+                    )
                 self.hear((yield say(f"What can I do for you? {answers.HINT}")))
                 continue
             form = self.next_form()
             plan = yield from self.plan(form)
             yield from self.carry_out(form, plan)
 
-    # -- who it is ----------------------------------------------------------------------------------------------------------
+    # -- who it is --------------------------------------------------------------------------------
 
     def identify(self, heard: str) -> Step:
         """Finds the account; what the customer said until then is taken as requests."""
         told, tried = heard, set[tuple[str, ...]]()
         while True:
             self.hear(heard)
-            email, name, postcode = EMAIL.search(told), reading.NAME.search(told), reading.POSTCODE.search(told)
+            email, name, postcode = (
+                EMAIL.search(told),
+                reading.NAME.search(told),
+                reading.POSTCODE.search(told),
+            )
             ways: list[tuple[str, ...]] = [("email", email.group())] if email else []
-            ways += [("zip", name.group(1), name.group(2), postcode.group())] if name and postcode else []
+            ways += (
+                [("zip", name.group(1), name.group(2), postcode.group())]
+                if name and postcode
+                else []
+            )
             for way in ways:
                 if way in tried:
                     continue
@@ -105,42 +131,70 @@ class RetailScripted(Scripted):
                 if way[0] == "email":
                     found = yield use("find_user_id_by_email", email=way[1])
                 else:
-                    found = yield use("find_user_id_by_name_zip", first_name=way[1], last_name=way[2], zip=way[3])
+                    found = yield use(
+                        "find_user_id_by_name_zip", first_name=way[1], last_name=way[2], zip=way[3]
+                    )
                 if not found.startswith("Error"):
-                    self.user_id, self.user = found, json.loads((yield use("get_user_details", user_id=found)))
+                    self.user_id, self.user = (
+                        found,
+                        json.loads((yield use("get_user_details", user_id=found))),
+                    )
                     return
-            heard = yield say("I could not find your account yet. What is your e-mail address, or your full name and zip code?")
+            heard = yield say(
+                "I could not find your account yet. What is your e-mail address, or your full name"
+                " and zip code?"
+            )
             told = f"{heard} {told}"  # the newest is found first
 
-    # -- what is wanted -----------------------------------------------------------------------------------------------------
+    # -- what is wanted ---------------------------------------------------------------------------
 
     def hear(self, heard: str, form: Form | None = None) -> None:
         """Takes a message as details of the form under way and as further requests."""
         self.last = heard
         found = reading.requests(heard)
         if form is not None:
-            mine = [r for r in found if r.kind == form.kind and (not r.order_id or not form.order_id or r.order_id == form.order_id)]
+            mine = [
+                r
+                for r in found
+                if r.kind == form.kind
+                and (not r.order_id or not form.order_id or r.order_id == form.order_id)
+            ]
             if not found or mine:
                 form.texts.append(mine[0].text if mine and len(found) > 1 else heard)
                 found = [request for request in found if request not in mine]
             elif reading.changes_mind(heard) and form in self.forms:
                 self.forms.remove(form)
         for request in found:
-            same = next((f for f in self.forms if f.kind == request.kind and f.order_id == request.order_id and f.kind != "question"), None)
+            same = next(
+                (
+                    f
+                    for f in self.forms
+                    if f.kind == request.kind
+                    and f.order_id == request.order_id
+                    and f.kind != "question"
+                ),
+                None,
+            )
             if same is None:
                 self.forms.append(Form(request.kind, [request.text], request.order_id))
             elif request.text not in same.texts:
                 same.texts.append(request.text)
 
     def next_form(self) -> Form:
-        """The first form, but changes of items last within an order: they close it for everything else."""
+        """The first form, but changes of items last within an order: they close it for
+        everything else."""
         for form in self.forms:
-            later = any(other.kind != "swap" and other.kind != "question" and other.order_id == form.order_id for other in self.forms)
+            later = any(
+                other.kind != "swap"
+                and other.kind != "question"
+                and other.order_id == form.order_id
+                for other in self.forms
+            )
             if form.kind != "swap" or not form.order_id or not later:
                 return form
         return self.forms[0]
 
-    # -- planning -----------------------------------------------------------------------------------------------------------
+    # -- planning ---------------------------------------------------------------------------------
 
     def plan(self, form: Form) -> Step:
         """What to do about a form, after looking at what it concerns. Gives a Plan."""
@@ -150,8 +204,13 @@ class RetailScripted(Scripted):
             if not form.order_id and reading.order_described(form.text):
                 found = yield from self.find_order(form)
                 form.order_id = found if isinstance(found, str) else ""
-            return Plan("tell", (yield from answers.answer(form.text, form.order_id, self.user_id, self.user)))
-        if not form.order_id and not (form.kind == "address" and "order" not in form.text.casefold()):
+            return Plan(
+                "tell",
+                (yield from answers.answer(form.text, form.order_id, self.user_id, self.user)),
+            )
+        if not form.order_id and not (
+            form.kind == "address" and "order" not in form.text.casefold()
+        ):
             found = yield from self.find_order(form)
             if isinstance(found, Plan):
                 return found
@@ -163,14 +222,23 @@ class RetailScripted(Scripted):
                 return Plan("ask", f"I cannot find an order {unknown}. Could you check its number?")
             order = json.loads(read)
             if order["user_id"] != self.user_id:
-                return Plan("tell", f"I am sorry, I cannot help with order {form.order_id}: it does not belong to your account.")
-        planner = {"address": self.plan_address, "cancel": self.plan_cancel, "payment": self.plan_payment}.get(form.kind)
+                return Plan(
+                    "tell",
+                    f"I am sorry, I cannot help with order {form.order_id}: it does not belong to"
+                    " your account.",
+                )
+        planner = {
+            "address": self.plan_address,
+            "cancel": self.plan_cancel,
+            "payment": self.plan_payment,
+        }.get(form.kind)
         if planner is not None:
             return planner(form, order)
         return (yield from self.plan_items(form, order))
 
     def find_order(self, form: Form) -> Step:
-        """The order that a customer without its number means: the only one that fits what was said. Gives an id or a Plan."""
+        """The order that a customer without its number means: the only one that fits what was
+        said. Gives an id or a Plan."""
         described = form.newest(reading.order_described) or ""
         if described and described in self.known:
             return self.known[described]
@@ -186,15 +254,28 @@ class RetailScripted(Scripted):
         for order_id in self.user.get("orders", ()):
             order = json.loads((yield use("get_order_details", order_id=order_id)))
             told = described or form.text
-            named = sum(item["name"].casefold() in told.casefold() for item in {item["name"]: item for item in order["items"]}.values())
+            named = sum(
+                item["name"].casefold() in told.casefold()
+                for item in {item["name"]: item for item in order["items"]}.values()
+            )
             fits.append((named, not right or order["status"] in right, order_id))
-        best = [order_id for named, fit, order_id in fits if (named, fit) == max((n, r) for n, r, _ in fits)]
+        best = [
+            order_id
+            for named, fit, order_id in fits
+            if (named, fit) == max((n, r) for n, r, _ in fits)
+        ]
         if len(best) == 1 and (max(fits)[0] or len(fits) == 1):
             if described:
                 self.known[described] = best[0]
             return best[0]
-        listed = f" Your orders are {', '.join(self.user['orders'])}." if self.user.get("orders") else ""
-        return Plan("ask", f"Which order is it about? Please give me its number, or the names of its items.{listed}")
+        listed = (
+            f" Your orders are {', '.join(self.user['orders'])}." if self.user.get("orders") else ""
+        )
+        return Plan(
+            "ask",
+            "Which order is it about? Please give me its number, or the names of its"
+            f" items.{listed}",
+        )
 
     def plan_address(self, form: Form, order: Record) -> Plan:
         told = form.newest(reading.address) or {}
@@ -204,18 +285,28 @@ class RetailScripted(Scripted):
             return Plan("write", "", "modify_user_address", {"user_id": self.user_id, **told})
         if order["status"] != "pending":
             return _late(order, "changed")
-        return Plan("write", "", "modify_pending_order_address", {"order_id": form.order_id, **told})
+        return Plan(
+            "write", "", "modify_pending_order_address", {"order_id": form.order_id, **told}
+        )
 
     def plan_cancel(self, form: Form, order: Record) -> Plan:
         if order["status"] != "pending":
             return _late(order, "cancelled")
         told = form.newest(reading.reason)
         if not told:
-            return Plan("ask", "Why do you want to cancel: is it no longer needed, or was it ordered by mistake?")
+            return Plan(
+                "ask",
+                "Why do you want to cancel: is it no longer needed, or was it ordered by mistake?",
+            )
         if told not in ("no longer needed", "ordered by mistake"):
-            text = f"I am sorry, order {form.order_id} cannot be cancelled for that reason: only if it is no longer needed or was ordered by mistake."
+            text = (
+                f"I am sorry, order {form.order_id} cannot be cancelled for that reason: only if it"
+                " is no longer needed or was ordered by mistake."
+            )
             return Plan("tell", f"{text} {ANYTHING_ELSE}")
-        return Plan("write", "", "cancel_pending_order", {"order_id": form.order_id, "reason": told})
+        return Plan(
+            "write", "", "cancel_pending_order", {"order_id": form.order_id, "reason": told}
+        )
 
     def plan_payment(self, form: Form, order: Record) -> Plan:
         if order["status"] != "pending":
@@ -225,31 +316,53 @@ class RetailScripted(Scripted):
             return method
         paid = order["payment_history"][0]
         if method == paid["payment_method_id"]:
-            return Plan("ask", f"Order {form.order_id} is already paid with {method}. Which other payment method do you want?")
+            return Plan(
+                "ask",
+                f"Order {form.order_id} is already paid with {method}. Which other payment method"
+                " do you want?",
+            )
         if (refusal := self.too_small(method, paid["amount"])) is not None:
             return refusal
-        return Plan("write", "", "modify_pending_order_payment", {"order_id": form.order_id, "payment_method_id": method})
+        return Plan(
+            "write",
+            "",
+            "modify_pending_order_payment",
+            {"order_id": form.order_id, "payment_method_id": method},
+        )
 
     def plan_items(self, form: Form, order: Record) -> Step:
         """A return, an exchange or a change of items."""
-        tools = {"swap": {"delivered": EXCHANGE, "pending": MODIFY}, "return": {"delivered": "return_delivered_order_items"}}
+        tools = {
+            "swap": {"delivered": EXCHANGE, "pending": MODIFY},
+            "return": {"delivered": "return_delivered_order_items"},
+        }
         tool = tools[form.kind].get(order["status"])
         if tool is None:
             return _late(order, "changed" if form.kind == "swap" else "returned")
         named, unclear = self.items(form, order)
         if not named:
-            return Plan("ask", unclear or "Which items do you mean? Please name them with their options.")
+            return Plan(
+                "ask", unclear or "Which items do you mean? Please name them with their options."
+            )
         old, new, price = [named_item.item["item_id"] for named_item in named], [], 0.0
         if form.kind == "swap":
             for one in named:
-                product = json.loads((yield use("get_product_details", product_id=one.item["product_id"])))
+                product = json.loads(
+                    (yield use("get_product_details", product_id=one.item["product_id"]))
+                )
                 chosen = choose(one, product, form.texts)
                 if isinstance(chosen, str):
                     other = yield from self.other_type(one)
                     if other:
-                        text = f"I am sorry, I cannot do that: a {other} is another product, and only the options of an item can be changed."
+                        text = (
+                            f"I am sorry, I cannot do that: a {other} is another product, and only"
+                            " the options of an item can be changed."
+                        )
                         return Plan("tell", f"{text} {ANYTHING_ELSE}")
-                    return Plan("ask" if chosen.endswith("?") else "tell", chosen if chosen.endswith("?") else f"{chosen} {ANYTHING_ELSE}")
+                    return Plan(
+                        "ask" if chosen.endswith("?") else "tell",
+                        chosen if chosen.endswith("?") else f"{chosen} {ANYTHING_ELSE}",
+                    )
                 new.append(chosen["item_id"])
                 price += chosen["price"] - one.item["price"]
         method = self.method(form, order)
@@ -260,18 +373,34 @@ class RetailScripted(Scripted):
             arguments["new_item_ids"] = new
             if (refusal := self.too_small(method, price)) is not None:
                 return refusal
-        elif method != order["payment_history"][0]["payment_method_id"] and self.user["payment_methods"][method]["source"] != "gift_card":
+        elif (
+            method != order["payment_history"][0]["payment_method_id"]
+            and self.user["payment_methods"][method]["source"] != "gift_card"
+        ):
             paid = order["payment_history"][0]["payment_method_id"]
-            text = f"I am sorry, a refund goes only to the method that paid ({paid}) or to a gift card of yours, so it cannot go to {method}."
+            text = (
+                f"I am sorry, a refund goes only to the method that paid ({paid}) or to a gift card"
+                f" of yours, so it cannot go to {method}."
+            )
             return Plan("tell", f"{text} {ANYTHING_ELSE}")
         return Plan("write", "", tool, {**arguments, "payment_method_id": method})
 
     def other_type(self, named: reading.Named) -> Step:
-        """The name of another product that an item should become, "" where the customer wants none."""
+        """The name of another product that an item should become, "" where the customer wants
+        none."""
         types: dict[str, str] = json.loads((yield use("list_all_product_types")))
         wanted = named.into.casefold()
-        found = [name for name in types if name != named.item["name"] and reading.where(name.casefold(), wanted) >= 0]
-        found += [name for name in _A_THING.findall(named.into) if name.casefold() != named.item["name"].casefold()]  # not in this shop at all
+        found = [
+            name
+            for name in types
+            if name != named.item["name"] and reading.where(name.casefold(), wanted) >= 0
+        ]
+        # not in this shop at all
+        found += [
+            name
+            for name in _A_THING.findall(named.into)
+            if name.casefold() != named.item["name"].casefold()
+        ]
         return max(found, key=len, default="")
 
     def items(self, form: Form, order: Record) -> tuple[list[reading.Named], str]:
@@ -289,7 +418,14 @@ class RetailScripted(Scripted):
     def method(self, form: Form, order: Record | None = None) -> str | Plan:
         """The payment method that the customer named, or what to say instead."""
         methods = self.user["payment_methods"]
-        told = next((found for found in (reading.method(text, methods) for text in reversed(form.texts)) if found is not None), None)
+        told = next(
+            (
+                found
+                for found in (reading.method(text, methods) for text in reversed(form.texts))
+                if found is not None
+            ),
+            None,
+        )
         if told:
             return told
         if told is None and order is not None and "original" in form.text.casefold():
@@ -297,7 +433,9 @@ class RetailScripted(Scripted):
         if told is None:
             return Plan("ask", f"Which payment method shall I use? There are {', '.join(methods)}.")
         return Plan(
-            "tell", f"I am sorry, I cannot use that payment method: it is not in your account, which has {', '.join(methods)}. {ANYTHING_ELSE}"
+            "tell",
+            "I am sorry, I cannot use that payment method: it is not in your account, which has"
+            f" {', '.join(methods)}. {ANYTHING_ELSE}",
         )
 
     def too_small(self, method: str, amount: float) -> Plan | None:
@@ -305,9 +443,13 @@ class RetailScripted(Scripted):
         balance = self.user["payment_methods"][method].get("balance")
         if balance is None or balance >= amount:
             return None
-        return Plan("tell", f"I am sorry, the gift card {method} holds {balance:.2f} and cannot cover {amount:.2f}. {ANYTHING_ELSE}")
+        return Plan(
+            "tell",
+            f"I am sorry, the gift card {method} holds {balance:.2f} and cannot cover {amount:.2f}."
+            f" {ANYTHING_ELSE}",
+        )
 
-    # -- acting -------------------------------------------------------------------------------------------------------------
+    # -- acting -----------------------------------------------------------------------------------
 
     def carry_out(self, form: Form, plan: Plan) -> Step:
         """Asks, tells, or proposes and writes; takes in what the customer answers."""
@@ -315,12 +457,20 @@ class RetailScripted(Scripted):
             form.asked += 1
             if form.asked > TRIES:
                 self.forms.remove(form)
-                self.hear((yield say(f"I am sorry, I could not find out what you want. {ANYTHING_ELSE}")))
+                self.hear(
+                    (yield say(f"I am sorry, I could not find out what you want. {ANYTHING_ELSE}"))
+                )
                 return
             self.hear((yield say(plan.text)), form)
         elif plan.how == "tell":
             self.forms.remove(form)
-            self.hear((yield say(plan.text if plan.text.endswith("?") else f"{plan.text} {ANYTHING_ELSE}")))
+            self.hear(
+                (
+                    yield say(
+                        plan.text if plan.text.endswith("?") else f"{plan.text} {ANYTHING_ELSE}"
+                    )
+                )
+            )
         else:
             yield from self.propose(form, plan)
 
@@ -356,5 +506,8 @@ class RetailScripted(Scripted):
 
 
 def _late(order: Record, verb: str) -> Plan:
-    text = f"I am sorry, order {order['order_id']} cannot be {verb}, because its status is {order['status']}."
+    text = (
+        f"I am sorry, order {order['order_id']} cannot be {verb}, because its status is"
+        f" {order['status']}."
+    )
     return Plan("tell", f"{text} {ANYTHING_ELSE}")

@@ -1,6 +1,8 @@
-"""What the scripted sides of a retail talk share: a script as a generator, and the words for a change.
+"""What the scripted sides of a retail talk share: a script as a generator, and the words for a
+change.
 
-A script yields what to do and receives what came of it as text, so that a conversation reads from top to bottom.
+A script yields what to do and receives what came of it as text, so that a conversation reads
+from top to bottom.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ EXCHANGE, MODIFY = "exchange_delivered_order_items", "modify_pending_order_items
 
 
 def need_task(agent: str, task: Any) -> Any:
-    """The task of a privileged side. Raises ConfigError where there is none, or one of another scenario."""
+    """The task of a privileged side. Raises ConfigError where there is none, or one of another
+    scenario."""
     if not hasattr(task, "wishes"):
-        raise ConfigError(f"agent {agent!r}: this behaviour plays from a task of the scenario retail; got {task!r}")
+        raise ConfigError(
+            f"agent {agent!r}: this behaviour plays from a task of the scenario retail; got"
+            f" {task!r}"
+        )
     return task
 
 
@@ -38,7 +44,8 @@ def use(name: str, **arguments: Any) -> Action:
 
 
 class Scripted:
-    """A behaviour that runs a script: the newest text that it was shown goes in, an action comes out."""
+    """A behaviour that runs a script: the newest text that it was shown goes in, an action comes
+    out."""
 
     def __init__(self) -> None:
         self._script: Script | None = None
@@ -65,10 +72,19 @@ def change(kind: str, arguments: Mapping[str, Any]) -> str:
     if kind == "cancel_pending_order":
         return f"cancel order {order_id} for the reason '{arguments['reason']}'"
     if kind == "return_delivered_order_items":
-        return f"return from order {order_id}: {', '.join(arguments['item_ids'])}, refunded to {method}"
+        return (
+            f"return from order {order_id}: {', '.join(arguments['item_ids'])}, refunded to"
+            f" {method}"
+        )
     if kind in (EXCHANGE, MODIFY):
-        pairs = [f"{old} for {new}" for old, new in zip(arguments["item_ids"], arguments["new_item_ids"], strict=True)]
-        return f"{'exchange' if kind == EXCHANGE else 'change'} in order {order_id}: {', '.join(pairs)}, with {method} for the difference"
+        pairs = [
+            f"{old} for {new}"
+            for old, new in zip(arguments["item_ids"], arguments["new_item_ids"], strict=True)
+        ]
+        return (
+            f"{'exchange' if kind == EXCHANGE else 'change'} in order {order_id}:"
+            f" {', '.join(pairs)}, with {method} for the difference"
+        )
     if kind == "modify_pending_order_payment":
         return f"change the payment of order {order_id} to {method}"
     where = f"address of order {order_id}" if order_id else "default address of your account"

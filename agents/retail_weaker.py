@@ -1,6 +1,8 @@
-"""A ladder of weaker assistants: the careful one with one care taken away, so that a study has rungs without a model.
+"""A ladder of weaker assistants: the careful one with one care taken away, so that a study has
+rungs without a model.
 
-Each shows one fault at the share `rate` of its chances, drawn from its own generator; at `rate: 0` it is the careful assistant.
+Each shows one fault at the share `rate` of its chances, drawn from its own generator; at `rate:
+0` it is the careful assistant.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from gem_ma.errors import ConfigError
 
 
 class _Weaker(RetailScripted):
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, rate: float = 1.0) -> None:
+    def __init__(
+        self, agent: str, sample: Any, rng: random.Random, task: Any = None, rate: float = 1.0
+    ) -> None:
         super().__init__(agent, sample, rng)
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
             raise ConfigError(f"agent {agent!r}: rate is a share from 0 to 1; got {rate!r}")
@@ -41,18 +45,34 @@ class RetailWrongItem(_Weaker):
     def write(self, form: Form, plan: Plan, heard: str) -> Step:
         if plan.tool in (EXCHANGE, MODIFY) and self.slips():
             order = json.loads((yield use("get_order_details", order_id=form.order_id)))
-            item = next(item for item in order["items"] if item["item_id"] == plan.arguments["item_ids"][0])
+            item = next(
+                item for item in order["items"] if item["item_id"] == plan.arguments["item_ids"][0]
+            )
             product = json.loads((yield use("get_product_details", product_id=item["product_id"])))
             meant = (item["item_id"], plan.arguments["new_item_ids"][0])
-            others = [key for key, variant in product["variants"].items() if variant["available"] and key not in meant]
+            others = [
+                key
+                for key, variant in product["variants"].items()
+                if variant["available"] and key not in meant
+            ]
             if others:
                 new = [self.rng.choice(others), *plan.arguments["new_item_ids"][1:]]
                 plan = replace(plan, arguments={**plan.arguments, "new_item_ids": new})
         elif "item_ids" in plan.arguments and self.slips():
             order = json.loads((yield use("get_order_details", order_id=form.order_id)))
-            others = [item["item_id"] for item in order["items"] if item["item_id"] not in plan.arguments["item_ids"]]
+            others = [
+                item["item_id"]
+                for item in order["items"]
+                if item["item_id"] not in plan.arguments["item_ids"]
+            ]
             if others:
-                plan = replace(plan, arguments={**plan.arguments, "item_ids": [self.rng.choice(others), *plan.arguments["item_ids"][1:]]})
+                plan = replace(
+                    plan,
+                    arguments={
+                        **plan.arguments,
+                        "item_ids": [self.rng.choice(others), *plan.arguments["item_ids"][1:]],
+                    },
+                )
         yield from super().write(form, plan, heard)
 
 
@@ -61,7 +81,10 @@ class RetailTransfersEarly(_Weaker):
 
     def propose(self, form: Form, plan: Plan) -> Step:
         if self.slips():
-            yield use("transfer_to_human_agents", summary=f"The customer wants to {change(plan.tool, plan.arguments)}.")
+            yield use(
+                "transfer_to_human_agents",
+                summary=f"The customer wants to {change(plan.tool, plan.arguments)}.",
+            )
         yield from super().propose(form, plan)
 
 
@@ -73,7 +96,9 @@ class RetailDropsWrite(_Weaker):
             yield from super().write(form, plan, heard)
             return
         self.forms.remove(form)
-        self.hear((yield say(f"This has been done: {change(plan.tool, plan.arguments)}. {ANYTHING_ELSE}")))
+        self.hear(
+            (yield say(f"This has been done: {change(plan.tool, plan.arguments)}. {ANYTHING_ELSE}"))
+        )
 
 
 class RetailRefusesMore(_Weaker):
@@ -97,7 +122,8 @@ class RetailForgetsRequests(_Weaker):
 
 
 class RetailTrustsTheUser(_Weaker):
-    """Takes the customer at its word: asks nobody who it is, and looks up what it is told of, whoever owns it."""
+    """Takes the customer at its word: asks nobody who it is, and looks up what it is told of,
+    whoever owns it."""
 
     def identify(self, heard: str) -> Step:
         if not self.slips():

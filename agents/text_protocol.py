@@ -1,8 +1,11 @@
-"""Assistants for models without tools: `act` and `react` write what they do as text, one `Action: {"name": ..., "arguments": {...}}` per turn.
+"""Assistants for models without tools: `act` and `react` write what they do as text, one `Action:
+{"name": ..., "arguments": {...}}` per turn.
 
-The tools stand in the briefing, what they answer comes back behind `Observation:`, and a message is the action `respond`. An answer without a
-readable action is asked for again, twice; then it is a malformed call, which the scenario answers. What a model invents behind its action
-(observations, further actions) is cut off and not shown to it again. Its own words, thoughts included, stay before its eyes and reach nobody else.
+The tools stand in the briefing, what they answer comes back behind `Observation:`, and a message
+is the action `respond`. An answer without a readable action is asked for again, twice; then it
+is a malformed call, which the scenario answers. What a model invents behind its action
+(observations, further actions) is cut off and not shown to it again. Its own words, thoughts
+included, stay before its eyes and reach nobody else.
 """
 
 from __future__ import annotations
@@ -35,19 +38,35 @@ SPEAK = """\
 To say something to the other side, use
 Action: {"name": "respond", "arguments": {"content": "<your message>"}}
 Write nothing behind the action."""
-CHOOSE = "Where you must choose from a list, write `Action: ` and the choice, and nothing behind it."
+CHOOSE = (
+    "Where you must choose from a list, write `Action: ` and the choice, and nothing behind it."
+)
 NO_ACTION = "bad_json: there is no line `Action: {...}`"
 AGAIN = "[Your last answer could not be read: {why}. Write it again as you were told.]"
 
 
 class Act:
-    """Plays by text, one `Action: {...}` per turn, for models without tools. `instructions` stand in the briefing before the protocol."""
+    """Plays by text, one `Action: {...}` per turn, for models without tools. `instructions`
+    stand in the briefing before the protocol."""
 
     needs_policy = True
     protocol = ACT
 
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, *, instructions: str = "") -> None:
-        self.agent, self.sample, self.instructions, self.thread = agent, sample, instructions, Thread(agent, plain=True)
+    def __init__(
+        self,
+        agent: str,
+        sample: Any,
+        rng: random.Random,
+        task: Any = None,
+        *,
+        instructions: str = "",
+    ) -> None:
+        self.agent, self.sample, self.instructions, self.thread = (
+            agent,
+            sample,
+            instructions,
+            Thread(agent, plain=True),
+        )
 
     async def act(self, asked: Asked) -> Action:
         whole = "\n\n".join(part for part in (self.instructions, self._told(asked)) if part)
@@ -63,7 +82,11 @@ class Act:
         return acted
 
     def _told(self, asked: Asked) -> str:
-        parts = [self.protocol, TOOLS + "\n".join(map(_schema, asked.tools)) if asked.tools else "", SPEAK]
+        parts = [
+            self.protocol,
+            TOOLS + "\n".join(map(_schema, asked.tools)) if asked.tools else "",
+            SPEAK,
+        ]
         return "\n".join([*filter(None, parts), *([CHOOSE] if asked.legal is not None else [])])
 
 
@@ -83,13 +106,23 @@ def read(reply: Reply, asked: Asked) -> tuple[Action, str, str]:
     if asked.legal is not None:
         chosen = _choice(text, asked.legal)
         if chosen is not None or not asked.tools:
-            return Action(text, (), chosen), reply.text, "" if chosen is not None else f"it names none of {', '.join(asked.legal)}"
+            return (
+                Action(text, (), chosen),
+                reply.text,
+                "" if chosen is not None else f"it names none of {', '.join(asked.legal)}",
+            )
     call, kept = (reply.tool_calls[0], text) if reply.tool_calls else action(text)
-    if isinstance(call, ToolCall) and call.name == RESPOND and RESPOND not in {tool.name for tool in asked.tools}:
+    if (
+        isinstance(call, ToolCall)
+        and call.name == RESPOND
+        and RESPOND not in {tool.name for tool in asked.tools}
+    ):
         content = call.arguments.get("content")
         if isinstance(content, str) and content.strip():
             return Action(content.strip()), _seen(reply, text, kept), ""
-        call = Malformed(text[:SHOWN], "bad_arguments: respond takes content, a text that says something")
+        call = Malformed(
+            text[:SHOWN], "bad_arguments: respond takes content, a text that says something"
+        )
     if call is None:
         call = Malformed(text[:SHOWN], NO_ACTION)
     fault = call.reason if isinstance(call, Malformed) else ""
@@ -102,5 +135,6 @@ def _choice(text: str, legal: Sequence[str]) -> str | None:
 
 
 def _seen(reply: Reply, text: str, kept: str) -> str:
-    """The answer as sampled, unless something was cut off it: so the next prompt goes on from the sampled tokens where it can."""
+    """The answer as sampled, unless something was cut off it: so the next prompt goes on from
+    the sampled tokens where it can."""
     return reply.text if kept == text else kept

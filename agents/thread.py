@@ -1,7 +1,9 @@
-"""One agent's conversation as its model is shown it: the record's transcript, with what a behaviour adds.
+"""One agent's conversation as its model is shown it: the record's transcript, with what a behaviour
+adds.
 
-The transcript holds what was really said. A behaviour adds instructions to the briefing, shows what others said in another form, and may keep
-its model's own words (a thought, a stage direction) at their place, so that the next prompt goes on from the last one.
+The transcript holds what was really said. A behaviour adds instructions to the briefing, shows
+what others said in another form, and may keep its model's own words (a thought, a stage
+direction) at their place, so that the next prompt goes on from the last one.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ Shown = Callable[[str], str]
 
 
 class Thread:
-    """Prompts of one agent. `show` changes the texts of others; `plain` writes calls and results of tools as text, for models without tools."""
+    """Prompts of one agent. `show` changes the texts of others; `plain` writes calls and results
+    of tools as text, for models without tools."""
 
     def __init__(self, agent: str, show: Shown | None = None, plain: bool = False) -> None:
         self.agent, self.show, self.plain = agent, show, plain
-        self._kept: dict[int, tuple[Message, ...]] = {}  # place in the transcript -> what the model is shown there
+        # place in the transcript -> what the model is shown there
+        self._kept: dict[int, tuple[Message, ...]] = {}
 
     def prompt(self, asked: Asked, instructions: str = "") -> tuple[Message, ...]:
         """The whole conversation; the instructions stand at the end of the first briefing."""
@@ -37,13 +41,22 @@ class Thread:
         return (Message.system(whole), *messages[1:])
 
     def keep(self, asked: Asked, *messages: Message) -> None:
-        """Shows the model these messages where the transcript will have the action that answers `asked`."""
+        """Shows the model these messages where the transcript will have the action that answers
+        `asked`."""
         self._kept[len(asked.transcript)] = messages
 
     def _shown(self, message: Message) -> Message:
         if message.sender == self.agent:
             if self.plain and message.tool_calls:
-                return Message("\n".join([*([message.text] if message.text else []), *map(call_text, message.tool_calls)]), self.agent)
+                return Message(
+                    "\n".join(
+                        [
+                            *([message.text] if message.text else []),
+                            *map(call_text, message.tool_calls),
+                        ]
+                    ),
+                    self.agent,
+                )
             return message
         if message.sender == TOOL and self.plain:
             return Message(f"Observation: {message.text}")
@@ -61,13 +74,20 @@ def call_text(call: ToolCall | Malformed) -> str:
 
 def written(call: ToolCall | Malformed) -> str:
     """A tool call as JSON, or what was written instead of one."""
-    return call.text if isinstance(call, Malformed) else json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+    return (
+        call.text
+        if isinstance(call, Malformed)
+        else json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+    )
 
 
-def dialogue(messages: Sequence[Message], me: str, others: Shown | None = None, results: int = 0) -> str:
+def dialogue(
+    messages: Sequence[Message], me: str, others: Shown | None = None, results: int = 0
+) -> str:
     """A conversation as text, each line under the name of who said it, without briefings.
 
-    `others` changes what others said; `results` is how many characters of a tool's result are shown, 0 for none.
+    `others` changes what others said; `results` is how many characters of a tool's result are
+    shown, 0 for none.
 
     >>> dialogue((Message("Hello?", "assistant"), Message("I want tea.", "user")), "user")
     'assistant: Hello?\\nuser: I want tea.'

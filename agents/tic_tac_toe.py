@@ -1,4 +1,5 @@
-"""Players of `tic_tac_toe`: one that knows its value, and errs now and then if told to, and one that shows its policy the board alone."""
+"""Players of `tic_tac_toe`: one that knows its value, and errs now and then if told to, and one
+that shows its policy the board alone."""
 
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ from gem_ma.parsing import parse_action
 
 
 class TicTacToePerfect:
-    """Plays a move that keeps the game's value, drawn among all of them; with probability `noise` any legal one."""
+    """Plays a move that keeps the game's value, drawn among all of them; with probability
+    `noise` any legal one."""
 
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0) -> None:
+    def __init__(
+        self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
+    ) -> None:
         if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
             raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")
         self.rng, self.noise = rng, noise
@@ -32,7 +36,8 @@ class TicTacToePerfect:
 
 
 class TicTacToeByBoard:
-    """One model call on the newest message alone: the board says all, and a table then learns 4,520 positions in place of all ways to them."""
+    """One model call on the newest message alone: the board says all, and a table then learns
+    4,520 positions in place of all ways to them."""
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         self.sample = sample

@@ -1,7 +1,9 @@
-"""The plain assistant for models with tools: one model call per turn, and a turn is one message or one call.
+"""The plain assistant for models with tools: one model call per turn, and a turn is one message or
+one call.
 
-Models like to write beside a call, and to make several calls at once. Here a turn is the first call alone: what stands beside it is dropped,
-from the action and from the model's own history. So nobody believes that something was said or run which was not. `direct` passes all on.
+Models like to write beside a call, and to make several calls at once. Here a turn is the first
+call alone: what stands beside it is dropped, from the action and from the model's own history.
+So nobody believes that something was said or run which was not. `direct` passes all on.
 """
 
 from __future__ import annotations
@@ -17,23 +19,41 @@ from gem_ma.parsing import parse_action
 
 
 class ToolCalling:
-    """A model with the scenario's tools: a turn is one message or one call. `instructions` stand at the end of the briefing."""
+    """A model with the scenario's tools: a turn is one message or one call. `instructions` stand
+    at the end of the briefing."""
 
     needs_policy = True
 
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None, *, instructions: str = "") -> None:
-        self.agent, self.sample, self.instructions, self.thread = agent, sample, instructions, Thread(agent)
+    def __init__(
+        self,
+        agent: str,
+        sample: Any,
+        rng: random.Random,
+        task: Any = None,
+        *,
+        instructions: str = "",
+    ) -> None:
+        self.agent, self.sample, self.instructions, self.thread = (
+            agent,
+            sample,
+            instructions,
+            Thread(agent),
+        )
 
     async def act(self, asked: Asked) -> Action:
-        reply = await self.sample(self.thread.prompt(asked, self.instructions), legal=asked.legal, tools=asked.tools)
+        reply = await self.sample(
+            self.thread.prompt(asked, self.instructions), legal=asked.legal, tools=asked.tools
+        )
         acted = one_act(reply, asked)
-        if acted.text == reply.text.strip():  # as sampled, white space included: the next prompt goes on from the sampled tokens
+        # as sampled, white space included: the next prompt goes on from the sampled tokens
+        if acted.text == reply.text.strip():
             self.thread.keep(asked, Message(reply.text, self.agent, acted.tool_calls))
         return acted
 
 
 def one_act(reply: Reply, asked: Asked) -> Action:
-    """A reply as a message or as one call. Private thinking in tags (`<think>`) is no part of a message."""
+    """A reply as a message or as one call. Private thinking in tags (`<think>`) is no part of a
+    message."""
     if reply.tool_calls:
         return Action("", reply.tool_calls[:1])
     said = parse_action(visible(reply.text), asked.legal, asked.tools)

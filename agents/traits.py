@@ -1,7 +1,9 @@
-"""Traits of a person who is played by a model: the same names, ranges and presets as those of the scripted `customer`.
+"""Traits of a person who is played by a model: the same names, ranges and presets as those of the
+scripted `customer`.
 
-They decide per turn, drawn from the episode's own generator, since a trait that stands in a prompt alone fades: `patience` ends the talk, and
-`front_load`, `cooperation`, `mistakes`, `scepticism` and `mind_change` give the model a stage direction for one message. `verbosity`,
+They decide per turn, drawn from the episode's own generator, since a trait that stands in a
+prompt alone fades: `patience` ends the talk, and `front_load`, `cooperation`, `mistakes`,
+`scepticism` and `mind_change` give the model a stage direction for one message. `verbosity`,
 `register`, `order` and `persona` stand in the briefing.
 """
 
@@ -14,41 +16,81 @@ from typing import Any
 
 from gem_ma.agents.customer_traits import traits_of
 
-VERBOSITY = ("Be terse: a few words, no greeting, no thanks.", "", "Be talkative: three or four sentences, with small talk around what matters.")
-REGISTER = {"casual": "Write casually, as in a chat with a friend.", "formal": "Write formally and politely."}
-ORDER = {"reversed": "Of several wishes bring the last one up first.", "shuffled": "Bring your wishes up in any order."}
+VERBOSITY = (
+    "Be terse: a few words, no greeting, no thanks.",
+    "",
+    "Be talkative: three or four sentences, with small talk around what matters.",
+)
+REGISTER = {
+    "casual": "Write casually, as in a chat with a friend.",
+    "formal": "Write formally and politely.",
+}
+ORDER = {
+    "reversed": "Of several wishes bring the last one up first.",
+    "shuffled": "Bring your wishes up in any order.",
+}
 DIRECTIONS = {  # trait -> what is to be done in this turn
-    "front_load": "For now say only what it is about; keep every detail until you are asked for it.",
-    "mind_change": "This time waver: say that you may want something else after all. Next time come back to what you want.",
-    "cooperation": "This time do not answer what you were asked; say something else that is on your mind.",
-    "mistakes": "This time get one detail slightly wrong by mistake. In your next message correct it.",
-    "scepticism": "If you are asked to agree to something, first ask for every detail that is missing, the price included.",
+    "front_load": (
+        "For now say only what it is about; keep every detail until you are asked for it."
+    ),
+    "mind_change": (
+        "This time waver: say that you may want something else after all. Next time come back to"
+        " what you want."
+    ),
+    "cooperation": (
+        "This time do not answer what you were asked; say something else that is on your mind."
+    ),
+    "mistakes": (
+        "This time get one detail slightly wrong by mistake. In your next message correct it."
+    ),
+    "scepticism": (
+        "If you are asked to agree to something, first ask for every detail that is missing, the"
+        " price included."
+    ),
 }
 _REFUSED = re.compile(
-    r"\b(?:cannot|can['’]?t|unable|not able|not possible|impossible|not allowed|won['’]?t|sorry|unfortunately|try again)\b", re.IGNORECASE
+    r"\b(?:cannot|can['’]?t|unable|not able|not possible|impossible|not"
+    r" allowed|won['’]?t|sorry|unfortunately|try again)\b",
+    re.IGNORECASE,
 )
 
 
 class PlayedTraits:
-    """The traits of one person in one episode. Raises ConfigError for a value out of range, or an unknown preset.
+    """The traits of one person in one episode. Raises ConfigError for a value out of range, or an
+    unknown preset.
 
-    `given`: options that are None are those of the preset. Patience has no limit where neither it nor a preset is given.
+    `given`: options that are None are those of the preset. Patience has no limit where neither
+    it nor a preset is given.
     """
 
     def __init__(
-        self, agent: str, rng: random.Random, persona: str, preset: str | None, given: Mapping[str, Any], task_traits: Mapping[str, Any] | None = None
+        self,
+        agent: str,
+        rng: random.Random,
+        persona: str,
+        preset: str | None,
+        given: Mapping[str, Any],
+        task_traits: Mapping[str, Any] | None = None,
     ) -> None:
         named = {name: value for name, value in given.items() if value is not None}
         own = task_traits or {}
         self.traits = traits_of(agent, rng, preset, named, own)
-        self.patience = self.traits.patience if preset is not None or "patience" in named or own else None
+        self.patience = (
+            self.traits.patience if preset is not None or "patience" in named or own else None
+        )
         self.rng = rng
-        parts = (persona.strip(), VERBOSITY[self.traits.verbosity], REGISTER.get(self.traits.register, ""), ORDER.get(self.traits.order, ""))
+        parts = (
+            persona.strip(),
+            VERBOSITY[self.traits.verbosity],
+            REGISTER.get(self.traits.register, ""),
+            ORDER.get(self.traits.order, ""),
+        )
         self.persona = " ".join(part for part in parts if part)
         self._wavers_at = rng.randint(1, 3) if rng.random() < self.traits.mind_change else 0
 
     def direction(self, turn: int) -> str:
-        """How the person's own message number `turn`, from 0, is to be played; "" for as it comes. Draws as often whatever the traits are."""
+        """How the person's own message number `turn`, from 0, is to be played; "" for as it
+        comes. Draws as often whatever the traits are."""
         traits, draws = self.traits, (self.rng.random(), self.rng.random(), self.rng.random())
         hits = {
             "front_load": turn == 0 and draws[0] >= traits.front_load,
@@ -60,7 +102,8 @@ class PlayedTraits:
         return next((DIRECTIONS[name] for name, hit in hits.items() if hit), "")
 
     def is_out_of_patience(self, heard: Sequence[str]) -> bool:
-        """Whether the last `patience` messages were all unhelpful: refusals, or said before word by word."""
+        """Whether the last `patience` messages were all unhelpful: refusals, or said before word
+        by word."""
         if self.patience is None or len(heard) < self.patience:
             return False
         folded = [" ".join(text.casefold().split()) for text in heard]

@@ -1,8 +1,11 @@
-"""People played by a model whose drafts the goal ledger checks: it knows what the task wants, and says why a draft is wrong.
+"""People played by a model whose drafts the goal ledger checks: it knows what the task wants, and
+says why a draft is wrong.
 
-The free check of `audit` knows only what the speaker was shown. Beside it the ledger finds a yes to a wrong proposal, a no to a right one, an
-end before all is settled or long after, a contradiction, and what was told before anybody asked. Neutral: a domain's subclass names its
-phrasebook. Privileged, since the ledger reads the task; a learned policy takes the plain strategies with `gate: audit`.
+The free check of `audit` knows only what the speaker was shown. Beside it the ledger finds a yes
+to a wrong proposal, a no to a right one, an end before all is settled or long after, a
+contradiction, and what was told before anybody asked. Neutral: a domain's subclass names its
+phrasebook. Privileged, since the ledger reads the task; a learned policy takes the plain
+strategies with `gate: audit`.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event
 from gem_ma import Malformed, Message, ToolCall
 from gem_ma.errors import ConfigError
 
-FOUND_BY_AUDIT = frozenset({"hallucinated_slot", "copy", "role_flip", "token_leak", "loop"})  # there at once, here only in hindsight
+# there at once, here only in hindsight
+FOUND_BY_AUDIT = frozenset({"hallucinated_slot", "copy", "role_flip", "token_leak", "loop"})
 
 
 class Ledgered(UserLLM):
-    """Goes before a strategy: `class X(Ledgered, UserVerify)`. The gate is the free check, unless the strategy has a judge, who is told."""
+    """Goes before a strategy: `class X(Ledgered, UserVerify)`. The gate is the free check,
+    unless the strategy has a judge, who is told."""
 
     privileged = True
     gate: Gate = "audit"
@@ -31,17 +36,32 @@ class Ledgered(UserLLM):
 
     def check(self, draft: Draft) -> Sequence[str]:
         if not hasattr(self.task, "wishes"):
-            raise ConfigError(f"agent {self.agent!r}: this behaviour checks drafts against a task with wishes; got {self.task!r}")
+            raise ConfigError(
+                f"agent {self.agent!r}: this behaviour checks drafts against a task with wishes;"
+                f" got {self.task!r}"
+            )
         ledger = Ledger(self.task, self.phrasebook)
         for event in told(draft.talk, self.agent, self.end_tool):
             ledger.see(event)
         step = len(draft.talk)
-        faults = [fault for event in _acts(draft.text, draft.calls, self.end_tool, step) for fault in ledger.see(event)]
-        return (*audit(draft), *(f"{fault.kind}: {fault.evidence}" for fault in faults if fault.kind not in FOUND_BY_AUDIT))
+        faults = [
+            fault
+            for event in _acts(draft.text, draft.calls, self.end_tool, step)
+            for fault in ledger.see(event)
+        ]
+        return (
+            *audit(draft),
+            *(
+                f"{fault.kind}: {fault.evidence}"
+                for fault in faults
+                if fault.kind not in FOUND_BY_AUDIT
+            ),
+        )
 
 
 def told(talk: Sequence[Message], me: str, end_tool: str) -> Iterator[Event]:
-    """A talk in one side's eyes as the events of both. What stands before the side's first own act is its briefing."""
+    """A talk in one side's eyes as the events of both. What stands before the side's first own
+    act is its briefing."""
     first = next((place for place, message in enumerate(talk) if message.sender == me), len(talk))
     for place, message in enumerate(talk[first:], first):
         if message.sender == me:
@@ -50,9 +70,13 @@ def told(talk: Sequence[Message], me: str, end_tool: str) -> Iterator[Event]:
             yield Event(place, "said", ASSISTANT, text=message.text)
 
 
-def _acts(text: str, calls: Sequence[ToolCall | Malformed], end_tool: str, step: int) -> Iterator[Event]:
+def _acts(
+    text: str, calls: Sequence[ToolCall | Malformed], end_tool: str, step: int
+) -> Iterator[Event]:
     """An act of the user as the event that it is, () where it is none."""
-    end = next((call for call in calls if isinstance(call, ToolCall) and call.name == end_tool), None)
+    end = next(
+        (call for call in calls if isinstance(call, ToolCall) and call.name == end_tool), None
+    )
     reason = str(end.arguments.get("reason", "")) if end is not None else ""
     if text.strip():
         yield Event(step, "said", USER, text=text, reason=reason)

@@ -1,17 +1,21 @@
-"""People played by a language model: `user_llm`, `user_react`, `user_verify`, `user_reflection`. They know no domain; the briefing is the part.
+"""People played by a language model: `user_llm`, `user_react`, `user_verify`, `user_reflection`.
+They know no domain; the briefing is the part.
 
 Four ways to find the next message, one way to say it:
 
-- `user_llm` takes one draft as it comes, `user_react` thinks first (`Thought:` / `Response:`); what is thought is kept and never said.
-- `user_verify` shows each draft to a judge and draws another one if it is refused; `user_reflection` lets the model say what was wrong with a
-  refused draft and improve it. The judge is the policy `judge` of the seat (`policies: {judge: NAME}`), or else the seat's own.
-- A draft may be gated by a free check instead (`gate: audit`), in each of the four. Of `drafts` drafts the last one is sent, whatever is said of
-  it. Refused drafts enter no history; every model call is a Reply of the turn.
+- `user_llm` takes one draft as it comes, `user_react` thinks first (`Thought:` / `Response:`); what
+  is thought is kept and never said.
+- `user_verify` shows each draft to a judge and draws another one if it is refused;
+  `user_reflection` lets the model say what was wrong with a refused draft and improve it. The judge
+  is the policy `judge` of the seat (`policies: {judge: NAME}`), or else the seat's own.
+- A draft may be gated by a free check instead (`gate: audit`), in each of the four. Of `drafts`
+  drafts the last one is sent, whatever is said of it. Refused drafts enter no history; every model
+  call is a Reply of the turn.
 
-The talk ends by the tool `end_tool`, or, for models without tools (`stop: word`), by a message that is wholly one of the episode's random
-tokens; `marks` says whether the benchmarks' own marks end it too. No other
-text ends anything. Where the seat's own policy is learned and judges itself, its verdicts are trained on as well:
-give the judge a policy of its own.
+The talk ends by the tool `end_tool`, or, for models without tools (`stop: word`), by a message
+that is wholly one of the episode's random tokens; `marks` says whether the benchmarks' own marks
+end it too. No other text ends anything. Where the seat's own policy is learned and judges
+itself, its verdicts are trained on as well: give the judge a policy of its own.
 """
 
 from __future__ import annotations
@@ -78,7 +82,11 @@ class _Candidate:
     def told(self) -> str:
         """The draft in words, for who judges or improves it."""
         calls = () if self.fault else self.action.tool_calls
-        return " ".join([self.action.text, *(f"(calls {written(call)})" for call in calls)]).strip() or visible(self.raw)[:4000] or "(nothing)"
+        return (
+            " ".join([self.action.text, *(f"(calls {written(call)})" for call in calls)]).strip()
+            or visible(self.raw)[:4000]
+            or "(nothing)"
+        )
 
 
 class UserLLM:
@@ -112,23 +120,40 @@ class UserLLM:
         mind_change: Any = None,
         register: str | None = None,
     ) -> None:
-        """`gate`: none, judge or audit; `drafts`: how many at most per message; `stop`: how the model ends the talk, by its `end_tool` or by
-        a word; `marks`: a benchmark's own mark of the end (`###STOP###`, `###TRANSFER###`, `###OUT-OF-SCOPE###`) ends the talk where it is
+        """`gate`: none, judge or audit; `drafts`: how many at most per message; `stop`: how the
+        model ends the talk, by its `end_tool` or by a word; `marks`: a benchmark's own mark of
+        the end (`###STOP###`, `###TRANSFER###`, `###OUT-OF-SCOPE###`) ends the talk where it is
         the whole message (`alone`), `anywhere` in it as in the benchmarks, or not at all
         (`none`); `persona`: who it is, in words; all others are traits, see `traits`."""
         ends = ("marks", marks, ("alone", "anywhere", "none"))
-        for name, value, allowed in (("gate", gate or "none", ("none", "judge", "audit")), ("stop", stop, ("tool", "word")), ends):
+        for name, value, allowed in (
+            ("gate", gate or "none", ("none", "judge", "audit")),
+            ("stop", stop, ("tool", "word")),
+            ends,
+        ):
             if value not in allowed:
-                raise ConfigError(f"agent {agent!r}: {name} is one of {', '.join(allowed)}; got {value!r}")
+                raise ConfigError(
+                    f"agent {agent!r}: {name} is one of {', '.join(allowed)}; got {value!r}"
+                )
         if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
-            raise ConfigError(f"agent {agent!r}: drafts is a whole number of at least 1; got {drafts!r}")
+            raise ConfigError(
+                f"agent {agent!r}: drafts is a whole number of at least 1; got {drafts!r}"
+            )
         given = {
             "patience": patience, "verbosity": verbosity, "front_load": front_load, "cooperation": cooperation, "mistakes": mistakes,
             "scepticism": scepticism, "order": order, "mind_change": mind_change, "register": register,
         }  # fmt: skip
-        self.agent, self.sample, self.task, self.drafts, self.end_tool = agent, sample, task, drafts, end_tool
+        self.agent, self.sample, self.task, self.drafts, self.end_tool = (
+            agent,
+            sample,
+            task,
+            drafts,
+            end_tool,
+        )
         self.gate = gate or type(self).gate
-        self.traits = PlayedTraits(agent, rng, persona, preset, given, getattr(task, "traits", None))
+        self.traits = PlayedTraits(
+            agent, rng, persona, preset, given, getattr(task, "traits", None)
+        )
         self._stem = random.Random(rng.getrandbits(64))
         self._in_words, self.marks = stop == "word", marks
         self.tokens: Tokens | None = None
@@ -137,7 +162,7 @@ class UserLLM:
     def _heard(self, text: str) -> str:
         return escaped(text, self.tokens)
 
-    # -- one turn -----------------------------------------------------------------------------------------------------------
+    # -- one turn ---------------------------------------------------------------------------------
 
     async def act(self, asked: Asked) -> Action:
         end = next((tool for tool in asked.tools if tool.name == self.end_tool), None)
@@ -145,7 +170,9 @@ class UserLLM:
             self.tokens = Tokens(self._stem, ways(end))
         if end is not None and self.traits.is_out_of_patience(self._others(asked)):
             return self._end(end, "gave_up")
-        direction = self.traits.direction(sum(message.sender == self.agent for message in asked.transcript))
+        direction = self.traits.direction(
+            sum(message.sender == self.agent for message in asked.transcript)
+        )
         stage = (Message(f"[{direction}]"),) if direction else ()
         prompt = (*self.thread.prompt(asked, self._instructions(end)), *stage)
         candidate = await self._choose(asked, prompt)
@@ -153,11 +180,16 @@ class UserLLM:
         return candidate.action
 
     def _own(self, candidate: _Candidate) -> Message:
-        """What the model is shown of its own act later: as sampled where nothing but white space was taken away, so that the next prompt goes
-        on from the sampled tokens; a thinking user's thoughts stay before its eyes."""
+        """What the model is shown of its own act later: as sampled where nothing but white space
+        was taken away, so that the next prompt goes on from the sampled tokens; a thinking
+        user's thoughts stay before its eyes."""
         action = candidate.action
         sampled = not candidate.fault and (self.labelled or action.text == candidate.raw.strip())
-        return Message(candidate.raw if sampled else action.text, self.agent, () if self._in_words and sampled else action.tool_calls)
+        return Message(
+            candidate.raw if sampled else action.text,
+            self.agent,
+            () if self._in_words and sampled else action.tool_calls,
+        )
 
     async def _choose(self, asked: Asked, prompt: tuple[Message, ...]) -> _Candidate:
         """Draws drafts until one is let through; the last one is taken as it is."""
@@ -169,12 +201,16 @@ class UserLLM:
             candidate = await self._redraw(asked, prompt, candidate, why)
         return candidate
 
-    async def _draw(self, asked: Asked, messages: tuple[Message, ...], labelled: bool | None = None) -> _Candidate:
+    async def _draw(
+        self, asked: Asked, messages: tuple[Message, ...], labelled: bool | None = None
+    ) -> _Candidate:
         tools = () if self._in_words else asked.tools
         reply: Reply = await self.sample(messages, legal=asked.legal, tools=tools)
         return self._read(asked, reply, self.labelled if labelled is None else labelled)
 
-    async def _redraw(self, asked: Asked, prompt: tuple[Message, ...], refused: _Candidate, why: str) -> _Candidate:
+    async def _redraw(
+        self, asked: Asked, prompt: tuple[Message, ...], refused: _Candidate, why: str
+    ) -> _Candidate:
         """Another draft; `why` says what was wrong with the refused one."""
         return await self._draw(asked, (*prompt, Message(AGAIN.format(why=why))))
 
@@ -194,14 +230,19 @@ class UserLLM:
             return _Candidate(self._end(end, way), reply.text)
         way = way_of(text, self.marks == "anywhere") if self.marks != "none" and not calls else ""
         if end is not None and way in ways(end):
-            return _Candidate(replace(self._end(end, way), text=removed(text, self.tokens)), reply.text)
+            return _Candidate(
+                replace(self._end(end, way), text=removed(text, self.tokens)), reply.text
+            )
         parsed = parse_legal(text, asked.legal) if asked.legal is not None else None
         ends = all(isinstance(call, ToolCall) and call.name == self.end_tool for call in calls)
-        said = removed(text, self.tokens) if ends else ""  # beside a call of another tool nothing is said
+        # beside a call of another tool nothing is said
+        said = removed(text, self.tokens) if ends else ""
         if not said and not calls and not fault:
             fault = ONLY_MARKS if has_marks(text, self.tokens) else EMPTY
         if fault:
-            return _Candidate(Action("", (Malformed(reply.text[:SHOWN], fault),)), reply.text, text, fault)
+            return _Candidate(
+                Action("", (Malformed(reply.text[:SHOWN], fault),)), reply.text, text, fault
+            )
         return _Candidate(Action(said, calls, parsed), reply.text, text)
 
     def _end(self, end: Tool, way: str) -> Action:
@@ -209,7 +250,7 @@ class UserLLM:
         arguments = {name: way if way in known or not known else known[-1]} if name else {}
         return Action("", (ToolCall("call_0", end.name, arguments),))
 
-    # -- the gate -----------------------------------------------------------------------------------------------------------
+    # -- the gate ---------------------------------------------------------------------------------
 
     async def _objection(self, asked: Asked, candidate: _Candidate) -> str:
         """What the gate has against a draft; "" where it lets it through."""
@@ -219,50 +260,85 @@ class UserLLM:
         findings = self.check(draft)
         if self.gate == "audit":
             return "; ".join(findings)
-        reply: Reply = await self.sample(self._brief(asked, candidate, findings), thread="judge", policy="judge")
+        reply: Reply = await self.sample(
+            self._brief(asked, candidate, findings), thread="judge", policy="judge"
+        )
         good = verdict(reply.text)
-        return "" if good else UNREADABLE if good is None else reason(reply.text) or "a check refused it"
+        return (
+            ""
+            if good
+            else UNREADABLE
+            if good is None
+            else reason(reply.text) or "a check refused it"
+        )
 
     def check(self, draft: Draft) -> Sequence[str]:
-        """What the free check has against a draft. A behaviour that is given the task may know better, see `user_ledger`."""
+        """What the free check has against a draft. A behaviour that is given the task may know
+        better, see `user_ledger`."""
         return audit(draft)
 
     def _draft(self, asked: Asked, candidate: _Candidate) -> Draft:
         said = tuple(message.text for message in asked.transcript if message.sender == self.agent)
         action = candidate.action
-        return Draft(action.text, candidate.text, action.tool_calls, self._situation(asked), self._others(asked), said, tuple(asked.transcript))
+        return Draft(
+            action.text,
+            candidate.text,
+            action.tool_calls,
+            self._situation(asked),
+            self._others(asked),
+            said,
+            tuple(asked.transcript),
+        )
 
-    def _brief(self, asked: Asked, candidate: _Candidate, findings: Sequence[str]) -> tuple[Message, ...]:
-        """What the judge is shown: the part, the talk under the names of who said what, the draft, and what the free check found."""
+    def _brief(
+        self, asked: Asked, candidate: _Candidate, findings: Sequence[str]
+    ) -> tuple[Message, ...]:
+        """What the judge is shown: the part, the talk under the names of who said what, the
+        draft, and what the free check found."""
         parts = [
             f'The briefing of "{self.agent}":\n{self._situation(asked)}',
-            f"The conversation so far:\n{dialogue(asked.transcript, self.agent, self._heard) or '(nothing yet)'}",
+            (
+                "The conversation so"
+                f" far:\n{dialogue(asked.transcript, self.agent, self._heard) or '(nothing yet)'}"
+            ),
             f'The draft of what "{self.agent}" says next:\n{candidate.told}',
         ]
-        parts += ["What an automatic check found in the draft:\n" + "\n".join(findings)] if findings else []
+        parts += (
+            ["What an automatic check found in the draft:\n" + "\n".join(findings)]
+            if findings
+            else []
+        )
         return (Message.system(JUDGE.format(agent=self.agent)), Message("\n\n".join(parts)))
 
-    # -- what it sees -------------------------------------------------------------------------------------------------------
+    # -- what it sees -----------------------------------------------------------------------------
 
     def _instructions(self, end: Tool | None) -> str:
         parts = [self.traits.persona] if self.traits.persona else []
         parts += [THINK] if self.labelled else []
         if self._in_words and end is not None and self.tokens is not None:
             tokens = [f"{self.tokens.token(way)}" for way in self.tokens.ways] or [self.tokens.stem]
-            parts.append(WORDS.format(tool=end.name, tokens="\n".join(tokens)) + f"\n{end.description}".rstrip())
+            parts.append(
+                WORDS.format(tool=end.name, tokens="\n".join(tokens))
+                + f"\n{end.description}".rstrip()
+            )
         return "\n\n".join(parts)
 
     def _situation(self, asked: Asked) -> str:
         return "\n".join(message.text for message in asked.transcript if message.sender == SYSTEM)
 
     def _others(self, asked: Asked) -> tuple[str, ...]:
-        return tuple(message.text for message in asked.transcript if message.sender not in (self.agent, SYSTEM, TOOL))
+        return tuple(
+            message.text
+            for message in asked.transcript
+            if message.sender not in (self.agent, SYSTEM, TOOL)
+        )
 
 
 class UserReact(UserLLM):
     """A person played by a model that thinks before it speaks.
 
-    An answer without a response label is drawn again, and is a fault in the end; a thought is never sent.
+    An answer without a response label is drawn again, and is a fault in the end; a thought is
+    never sent.
     """
 
     labelled = True
@@ -275,12 +351,17 @@ class UserVerify(UserLLM):
 
 
 class UserReflection(UserLLM):
-    """A person played by a model that shows each draft to a judge; a refused one it improves itself, and what it says instead is judged again."""
+    """A person played by a model that shows each draft to a judge; a refused one it improves
+    itself, and what it says instead is judged again."""
 
     gate: Gate = "judge"
 
-    async def _redraw(self, asked: Asked, prompt: tuple[Message, ...], refused: _Candidate, why: str) -> _Candidate:
-        return await self._draw(asked, (*prompt, Message(REFLECT.format(draft=refused.told, why=why))), labelled=True)
+    async def _redraw(
+        self, asked: Asked, prompt: tuple[Message, ...], refused: _Candidate, why: str
+    ) -> _Candidate:
+        return await self._draw(
+            asked, (*prompt, Message(REFLECT.format(draft=refused.told, why=why))), labelled=True
+        )
 
 
 def ways(end: Tool) -> tuple[str, ...]:

@@ -15,9 +15,16 @@ if (_checkout / "pyproject.toml").is_file() and (_checkout / "scenarios" / "__in
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    **dict.fromkeys(("Ask", "Call", "Game", "Leave", "Reward", "Scenario", "Tell", "replay"), "gem_ma.scenario"),
-    **dict.fromkeys(("Action", "Asked", "End", "Entry", "Episode", "Image", "Limits", "Malformed", "Message"), "gem_ma.types"),
-    **dict.fromkeys(("Reply", "Request", "Sampling", "Seat", "Tool", "ToolCall", "Turn"), "gem_ma.types"),
+    **dict.fromkeys(
+        ("Ask", "Call", "Game", "Leave", "Reward", "Scenario", "Tell", "replay"), "gem_ma.scenario"
+    ),
+    **dict.fromkeys(
+        ("Action", "Asked", "End", "Entry", "Episode", "Image", "Limits", "Malformed", "Message"),
+        "gem_ma.types",
+    ),
+    **dict.fromkeys(
+        ("Reply", "Request", "Sampling", "Seat", "Tool", "ToolCall", "Turn"), "gem_ma.types"
+    ),
     **dict.fromkeys(("make",), "gem_ma.registry"),
     **dict.fromkeys(("aec_env",), "gem_ma.envs.aec"),
     **dict.fromkeys(("parallel_env",), "gem_ma.envs.parallel"),
@@ -28,7 +35,8 @@ _PUBLIC = {
 __all__ = list(_PUBLIC)
 
 
-def __getattr__(name: str) -> Any:  # lazy, so that `import gem_ma` loads neither pettingzoo nor numpy
+# lazy, so that `import gem_ma` loads neither pettingzoo nor numpy
+def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'gem_ma' has no attribute {name!r}")

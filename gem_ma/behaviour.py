@@ -1,7 +1,8 @@
 """What plays an agent: the protocol of behaviours, and how one is made for a seat.
 
-A factory is called once per (episode, agent) as `factory(agent, sample, rng, task=None, **options)`. Only a factory with
-`privileged = True` (an oracle, a scripted user) receives the task; the cast records it, and a learned policy may not sit there.
+A factory is called once per (episode, agent) as `factory(agent, sample, rng, task=None,
+**options)`. Only a factory with `privileged = True` (an oracle, a scripted user) receives the
+task; the cast records it, and a learned policy may not sit there.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from gem_ma.parsing import parse_action
 from gem_ma.registry import construct, load
 from gem_ma.types import Action, Asked, Message, Reply
 
-Sample = Callable[..., Awaitable[Reply]]  # await sample(messages, legal=None, tools=(), thread="", policy="", **sampling) -> Reply
+# await sample(messages, legal=None, tools=(), thread="", policy="", **sampling) -> Reply
+Sample = Callable[..., Awaitable[Reply]]
 Plain = Callable[[Sequence[Message], "tuple[str, ...] | None", random.Random], str]
 
 
 class Behaviour(Protocol):
-    """Turns what an agent is asked into one Action; it may call its model several times, and may keep memory."""
+    """Turns what an agent is asked into one Action; it may call its model several times, and may
+    keep memory."""
 
     async def act(self, asked: Asked) -> Action | str: ...
 
@@ -42,12 +45,16 @@ class FromFunction:
         if isinstance(said, Action):
             return said
         if not isinstance(said, str):
-            raise ActionError(f"{getattr(self.function, '__name__', 'the function')}(messages, legal, rng) gives a str; got {type(said).__name__}")
+            raise ActionError(
+                f"{getattr(self.function, '__name__', 'the function')}(messages, legal, rng) gives"
+                f" a str; got {type(said).__name__}"
+            )
         return parse_action(said, asked.legal, asked.tools)
 
 
 def as_factory(given: Any) -> Factory:
-    """A factory out of an id, a factory (first parameter called `agent`), a plain function, or a ready behaviour."""
+    """A factory out of an id, a factory (first parameter called `agent`), a plain function, or a
+    ready behaviour."""
     if isinstance(given, str):
         given = load("agents", given)
         if isinstance(given, type):
@@ -55,7 +62,9 @@ def as_factory(given: Any) -> Factory:
     if not isinstance(given, type) and hasattr(given, "act"):
         return lambda agent, sample, rng, task=None, **options: given
     if not callable(given):
-        raise ConfigError(f"a behaviour is an id, a factory, a function or an object with act(); got {given!r}")
+        raise ConfigError(
+            f"a behaviour is an id, a factory, a function or an object with act(); got {given!r}"
+        )
     parameters = list(inspect.signature(given).parameters)
     if parameters and parameters[0] == "agent":
         return given
@@ -67,17 +76,23 @@ def is_privileged(factory: Factory) -> bool:
     return bool(getattr(factory, "privileged", False))
 
 
-def seat(factory: Factory, agent: str, sample: Sample, rng: random.Random, task: Any, **options: Any) -> Behaviour:
+def seat(
+    factory: Factory, agent: str, sample: Sample, rng: random.Random, task: Any, **options: Any
+) -> Behaviour:
     """A behaviour in its seat. Raises ConfigError for an option that the factory does not know."""
     what = f"agent {agent!r}: behaviour {getattr(factory, '__name__', repr(factory))}"
-    return construct(what, factory, agent, sample, rng, task=task if is_privileged(factory) else None, **options)
+    return construct(
+        what, factory, agent, sample, rng, task=task if is_privileged(factory) else None, **options
+    )
 
 
 def no_policy(agent: str) -> Sample:
     """The `sample` of a seat without a policy: says what is missing."""
 
     async def sample(*args: Any, **kwargs: Any) -> Reply:
-        raise EngineError(f"agent {agent!r}: its behaviour samples from a policy, but its seat names none")
+        raise EngineError(
+            f"agent {agent!r}: its behaviour samples from a policy, but its seat names none"
+        )
 
     return sample
 

@@ -11,15 +11,21 @@ from gem_ma.scenario import Scenario
 from gem_ma.settings import AgentSettings, Config
 
 
-def cast_with(config: Config, scenario: Scenario, cast: Mapping[str, str]) -> dict[str, AgentSettings]:
+def cast_with(
+    config: Config, scenario: Scenario, cast: Mapping[str, str]
+) -> dict[str, AgentSettings]:
     """The seats of a cast that names some agents' behaviours.
 
-    Each other agent keeps its seat where that samples from no policy, else it gets the scenario's default. Raises ConfigError where a behaviour
-    does not exist or would need a policy, and where an agent has neither.
+    Each other agent keeps its seat where that samples from no policy, else it gets the
+    scenario's default. Raises ConfigError where a behaviour does not exist or would need a
+    policy, and where an agent has neither.
     """
     unknown = [agent for agent in cast if agent not in scenario.agents]
     if unknown:
-        raise ConfigError(f"no agent of {scenario.id} is called {unknown[0]!r}; its agents are {', '.join(scenario.agents)}")
+        raise ConfigError(
+            f"no agent of {scenario.id} is called {unknown[0]!r}; its agents are"
+            f" {', '.join(scenario.agents)}"
+        )
     seats = {}
     for agent in scenario.agents:
         own = config.agents.get(agent)
@@ -30,7 +36,10 @@ def cast_with(config: Config, scenario: Scenario, cast: Mapping[str, str]) -> di
         elif agent in scenario.default_cast:
             seats[agent] = AgentSettings(behaviour=scenario.default_cast[agent])
         else:
-            raise ConfigError(f"agent {agent!r} samples from a policy here, and {scenario.id} names no default for it")
+            raise ConfigError(
+                f"agent {agent!r} samples from a policy here, and {scenario.id} names no default"
+                " for it"
+            )
         behaviour = seats[agent].behaviour
         if needs_policy(behaviour, as_factory(behaviour)):
             raise ConfigError(f"agent {agent!r}: the behaviour {behaviour!r} samples from a policy")

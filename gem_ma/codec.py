@@ -1,9 +1,12 @@
-"""Records <-> JSON: one episode is one line. It knows the records of `gem_ma.types` and nothing of files.
+"""Records <-> JSON: one episode is one line. It knows the records of `gem_ma.types` and nothing of
+files.
 
-What is written can always be read back: the same shapes check a value on its way out and on its way in. A field that holds its default is left
-out; the tools that a play offers stand once per episode (`tools`) and a turn names them by number, and so do the ids of a conversation
-(`gem_ma.conversations`). Image bytes are not part of a line, only their digest. Reading is strict: NaN, Infinity, duplicate or unknown keys, wrong
-types and lone surrogates are errors that name the field.
+What is written can always be read back: the same shapes check a value on its way out and on its
+way in. A field that holds its default is left out; the tools that a play offers stand once per
+episode (`tools`) and a turn names them by number, and so do the ids of a conversation
+(`gem_ma.conversations`). Image bytes are not part of a line, only their digest. Reading is
+strict: NaN, Infinity, duplicate or unknown keys, wrong types and lone surrogates are errors that
+name the field.
 """
 
 from __future__ import annotations
@@ -148,21 +151,29 @@ def _list(value: Any) -> Any:
 
 
 def _many(shape: Shape) -> Shape:
-    return Shape(lambda values: _items(shape.write, _list(values)), lambda values: tuple(_items(shape.read, _list(values))))
+    return Shape(
+        lambda values: _items(shape.write, _list(values)),
+        lambda values: tuple(_items(shape.read, _list(values))),
+    )
 
 
 def _plain(convert: Callable[[Any], Any], kind: type) -> Shape:
     """Many numbers of one type; the common case costs no call per number."""
 
     def write(values: Any) -> list[Any]:
-        same = set(map(type, _list(values))) <= {kind} and (kind is int or all(map(math.isfinite, values)))
+        same = set(map(type, _list(values))) <= {kind} and (
+            kind is int or all(map(math.isfinite, values))
+        )
         return list(values) if same else _items(convert, values)
 
     return Shape(write, lambda values: tuple(write(values)))
 
 
 def _optional(shape: Shape) -> Shape:
-    return Shape(lambda value: None if value is None else shape.write(value), lambda value: None if value is None else shape.read(value))
+    return Shape(
+        lambda value: None if value is None else shape.write(value),
+        lambda value: None if value is None else shape.read(value),
+    )
 
 
 def _by_agent(shape: Shape) -> Shape:
@@ -184,12 +195,16 @@ def _by_agent(shape: Shape) -> Shape:
 
 
 def _record(kind: type, /, **shapes: Shape) -> Shape:
-    """A dataclass as an object. A field that has a default may be absent, and is left out while it holds it."""
+    """A dataclass as an object. A field that has a default may be absent, and is left out while
+    it holds it."""
     defaults = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
     for f in fields(kind):
         if f.default_factory is not MISSING:
             defaults[f.name] = f.default_factory()
-    plan = [(name, shape.write, shape.read, defaults.get(name, MISSING)) for name, shape in shapes.items()]
+    plan = [
+        (name, shape.write, shape.read, defaults.get(name, MISSING))
+        for name, shape in shapes.items()
+    ]
 
     def write(value: Any) -> dict[str, Any]:
         if not isinstance(value, kind):
@@ -218,13 +233,21 @@ def _record(kind: type, /, **shapes: Shape) -> Shape:
             elif default is MISSING:
                 raise _Wrong("is missing").within(name)
         if not value.keys() <= shapes.keys():
-            raise _Wrong(f"unknown key {min(value.keys() - shapes.keys())!r}; this kind of record has {', '.join(shapes)}")
+            raise _Wrong(
+                f"unknown key {min(value.keys() - shapes.keys())!r}; this kind of record has"
+                f" {', '.join(shapes)}"
+            )
         return kind(**given)
 
     return Shape(write, read)
 
 
-TEXT, INTEGER, NUMBER, FLAG = Shape(_text, _text), Shape(_integer, _integer), Shape(_number, _number), Shape(_flag, _flag)
+TEXT, INTEGER, NUMBER, FLAG = (
+    Shape(_text, _text),
+    Shape(_integer, _integer),
+    Shape(_number, _number),
+    Shape(_flag, _flag),
+)
 FREE, FREE_OBJECT = Shape(_free, _free), Shape(_free_object, _free_object)
 TEXTS, INTEGERS, NUMBERS = _many(TEXT), _plain(_integer, int), _plain(_number, float)
 
@@ -234,7 +257,9 @@ _IMAGE = _record(Image, digest=TEXT, media_type=TEXT)
 CALLS = _many(
     Shape(
         lambda call: (_MALFORMED if isinstance(call, Malformed) else _TOOL_CALL).write(call),
-        lambda value: (_MALFORMED if isinstance(value, dict) and "reason" in value else _TOOL_CALL).read(value),
+        lambda value: (
+            _MALFORMED if isinstance(value, dict) and "reason" in value else _TOOL_CALL
+        ).read(value),
     )
 )
 _PART = Shape(
@@ -261,7 +286,13 @@ REPLY = _record(
     finish=TEXT,
     policy=TEXT,
     version=INTEGER,
-    usage=_record(Usage, prompt_tokens=_COUNT, completion_tokens=_COUNT, cached_tokens=_COUNT, reasoning_tokens=_COUNT),
+    usage=_record(
+        Usage,
+        prompt_tokens=_COUNT,
+        completion_tokens=_COUNT,
+        cached_tokens=_COUNT,
+        reasoning_tokens=_COUNT,
+    ),
     attempts=_many(_record(Attempt, kind=TEXT, status=_COUNT, wait_s=NUMBER, detail=TEXT)),
     cut=INTEGER,
     reasoning=TEXT,
@@ -291,7 +322,16 @@ _OTHERS: dict[str, Shape] = {
     "task": TEXT,
     "repeat": INTEGER,
     "group": _optional(TEXT),
-    "cast": _by_agent(_record(Seat, behaviour=TEXT, policy=_optional(TEXT), options=FREE_OBJECT, privileged=FLAG, policies=_by_agent(TEXT))),
+    "cast": _by_agent(
+        _record(
+            Seat,
+            behaviour=TEXT,
+            policy=_optional(TEXT),
+            options=FREE_OBJECT,
+            privileged=FLAG,
+            policies=_by_agent(TEXT),
+        )
+    ),
     "calls": _many(_record(CallResult, step=INTEGER, value=FREE, error=_optional(TEXT))),
     "forks": _many(Shape(lambda pair: list(_fork(pair)), _fork)),
     "final": _by_agent(MESSAGES),
@@ -303,7 +343,8 @@ _OTHERS: dict[str, Shape] = {
 
 
 class _Tools:
-    """The distinct tools of one episode, numbered; turns that offer the same tuple share the work."""
+    """The distinct tools of one episode, numbered; turns that offer the same tuple share the
+    work."""
 
     def __init__(self) -> None:
         self.known: list[dict[str, Any]] = []
@@ -313,7 +354,9 @@ class _Tools:
     def write(self, tools: Any) -> list[int]:
         numbers = self._tuples.get(id(tools))
         if numbers is None:
-            numbers = self._tuples[id(tools)] = [self._number(tool) for tool in MESSAGE_TOOLS.write(tools)]
+            numbers = self._tuples[id(tools)] = [
+                self._number(tool) for tool in MESSAGE_TOOLS.write(tools)
+            ]
         return numbers
 
     def _number(self, tool: dict[str, Any]) -> int:
@@ -328,11 +371,21 @@ MESSAGE_TOOLS = _many(TOOL)
 
 
 def _turn_shape(tools: Shape) -> Shape:
-    return _record(Turn, step=INTEGER, agent=TEXT, observed=MESSAGES, legal=_optional(TEXTS), tools=tools, action=ACTION, replies=_many(REPLY))
+    return _record(
+        Turn,
+        step=INTEGER,
+        agent=TEXT,
+        observed=MESSAGES,
+        legal=_optional(TEXTS),
+        tools=tools,
+        action=ACTION,
+        replies=_many(REPLY),
+    )
 
 
 def to_json(episode: Episode) -> dict[str, Any]:
-    """The episode as a JSON object of plain values. Raises StoreError naming the field that JSON cannot hold."""
+    """The episode as a JSON object of plain values. Raises StoreError naming the field that JSON
+    cannot hold."""
     data = _plain_values(episode)
     thin(data["turns"])
     return data
@@ -348,7 +401,9 @@ def _plain_values(episode: Episode) -> dict[str, Any]:
             data[name] = _within(name, shape.write, getattr(episode, name))
         turns = _within("turns", _many(turn).write, episode.turns)
     except (_Wrong, RecursionError) as error:
-        raise StoreError(f"episode {episode.task}, seed {episode.seed}, repeat {episode.repeat}: {_where(error)}") from None
+        raise StoreError(
+            f"episode {episode.task}, seed {episode.seed}, repeat {episode.repeat}: {_where(error)}"
+        ) from None
     if tools.known:
         data["tools"] = tools.known
     data["turns"] = turns
@@ -356,7 +411,8 @@ def _plain_values(episode: Episode) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Episode:
-    """The episode out of `to_json`'s object. Raises StoreError naming the field, SchemaError for a newer schema."""
+    """The episode out of `to_json`'s object. Raises StoreError naming the field, SchemaError for
+    a newer schema."""
     try:
         return _from_json(data)
     except (_Wrong, RecursionError) as error:
@@ -389,9 +445,13 @@ def _from_json(data: Any) -> Episode:
         turns = whole(data["turns"])
     except ValueError as error:
         raise _Wrong(f"turns{error}") from None
-    episode = Episode(turns=_within("turns", _many(_turn_shape(Shape(tools, tools))).read, turns), **given)
+    episode = Episode(
+        turns=_within("turns", _many(_turn_shape(Shape(tools, tools))).read, turns), **given
+    )
     if data["id"] != list(episode.id):
-        raise _Wrong(f"{data['id']!r} is not (task, seed, repeat) = {list(episode.id)!r}").within("id")
+        raise _Wrong(f"{data['id']!r} is not (task, seed, repeat) = {list(episode.id)!r}").within(
+            "id"
+        )
     return episode
 
 
@@ -409,30 +469,45 @@ def _where(error: Exception) -> str:
 
 
 def check_schema(data: Mapping[str, Any]) -> None:
-    """Raises SchemaError where `data` says that a newer gem_ma wrote it, StoreError where it names no schema."""
+    """Raises SchemaError where `data` says that a newer gem_ma wrote it, StoreError where it
+    names no schema."""
     schema = data.get("schema")
     if type(schema) is not int or schema < 1:
-        raise StoreError(f"schema: expected a number from 1 to {SCHEMA}, got {schema!r}" if "schema" in data else "schema: is missing")
+        raise StoreError(
+            f"schema: expected a number from 1 to {SCHEMA}, got {schema!r}"
+            if "schema" in data
+            else "schema: is missing"
+        )
     if schema > SCHEMA:
-        raise SchemaError(f"schema {schema} is newer than {SCHEMA}, the newest that this gem_ma reads; install a newer gem_ma")
+        raise SchemaError(
+            f"schema {schema} is newer than {SCHEMA}, the newest that this gem_ma reads; install a"
+            " newer gem_ma"
+        )
 
 
-# -- text ---------------------------------------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------
 
-_SPLITTERS = re.compile("[\x7f-\x9f\u2028\u2029]")  # legal in JSON, but other readers split lines or drive terminals with them
+# legal in JSON, but other readers split lines or drive terminals with them
+_SPLITTERS = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
 def dump_json(data: Any) -> str:
-    """Strict JSON on one line, keys in the order given. Raises StoreError for what JSON cannot hold."""
+    """Strict JSON on one line, keys in the order given. Raises StoreError for what JSON cannot
+    hold."""
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"not writable as JSON: {error}") from None
-    return text if text.isascii() and "\x7f" not in text else _SPLITTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", clean(text))
+    return (
+        text
+        if text.isascii() and "\x7f" not in text
+        else _SPLITTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", clean(text))
+    )
 
 
 def load_json(line: str | bytes) -> Any:
-    """Strict JSON: UTF-8, no NaN or Infinity, no duplicate key, no lone surrogate. Raises StoreError."""
+    """Strict JSON: UTF-8, no NaN or Infinity, no duplicate key, no lone surrogate. Raises
+    StoreError."""
     try:
         text = line.decode("utf-8") if isinstance(line, (bytes, bytearray)) else line
         value = _DECODER.decode(text)
@@ -479,16 +554,20 @@ def dump_episode(episode: Episode) -> str:
 
 
 def load_episode(line: str | bytes) -> Episode:
-    """The episode of one line; `load_episode(dump_episode(e)) == e`. Raises StoreError naming the field, SchemaError for a newer schema."""
+    """The episode of one line; `load_episode(dump_episode(e)) == e`. Raises StoreError naming
+    the field, SchemaError for a newer schema."""
     return from_json(load_json(line))
 
 
 def digest(episode: Episode) -> str:
-    """SHA-256 (hex) of the episode's canonical JSON without token counts, retries and names of servers: equal plays have equal digests."""
+    """SHA-256 (hex) of the episode's canonical JSON without token counts, retries and names of
+    servers: equal plays have equal digests."""
     data = _plain_values(episode)
     for turn in data["turns"]:
         for reply in turn.get("replies", ()):
             reply.pop("usage", None)
             reply.pop("attempts", None)
             reply.pop("model", None)
-    return hashlib.sha256(json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
+    ).hexdigest()

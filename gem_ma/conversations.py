@@ -1,8 +1,11 @@
-"""The ids of prompts in a line of the record: what a conversation has said before stands there once.
+"""The ids of prompts in a line of the record: what a conversation has said before stands there
+once.
 
-A prompt mostly begins with an earlier prompt of the same agent and what was sampled after it. Written in full at every turn, a play of many turns
-would take room by the square of their number. So a reply keeps the new ids alone, and `prompt_of: [back, count]`: the prompt begins with the first
-`count` ids of the agent's reply so many `back` (its prompt, then its sampled ids). Works on the plain values of `gem_ma.codec`, both ways.
+A prompt mostly begins with an earlier prompt of the same agent and what was sampled after it.
+Written in full at every turn, a play of many turns would take room by the square of their
+number. So a reply keeps the new ids alone, and `prompt_of: [back, count]`: the prompt begins
+with the first `count` ids of the agent's reply so many `back` (its prompt, then its sampled
+ids). Works on the plain values of `gem_ma.codec`, both ways.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-BACK = 8  # replies of the agent that are looked at: an agent may hold several conversations side by side
+# replies of the agent that are looked at: an agent may hold several conversations side by side
+BACK = 8
 LEAST = 16  # ids that are worth a reference
 Turns = Sequence[dict[str, Any]]
 
@@ -23,7 +27,11 @@ def thin(turns: Turns) -> None:
         earlier = said.setdefault(turn["agent"], deque(maxlen=BACK))
         for reply in turn.get("replies", ()):
             prompt = reply.get("prompt_ids", [])
-            shared = [(common(prompt, ids), -back) for back, ids in enumerate(earlier, 1)] if len(prompt) >= LEAST else []
+            shared = (
+                [(common(prompt, ids), -back) for back, ids in enumerate(earlier, 1)]
+                if len(prompt) >= LEAST
+                else []
+            )
             earlier.appendleft([*prompt, *reply.get("token_ids", [])])
             count, back = max(shared, default=(0, 0))
             if count >= LEAST:
@@ -31,13 +39,18 @@ def thin(turns: Turns) -> None:
 
 
 def whole(turns: Any) -> Any:
-    """The turns with every prompt in full again. Raises ValueError naming the place where a reference leads nowhere; other damage stays as it is."""
+    """The turns with every prompt in full again. Raises ValueError naming the place where a
+    reference leads nowhere; other damage stays as it is."""
     if not isinstance(turns, list):
         return turns
     said: dict[Any, deque[list[Any]]] = {}
     result = []
     for at, turn in enumerate(turns):
-        if not isinstance(turn, dict) or not isinstance(turn.get("replies"), list) or not isinstance(turn.get("agent"), str):
+        if (
+            not isinstance(turn, dict)
+            or not isinstance(turn.get("replies"), list)
+            or not isinstance(turn.get("agent"), str)
+        ):
             result.append(turn)
             continue
         earlier, replies = said.setdefault(turn["agent"], deque(maxlen=BACK)), []
@@ -55,16 +68,24 @@ def _full(reply: dict[str, Any], earlier: deque[list[Any]], where: str) -> dict[
     if "prompt_of" not in reply:
         return reply
     place, new = reply["prompt_of"], reply.get("prompt_ids", [])
-    if not (isinstance(place, list) and len(place) == 2 and all(type(number) is int for number in place)):
+    if not (
+        isinstance(place, list) and len(place) == 2 and all(type(number) is int for number in place)
+    ):
         raise ValueError(f"{where}: expected [replies back, ids], got {place!r}")
     back, count = place
-    if not (1 <= back <= len(earlier) and 0 <= count <= len(earlier[back - 1]) and isinstance(new, list)):
+    if not (
+        1 <= back <= len(earlier) and 0 <= count <= len(earlier[back - 1]) and isinstance(new, list)
+    ):
         raise ValueError(f"{where}: {place} leads to no ids of an earlier reply")
-    return {**{name: value for name, value in reply.items() if name != "prompt_of"}, "prompt_ids": [*earlier[back - 1][:count], *new]}
+    return {
+        **{name: value for name, value in reply.items() if name != "prompt_of"},
+        "prompt_ids": [*earlier[back - 1][:count], *new],
+    }
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids two sequences begin with in common; slices are compared, so that it takes no loop over ids.
+    """How many ids two sequences begin with in common; slices are compared, so that it takes no
+    loop over ids.
 
     >>> common([1, 2, 3], [1, 2, 4, 5]), common([1, 2], [1, 2, 3]), common([], [1])
     (2, 2, 0)

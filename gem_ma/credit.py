@@ -1,13 +1,15 @@
-"""Credit: the reward ledger of an episode, folded into per-turn rewards and returns of one agent's own turns.
+"""Credit: the reward ledger of an episode, folded into per-turn rewards and returns of one agent's
+own turns.
 
-Reads records and knows nothing of estimators, engines or weights. Axes: N trained turns of a batch, K own turns of one agent in one episode.
-An agent that calls a tool is asked again, so a tool call is a turn, and gamma discounts over own turns: not over tokens, not over steps.
+Reads records and knows nothing of estimators, engines or weights. Axes: N trained turns of a batch,
+K own turns of one agent in one episode. An agent that calls a tool is asked again, so a tool call
+is a turn, and gamma discounts over own turns: not over tokens, not over steps.
 
 Rules (which entries turn k of agent i receives, when i acted at steps s_1 < ... < s_K):
-  until_next_turn    everything paid to i from step s_k up to just before s_(k+1); the last turn takes all that follows
-  own_step           only what is paid at step s_k; the rest is reported as `elsewhere`
-  terminal_to_last   everything from s_1 on, on the last turn
-  team_mix(w)        first v_i <- (1-w) v_i + w mean_team(v) entry by entry, then until_next_turn; keeps the team's sum
+  until_next_turn    everything paid to i from step s_k up to just before s_(k+1); the last turn
+  takes all that follows own_step           only what is paid at step s_k; the rest is reported as
+  `elsewhere` terminal_to_last   everything from s_1 on, on the last turn team_mix(w)        first
+  v_i <- (1-w) v_i + w mean_team(v) entry by entry, then until_next_turn; keeps the team's sum
 What is paid before s_1 belongs to no turn (no action of i caused it) and is kept in `before`.
 """
 
@@ -30,7 +32,19 @@ from gem_ma.types import Episode, Image, Malformed, Message, Turn, spoken
 
 RULES = ("until_next_turn", "own_step", "terminal_to_last", "team_mix(w)")
 # Columns that may form a group.
-KEYS = ("policy", "scenario", "task", "group", "episode", "agent", "k", "step", "version", "state_key", "observation")
+KEYS = (
+    "policy",
+    "scenario",
+    "task",
+    "group",
+    "episode",
+    "agent",
+    "k",
+    "step",
+    "version",
+    "state_key",
+    "observation",
+)
 TOLERANCE = 1e-9
 Gamma = float | Mapping[str, float]
 _MIX = re.compile(r"team_mix\(\s*([0-9.eE+-]+)\s*\)")
@@ -40,10 +54,12 @@ _MIX = re.compile(r"team_mix\(\s*([0-9.eE+-]+)\s*\)")
 class TurnTable:
     """The turns that train one policy, as columns of length N; what every estimator receives.
 
-    `episode` is the index into the sequence that was given to `turns`; `group` is the episode's group, or scenario, task and seed where it
-    names none. `k` counts from 0. `ret` is the discounted return-to-go G, `total` the undiscounted sum of the agent's rewards in the
-    episode. `cut` marks turns whose reply was cut by its token limit. `before` and `elsewhere` are by (episode, agent) and hold every
-    agent of the policy, also one that never acted. `excluded` counts episodes by the reason that kept them out.
+    `episode` is the index into the sequence that was given to `turns`; `group` is the episode's
+    group, or scenario, task and seed where it names none. `k` counts from 0. `ret` is the
+    discounted return-to-go G, `total` the undiscounted sum of the agent's rewards in the
+    episode. `cut` marks turns whose reply was cut by its token limit. `before` and `elsewhere`
+    are by (episode, agent) and hold every agent of the policy, also one that never acted.
+    `excluded` counts episodes by the reason that kept them out.
     """
 
     turns: tuple[Turn, ...] = ()
@@ -72,32 +88,54 @@ class TurnTable:
         return len(self.turns)
 
     def column(self, name: str) -> NDArray[Any]:
-        """A key column [N] by name; `state_key` is a digest of the agent's whole view at the turn, `observation` of what it was shown last."""
+        """A key column [N] by name; `state_key` is a digest of the agent's whole view at the
+        turn, `observation` of what it was shown last."""
         if name == "observation":
             return np.array([observation_digest(turn) for turn in self.turns], np.str_)
         if name == "state_key":
-            return np.array([view_digest(e, t.agent, t) for e, t in zip(self.episodes, self.turns, strict=True)], np.str_)
+            return np.array(
+                [
+                    view_digest(e, t.agent, t)
+                    for e, t in zip(self.episodes, self.turns, strict=True)
+                ],
+                np.str_,
+            )
         if name not in KEYS:
-            raise ConfigError(f"no key column is called {name!r}; key columns are {', '.join(KEYS)}")
+            raise ConfigError(
+                f"no key column is called {name!r}; key columns are {', '.join(KEYS)}"
+            )
         return np.asarray(getattr(self, name))
 
     def take(self, rows: Sequence[int] | NDArray[Any]) -> TurnTable:
         """The table of these rows (indices, or a mask [N]), in the order given."""
         index = np.arange(len(self))[np.asarray(rows)] if len(rows) else np.zeros(0, np.int64)
-        changed: dict[str, Any] = {f.name: getattr(self, f.name)[index] for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
-        return replace(self, turns=tuple(self.turns[i] for i in index), episodes=tuple(self.episodes[i] for i in index), **changed)
+        changed: dict[str, Any] = {
+            f.name: getattr(self, f.name)[index]
+            for f in fields(self)
+            if isinstance(getattr(self, f.name), np.ndarray)
+        }
+        return replace(
+            self,
+            turns=tuple(self.turns[i] for i in index),
+            episodes=tuple(self.episodes[i] for i in index),
+            **changed,
+        )
 
 
 class Credit(NamedTuple):
-    """The rewards [K] of one agent's own turns, what was paid before its first turn, and what `own_step` leaves out."""
+    """The rewards [K] of one agent's own turns, what was paid before its first turn, and what
+    `own_step` leaves out."""
 
     rewards: NDArray[np.float64]
     before: float
     elsewhere: float
 
 
-def credit(episode: Episode, agent: str, rule: str = "until_next_turn", team: Sequence[str] | None = None) -> Credit:
-    """Folds the ledger into the rewards of the agent's own turns. An agent that never acted has no rewards and all in `before`.
+def credit(
+    episode: Episode, agent: str, rule: str = "until_next_turn", team: Sequence[str] | None = None
+) -> Credit:
+    """Folds the ledger into the rewards of the agent's own turns. An agent that never acted has no
+    rewards and all in `before`.
 
     `team` is who shares under team_mix (default: the whole cast).
     """
@@ -105,11 +143,16 @@ def credit(episode: Episode, agent: str, rule: str = "until_next_turn", team: Se
     mix = _mix(rule)
     strangers = [member for member in team or () if member not in episode.cast]
     if strangers:
-        raise ConfigError(f"the team names {', '.join(strangers)}; agents of {episode.scenario} are {', '.join(episode.cast)}")
+        raise ConfigError(
+            f"the team names {', '.join(strangers)}; agents of {episode.scenario} are"
+            f" {', '.join(episode.cast)}"
+        )
     rewards: list[list[float]] = [[] for _ in steps]
     before: list[float] = []
     elsewhere: list[float] = []
-    for step, value in _paid(episode, agent, mix, tuple(team if team is not None else episode.cast)):
+    for step, value in _paid(
+        episode, agent, mix, tuple(team if team is not None else episode.cast)
+    ):
         k = int(np.searchsorted(steps, step, side="right")) - 1
         if k < 0:
             before.append(value)
@@ -117,11 +160,18 @@ def credit(episode: Episode, agent: str, rule: str = "until_next_turn", team: Se
             elsewhere.append(value)
         else:
             rewards[-1 if rule == "terminal_to_last" else k].append(value)
-    return Credit(np.array([math.fsum(part) for part in rewards], np.float64), math.fsum(before), math.fsum(elsewhere))
+    return Credit(
+        np.array([math.fsum(part) for part in rewards], np.float64),
+        math.fsum(before),
+        math.fsum(elsewhere),
+    )
 
 
-def returns(rewards: Sequence[float] | NDArray[np.float64], gamma: float = 1.0, tail_value: float = 0.0) -> NDArray[np.float64]:
-    """Discounted returns-to-go over own turns [K]: G_k = r_k + gamma G_(k+1), with G_(K+1) = tail_value.
+def returns(
+    rewards: Sequence[float] | NDArray[np.float64], gamma: float = 1.0, tail_value: float = 0.0
+) -> NDArray[np.float64]:
+    """Discounted returns-to-go over own turns [K]: G_k = r_k + gamma G_(k+1), with G_(K+1) =
+    tail_value.
 
     >>> [round(g, 2) for g in returns([-.1, -.1, 1], gamma=.9).tolist()]
     [0.62, 0.8, 1.0]
@@ -143,13 +193,17 @@ def turns(
     tails: Mapping[tuple[int, str], float] | None = None,
     truncated: str = "zero",
 ) -> TurnTable:
-    """The table of all turns that train `policy`: its seats' turns that hold a reply sampled by it. Rows in the order of the record.
+    """The table of all turns that train `policy`: its seats' turns that hold a reply sampled by it.
+    Rows in the order of the record.
 
-    Turns before an episode's last fork stand in the record of the play that was forked, and give no rows here.
-    Credit and returns are taken over *all* own turns of the agent, trained or not. FAILED and INTERRUPTED episodes give no rows and are
-    counted. Where the driver cut a play (`end.bootstraps`), the return continues with `tails[(episode index, agent)]` (a critic's value of the
-    view as if it were asked now; absent or the agent had left: 0); `truncated="drop"` leaves such episodes out instead, counted.
-    Raises ConfigError for an unknown rule, an unusable gamma or an agent without one, ArithmeticError where reward is lost or made.
+    Turns before an episode's last fork stand in the record of the play that was forked, and give
+    no rows here. Credit and returns are taken over *all* own turns of the agent, trained or not.
+    FAILED and INTERRUPTED episodes give no rows and are counted. Where the driver cut a play
+    (`end.bootstraps`), the return continues with `tails[(episode index, agent)]` (a critic's
+    value of the view as if it were asked now; absent or the agent had left: 0);
+    `truncated="drop"` leaves such episodes out instead, counted. Raises ConfigError for an
+    unknown rule, an unusable gamma or an agent without one, ArithmeticError where reward is lost
+    or made.
     """
     mix = _mix(rule)
     if truncated not in ("zero", "drop"):
@@ -163,24 +217,60 @@ def turns(
             excluded[episode.end.value] += 1
             continue
         mine = [agent for agent, seat in episode.cast.items() if seat.policy == policy]
-        folded = {agent: credit(episode, agent, rule, team) for agent in (episode.cast if mix else mine)}
+        folded = {
+            agent: credit(episode, agent, rule, team) for agent in (episode.cast if mix else mine)
+        }
         _check_sum(episode, folded, mix)
-        group = episode.group if episode.group is not None else f"{episode.scenario}/{episode.task}/{episode.seed}"
-        taken_over = max((step for step, _ in episode.forks), default=0)  # the turns before are those of the play that was forked
+        group = (
+            episode.group
+            if episode.group is not None
+            else f"{episode.scenario}/{episode.task}/{episode.seed}"
+        )
+        # the turns before are those of the play that was forked
+        taken_over = max((step for step, _ in episode.forks), default=0)
         shown: list[_Row] = []
         for agent in mine:
             rewards, before[index, agent], elsewhere[index, agent] = folded[agent]
             tail = (tails or {}).get((index, agent), 0.0) if episode.end.bootstraps else 0.0
             gains = returns(rewards, discount_of(gamma, agent), tail)
             total = math.fsum((*rewards, before[index, agent], elsewhere[index, agent]))
-            for k, turn in enumerate(own := [turn for turn in episode.turns if turn.agent == agent]):
+            for k, turn in enumerate(
+                own := [turn for turn in episode.turns if turn.agent == agent]
+            ):
                 sampled = [reply for reply in turn.replies if reply.policy == policy]
                 if sampled and turn.step >= taken_over:
                     cut = any(reply.finish == "length" for reply in sampled)
-                    names = (turn, episode, index, episode.scenario, episode.task, group, agent, policy, k, len(own), turn.step)
-                    shown.append(_Row(*names, float(rewards[k]), float(gains[k]), total, 0.0, tail, sampled[0].version, cut))
-        rows += sorted(shown, key=lambda row: row.step)  # stable: agents of one step keep the order of the cast
-    columns: dict[str, Any] = {name: np.array([getattr(row, name) for row in rows], dtype) for name, dtype in _COLUMNS.items()}
+                    names = (
+                        turn,
+                        episode,
+                        index,
+                        episode.scenario,
+                        episode.task,
+                        group,
+                        agent,
+                        policy,
+                        k,
+                        len(own),
+                        turn.step,
+                    )
+                    shown.append(
+                        _Row(
+                            *names,
+                            float(rewards[k]),
+                            float(gains[k]),
+                            total,
+                            0.0,
+                            tail,
+                            sampled[0].version,
+                            cut,
+                        )
+                    )
+        # stable: agents of one step keep the order of the cast
+        rows += sorted(shown, key=lambda row: row.step)
+    columns: dict[str, Any] = {
+        name: np.array([getattr(row, name) for row in rows], dtype)
+        for name, dtype in _COLUMNS.items()
+    }
     seen = (tuple(row.turn for row in rows), tuple(row.source for row in rows))
     return TurnTable(*seen, **columns, before=before, elsewhere=elsewhere, excluded=dict(excluded))
 
@@ -235,27 +325,43 @@ def _paid(episode: Episode, agent: str, mix: float, team: Sequence[str]) -> list
     if not mix or agent not in team:
         return [(entry.step, entry.value) for entry in episode.ledger if entry.agent == agent]
     share = mix / len(team)
-    return [(entry.step, entry.value * (share + (1 - mix if entry.agent == agent else 0.0))) for entry in episode.ledger if entry.agent in team]
+    return [
+        (entry.step, entry.value * (share + (1 - mix if entry.agent == agent else 0.0)))
+        for entry in episode.ledger
+        if entry.agent in team
+    ]
 
 
 def _check_sum(episode: Episode, folded: Mapping[str, Credit], mix: float) -> None:
     """No reward is lost or made: per agent, or over the team where it shares."""
-    paid = {agent: [entry.value for entry in episode.ledger if entry.agent == agent] for agent in folded}
-    sums = {agent: [*part.rewards.tolist(), part.before, part.elsewhere] for agent, part in folded.items()}
+    paid = {
+        agent: [entry.value for entry in episode.ledger if entry.agent == agent] for agent in folded
+    }
+    sums = {
+        agent: [*part.rewards.tolist(), part.before, part.elsewhere]
+        for agent, part in folded.items()
+    }
     if mix:
-        paid, sums = {"the cast": [v for part in paid.values() for v in part]}, {"the cast": [v for part in sums.values() for v in part]}
+        paid, sums = (
+            {"the cast": [v for part in paid.values() for v in part]},
+            {"the cast": [v for part in sums.values() for v in part]},
+        )
     for name, values in sums.items():
         difference = math.fsum(values) - math.fsum(paid[name])
         if not abs(difference) <= TOLERANCE * max(1.0, math.fsum(map(abs, paid[name]))):
             where = f"{episode.scenario}, episode {episode.id}"
-            raise ArithmeticError(f"{where}: {name} was paid {math.fsum(paid[name])} and credited {math.fsum(values)}")
+            raise ArithmeticError(
+                f"{where}: {name} was paid {math.fsum(paid[name])} and credited {math.fsum(values)}"
+            )
 
 
 def discount_of(gamma: Gamma, agent: str) -> float:
     """The discount of one agent. Raises ConfigError where there is none or it is no share."""
     if isinstance(gamma, Mapping):
         if agent not in gamma:
-            raise ConfigError(f"gamma names no value for agent {agent!r}; it has {', '.join(gamma) or 'none'}")
+            raise ConfigError(
+                f"gamma names no value for agent {agent!r}; it has {', '.join(gamma) or 'none'}"
+            )
         gamma = gamma[agent]
     if not 0 <= gamma <= 1:
         raise ConfigError(f"gamma of agent {agent!r} lies in 0..1; got {gamma}")
@@ -263,8 +369,8 @@ def discount_of(gamma: Gamma, agent: str) -> float:
 
 
 def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str:
-    """Digest of all that an agent had seen and said, tool calls and images included: `before` one of its turns, or at the end, as if it were asked
-    once more.
+    """Digest of all that an agent had seen and said, tool calls and images included: `before`
+    one of its turns, or at the end, as if it were asked once more.
     """
     digest = hashlib.blake2b(digest_size=8)
     for turn in (turn for turn in episode.turns if turn.agent == agent):
@@ -277,7 +383,8 @@ def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str
 
 
 def observation_digest(turn: Turn) -> str:
-    """Digest of what the agent was shown since its turn before: the state, where the world tells it anew at every turn."""
+    """Digest of what the agent was shown since its turn before: the state, where the world tells
+    it anew at every turn."""
     digest = hashlib.blake2b(digest_size=8)
     _digest(digest, turn.observed)
     return digest.hexdigest()
@@ -287,7 +394,11 @@ def _digest(digest: hashlib.blake2b, messages: Iterable[Message]) -> None:
     for message in messages:
         digest.update(f"{message.sender}\0{message.text}\1".encode())
         for call in message.tool_calls:  # without its id, which servers draw
-            said = call.text if isinstance(call, Malformed) else f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}"
+            said = (
+                call.text
+                if isinstance(call, Malformed)
+                else f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}"
+            )
             digest.update(f"{said}\2".encode())
         for part in message.content if not isinstance(message.content, str) else ():
             if isinstance(part, Image):

@@ -1,10 +1,14 @@
-"""YAML text -> plain values, and the line of every key path; and back. Knows YAML's traps and nothing about what the keys mean.
+"""YAML text -> plain values, and the line of every key path; and back. Knows YAML's traps and
+nothing about what the keys mean.
 
-One pass over parser events: no recursion, no objects built by tags, no sharing. It departs from PyYAML's `safe_load` on purpose:
-  1. plain scalars follow the YAML 1.2 core schema: `no`, `on`, `12:30` and dates are text, `1e-5` is a float;
+One pass over parser events: no recursion, no objects built by tags, no sharing. It departs from
+PyYAML's `safe_load` on purpose:
+  1. plain scalars follow the YAML 1.2 core schema: `no`, `on`, `12:30` and dates are text, `1e-5`
+     is a float;
   2. keys are text as written (`on:` is "on", `1:` is "1");
   3. duplicate keys, numbers with leading zeros and non-finite numbers are faults;
-  4. aliases, merge keys, tags and several documents are refused; so are depth above 50 and more than 256 KiB.
+  4. aliases, merge keys, tags and several documents are refused; so are depth above 50 and more
+     than 256 KiB.
 """
 
 from __future__ import annotations
@@ -60,23 +64,41 @@ class Fault(NamedTuple):
 
 def dotted(path: Keys) -> str:
     """A key path as it is typed in an override; indices in brackets, odd characters escaped."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part if part.isprintable() and part else ascii(part)}" for part in path]
+    parts = [
+        (
+            f"[{part}]"
+            if isinstance(part, int)
+            else f".{part if part.isprintable() and part else ascii(part)}"
+        )
+        for part in path
+    ]
     return "".join(parts).lstrip(".") if parts else ""
 
 
 def refuse(faults: Iterable[Fault], first: str = "") -> None:
-    """Raises one ConfigError with a line for each of the first faults, those of the file `first` before others; does nothing where there is none."""
+    """Raises one ConfigError with a line for each of the first faults, those of the file `first`
+    before others; does nothing where there is none."""
     found = list(dict.fromkeys(faults))
-    files = {file: number for number, file in enumerate(dict.fromkeys([first, *(fault.place.file for fault in found)]))}
+    files = {
+        file: number
+        for number, file in enumerate(
+            dict.fromkeys([first, *(fault.place.file for fault in found)])
+        )
+    }
     found.sort(key=lambda fault: (files[fault.place.file], fault.place.line, fault.place.column))
     lines = list(dict.fromkeys(map(str, found)))
     if lines:
-        raise ConfigError("\n".join([*lines[:SHOWN], *[f"and {len(lines) - SHOWN} more faults"] * (len(lines) > SHOWN)]))
+        raise ConfigError(
+            "\n".join(
+                [*lines[:SHOWN], *[f"and {len(lines) - SHOWN} more faults"] * (len(lines) > SHOWN)]
+            )
+        )
 
 
 @dataclass(slots=True)
 class Document:
-    """Plain values (dict, list, str, int, float, bool, None), the place of every key path, and the faults met on the way."""
+    """Plain values (dict, list, str, int, float, bool, None), the place of every key path, and
+    the faults met on the way."""
 
     value: Any
     places: dict[Keys, Place]
@@ -99,14 +121,19 @@ class Document:
         """The value at a path, None where there is none."""
         value: Any = self.value
         for part in path:
-            inside = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int) and part < len(value)
+            inside = (
+                part in value
+                if isinstance(value, dict)
+                else isinstance(value, list) and isinstance(part, int) and part < len(value)
+            )
             if not inside:
                 return None
             value = value[part]
         return value
 
     def put(self, path: Keys, given: Document) -> None:
-        """Replaces the whole value at a path, making mappings on the way; a way through a list or a scalar is a fault."""
+        """Replaces the whole value at a path, making mappings on the way; a way through a list
+        or a scalar is a fault."""
         target = self.value
         for depth, part in enumerate(path[:-1], start=1):
             if target.get(part) is None:
@@ -114,7 +141,9 @@ class Document:
                 self.places[path[:depth]] = given.places[()]
             target = target[part]
             if not isinstance(target, dict):
-                self.faults.append(Fault(given.places[()], path[:depth], "holds no keys here; replace it whole"))
+                self.faults.append(
+                    Fault(given.places[()], path[:depth], "holds no keys here; replace it whole")
+                )
                 return
         target[path[-1]] = given.value
         for old in [old for old in self.places if old[: len(path)] == path]:
@@ -135,7 +164,8 @@ class _Open:
 
 
 def read(text: str, file: str) -> Document:
-    """Reads one YAML document. What makes it unreadable raises ConfigError at once; other faults are kept in `.faults`."""
+    """Reads one YAML document. What makes it unreadable raises ConfigError at once; other faults
+    are kept in `.faults`."""
     document = Document(None, {(): Place(file)})
     size = len(text.encode("utf-8", "replace"))
     if size > MAX_BYTES:
@@ -146,11 +176,20 @@ def read(text: str, file: str) -> Document:
         _build(document, yaml.parse(text, Loader=_LOADER), file)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        what = getattr(error, "problem", None) or getattr(error, "reason", None) or getattr(error, "context", None) or "not YAML"
+        what = (
+            getattr(error, "problem", None)
+            or getattr(error, "reason", None)
+            or getattr(error, "context", None)
+            or "not YAML"
+        )
         refuse(
             [
                 *document.faults,
-                Fault(Place(file, min(mark.line + 1, text.rstrip().count("\n") + 1) if mark else 0), (), f"not readable as YAML: {what}"),
+                Fault(
+                    Place(file, min(mark.line + 1, text.rstrip().count("\n") + 1) if mark else 0),
+                    (),
+                    f"not readable as YAML: {what}",
+                ),
             ]
         )
     return document
@@ -161,7 +200,11 @@ def _build(document: Document, events: Iterable[Any], file: str) -> None:
     documents, place = 0, Place(file)
 
     def stop(text: str) -> None:
-        path = (*stack[-1].path, *([stack[-1].key] if stack[-1].key is not None else [])) if stack else ()
+        path = (
+            (*stack[-1].path, *([stack[-1].key] if stack[-1].key is not None else []))
+            if stack
+            else ()
+        )
         refuse([*document.faults, Fault(place, path, text)])
 
     def put(value: Any) -> Keys:
@@ -174,7 +217,8 @@ def _build(document: Document, events: Iterable[Any], file: str) -> None:
         if isinstance(top.value, list):
             path: Keys = (*top.path, len(top.value))
             top.value.append(value)
-            document.places.setdefault(path, place)  # what a duplicate key holds comes second and is dropped
+            # what a duplicate key holds comes second and is dropped
+            document.places.setdefault(path, place)
             return path
         key, top.key = top.key, None
         if top.skip:
@@ -196,9 +240,14 @@ def _build(document: Document, events: Iterable[Any], file: str) -> None:
         elif isinstance(event, yaml.NodeEvent):
             if event.tag is not None:  # type: ignore[attr-defined]
                 stop(f"the tag {event.tag} is refused; values have no tags")  # type: ignore[attr-defined]
-            waits_for_key = bool(stack) and isinstance(stack[-1].value, dict) and stack[-1].key is None
+            waits_for_key = (
+                bool(stack) and isinstance(stack[-1].value, dict) and stack[-1].key is None
+            )
             if isinstance(event, yaml.ScalarEvent):
-                if not event.value.isascii() and event.value != event.value.encode("utf-8", "replace").decode():
+                if (
+                    not event.value.isascii()
+                    and event.value != event.value.encode("utf-8", "replace").decode()
+                ):
                     stop("an escape names half a character")
                 if waits_for_key:
                     _open_key(document, stack[-1], event, place)
@@ -213,7 +262,12 @@ def _build(document: Document, events: Iterable[Any], file: str) -> None:
             if waits_for_key:
                 stop("a key must be plain text")
             if len(stack) >= MAX_DEPTH:
-                refuse([*document.faults, Fault(place, stack[-1].path[:1], f"nested deeper than {MAX_DEPTH}")])
+                refuse(
+                    [
+                        *document.faults,
+                        Fault(place, stack[-1].path[:1], f"nested deeper than {MAX_DEPTH}"),
+                    ]
+                )
             value: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
             stack.append(_Open(value, put(value)))
 
@@ -222,10 +276,14 @@ def _open_key(document: Document, top: _Open, event: Any, place: Place) -> None:
     key = top.key = event.value
     path = (*top.path, key)
     if key == "<<" and not event.style:
-        document.faults.append(Fault(place, top.path, "merge keys (<<) are refused; write it out, or use extends:"))
+        document.faults.append(
+            Fault(place, top.path, "merge keys (<<) are refused; write it out, or use extends:")
+        )
         top.skip = True
     elif key in top.keys:
-        document.faults.append(Fault(place, top.path, f"duplicate key {key!r} (first at line {top.keys[key]})"))
+        document.faults.append(
+            Fault(place, top.path, f"duplicate key {key!r} (first at line {top.keys[key]})")
+        )
         top.skip = True
     else:
         top.keys[key] = place.line
@@ -233,7 +291,8 @@ def _open_key(document: Document, top: _Open, event: Any, place: Place) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that `scalar` would take for something else, such as a commit called 12e4567."""
+    """Quotes every text that `scalar` would take for something else, such as a commit called
+    12e4567."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -260,7 +319,8 @@ def write(value: Any) -> str:
 
 
 def scalar(text: str) -> Any:
-    """A plain scalar by the core schema, with `_` allowed between digits. Raises ValueError for a number that would surprise.
+    """A plain scalar by the core schema, with `_` allowed between digits. Raises ValueError for a
+    number that would surprise.
 
     >>> [scalar(word) for word in ("no", "true", "1e-5", "2_000", "12:30", "~")]
     ['no', True, 1e-05, 2000, '12:30', None]
@@ -268,7 +328,9 @@ def scalar(text: str) -> Any:
     if text == "" or text in _CONSTANTS:
         return _CONSTANTS.get(text)
     if _LEADING_ZERO.fullmatch(text):
-        raise ValueError(f"the number {text[:MAX_DIGITS]} has a leading zero; drop it, or quote it if it is text")
+        raise ValueError(
+            f"the number {text[:MAX_DIGITS]} has a leading zero; drop it, or quote it if it is text"
+        )
     if _NON_FINITE.fullmatch(text):
         raise ValueError(f"{text} is not a finite number")
     if (_INTEGER.fullmatch(text) or _OTHER_BASE.fullmatch(text)) and len(text) > MAX_DIGITS:

@@ -1,7 +1,8 @@
-"""What a scenario is written in: the five effects that `play` yields, and the declaration of a scenario. Nothing here plays it (`gem_ma.scenario`).
+"""What a scenario is written in: the five effects that `play` yields, and the declaration of a
+scenario. Nothing here plays it (`gem_ma.scenario`).
 
-A scenario knows the rules and nothing else: no model, no I/O, no clock, no randomness but its `rng`. It is a pure function of (seed, task,
-actions, call results), so a fork is a replay.
+A scenario knows the rules and nothing else: no model, no I/O, no clock, no randomness but its
+`rng`. It is a pure function of (seed, task, actions, call results), so a fork is a replay.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ Shown = str | Message | Sequence[str | Message]
 
 @dataclass(slots=True)
 class Ask:
-    """These agents must act now; one key = turn-based, several = simultaneous. Gives `{agent: Action}`.
+    """These agents must act now; one key = turn-based, several = simultaneous. Gives `{agent:
+    Action}`.
 
     `legal` (strings) and `tools` are one value for all asked agents, or `{agent: value}`.
     """
@@ -52,7 +54,8 @@ class Leave:
 
 
 class Call:
-    """Slow or non-deterministic outside work. The driver runs it and records its JSON result, so a replay never repeats it.
+    """Slow or non-deterministic outside work. The driver runs it and records its JSON result, so a
+    replay never repeats it.
 
     Never touch `rng` inside `function`: a replay feeds the result and would not repeat the draw.
     """
@@ -63,7 +66,8 @@ class Call:
         self.function, self.args, self.kwargs = function, args, kwargs
 
     def run(self) -> tuple[Any, str | None]:
-        """(value, None), or (None, what was raised): the work's own failure is data for the scenario."""
+        """(value, None), or (None, what was raised): the work's own failure is data for the
+        scenario."""
         try:
             return self.function(*self.args, **self.kwargs), None
         except KeyboardInterrupt:
@@ -77,9 +81,11 @@ Play = Generator[Effect, Any, None]
 
 
 class Scenario:
-    """The rules of one multi-agent task. Subclass it and write `play`; everything below it is optional and checked by the kit.
+    """The rules of one multi-agent task. Subclass it and write `play`; everything below it is
+    optional and checked by the kit.
 
-    Optional method: `deal(rng, task) -> {agent: secret}`, the one place where hidden information is drawn.
+    Optional method: `deal(rng, task) -> {agent: secret}`, the one place where hidden information
+    is drawn.
     """
 
     agents: tuple[str, ...] = ()
@@ -88,16 +94,23 @@ class Scenario:
     cooperative: bool = False  # all agents are always paid alike
     chance: bool = True  # `play` draws from rng
     ends_within: int | None = None  # decision points after which it has ended under any player
-    private: Mapping[str, Sequence[str]] = {}  # agent -> fields of the task that only it may come to know
-    reveals_after: int | None = None  # decision points after which what `deal` drew is no secret any more
+    # agent -> fields of the task that only it may come to know
+    private: Mapping[str, Sequence[str]] = {}
+    # decision points after which what `deal` drew is no secret any more
+    reveals_after: int | None = None
     baselines: Mapping[str, float] = {}  # name of a trivial policy -> its score
-    discounts: Mapping[str, float] = {}  # agent -> gamma that the shaping of its rewards stands on; it may not learn with another one
-    default_cast: Mapping[str, str] = {}  # agent -> behaviour that plays it where a config does not say who
-    baseline_casts: Mapping[str, Mapping[str, str]] = {}  # name -> {agent: behaviour}: played on a run's own tasks, printed beside its score
-    rates: Sequence[str] = ()  # names of measures, and `return AGENT`, that lie in 0..1 in every play; `*` = any text
+    # agent -> gamma that the shaping of its rewards stands on; it may not learn with another one
+    discounts: Mapping[str, float] = {}
+    # agent -> behaviour that plays it where a config does not say who
+    default_cast: Mapping[str, str] = {}
+    # name -> {agent: behaviour}: played on a run's own tasks, printed beside its score
+    baseline_casts: Mapping[str, Mapping[str, str]] = {}
+    # names of measures, and `return AGENT`, that lie in 0..1 in every play; `*` = any text
+    rates: Sequence[str] = ()
     more_is_better: Sequence[str] = ()  # names of measures, as in `rates`
     less_is_better: Sequence[str] = ()  # of these a table shades the least
-    examiners: Mapping[str, Mapping[str, str]] = {}  # agent -> {other agent: behaviour} whose score with it is that agent's ceiling
+    # agent -> {other agent: behaviour} whose score with it is that agent's ceiling
+    examiners: Mapping[str, Mapping[str, str]] = {}
     id: str = ""  # set by the registry
 
     def play(self, rng: random.Random, task: Any) -> Play:
@@ -105,23 +118,28 @@ class Scenario:
         raise NotImplementedError(f"{type(self).__name__} needs a play(self, rng, task)")
 
     def tasks(self, split: str) -> Sequence[Any]:
-        """The tasks of a split; an episode's task is `<split>/<index>`. The default is one task, None, in every split."""
+        """The tasks of a split; an episode's task is `<split>/<index>`. The default is one task,
+        None, in every split."""
         return (None,)
 
     def success(self, episode: Episode) -> bool | None:
-        """Whether the play reached its goal, a pure function of the record; None where the scenario has no such notion."""
+        """Whether the play reached its goal, a pure function of the record; None where the
+        scenario has no such notion."""
         return None
 
     def measures(self, episode: Episode) -> Mapping[str, float | None]:
-        """Named numbers of one play for the tables (violations, faults, turns), a pure function of the record; None where one does not apply."""
+        """Named numbers of one play for the tables (violations, faults, turns), a pure function
+        of the record; None where one does not apply."""
         return {}
 
     def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
-        """The groups that a play belongs to, as in `{"intent": ("cancel", "return"), "blame": "user"}`; scores are counted within each."""
+        """The groups that a play belongs to, as in `{"intent": ("cancel", "return"), "blame":
+        "user"}`; scores are counted within each."""
         return {}
 
     def provenance(self) -> dict[str, Any]:
-        """Where the tasks come from, for a run's manifest: JSON values, with a `digest` that changes when the data do; {} = the code alone."""
+        """Where the tasks come from, for a run's manifest: JSON values, with a `digest` that
+        changes when the data do; {} = the code alone."""
         return {}
 
     @property

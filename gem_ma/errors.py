@@ -1,19 +1,28 @@
-"""Every exception that gem_ma raises on purpose, as one tree. A class is named after the part that failed.
+"""Every exception that gem_ma raises on purpose, as one tree. A class is named after the part that
+failed.
 
 GemMaError
-  ConfigError(ValueError)              a config, an option or a name is wrong: file, line, key, what to do       exit 2
-  DataError(ValueError)                a data folder or a model folder is missing or damaged                     exit 2
-  ScenarioError                        the author's `play()` raised or broke a rule of the kernel
+  ConfigError(ValueError)              a config, an option or a name is wrong: file, line, key, what
+  to do       exit 2 DataError(ValueError)                a data folder or a model folder is missing
+  or damaged                     exit 2 ScenarioError                        the author's `play()`
+  raised or broke a rule of the kernel
     ReplayError                        a replay asked something else than the record says
-  ActionError(ValueError)              no action, or one for an agent that was not asked: a bug of the driver's loop
-  CallError                            outside work (`Call`) raised; live and replayed plays see the same class
-  EngineError                          sampling failed; `.retryable` tells whether asking again can help
-    EndpointError                      no request can succeed: wrong key, no quota, no server; ends the run       exit 3
-      ModelNotFound(DataError)         the server has no such model; ends the run                                 exit 2
-    BudgetError                        `limits:` allows no further request; the run stops and can go on           exit 1
-  StoreError(OSError)                  the run folder refused or is damaged: names file and line                 exit 1
-    SchemaError                        the run folder was written by a newer gem_ma                              exit 2
-  ConformanceError(AssertionError)     `check_scenario` has findings                                             exit 1
+  ActionError(ValueError)              no action, or one for an agent that was not asked: a bug of
+  the driver's loop CallError                            outside work (`Call`) raised; live and
+  replayed plays see the same class EngineError                          sampling failed;
+  `.retryable` tells whether asking again can help
+    EndpointError                      no request can succeed: wrong key, no quota, no server; ends
+    the run       exit 3
+      ModelNotFound(DataError)         the server has no such model; ends the run
+      exit 2
+    BudgetError                        `limits:` allows no further request; the run stops and can go
+    on           exit 1
+  StoreError(OSError)                  the run folder refused or is damaged: names file and line
+  exit 1
+    SchemaError                        the run folder was written by a newer gem_ma
+    exit 2
+  ConformanceError(AssertionError)     `check_scenario` has findings
+  exit 1
 
 A model's bad output is none of these: it is data, and the scenario answers it.
 """
@@ -36,7 +45,8 @@ class ScenarioError(GemMaError):
 
 
 class ReplayError(ScenarioError):
-    """A replayed play differs from its record: the scenario is not a pure function of its inputs."""
+    """A replayed play differs from its record: the scenario is not a pure function of its
+    inputs."""
 
 
 class ActionError(GemMaError, ValueError):
@@ -63,7 +73,8 @@ def _engine_error(message: str, retryable: bool) -> EngineError:
 
 
 class EndpointError(EngineError):
-    """A model cannot be reached by anybody: wrong key, no quota, wrong address, no server. Ends a run, which can be resumed."""
+    """A model cannot be reached by anybody: wrong key, no quota, wrong address, no server. Ends
+    a run, which can be resumed."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (str(self),))
@@ -74,7 +85,8 @@ class ModelNotFound(EndpointError, DataError):
 
 
 class BudgetError(EngineError):
-    """What `limits:` allows is spent. Ends a run after what is under way; its episodes count as interrupted."""
+    """What `limits:` allows is spent. Ends a run after what is under way; its episodes count as
+    interrupted."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return (BudgetError, (str(self),))

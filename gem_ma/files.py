@@ -1,12 +1,15 @@
-"""The one room that opens what lies in a run folder, a study, a model folder or a reply cache. It knows names and bytes, not what they mean.
+"""The one room that opens what lies in a run folder, a study, a model folder or a reply cache. It
+knows names and bytes, not what they mean.
 
-Such a folder may come from a stranger. So no link inside it is followed, in reading or writing, and nothing but a regular file is opened: a pipe
-would hang, a device never ends, a link leads to a file of the user. Every function takes the `root` that the path lies in: the folders from there
-down are walked one by one, each without following a link, and the file is opened in the last of them. The root itself may be a link, since the
-user typed it. Without a `root` only the last name may not be a link.
+Such a folder may come from a stranger. So no link inside it is followed, in reading or writing, and
+nothing but a regular file is opened: a pipe would hang, a device never ends, a link leads to a file
+of the user. Every function takes the `root` that the path lies in: the folders from there down are
+walked one by one, each without following a link, and the file is opened in the last of them. The
+root itself may be a link, since the user typed it. Without a `root` only the last name may not be a
+link.
 
-What is written in place may have no second name (a hard link is a way out of the folder too); what is replaced is written beside and renamed.
-What is refused is a StoreError of one line.
+What is written in place may have no second name (a hard link is a way out of the folder too);
+what is replaced is written beside and renamed. What is refused is a StoreError of one line.
 """
 
 from __future__ import annotations
@@ -50,27 +53,34 @@ def oserror(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def damage(path: Path, do: str = "") -> Iterator[None]:
-    """Turns what values of another shape make their reader raise into a StoreError that names the file and says what to `do`."""
+    """Turns what values of another shape make their reader raise into a StoreError that names
+    the file and says what to `do`."""
     try:
         yield
     except GemMaError:
         raise
     except _DAMAGE as error:
         said = (str(error).strip() or "no message").splitlines()[0][:120]
-        raise StoreError(f"{path}: damaged ({type(error).__name__}: {said}){do and f'; {do}'}") from error
+        raise StoreError(
+            f"{path}: damaged ({type(error).__name__}: {said}){do and f'; {do}'}"
+        ) from error
 
 
-# -- looking ----------------------------------------------------------------------------------------------------------------
+# -- looking -------------------------------------------------------------------------------------
 
 
 def kind(path: Path, root: Path | None = None) -> str | None:
-    """`a file`, `a folder`, `a link`, `a pipe` ...: what is there, without opening or following it; None where nothing is.
+    """`a file`, `a folder`, `a link`, `a pipe` ...: what is there, without opening or following it;
+    None where nothing is.
 
     Raises StoreError where a folder on the way is a link.
     """
     try:
         with _folder(path, root) as (folder, name):
-            return _KINDS.get(stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode), "of an unknown kind")
+            return _KINDS.get(
+                stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode),
+                "of an unknown kind",
+            )
     except (FileNotFoundError, NotADirectoryError):
         return None
     except StoreError:
@@ -96,21 +106,24 @@ def is_folder(path: Path, root: Path | None = None) -> bool:
 
 
 def names(path: Path, root: Path | None = None) -> list[str]:
-    """What a folder holds, sorted; [] where there is no such folder. Raises StoreError where it is a link or no folder."""
+    """What a folder holds, sorted; [] where there is no such folder. Raises StoreError where it
+    is a link or no folder."""
     if not is_folder(path, root):
         return []
     with oserror(path), _folder(path / "_", root) as (folder, _):
         return sorted(os.listdir(path if folder is None else folder))
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------
 
 
 def open_file(path: Path, flags: int, root: Path | None = None) -> int:
-    """A descriptor of a regular file. One that exists and is opened for writing has no second name. Raises StoreError, FileNotFoundError."""
+    """A descriptor of a regular file. One that exists and is opened for writing has no second
+    name. Raises StoreError, FileNotFoundError."""
     try:
         with _folder(path, root) as (folder, name):
-            with contextlib.suppress(FileNotFoundError):  # looked at first: opening a device may do something
+            # looked at first: opening a device may do something
+            with contextlib.suppress(FileNotFoundError):
                 _check(path, os.stat(name, dir_fd=folder, follow_symlinks=False), flags)
             descriptor = os.open(name, flags | _FILE, 0o644, dir_fd=folder)
     except (StoreError, FileNotFoundError):
@@ -145,11 +158,12 @@ def read_json(path: Path, root: Path | None = None) -> Any:
         raise StoreError(f"{path}: {error}") from None
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------
 
 
 def make_folder(path: Path, root: Path) -> None:
-    """Makes a folder below a root, and those on the way. Raises StoreError where one of them is a link or a file."""
+    """Makes a folder below a root, and those on the way. Raises StoreError where one of them is
+    a link or a file."""
     with oserror(path):
         for above in [path, *path.parents]:
             if above == root:
@@ -166,7 +180,8 @@ def make_folder(path: Path, root: Path) -> None:
 
 
 def write_new(path: Path, data: bytes, root: Path | None = None, *, synced: bool = True) -> None:
-    """Writes a file that is not there yet, `synced`: on the disk when this returns. Raises StoreError, FileExistsError."""
+    """Writes a file that is not there yet, `synced`: on the disk when this returns. Raises
+    StoreError, FileExistsError."""
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, root), "wb") as target:
         target.write(data)
         target.flush()
@@ -176,16 +191,23 @@ def write_new(path: Path, data: bytes, root: Path | None = None, *, synced: bool
 
 def append(path: Path, data: bytes, root: Path | None = None, *, sync: bool = False) -> None:
     """Adds to the end of a file, which is made where there is none. Raises StoreError."""
-    with oserror(path), os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, root), "ab") as target:
+    with (
+        oserror(path),
+        os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, root), "ab") as target,
+    ):
         target.write(data)
         if sync:
             target.flush()
             os.fsync(target.fileno())
 
 
-def replace_file(path: Path, data: bytes, root: Path | None = None, *, aside: str = "", synced: bool = True) -> None:
-    """Puts a file in place of an older one in one step; `synced`: on the disk when this returns. `aside`: its name until then."""
-    is_file(path, root)  # a link would be replaced and not followed, but whoever put it there meant no good
+def replace_file(
+    path: Path, data: bytes, root: Path | None = None, *, aside: str = "", synced: bool = True
+) -> None:
+    """Puts a file in place of an older one in one step; `synced`: on the disk when this returns.
+    `aside`: its name until then."""
+    # a link would be replaced and not followed, but whoever put it there meant no good
+    is_file(path, root)
     temporary = path.with_name(aside or f".{path.name}.tmp")
     try:
         remove(temporary, root)
@@ -200,13 +222,18 @@ def replace_file(path: Path, data: bytes, root: Path | None = None, *, aside: st
 
 
 def place(path: Path, root: Path, write: Callable[[Path], object]) -> None:
-    """Puts what `write` makes, a file or a folder, in place of an older one; it is made beside it and renamed. Raises StoreError."""
+    """Puts what `write` makes, a file or a folder, in place of an older one; it is made beside
+    it and renamed. Raises StoreError."""
     with oserror(path):
         make_folder(path.parent, root)
         temporary = path.with_name(f".{path.name}.tmp")
         remove(temporary, root)
         write(temporary)
-        for file in [temporary] if temporary.is_file() else [one for one in temporary.rglob("*") if one.is_file()]:
+        for file in (
+            [temporary]
+            if temporary.is_file()
+            else [one for one in temporary.rglob("*") if one.is_file()]
+        ):
             with stream(file, root) as written:
                 os.fsync(written.fileno())
         if kind(path, root) not in (None, "a file", "a folder"):
@@ -223,7 +250,8 @@ def rename(old: Path, new: Path, root: Path | None = None) -> None:
 
 
 def remove(path: Path, root: Path | None = None) -> None:
-    """Removes a file, a link (never what it leads to) or a folder with all that it holds; nothing where nothing is."""
+    """Removes a file, a link (never what it leads to) or a folder with all that it holds;
+    nothing where nothing is."""
     with oserror(path), _folder(path, root) as (folder, name):
         if kind(path, root) == "a folder":
             shutil.rmtree(name, dir_fd=folder)
@@ -241,12 +269,13 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-# -- inside -----------------------------------------------------------------------------------------------------------------
+# -- inside --------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _folder(path: Path, root: Path | None) -> Iterator[tuple[int | None, str]]:
-    """The open folder that holds a path, and the path's last name in it; with no root the whole path, to be opened from here."""
+    """The open folder that holds a path, and the path's last name in it; with no root the whole
+    path, to be opened from here."""
     if root is None:
         yield None, str(path)
         return
@@ -275,7 +304,10 @@ def _check(path: Path, status: os.stat_result, flags: int) -> None:
         there = _KINDS.get(stat.S_IFMT(status.st_mode), "of an unknown kind")
         raise StoreError(f"{path}: is {there}, no regular file; put the file itself in its place")
     if status.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR):
-        raise StoreError(f"{path}: has a second name (a hard link), which would be written too; put a copy in its place")
+        raise StoreError(
+            f"{path}: has a second name (a hard link), which would be written too; put a copy in"
+            " its place"
+        )
 
 
 def _told(path: Path, error: OSError, wanted: str = "no regular file") -> OSError:
@@ -285,4 +317,10 @@ def _told(path: Path, error: OSError, wanted: str = "no regular file") -> OSErro
     except OSError:
         return error
     same = there == ("a folder" if wanted == "no folder" else "a file")
-    return error if same else StoreError(f"{path}: is {there}, {wanted}; put the {wanted.split()[-1]} itself in its place")
+    return (
+        error
+        if same
+        else StoreError(
+            f"{path}: is {there}, {wanted}; put the {wanted.split()[-1]} itself in its place"
+        )
+    )

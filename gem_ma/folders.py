@@ -1,4 +1,5 @@
-"""Whole folders that may come from a stranger: what may lie in a run folder or a study, and files that a user or a config names.
+"""Whole folders that may come from a stranger: what may lie in a run folder or a study, and files
+that a user or a config names.
 
 What it opens and refuses is in `gem_ma.files`.
 """
@@ -12,14 +13,24 @@ from pathlib import Path
 from gem_ma.errors import StoreError
 from gem_ma.files import is_file, is_folder, names, oserror, stream
 
-FILES = ("config.yaml", "resolved.yaml", "manifest.json", "summary.json", "study.json", "tracking.json", "report.html", ".lock")
+FILES = (
+    "config.yaml",
+    "resolved.yaml",
+    "manifest.json",
+    "summary.json",
+    "study.json",
+    "tracking.json",
+    "report.html",
+    ".lock",
+)
 PATTERNS = ("*.jsonl", "*.torn", ".*.tmp")
 FOLDERS = ("checkpoints", "models", "league", "media", "baselines", "tensorboard", "wandb")
 FOREIGN = ("wandb",)  # its library puts links inside, which we never open
 
 
 def check_run(path: Path) -> None:
-    """Raises StoreError where something of ours in a run folder or a study is not what we write: a regular file or a folder, no link."""
+    """Raises StoreError where something of ours in a run folder or a study is not what we write:
+    a regular file or a folder, no link."""
     for name in names(path, path):
         entry = path / name
         if name in FOLDERS:
@@ -40,16 +51,22 @@ def _check_inside(folder: Path) -> None:
 
 
 def run_around(path: Path) -> Path | None:
-    """The nearest folder above a path, as it is written, that is a run folder; None where the path lies in none."""
+    """The nearest folder above a path, as it is written, that is a run folder; None where the
+    path lies in none."""
     whole = Path(os.path.abspath(path))
     marks = ("manifest.json", "resolved.yaml")
-    return next((above for above in whole.parents if all(os.path.lexists(above / mark) for mark in marks)), None)
+    return next(
+        (above for above in whole.parents if all(os.path.lexists(above / mark) for mark in marks)),
+        None,
+    )
 
 
 def read_named(path: Path) -> bytes:
-    """A file that the user or a config named: a model, a table, a config. Raises StoreError, FileNotFoundError.
+    """A file that the user or a config named: a model, a table, a config. Raises StoreError,
+    FileNotFoundError.
 
-    In a run folder no link is followed; elsewhere it may be one, since caches of models are made of links. It is a regular file all the same.
+    In a run folder no link is followed; elsewhere it may be one, since caches of models are made
+    of links. It is a regular file all the same.
     """
     root = run_around(path)
     if root is not None:
@@ -63,7 +80,8 @@ def read_named(path: Path) -> bytes:
 
 
 def check_named(folder: Path) -> None:
-    """Raises StoreError where a file of a model folder is a pipe, a device or a link that leads nowhere; in a run folder, for every link."""
+    """Raises StoreError where a file of a model folder is a pipe, a device or a link that leads
+    nowhere; in a run folder, for every link."""
     root = run_around(folder)
     if root is not None:
         whole = Path(os.path.abspath(folder))

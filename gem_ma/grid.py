@@ -1,6 +1,8 @@
-"""The axes of a study -> one document per cell. A cell replaces the whole value at each axis; nothing is merged.
+"""The axes of a study -> one document per cell. A cell replaces the whole value at each axis;
+nothing is merged.
 
-Knows documents and places, so that a fault inside a cell's value is told with the line where that value stands.
+Knows documents and places, so that a fault inside a cell's value is told with the line where
+that value stands.
 """
 
 from __future__ import annotations
@@ -50,21 +52,31 @@ class Grid:
 
 
 def take_grid(document: Document) -> Grid | None:
-    """Takes the sections of a study out of a document; None where it has none. Raises ConfigError where they are wrong."""
+    """Takes the sections of a study out of a document; None where it has none. Raises
+    ConfigError where they are wrong."""
     if not any(section in document.value for section in SECTIONS):
         return None
-    if not isinstance(document.value, dict) or not document.value.keys() & {"study", "grid", "cross_play"}:
+    if not isinstance(document.value, dict) or not document.value.keys() & {
+        "study",
+        "grid",
+        "cross_play",
+    }:
         return None  # a lone `report:` is an unknown key, and told so
     parts = Document(
         {key: document.value.pop(key) for key in SECTIONS if key in document.value},
         {path: place for path, place in document.places.items() if not path or path[0] in SECTIONS},
     )
-    document.places = {path: place for path, place in document.places.items() if not path or path[0] not in SECTIONS}
+    document.places = {
+        path: place
+        for path, place in document.places.items()
+        if not path or path[0] not in SECTIONS
+    }
     sections = validate(parts, StudySections)
     if sections is None:
         document.faults += parts.faults
         document.refuse()
-        raise ConfigError(f"{document.place(())}: the study is not valid")  # unreachable while every refusal of the schema makes a fault
+        # unreachable while every refusal of the schema makes a fault
+        raise ConfigError(f"{document.place(())}: the study is not valid")
     values = _axes(parts, sections)
     for axis in values:
         _check_axis(parts, axis, values, document)
@@ -83,25 +95,34 @@ def take_grid(document: Document) -> Grid | None:
 def _axes(parts: Document, sections: StudySections) -> dict[Keys, dict[str, Document]]:
     design = sections.study.design or ("cross_play" if sections.cross_play is not None else "grid")
     if sections.grid and sections.cross_play is not None:
-        parts.fault(("cross_play",), "a study has a grid or a cross_play, not both; an axis of a grid may be a seat (agents.X)")
+        parts.fault(
+            ("cross_play",),
+            "a study has a grid or a cross_play, not both; an axis of a grid may be a seat"
+            " (agents.X)",
+        )
     if design == "cross_play":
         if sections.cross_play is None:
             parts.fault(("study", "design"), "no section `cross_play:`")
             return {}
         above: Keys = ("cross_play", "population")
         found: dict[Keys, dict[str, Document]] = {
-            ("agents", agent): _values(parts, (*above, agent), seat=True) for agent in sections.cross_play.population
+            ("agents", agent): _values(parts, (*above, agent), seat=True)
+            for agent in sections.cross_play.population
         }
     else:
         above = ("grid",)
-        found = {tuple(axis.split(".")): _values(parts, ("grid", axis), seat=axis.startswith("agents.")) for axis in sections.grid}
+        found = {
+            tuple(axis.split(".")): _values(parts, ("grid", axis), seat=axis.startswith("agents."))
+            for axis in sections.grid
+        }
     if not found:
         parts.fault(above, "names no axis; the study would be a single run")
     return found
 
 
 def _values(parts: Document, path: Keys, *, seat: bool) -> dict[str, Document]:
-    """Name -> value of one axis. A list stands for its items, each named after itself; a seat may be given as the name of its behaviour."""
+    """Name -> value of one axis. A list stands for its items, each named after itself; a seat
+    may be given as the name of its behaviour."""
     given = parts.get(*path)
     if not given:
         parts.fault(path, "names no cell")
@@ -112,10 +133,24 @@ def _values(parts: Document, path: Keys, *, seat: bool) -> dict[str, Document]:
         if isinstance(given, list) and isinstance(value, (dict, list)):
             parts.fault(at, "a cell of several keys wants a name: {name: {...}}")
             continue
-        name = str(key) if isinstance(given, dict) else "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        name = (
+            str(key)
+            if isinstance(given, dict)
+            else (
+                "null"
+                if value is None
+                else str(value).lower()
+                if isinstance(value, bool)
+                else str(value)
+            )
+        )
         if name in named:
             parts.fault(at, f"the cell {name!r} stands there twice")
-        places = {inner[len(at) :]: place for inner, place in parts.places.items() if inner[: len(at)] == at}
+        places = {
+            inner[len(at) :]: place
+            for inner, place in parts.places.items()
+            if inner[: len(at)] == at
+        }
         places.setdefault((), parts.place(at))
         if seat and isinstance(value, str):
             value, places = {"behaviour": value}, {(): places[()], ("behaviour",): places[()]}
@@ -123,21 +158,38 @@ def _values(parts: Document, path: Keys, *, seat: bool) -> dict[str, Document]:
     return named
 
 
-def _check_axis(parts: Document, axis: Keys, values: dict[Keys, dict[str, Document]], document: Document) -> None:
-    written: Keys = ("cross_play", "population", axis[-1]) if parts.get("cross_play") is not None else ("grid", dotted(axis))
+def _check_axis(
+    parts: Document, axis: Keys, values: dict[Keys, dict[str, Document]], document: Document
+) -> None:
+    written: Keys = (
+        ("cross_play", "population", axis[-1])
+        if parts.get("cross_play") is not None
+        else ("grid", dotted(axis))
+    )
     sections = [name for name in Config.model_fields if name != "train"]
     if axis[0] not in sections:
-        parts.fault(written, f"an axis is a dotted path into a section of the config{nearest(str(axis[0]), sections)}")
+        parts.fault(
+            written,
+            "an axis is a dotted path into a section of the"
+            f" config{nearest(str(axis[0]), sections)}",
+        )
     elif len(axis) < 2 or not all(axis):
-        parts.fault(written, "an axis is a dotted path such as agents.X, policies.X or scenario.option")
+        parts.fault(
+            written, "an axis is a dotted path such as agents.X, policies.X or scenario.option"
+        )
     if any(other != axis and axis[: len(other)] == other for other in values):
         parts.fault(written, "another axis replaces the whole of what holds this one")
     place = document.place(axis)
     if axis in document.places and not place.line:  # line 0: it was typed
-        parts.fault(written, f"the axis sets this in every cell, and so does the {place.file}; leave one out")
+        parts.fault(
+            written,
+            f"the axis sets this in every cell, and so does the {place.file}; leave one out",
+        )
 
 
-def _reference(parts: Document, sections: StudySections, values: dict[Keys, dict[str, Document]]) -> Names:
+def _reference(
+    parts: Document, sections: StudySections, values: dict[Keys, dict[str, Document]]
+) -> Names:
     axes: dict[str, list[str]] = {dotted(axis): list(named) for axis, named in values.items()}
     short: dict[str, list[str]] = {}
     for axis in axes:

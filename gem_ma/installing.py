@@ -1,4 +1,5 @@
-"""What to type for an extra that is missing. The package is in no index, so the advice names where this one came from."""
+"""What to type for an extra that is missing. The package is in no index, so the advice names
+where this one came from."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def install(*extras: str) -> str:
-    """The command that installs these extras: from the checkout that runs, or from the file or address that the package was installed from."""
+    """The command that installs these extras: from the checkout that runs, or from the file or
+    address that the package was installed from."""
     named = f"[{','.join(extras)}]" if extras else ""
     if (CHECKOUT / "pyproject.toml").is_file():
         return f'pip install "{_here(CHECKOUT)}{named}"'
@@ -29,11 +31,16 @@ def _here(path: Path) -> str:
 
 
 def _source() -> str:
-    """The address that pip noted when it installed the package from somewhere else than an index; "" where it noted none."""
+    """The address that pip noted when it installed the package from somewhere else than an
+    index; "" where it noted none."""
     try:
         noted = json.loads(distribution("gem-ma").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError, OSError):
         return ""
     url = noted.get("url", "") if isinstance(noted, dict) else ""
     commit = noted.get("vcs_info", {}) if url else {}
-    return f"{commit['vcs']}+{url}@{commit.get('commit_id', '')}".rstrip("@") if "vcs" in commit else str(url)
+    return (
+        f"{commit['vcs']}+{url}@{commit.get('commit_id', '')}".rstrip("@")
+        if "vcs" in commit
+        else str(url)
+    )

@@ -1,7 +1,9 @@
-"""Names -> objects. A name is an id of a catalog or of an entry point, `package.module:Class`, or a file: `game.py`, `game.py:Class`.
+"""Names -> objects. A name is an id of a catalog or of an entry point, `package.module:Class`, or a
+file: `game.py`, `game.py:Class`.
 
-Built-in scenarios, behaviours and engines are found exactly as a user's package is: a catalog (id -> "module:Class") or an entry point in
-the groups `gem_ma.scenarios`, `gem_ma.agents`, `gem_ma.engines`. Nothing here is imported before it is asked for.
+Built-in scenarios, behaviours and engines are found exactly as a user's package is: a catalog
+(id -> "module:Class") or an entry point in the groups `gem_ma.scenarios`, `gem_ma.agents`,
+`gem_ma.engines`. Nothing here is imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -41,13 +43,15 @@ def builtin(kind: str) -> dict[str, str]:
 
 
 def file_of(name: str) -> Path | None:
-    """The Python file that a name such as `game.py` or `game.py:Class` points to; None for every other name."""
+    """The Python file that a name such as `game.py` or `game.py:Class` points to; None for every
+    other name."""
     file = _FILE.fullmatch(name)
     return Path(file["path"]) if file else None
 
 
 def names_code(name: str) -> bool:
-    """True where a name imports what a user wrote: `module:Class`, or a file. A catalog and installed packages are no such names."""
+    """True where a name imports what a user wrote: `module:Class`, or a file. A catalog and
+    installed packages are no such names."""
     return ":" in name or file_of(name) is not None
 
 
@@ -57,13 +61,22 @@ def load(kind: str, name: str) -> Any:
     if target is None:
         known = catalog(kind)
         near = get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(sorted(known))}, package.module:Class or file.py"
+        hint = (
+            f"did you mean {' or '.join(map(repr, near))}?"
+            if near
+            else f"known: {', '.join(sorted(known))}, package.module:Class or file.py"
+        )
         raise ConfigError(f"no {KINDS[kind]} is called {name!r} ({hint})")
     what = f"{KINDS[kind]} {name!r}"
     file = _FILE.fullmatch(target)
     if file is not None:
         module = _module_of_file(what, Path(file["path"]))
-        return _member(what, file["path"], module, file["attribute"] or _only_scenario(what, kind, file["path"], module))
+        return _member(
+            what,
+            file["path"],
+            module,
+            file["attribute"] or _only_scenario(what, kind, file["path"], module),
+        )
     path, _, attribute = target.partition(":")
     try:
         module = import_module(path)
@@ -89,9 +102,12 @@ def _ended(what: str, holder: str, error: SystemExit) -> ConfigError:
 
 
 def _module_of_file(what: str, path: Path) -> ModuleType:
-    """The module in a file, imported once per process. Its folder is searched for what it imports, as Python does with a script."""
+    """The module in a file, imported once per process. Its folder is searched for what it
+    imports, as Python does with a script."""
     if not path.is_file():
-        raise ConfigError(f"{what}: {'a folder, not a file' if path.is_dir() else f'no such file: {path}'}")
+        raise ConfigError(
+            f"{what}: {'a folder, not a file' if path.is_dir() else f'no such file: {path}'}"
+        )
     where = path.resolve()
     name = f"gem_ma_file_{sha256(str(where).encode()).hexdigest()[:12]}_{re.sub(r'[^0-9A-Za-z_]', '_', where.stem)}"
     if name in sys.modules:
@@ -100,7 +116,8 @@ def _module_of_file(what: str, path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ConfigError(f"{what}: {path} cannot be read as Python")
     if str(where.parent) not in sys.path:
-        sys.path.append(str(where.parent))  # behind all others: a file beside it hides no installed package
+        # behind all others: a file beside it hides no installed package
+        sys.path.append(str(where.parent))
     module = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -114,10 +131,15 @@ def _module_of_file(what: str, path: Path) -> ModuleType:
 
 
 def _only_scenario(what: str, kind: str, path: str, module: ModuleType) -> str:
-    """The name of the one scenario that a file defines. Raises ConfigError where there is none, or where a choice must be typed."""
+    """The name of the one scenario that a file defines. Raises ConfigError where there is none,
+    or where a choice must be typed."""
     if kind != "scenarios":
         raise ConfigError(f"{what}: say which one of the file, as in {path}:name")
-    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Scenario)]
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Scenario)
+    ]
     names = [cls.__name__ for cls in dict.fromkeys(classes) if cls.__module__ == module.__name__]
     if len(names) != 1:
         choice = f"several scenarios, type one: {', '.join(f'{path}:{name}' for name in names)}"
@@ -126,7 +148,8 @@ def _only_scenario(what: str, kind: str, path: str, module: ModuleType) -> str:
 
 
 def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """`factory(*args, **options)`. Raises ConfigError where the options do not fit its signature, with the nearest name."""
+    """`factory(*args, **options)`. Raises ConfigError where the options do not fit its
+    signature, with the nearest name."""
     try:
         return factory(*args, **options)
     except TypeError as error:
@@ -134,9 +157,24 @@ def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any
             parameters = signature(factory).parameters
             signature(factory).bind(*args, **options)
         except TypeError as mismatch:
-            known = [name for name in parameters if name not in ("self", "agent", "sample", "rng", "task", "policy")]
-            near = [close for name in options if name not in parameters for close in get_close_matches(name, known, n=1, cutoff=0.5)]
-            hint = f" (did you mean {near[0]!r}?)" if near else f" (its options are {', '.join(known)})" if known else ""
+            known = [
+                name
+                for name in parameters
+                if name not in ("self", "agent", "sample", "rng", "task", "policy")
+            ]
+            near = [
+                close
+                for name in options
+                if name not in parameters
+                for close in get_close_matches(name, known, n=1, cutoff=0.5)
+            ]
+            hint = (
+                f" (did you mean {near[0]!r}?)"
+                if near
+                else f" (its options are {', '.join(known)})"
+                if known
+                else ""
+            )
             raise ConfigError(f"{what}: {mismatch}{hint}") from error
         except ValueError:  # a factory written in C shows no signature
             raise error from None
@@ -146,21 +184,30 @@ def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any
 
 
 def _mistyped(parameters: Mapping[str, Parameter], options: Mapping[str, Any]) -> str:
-    """The first option that is not of the plain type that its parameter declares, in words; empty where all are."""
+    """The first option that is not of the plain type that its parameter declares, in words;
+    empty where all are."""
     for name, value in options.items():
         declared = parameters[name].annotation if name in parameters else ""
         kind = declared if isinstance(declared, str) else str(getattr(declared, "__name__", ""))
         wanted = _PLAIN.get(kind)
-        if wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
+        if wanted is not None and (
+            not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)
+        ):
             return f"{name} is {kind}; got {value!r}"
     return ""
 
 
-_PLAIN: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+}
 
 
 def asks_nothing(key: str, value: Any) -> bool:
-    """`constrain: null` or `device: null`: a wish for less than the default of some engines, which every engine fulfils that knows no such key."""
+    """`constrain: null` or `device: null`: a wish for less than the default of some engines,
+    which every engine fulfils that knows no such key."""
     return value is None and key in ("constrain", "device")
 
 
@@ -177,11 +224,17 @@ def as_scenario(scenario: str | Scenario | type[Scenario], /, **options: Any) ->
     """A scenario out of a name, a class or an instance; an instance takes no options."""
     if isinstance(scenario, str):
         return make(scenario, **options)
-    made = construct(f"scenario {scenario.__name__}", scenario, **options) if isinstance(scenario, type) else scenario
+    made = (
+        construct(f"scenario {scenario.__name__}", scenario, **options)
+        if isinstance(scenario, type)
+        else scenario
+    )
     if not isinstance(made, Scenario):
         raise ConfigError(f"a scenario is a name, a class or an instance of Scenario; got {made!r}")
     if made is scenario and options:
-        raise ConfigError(f"a scenario that is already made takes no options; got {', '.join(options)}")
+        raise ConfigError(
+            f"a scenario that is already made takes no options; got {', '.join(options)}"
+        )
     if not made.id:
         object.__setattr__(made, "id", f"{type(made).__module__}:{type(made).__qualname__}")
     return made

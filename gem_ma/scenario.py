@@ -1,4 +1,5 @@
-"""The kernel: `Game` drives one play of a scenario, a sync generator of the effects of `gem_ma.effects`, which are named here too.
+"""The kernel: `Game` drives one play of a scenario, a sync generator of the effects of
+`gem_ma.effects`, which are named here too.
 
 `Game` knows transcripts, turns and the ledger; it does not know who plays. A fork is a replay.
 """
@@ -36,7 +37,21 @@ from gem_ma.types import (
     spoken,
 )
 
-__all__ = ["Ask", "Call", "Effect", "Game", "Leave", "Pending", "Play", "Reward", "Scenario", "Shown", "Tell", "read", "replay"]
+__all__ = [
+    "Ask",
+    "Call",
+    "Effect",
+    "Game",
+    "Leave",
+    "Pending",
+    "Play",
+    "Reward",
+    "Scenario",
+    "Shown",
+    "Tell",
+    "read",
+    "replay",
+]
 
 MAX_EFFECTS = 10_000  # between two Asks; more is an endless loop of the author
 
@@ -51,7 +66,8 @@ class Pending:
 
 @dataclass(slots=True)
 class _Script:
-    """What a replay feeds instead of the world: recorded call results, and reseedings by step, for the first `steps` decision points."""
+    """What a replay feeds instead of the world: recorded call results, and reseedings by step,
+    for the first `steps` decision points."""
 
     steps: int
     calls: deque[CallResult]
@@ -68,11 +84,21 @@ class Game:
     >>> sum(entry.value for entry in game.ledger)
     0.0
 
-    Raises ScenarioError where the author's code breaks a rule, ActionError where the caller does.
+    Raises ScenarioError where the author's code breaks a rule, ActionError where the caller
+    does.
     """
 
-    def __init__(self, scenario: Scenario, task: Any = None, seed: int = 0, *, defer_calls: bool = False, script: _Script | None = None) -> None:
-        """`defer_calls=True`: a Call stops the play in `waiting` until `answer` is called (the async driver); else it runs inline."""
+    def __init__(
+        self,
+        scenario: Scenario,
+        task: Any = None,
+        seed: int = 0,
+        *,
+        defer_calls: bool = False,
+        script: _Script | None = None,
+    ) -> None:
+        """`defer_calls=True`: a Call stops the play in `waiting` until `answer` is called (the
+        async driver); else it runs inline."""
         self.scenario, self.task, self.seed = scenario, task, seed
         self.rng = random.Random(seed)
         self.turns: list[Turn] = []
@@ -85,7 +111,8 @@ class Game:
         self.over = False  # the scenario ended by itself
         self.closed = False  # nothing more can be sent: over, cut or failed
         self.waiting: Call | None = None
-        self.max_said: int | None = MAX_SAID if script is None else None  # of a saying; a record was cut when it was made
+        # of a saying; a record was cut when it was made
+        self.max_said: int | None = MAX_SAID if script is None else None
         self._defer, self._script, self._effects = defer_calls, script, 0
         self._play: Any = None
         agents = scenario.agents
@@ -102,7 +129,7 @@ class Game:
             raise self._fault("play() yields nothing: it must be a generator of effects")
         self._advance(None)
 
-    # -- looking ------------------------------------------------------------------------------------------------------------
+    # -- looking ----------------------------------------------------------------------------------
 
     def view(self, agent: str) -> tuple[Message, ...]:
         """The agent's transcript: everything it was shown and everything it did, append-only."""
@@ -120,17 +147,28 @@ class Game:
         try:
             return self._views[agent]
         except KeyError:
-            raise ActionError(f"agent {agent!r} is not in {_name(self.scenario)}; its agents are {', '.join(self._views)}") from None
+            raise ActionError(
+                f"agent {agent!r} is not in {_name(self.scenario)}; its agents are"
+                f" {', '.join(self._views)}"
+            ) from None
 
-    # -- acting -------------------------------------------------------------------------------------------------------------
+    # -- acting -----------------------------------------------------------------------------------
 
-    def send(self, actions: Mapping[str, Action | str], replies: Mapping[str, Sequence[Reply]] | None = None) -> None:
-        """Commits one action for each pending agent and plays on to the next decision point. A str is parsed by the one parser.
+    def send(
+        self,
+        actions: Mapping[str, Action | str],
+        replies: Mapping[str, Sequence[Reply]] | None = None,
+    ) -> None:
+        """Commits one action for each pending agent and plays on to the next decision point. A str
+        is parsed by the one parser.
 
         A refused action (ActionError) changes nothing: the same decision point stays open.
         """
         if self.closed or self.waiting:
-            raise ActionError(f"{_name(self.scenario)}: the play is {'waiting for a call' if self.waiting else 'over'}; nobody is asked")
+            raise ActionError(
+                f"{_name(self.scenario)}: the play is"
+                f" {'waiting for a call' if self.waiting else 'over'}; nobody is asked"
+            )
         pending, said, handed = self.pending, {}, {}
         if not isinstance(actions, (dict, Mapping)) or actions.keys() != pending.keys():
             raise self._mismatch(actions)
@@ -138,13 +176,19 @@ class Game:
             try:
                 said[agent] = action = read(actions[agent], asked, self.max_said)
             except ActionError as error:
-                raise ActionError(f"{_name(self.scenario)}, step {self.step}, agent {agent!r}: {error}") from error
+                raise ActionError(
+                    f"{_name(self.scenario)}, step {self.step}, agent {agent!r}: {error}"
+                ) from error
             handed[agent] = _copied(action) if action.tool_calls else action
         step, seen, views, turns = self.step, self._seen, self._views, self.turns
         for agent, action in said.items():
             view, asked = views[agent], pending[agent]
             given = tuple(replies.get(agent, ())) if replies else ()
-            turns.append(Turn(step, agent, tuple(view[seen[agent] :]), asked.legal, asked.tools, action, given))
+            turns.append(
+                Turn(
+                    step, agent, tuple(view[seen[agent] :]), asked.legal, asked.tools, action, given
+                )
+            )
             view.append(spoken(agent, action))
             seen[agent] = len(view)
         self.step = step + 1
@@ -154,8 +198,13 @@ class Game:
     def _mismatch(self, actions: Any) -> ActionError:
         where = f"{_name(self.scenario)}, step {self.step}: asked are {', '.join(self.pending)}"
         if not isinstance(actions, Mapping):
-            return ActionError(f"{where}; actions are {{agent: action}}, got {type(actions).__name__}")
-        missing, extra = [a for a in self.pending if a not in actions], [a for a in actions if a not in self.pending]
+            return ActionError(
+                f"{where}; actions are {{agent: action}}, got {type(actions).__name__}"
+            )
+        missing, extra = (
+            [a for a in self.pending if a not in actions],
+            [a for a in actions if a not in self.pending],
+        )
         return ActionError(f"{where}; missing {missing}, not asked {extra}")
 
     def answer(self, value: Any = None, error: str | None = None) -> None:
@@ -175,31 +224,50 @@ class Game:
                 raise
             except BaseException as error:
                 how = "a `finally:` may not yield, `except:` may not swallow GeneratorExit"
-                raise self._fault(f"raised {type(error).__name__}: {error} while it was being closed ({how})") from error
+                raise self._fault(
+                    f"raised {type(error).__name__}: {error} while it was being closed ({how})"
+                ) from error
 
     def fork(self, step: int | None = None, seed: str | None = None) -> Game:
-        """A second play that shares nothing with this one, replayed up to decision point `step` (default: now).
+        """A second play that shares nothing with this one, replayed up to decision point `step`
+        (default: now).
 
-        With `seed`, the random generator is reseeded there, so that groups differ afterwards; the pair is kept in `forks`.
+        With `seed`, the random generator is reseeded there, so that groups differ afterwards;
+        the pair is kept in `forks`.
         """
         at = self.step if step is None else step
         if not 0 <= at <= self.step:
-            raise ActionError(f"{_name(self.scenario)}: cannot fork at step {at}; {self.step} decision points are committed")
+            raise ActionError(
+                f"{_name(self.scenario)}: cannot fork at step {at}; {self.step} decision points are"
+                " committed"
+            )
         forks = [pair for pair in self.forks if pair[0] <= at]
         if seed is not None:
             forks.append((at, str(seed)))
         calls = [call for call in self.calls if call.step < at]
-        game = replay(self.scenario, self.task, self.seed, [turn for turn in self.turns if turn.step < at], calls, forks, defer_calls=self._defer)
+        game = replay(
+            self.scenario,
+            self.task,
+            self.seed,
+            [turn for turn in self.turns if turn.step < at],
+            calls,
+            forks,
+            defer_calls=self._defer,
+        )
         game.max_said = self.max_said
         return game
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"{_name(self.scenario)}: a play runs a generator and cannot be copied or pickled; use fork(), or replay its actions")
+        raise TypeError(
+            f"{_name(self.scenario)}: a play runs a generator and cannot be copied or pickled; use"
+            " fork(), or replay its actions"
+        )
 
-    # -- the loop over effects ----------------------------------------------------------------------------------------------
+    # -- the loop over effects --------------------------------------------------------------------
 
     def _advance(self, answer: Any, failed: str | None = None) -> None:
-        """Runs the scenario's code to its next Ask, to a Call that somebody else must run, or to its end."""
+        """Runs the scenario's code to its next Ask, to a Call that somebody else must run, or to
+        its end."""
         self.pending = {}
         play = self._play
         while True:
@@ -213,7 +281,8 @@ class Game:
                 return
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # SystemExit too: the author's code ends its own play, never the run
+            except BaseException as error:
+                # SystemExit too: the author's code ends its own play, never the run
                 raise self._fault(f"raised {type(error).__name__}: {error}") from error
             answer, failed = None, None
             self._effects += 1
@@ -232,15 +301,20 @@ class Game:
                 elif isinstance(effect, Leave):
                     self._leave(effect.agent)
                 elif not isinstance(effect, Call):
-                    raise self._fault(f"yielded {effect!r}; the effects are Ask, Tell, Reward, Leave and Call")
+                    raise self._fault(
+                        f"yielded {effect!r}; the effects are Ask, Tell, Reward, Leave and Call"
+                    )
             except (TypeError, ValueError, AttributeError, KeyError) as error:
-                raise self._fault(f"yielded a malformed {type(effect).__name__}: {error}") from error
+                raise self._fault(
+                    f"yielded a malformed {type(effect).__name__}: {error}"
+                ) from error
             if isinstance(effect, Call):
                 recorded = self._recorded()
                 if recorded is not None:
                     self.calls.append(recorded)
                     answer, failed = deepcopy(recorded.value), recorded.error
-                elif self._defer or (self._script is not None and self.step <= self._script.steps):  # a record that was cut inside this call
+                elif self._defer or (self._script is not None and self.step <= self._script.steps):
+                    # a record that was cut inside this call
                     self.waiting = effect
                     return
                 else:
@@ -269,9 +343,12 @@ class Game:
 
     def _record(self, value: Any, error: str | None) -> Any:
         try:
-            text = json.dumps(value, allow_nan=False)  # the scenario gets what a replay will feed, and never the record's own object
+            # the scenario gets what a replay will feed, and never the record's own object
+            text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as problem:
-            raise self._fault(f"got a call result that is not a JSON value ({problem})") from problem
+            raise self._fault(
+                f"got a call result that is not a JSON value ({problem})"
+            ) from problem
         self.calls.append(CallResult(self.step - 1, json.loads(text), error))
         return json.loads(text)
 
@@ -292,17 +369,28 @@ class Game:
 
     def _messages(self, agent: str, shown: Any) -> list[Message]:
         messages = []
-        for part in (shown,) if isinstance(shown, Message) else shown if isinstance(shown, (tuple, list)) else (None,):
+        for part in (
+            (shown,)
+            if isinstance(shown, Message)
+            else shown
+            if isinstance(shown, (tuple, list))
+            else (None,)
+        ):
             if isinstance(part, str):
                 part = Message(part)
             content = part.content if isinstance(part, Message) else None
             if isinstance(content, str):
                 content = clean(content)
-            elif isinstance(content, tuple) and all(isinstance(piece, (str, Image)) for piece in content):
-                content = tuple(clean(piece) if isinstance(piece, str) else piece for piece in content)
+            elif isinstance(content, tuple) and all(
+                isinstance(piece, (str, Image)) for piece in content
+            ):
+                content = tuple(
+                    clean(piece) if isinstance(piece, str) else piece for piece in content
+                )
             else:
                 raise self._fault(
-                    f"shows {shown!r} to {agent}; what is shown is a str, a Message (text, or a tuple of text and Image) or a tuple of these"
+                    f"shows {shown!r} to {agent}; what is shown is a str, a Message (text, or a"
+                    " tuple of text and Image) or a tuple of these"
                 )
             messages.append(part if content == part.content else replace(part, content=content))
         return messages
@@ -323,12 +411,17 @@ class Game:
                     raise self._stranger(agent, "Ask(legal=, tools=)")
         legal = ask.legal if isinstance(ask.legal, Mapping) else dict.fromkeys(ask.to, ask.legal)
         tools = ask.tools if isinstance(ask.tools, Mapping) else dict.fromkeys(ask.to, ask.tools)
-        return {agent: Pending(_legal(legal.get(agent)), _tools(tools.get(agent))) for agent in ask.to}
+        return {
+            agent: Pending(_legal(legal.get(agent)), _tools(tools.get(agent))) for agent in ask.to
+        }
 
     def _pay(self, reward: Reward) -> None:
         if not isinstance(reward.values, (dict, Mapping)):
             raise self._fault(f"Reward takes {{agent: number}}; got {reward.values!r}")
-        step, why = self.step - 1, clean(reward.why) if isinstance(reward.why, str) else str(reward.why)
+        step, why = (
+            self.step - 1,
+            (clean(reward.why) if isinstance(reward.why, str) else str(reward.why)),
+        )
         views, left, ledger = self._views, self.left, self.ledger
         for agent, value in reward.values.items():
             if agent not in views or agent in left:
@@ -344,12 +437,17 @@ class Game:
 
     def _differs(self, how: str) -> ReplayError:
         self._shut()
-        where = f"{_name(self.scenario)} (seed {self.seed}): the replay differs from the record at step {self.step}: {how}"
+        where = (
+            f"{_name(self.scenario)} (seed {self.seed}): the replay differs from the record at step"
+            f" {self.step}: {how}"
+        )
         return ReplayError(f"{where}; is the scenario pure, and its version the same?")
 
     def _fault(self, what: str) -> ScenarioError:
         self._shut()
-        return ScenarioError(clean(f"{_name(self.scenario)} (seed {self.seed}, step {self.step}): {what}"))
+        return ScenarioError(
+            clean(f"{_name(self.scenario)} (seed {self.seed}, step {self.step}): {what}")
+        )
 
     def _shut(self) -> None:
         if not self.closed:
@@ -376,8 +474,11 @@ def _closed(legal: tuple[str, ...]) -> Pending:
 def _legal(legal: Any) -> tuple[str, ...] | None:
     if legal is None:
         return None
-    choices = () if isinstance(legal, (str, set, frozenset)) else tuple(legal)  # the order of a set is no function of the seed
-    if not choices or not all(isinstance(choice, str) and choice == clean(choice) for choice in choices):
+    # the order of a set is no function of the seed
+    choices = () if isinstance(legal, (str, set, frozenset)) else tuple(legal)
+    if not choices or not all(
+        isinstance(choice, str) and choice == clean(choice) for choice in choices
+    ):
         raise ValueError(f"legal must be a non-empty tuple of strings; got {legal!r}")
     return choices
 
@@ -390,7 +491,11 @@ def _tools(tools: Any) -> tuple[Tool, ...]:
 
 
 def _amount(value: Any) -> float:
-    if type(value) is not float and type(value) is not int and isinstance(value, (bool, str, bytes)):
+    if (
+        type(value) is not float
+        and type(value) is not int
+        and isinstance(value, (bool, str, bytes))
+    ):
         raise ValueError(f"a reward is a finite number; got {value!r}")
     try:
         amount = float(value)
@@ -403,7 +508,10 @@ def _amount(value: Any) -> float:
 
 def _copied(action: Action) -> Action:
     """The scenario's own copy: it may edit the arguments of a call, the record may not change."""
-    calls = tuple(ToolCall(c.id, c.name, deepcopy(c.arguments), c.repaired) if isinstance(c, ToolCall) else c for c in action.tool_calls)
+    calls = tuple(
+        ToolCall(c.id, c.name, deepcopy(c.arguments), c.repaired) if isinstance(c, ToolCall) else c
+        for c in action.tool_calls
+    )
     return Action(action.text, calls, action.parsed, action.cut)
 
 
@@ -413,7 +521,8 @@ def _exact(choice: str) -> Action:
 
 
 def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) -> Action:
-    """The action as the scenario gets it: cut at `max_said` (None = never), lone surrogates replaced, text parsed; `parsed` is legal or None."""
+    """The action as the scenario gets it: cut at `max_said` (None = never), lone surrogates
+    replaced, text parsed; `parsed` is legal or None."""
     if isinstance(action, str):
         if asked.legal is not None and action in asked.legal:
             return _exact(action)
@@ -430,7 +539,9 @@ def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) 
         parsed = None
     elif parsed is None or parsed not in asked.legal:
         parsed = parse_legal(text, asked.legal)
-    same = not cut and text == action.text and parsed == action.parsed and calls is action.tool_calls
+    same = (
+        not cut and text == action.text and parsed == action.parsed and calls is action.tool_calls
+    )
     return action if same else Action(text, calls, parsed, action.cut + cut)
 
 
@@ -444,9 +555,11 @@ def replay(
     *,
     defer_calls: bool = False,
 ) -> Game:
-    """The play that these recorded turns describe, as a live Game. Raises ReplayError at the first Ask that differs from the record.
+    """The play that these recorded turns describe, as a live Game. Raises ReplayError at the first
+    Ask that differs from the record.
 
-    No recorded call runs again. Where the record was cut inside a call, the Game stands there in `waiting`.
+    No recorded call runs again. Where the record was cut inside a call, the Game stands there in
+    `waiting`.
     """
     script = _Script(turns[-1].step + 1 if turns else 0, deque(calls))
     for step, reseed in forks:
@@ -457,12 +570,22 @@ def replay(
         step = turns[at].step
         group = [turn for turn in turns[at : at + len(scenario.agents)] if turn.step == step]
         if step != game.step or [turn.agent for turn in group] != list(game.pending):
-            raise game._differs(f"asked are {', '.join(game.pending) or 'none'}, on record {', '.join(turn.agent for turn in group)}")
+            raise game._differs(
+                f"asked are {', '.join(game.pending) or 'none'}, on record"
+                f" {', '.join(turn.agent for turn in group)}"
+            )
         for turn in group:
             asked = game.pending[turn.agent]
-            if asked.legal != turn.legal or game.new(turn.agent) != turn.observed or [t.name for t in asked.tools] != [t.name for t in turn.tools]:
+            if (
+                asked.legal != turn.legal
+                or game.new(turn.agent) != turn.observed
+                or [t.name for t in asked.tools] != [t.name for t in turn.tools]
+            ):
                 raise game._differs(f"{turn.agent} is shown or offered something else")
-        game.send({turn.agent: turn.action for turn in group}, {turn.agent: turn.replies for turn in group})
+        game.send(
+            {turn.agent: turn.action for turn in group},
+            {turn.agent: turn.replies for turn in group},
+        )
         at += len(group)
     return game
 

@@ -1,4 +1,5 @@
-"""Plain values against a pydantic model: what it refuses becomes a fault with its place, in words of our own."""
+"""Plain values against a pydantic model: what it refuses becomes a fault with its place, in
+words of our own."""
 
 from __future__ import annotations
 
@@ -24,11 +25,16 @@ def validate(document: Document, model: type[M]) -> M | None:
         problems: dict[Keys, list[ErrorDetails]] = {}
         for problem in error.errors(include_url=False):
             problems.setdefault(_written(problem, document), []).append(problem)
-    told = {fault.path for fault in document.faults}  # a value that could not be read is no wrong value besides
+    # a value that could not be read is no wrong value besides
+    told = {fault.path for fault in document.faults}
     outer = {path[:length] for path in problems for length in range(len(path))}
-    wrong = [path for path in problems if path not in told and path not in outer]  # a fault inside says more
+    # a fault inside says more
+    wrong = [path for path in problems if path not in told and path not in outer]
     for number, path in enumerate(wrong):
-        document.fault(path, _explain(path, problems[path], document, model) if number < SHOWN else "a fault")  # no more are printed
+        # no more are printed
+        document.fault(
+            path, _explain(path, problems[path], document, model) if number < SHOWN else "a fault"
+        )
     return None
 
 
@@ -37,23 +43,39 @@ def _written(problem: ErrorDetails, document: Document) -> Keys:
     path: Keys = ()
     for part in problem["loc"]:
         value = document.get(*path)
-        known = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int) and part < len(value)
+        known = (
+            part in value
+            if isinstance(value, dict)
+            else isinstance(value, list) and isinstance(part, int) and part < len(value)
+        )
         if known or (problem["type"] == "missing" and part == problem["loc"][-1]):
             path = (*path, part)
     return path
 
 
-def _explain(path: Keys, problems: Sequence[ErrorDetails], document: Document, root: type[BaseModel]) -> str:
+def _explain(
+    path: Keys, problems: Sequence[ErrorDetails], document: Document, root: type[BaseModel]
+) -> str:
     problem = problems[0]
     kind, wanted = problem["type"], _wanted(path, root)
     if kind == "missing":
         return f"is missing; it is {_describe(wanted)}" if wanted is not None else "is missing"
     if kind == "extra_forbidden":
         siblings = _model(path[:-1], root)
-        return f"unknown key{nearest(str(path[-1]), list(siblings.model_fields) if siblings else [])}"
+        return (
+            f"unknown key{nearest(str(path[-1]), list(siblings.model_fields) if siblings else [])}"
+        )
     value = document.get(*path)
-    if len(problems) > 1 or kind.endswith(("_type", "_parsing", "_from_float")) or kind in ("literal_error",):
-        choices = [choice for choice in get_args(wanted) if isinstance(choice, str)] if get_origin(wanted) is Literal else []
+    if (
+        len(problems) > 1
+        or kind.endswith(("_type", "_parsing", "_from_float"))
+        or kind in ("literal_error",)
+    ):
+        choices = (
+            [choice for choice in get_args(wanted) if isinstance(choice, str)]
+            if get_origin(wanted) is Literal
+            else []
+        )
         hint = nearest(value, choices, listed=False) if isinstance(value, str) else ""
         return f"wants {_describe(wanted)}; got {_short(value)}{hint}"
     text = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
@@ -65,10 +87,16 @@ def _wanted(path: Keys, root: type[BaseModel]) -> Any:
     wanted: Any = root
     for part in path:
         for option in _members(wanted):
-            if isinstance(option, type) and issubclass(option, BaseModel) and part in option.model_fields:
+            if (
+                isinstance(option, type)
+                and issubclass(option, BaseModel)
+                and part in option.model_fields
+            ):
                 wanted = option.model_fields[str(part)].annotation
                 break
-            if get_origin(option) in (dict, Mapping) or (get_origin(option) is list and isinstance(part, int)):
+            if get_origin(option) in (dict, Mapping) or (
+                get_origin(option) is list and isinstance(part, int)
+            ):
                 wanted = get_args(option)[-1]
                 break
         else:
@@ -77,14 +105,28 @@ def _wanted(path: Keys, root: type[BaseModel]) -> Any:
 
 
 def _model(path: Keys, root: type[BaseModel]) -> type[BaseModel] | None:
-    return next((option for option in _members(_wanted(path, root)) if isinstance(option, type) and issubclass(option, BaseModel)), None)
+    return next(
+        (
+            option
+            for option in _members(_wanted(path, root))
+            if isinstance(option, type) and issubclass(option, BaseModel)
+        ),
+        None,
+    )
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
-_WORDS = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null", Any: "any value"}
+_WORDS = {
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    type(None): "null",
+    Any: "any value",
+}
 
 
 def _describe(annotation: Any) -> str:
@@ -95,7 +137,9 @@ def _describe(annotation: Any) -> str:
             parts += [repr(choice) for choice in get_args(option)]
         elif get_origin(option) is list:
             parts.append(f"a list ({_describe(get_args(option)[0])} each)")
-        elif get_origin(option) in (dict, Mapping) or (isinstance(option, type) and issubclass(option, BaseModel)):
+        elif get_origin(option) in (dict, Mapping) or (
+            isinstance(option, type) and issubclass(option, BaseModel)
+        ):
             parts.append("keys with values")
         else:
             parts.append(_WORDS.get(option, getattr(option, "__name__", str(option))))

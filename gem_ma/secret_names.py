@@ -1,7 +1,9 @@
-"""Secrets in a config: which names are those of secrets, which values look like keys, and how a key is named instead of written.
+"""Secrets in a config: which names are those of secrets, which values look like keys, and how a key
+is named instead of written.
 
-Configs are copied into run folders, and run folders are passed on. So no key stands in one, of whatever length: `api_key_env: NAME` of a policy
-names the variable that holds it, and `api_key: ${env:NAME}` says the same. Elsewhere nobody would read such a reference, so it is refused too.
+Configs are copied into run folders, and run folders are passed on. So no key stands in one, of
+whatever length: `api_key_env: NAME` of a policy names the variable that holds it, and `api_key:
+${env:NAME}` says the same. Elsewhere nobody would read such a reference, so it is refused too.
 """
 
 from __future__ import annotations
@@ -39,21 +41,33 @@ def is_secret(name: str) -> bool:
     >>> [is_secret(name) for name in ("api_key_env", "max_tokens", "token_ids", "stop_token", "key")]
     [False, False, False, False, False]
     """
-    return _NAME.search(re.sub(r"[^a-z0-9]+", "_", _HUMP.sub("_", name).lower()).strip("_")) is not None
+    return (
+        _NAME.search(re.sub(r"[^a-z0-9]+", "_", _HUMP.sub("_", name).lower()).strip("_"))
+        is not None
+    )
 
 
 def reveal(value: Any, key: str) -> Any:
-    """An option as an engine gets it: `${env:NAME}` in a secret field becomes the variable's value."""
-    named = _REFERENCE.fullmatch(value) if isinstance(value, str) and is_secret(key.rsplit(".", 1)[-1]) else None
+    """An option as an engine gets it: `${env:NAME}` in a secret field becomes the variable's
+    value."""
+    named = (
+        _REFERENCE.fullmatch(value)
+        if isinstance(value, str) and is_secret(key.rsplit(".", 1)[-1])
+        else None
+    )
     if named is None:
         return value
     if not os.environ.get(named[1]):
-        raise ConfigError(f"{key}: the environment variable {named[1]} is not set; export it, or name another as ${{env:NAME}}")
+        raise ConfigError(
+            f"{key}: the environment variable {named[1]} is not set; export it, or name another as"
+            " ${env:NAME}"
+        )
     return os.environ[named[1]]
 
 
 def check_secrets(document: Document) -> None:
-    """Adds a fault for every secret that is written, for keys of the environment that stand anywhere, and for `${...}` where nobody reads it."""
+    """Adds a fault for every secret that is written, for keys of the environment that stand
+    anywhere, and for `${...}` where nobody reads it."""
     known = _known_keys(document.value)
     for value, path, under in _scalars(document.value):
         fault = _fault(value, path, under, known)
@@ -68,28 +82,51 @@ def check_comments(document: Document, text: str) -> None:
         _, mark, comment = line.partition("#")
         if mark and (_LOOKS.search(comment) or any(key in comment for key in known)):
             place = Place(document.place(()).file, number)
-            document.faults.append(Fault(place, (), "this comment holds a key, and the file is copied into the run folder; delete it"))
+            document.faults.append(
+                Fault(
+                    place,
+                    (),
+                    "this comment holds a key, and the file is copied into the run folder;"
+                    " delete it",
+                )
+            )
 
 
 def _fault(value: Any, path: Keys, under: bool, known: list[str]) -> str:
     text = str(value)
     if under:
-        if not text or text in NO_SECRET or (not isinstance(value, str) and path[0] != "policies"):  # a number may be a world's secret
+        # a number may be a world's secret
+        if not text or text in NO_SECRET or (not isinstance(value, str) and path[0] != "policies"):
             return ""
         if len(path) == 3 and path[0] == "policies":
-            return "" if _REFERENCE.fullmatch(text) else "a secret is named, never written: ${env:NAME}"
-        where = f"policies.{path[1]}" if path[0] == "policies" and len(path) > 1 else "policies.NAME"
-        return f"a secret stands in no config; export it and name its variable: {where}.api_key_env: VARIABLE (sent as the Authorization header)"
+            return (
+                ""
+                if _REFERENCE.fullmatch(text)
+                else "a secret is named, never written: ${env:NAME}"
+            )
+        where = (
+            f"policies.{path[1]}" if path[0] == "policies" and len(path) > 1 else "policies.NAME"
+        )
+        return (
+            f"a secret stands in no config; export it and name its variable: {where}.api_key_env:"
+            " VARIABLE (sent as the Authorization header)"
+        )
     if not isinstance(value, str):
         return ""
     if path[-1:] == ("api_key_env",) and value and not _VARIABLE.fullmatch(value):
-        return "this is no name of a variable; export the key, and write the NAME that it was exported under"
+        return (
+            "this is no name of a variable; export the key, and write the NAME that it was exported"
+            " under"
+        )
     if "${" in value:
         return "${...} stands in secret fields only, such as api_key"
     if _CREDENTIALS.match(value):
         return "a URL with a password in it; use api_key: ${env:NAME}"
     if _LOOKS.search(value) or any(key in value for key in known):
-        return "this holds a key, which stands in no config; export it and name its variable: policies.NAME.api_key_env: VARIABLE"
+        return (
+            "this holds a key, which stands in no config; export it and name its variable:"
+            " policies.NAME.api_key_env: VARIABLE"
+        )
     return ""
 
 
@@ -106,7 +143,8 @@ def _scalars(value: Any, path: Keys = (), under: bool = False) -> Iterator[tuple
 
 
 def _known_keys(value: Any) -> list[str]:
-    """The keys that the config names, as far as the environment holds them and they are long enough to be told from words."""
+    """The keys that the config names, as far as the environment holds them and they are long
+    enough to be told from words."""
     names = {"OPENAI_API_KEY"}
     for text, path, _ in _scalars(value):
         if isinstance(text, str) and path and path[-1] == "api_key_env":

@@ -1,7 +1,9 @@
-"""The records: what is said, what is done, what is paid. Data only; behaviour is functions over them.
+"""The records: what is said, what is done, what is paid. Data only; behaviour is functions over
+them.
 
-All records are frozen, compare by value and travel as JSON (`gem_ma.codec`). Words: a *step* is one decision point, a *turn* is one agent's
-action at it. An `Episode` is the only thing that training, evaluation and the viewer read.
+All records are frozen, compare by value and travel as JSON (`gem_ma.codec`). Words: a *step* is
+one decision point, a *turn* is one agent's action at it. An `Episode` is the only thing that
+training, evaluation and the viewer read.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from typing import Any, overload
 
 SCENARIO, SYSTEM, TOOL = "scenario", "system", "tool"  # senders that are no agents
 RESERVED_SENDERS = frozenset({SCENARIO, SYSTEM, TOOL})
-MAX_SAID = 32_768  # characters of one saying, where nothing else is set: four times what a model writes in 2,048 tokens
+# characters of one saying, where nothing else is set: four times what a model writes in 2,048
+# tokens
+MAX_SAID = 32_768
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image part of a message, known by the SHA-256 of its bytes; the record stores the digest, the run folder the bytes."""
+    """An image part of a message, known by the SHA-256 of its bytes; the record stores the
+    digest, the run folder the bytes."""
 
     digest: str
     media_type: str = "image/png"
@@ -50,7 +55,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """What was meant to be a tool call and could not be read. Data for the scenario, never an exception."""
+    """What was meant to be a tool call and could not be read. Data for the scenario, never an
+    exception."""
 
     text: str
     reason: str
@@ -83,7 +89,8 @@ class Message:
         return "\n".join(part for part in self.content if isinstance(part, str))
 
     def role(self, observer: str) -> str:
-        """Chat role in the eyes of an agent: its own lines are `assistant`, other agents and plain scenario text are `user`."""
+        """Chat role in the eyes of an agent: its own lines are `assistant`, other agents and
+        plain scenario text are `user`."""
         if self.sender == observer:
             return "assistant"
         return self.sender if self.sender in (SYSTEM, TOOL) else "user"
@@ -95,19 +102,30 @@ class Tool:
 
     name: str
     description: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}, "required": []})
+    parameters: Mapping[str, Any] = field(
+        default_factory=lambda: {"type": "object", "properties": {}, "required": []}
+    )
 
     @property
     def schema(self) -> dict[str, Any]:
         """The function-calling form that chat templates and HTTP servers take."""
-        return {"type": "function", "function": {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}}
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": dict(self.parameters),
+            },
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an agent did at a decision point. `parsed` = the legal string recognised in `text`, or None.
+    """What an agent did at a decision point. `parsed` = the legal string recognised in `text`, or
+    None.
 
-    `cut`: bytes of UTF-8 by which what was said is longer than the driver's limit on it; text and calls are what is left.
+    `cut`: bytes of UTF-8 by which what was said is longer than the driver's limit on it; text
+    and calls are what is left.
     """
 
     text: str = ""
@@ -118,7 +136,8 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a policy samples. Every field is sent explicitly; nothing is inherited from a model folder or a server."""
+    """How a policy samples. Every field is sent explicitly; nothing is inherited from a model
+    folder or a server."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -136,7 +155,8 @@ class Request:
     tools: tuple[Tool, ...] = ()
     legal: tuple[str, ...] | None = None
     sampling: Sampling = Sampling()
-    seed: int = 0  # a stable digest of (episode seed, agent, turn, call): the same request draws the same tokens
+    # a stable digest of (episode seed, agent, turn, call): the same request draws the same tokens
+    seed: int = 0
     conversation: str = ""  # "<episode>/<agent>": key of kept KV and of the last rendered ids
     turn: int = 0
     policy: str = ""
@@ -148,8 +168,10 @@ class Usage:
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    cached_tokens: int | None = field(default=None, compare=False)  # of the prompt; tells how it was computed, not what was said
-    reasoning_tokens: int | None = field(default=None, compare=False)  # of the completion; None = the server did not tell them apart
+    # of the prompt; tells how it was computed, not what was said
+    cached_tokens: int | None = field(default=None, compare=False)
+    # of the completion; None = the server did not tell them apart
+    reasoning_tokens: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +188,11 @@ class Attempt:
 class Reply:
     """What a policy sampled, exactly as sampled; nothing downstream encodes the text again.
 
-    `prompt_ids`, `token_ids` and `logprobs` are () where the engine cannot give them: such a reply may be played, never trained on.
-    `finish`: stop | length | context_overflow | content_filter. `version` = weights at the first sampled token. `reasoning`: what a server gives
-    apart from the answer as the model's thinking. `model`: the name that the server says it answered with, "" where it says none. `cut`: as in an
-    Action.
+    `prompt_ids`, `token_ids` and `logprobs` are () where the engine cannot give them: such a
+    reply may be played, never trained on. `finish`: stop | length | context_overflow |
+    content_filter. `version` = weights at the first sampled token. `reasoning`: what a server
+    gives apart from the answer as the model's thinking. `model`: the name that the server says
+    it answered with, "" where it says none. `cut`: as in an Action.
     """
 
     text: str = ""
@@ -188,7 +211,8 @@ class Reply:
 
     @property
     def silent(self) -> bool:
-        """True where nothing was said, called, thought or sampled, and neither a filter nor a full context is the reason."""
+        """True where nothing was said, called, thought or sampled, and neither a filter nor a
+        full context is the reason."""
         said = self.text.strip() or self.tool_calls or self.reasoning.strip() or self.token_ids
         return not said and self.finish in ("stop", "length")
 
@@ -208,7 +232,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the reward ledger. `step` = last committed decision point, -1 before the first."""
+    """One line of the reward ledger. `step` = last committed decision point, -1 before the
+    first."""
 
     step: int
     agent: str
@@ -218,7 +243,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a `Call` effect gave after decision point `step`: a JSON value, or the text of an error."""
+    """What a `Call` effect gave after decision point `step`: a JSON value, or the text of an
+    error."""
 
     step: int
     value: Any = None
@@ -235,7 +261,13 @@ class End(Enum):
     TIMEOUT = "timeout", "The driver's wall-clock limit cut the play."
     CONTEXT = "context", "A prompt no longer fitted the context of a model."
     INTERRUPTED = "interrupted", "The run was stopped; neither trained on nor scored."
-    FAILED = "failed", "Code outside the agents failed (scenario, engine, call); neither trained on nor scored, always counted."
+    FAILED = (
+        "failed",
+        (
+            "Code outside the agents failed (scenario, engine, call); neither trained on nor"
+            " scored, always counted."
+        ),
+    )
 
     def __new__(cls, value: str, doc: str) -> End:
         member = object.__new__(cls)
@@ -245,7 +277,8 @@ class End(Enum):
 
     @property
     def bootstraps(self) -> bool:
-        """True for a truncation: the play could have gone on, so a value may stand in for the rest."""
+        """True for a truncation: the play could have gone on, so a value may stand in for the
+        rest."""
         return self in (End.MAX_STEPS, End.MAX_TURNS, End.MAX_TOKENS, End.TIMEOUT, End.CONTEXT)
 
     @property
@@ -258,7 +291,8 @@ class End(Enum):
 class Limits:
     """Limits of the driver; None = none. They are not rules of the scenario.
 
-    `max_said`: characters of one saying, and of the arguments of its calls; what is beyond is cut off, counted, and ends nothing.
+    `max_said`: characters of one saying, and of the arguments of its calls; what is beyond is
+    cut off, counted, and ends nothing.
     """
 
     max_steps: int | None = None
@@ -270,21 +304,25 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Who plays an agent: a behaviour id with its options, and the policy it samples from, if any."""
+    """Who plays an agent: a behaviour id with its options, and the policy it samples from, if
+    any."""
 
     behaviour: str = "direct"
     policy: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     privileged: bool = False  # the behaviour was given the task (oracle, scripted user)
-    policies: Mapping[str, str] = field(default_factory=dict)  # further ones, by what the behaviour calls them: {"judge": name}
+    # further ones, by what the behaviour calls them: {"judge": name}
+    policies: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One play: the only thing that training, evaluation and the viewer read. Returns, success and views are derived.
+    """One play: the only thing that training, evaluation and the viewer read. Returns, success and
+    views are derived.
 
-    `task` is `<split>/<index>`; `group` names episodes that share a start; `final` holds, per agent, the messages after its last turn, an
-    unanswered Ask included; `forks` are (step, seed) pairs at which the play's random generator was reseeded.
+    `task` is `<split>/<index>`; `group` names episodes that share a start; `final` holds, per
+    agent, the messages after its last turn, an unanswered Ask included; `forks` are (step, seed)
+    pairs at which the play's random generator was reseeded.
     """
 
     scenario: str
@@ -326,7 +364,8 @@ class Episode:
 
 
 class Transcript(Sequence[Message]):
-    """The first messages of a list that only grows: what was said until now, without a copy of it at each turn."""
+    """The first messages of a list that only grows: what was said until now, without a copy of
+    it at each turn."""
 
     __slots__ = ("_length", "_messages")
 

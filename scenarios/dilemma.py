@@ -1,4 +1,5 @@
-"""The iterated prisoner's dilemma: both act at once, every round, and see afterwards what the other did.
+"""The iterated prisoner's dilemma: both act at once, every round, and see afterwards what the other
+did.
 
 Type `gem-ma run dilemma agents.player_0.behaviour=random_legal`.
 """
@@ -32,12 +33,28 @@ class Dilemma(Scenario):
         if rounds < 1:
             raise ConfigError(f"scenario.rounds: at least one round is played; got {rounds}")
         self.rounds = self.ends_within = rounds
-        self.baselines = {"always cooperate, both": 3.0 * rounds, "always defect, both": 1.0 * rounds}
+        self.baselines = {
+            "always cooperate, both": 3.0 * rounds,
+            "always defect, both": 1.0 * rounds,
+        }
 
     def play(self, rng: random.Random, task: Any) -> Play:
         first, second = self.agents
         for round_ in range(self.rounds):
-            said = yield Ask(dict.fromkeys(self.agents, f"Round {round_ + 1} of {self.rounds}: cooperate or defect?"), legal=CHOICES)
-            moves = said[first].parsed or "cooperate", said[second].parsed or "cooperate"  # who says neither cooperates
-            yield Tell({first: f"The other chose to {moves[1]}.", second: f"The other chose to {moves[0]}."})
-            yield Reward(dict(zip(self.agents, PAYOFF[moves], strict=True)), why=f"round {round_ + 1}")
+            said = yield Ask(
+                dict.fromkeys(
+                    self.agents, f"Round {round_ + 1} of {self.rounds}: cooperate or defect?"
+                ),
+                legal=CHOICES,
+            )
+            # who says neither cooperates
+            moves = said[first].parsed or "cooperate", said[second].parsed or "cooperate"
+            yield Tell(
+                {
+                    first: f"The other chose to {moves[1]}.",
+                    second: f"The other chose to {moves[0]}.",
+                }
+            )
+            yield Reward(
+                dict(zip(self.agents, PAYOFF[moves], strict=True)), why=f"round {round_ + 1}"
+            )

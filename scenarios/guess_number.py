@@ -1,6 +1,8 @@
-"""Guess a number: one agent, several turns, a hint after each. The smallest scenario in which what was said earlier decides what is right now.
+"""Guess a number: one agent, several turns, a hint after each. The smallest scenario in which what
+was said earlier decides what is right now.
 
-Type `gem-ma run guess_number`; `configs/guess_number_table.yaml` learns it in seconds, `configs/guess_number.yaml` with a tiny language model.
+Type `gem-ma run guess_number`; `configs/guess_number_table.yaml` learns it in seconds,
+`configs/guess_number.yaml` with a tiny language model.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ START = "I think of a number from 1 to {numbers}. You have {turns} guesses."
 
 
 class GuessNumber(Scenario):
-    """One agent finds a number by guessing; each guess costs, and is answered by higher or lower."""
+    """One agent finds a number by guessing; each guess costs, and is answered by higher or
+    lower."""
 
     agents = ("player",)
     default_cast = {"player": "number_guesser"}
@@ -27,10 +30,21 @@ class GuessNumber(Scenario):
         "halves what is left": {"player": "number_halver"},
     }
 
-    def __init__(self, numbers: int = 10, turns: int = 4, cost: float = 0.1, win: float = 1.0, penalty: float = 0.2) -> None:
-        """`cost` is paid at every turn, `penalty` on top for an answer that names no number (it uses up its turn), `win` at the right guess."""
+    def __init__(
+        self,
+        numbers: int = 10,
+        turns: int = 4,
+        cost: float = 0.1,
+        win: float = 1.0,
+        penalty: float = 0.2,
+    ) -> None:
+        """`cost` is paid at every turn, `penalty` on top for an answer that names no number (it
+        uses up its turn), `win` at the right guess."""
         if numbers < 2 or turns < 1:
-            raise ConfigError(f"scenario: there are at least 2 numbers and 1 turn; got {numbers} numbers and {turns} turns")
+            raise ConfigError(
+                f"scenario: there are at least 2 numbers and 1 turn; got {numbers} numbers and"
+                f" {turns} turns"
+            )
         self.numbers, self.cost, self.win, self.penalty = numbers, cost, win, penalty
         self.turns = self.ends_within = turns
         self.choices = tuple(str(number) for number in range(1, numbers + 1))

@@ -1,6 +1,8 @@
-"""A referential game: two agents must build a small language. The smallest scenario in which cooperation has to be learned by both.
+"""A referential game: two agents must build a small language. The smallest scenario in which
+cooperation has to be learned by both.
 
-Type `gem-ma run referential`; `configs/referential_table.yaml` lets either agent, both or none learn it in seconds.
+Type `gem-ma run referential`; `configs/referential_table.yaml` lets either agent, both or none
+learn it in seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Referential(Scenario):
     def play(self, rng: random.Random, task: Any) -> Play:
         meaning = self.deal(rng, task)["speaker"]
         said = yield Ask({"speaker": DESCRIBE.format(meaning=meaning)}, legal=UTTERANCES)
-        words = said["speaker"].parsed or NOISE  # only private words pass: the meaning itself cannot be said
+        # only private words pass: the meaning itself cannot be said
+        words = said["speaker"].parsed or NOISE
         heard = yield Ask({"listener": NAME.format(words=words)}, legal=MEANINGS)
         guess = (heard["listener"].parsed or " ").split(" ")
         for attribute, named, true in zip(("colour", "shape"), guess, meaning.split(), strict=True):

@@ -1,4 +1,5 @@
-"""Tic-tac-toe: two agents, perfect information, a draw when both play well. Self-play reward is 0 at every strength, so it says nothing.
+"""Tic-tac-toe: two agents, perfect information, a draw when both play well. Self-play reward is 0
+at every strength, so it says nothing.
 
 Type `gem-ma run tic_tac_toe agents.o.behaviour=tic_tac_toe_perfect`.
 """
@@ -34,14 +35,20 @@ class TicTacToe(Scenario):
     }
 
     def play(self, rng: random.Random, task: Any) -> Play:
-        yield Tell({agent: f"Tic-tac-toe. You are {agent}. Squares are 1 to 9, row by row." for agent in self.agents})
+        yield Tell(
+            {
+                agent: f"Tic-tac-toe. You are {agent}. Squares are 1 to 9, row by row."
+                for agent in self.agents
+            }
+        )
         board = EMPTY
         for turn in range(9):
             mover, other = self.agents[turn % 2], self.agents[1 - turn % 2]
             legal = tuple(str(square + 1) for square in free(board))
             said = yield Ask({mover: f"Board: {shown(board)} Your move."}, legal=legal)
             move = said[mover].parsed
-            if move is None:  # the offender pays; who waited for it gets what zero-sum leaves, as for any win
+            # the offender pays; who waited for it gets what zero-sum leaves, as for any win
+            if move is None:
                 yield Reward({mover: -1.0, other: 1.0}, why="foul")
                 return
             board = placed(board, int(move) - 1, mover)
@@ -55,7 +62,8 @@ class TicTacToe(Scenario):
 
 
 def shown(board: str) -> str:
-    """A board in words that a small tokenizer can read: each square as its mark, or its number where it is free.
+    """A board in words that a small tokenizer can read: each square as its mark, or its number
+    where it is free.
 
     >>> shown("x...o....")
     'x 2 3 / 4 o 6 / 7 8 9'
@@ -81,7 +89,8 @@ def winner(board: str) -> str:
 
 @cache
 def value(board: str) -> int:
-    """What x gets from here when both play perfectly: 1, 0 or -1. All 5,478 positions of the game take a fraction of a second.
+    """What x gets from here when both play perfectly: 1, 0 or -1. All 5,478 positions of the game
+    take a fraction of a second.
 
     >>> value(EMPTY), value("x.......o"), value("xx.oo....")
     (0, 1, 1)

@@ -1,4 +1,5 @@
-"""How well the parser reads the labelled messages: `python -m tests.act_scores` prints coverage, precision, recall and the verdicts."""
+"""How well the parser reads the labelled messages: `python -m tests.act_scores` prints coverage,
+precision, recall and the verdicts."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from gem_ma.scenarios.service.acts import SURE, Act, judge, read
 from tests.assistant_messages import MESSAGES, UNSEEN, WISHES
 
 IDENTITY = ("first_name", "last_name", "zip", "email")
-FAMILY = {"cancel": "cancel", "return": "return", "exchange": "swap", "modify_pending_order_items": "swap", "modify_pending_order_payment": "payment"}
+FAMILY = {
+    "cancel": "cancel",
+    "return": "return",
+    "exchange": "swap",
+    "modify_pending_order_items": "swap",
+    "modify_pending_order_payment": "payment",
+}
 DECISIVE = ("ask", "propose", "claim", "refuse", "transfer")
 NAMES = {"claim_done": "claim", "offer_more": "more"}
 assert RetailUser.phrasebook is RETAIL
@@ -32,22 +39,37 @@ def label(act: Act) -> str:
 
 
 def labels(text: str) -> set[str]:
-    sure = {label(act) for act in read(text, RETAIL) if act.confidence >= SURE and act.kind != "other"}
+    sure = {
+        label(act) for act in read(text, RETAIL) if act.confidence >= SURE and act.kind != "other"
+    }
     bare = any(act.kind == "propose" and act.confidence < SURE for act in read(text, RETAIL))
-    return sure | ({"propose:any"} if bare and not any(name.startswith("propose") for name in sure) else set())
+    return sure | (
+        {"propose:any"} if bare and not any(name.startswith("propose") for name in sure) else set()
+    )
 
 
 def agree(one: str, others: set[str]) -> bool:
-    """Whether a label stands among others; `any` stands for every write, and what is wanted for the items."""
-    if one in others or (one in ("ask:items", "ask:wanted") and others & {"ask:items", "ask:wanted"}):
+    """Whether a label stands among others; `any` stands for every write, and what is wanted for
+    the items."""
+    if one in others or (
+        one in ("ask:items", "ask:wanted") and others & {"ask:items", "ask:wanted"}
+    ):
         return True
     kind, _, what = one.partition(":")
-    return what != "" and any(other.startswith(f"{kind}:") and (what == "any" or other.endswith(":any")) for other in others if kind != "ask")
+    return what != "" and any(
+        other.startswith(f"{kind}:") and (what == "any" or other.endswith(":any"))
+        for other in others
+        if kind != "ask"
+    )
 
 
 def verdict(text: str, wish: str) -> str:
     """What a careful customer answers: yes, no, or ask."""
-    found = [judge(act, WISHES[wish], RETAIL) for act in read(text, RETAIL) if act.kind == "propose" and act.confidence >= SURE]
+    found = [
+        judge(act, WISHES[wish], RETAIL)
+        for act in read(text, RETAIL)
+        if act.kind == "propose" and act.confidence >= SURE
+    ]
     if not found:
         return "ask"
     if any(judgement is None or judgement.wrong for judgement in found):
@@ -64,7 +86,10 @@ def scores(rows: Iterable[tuple[str, str, str, str]] = (*MESSAGES, *UNSEEN)) -> 
         count["messages"] += bool(given)
         count["covered"] += any(agree(one, said) for one in given)
         for name, kinds in (("", ("",)), ("decisive_", DECISIVE)):
-            emitted, gold = [one for one in said if one.startswith(kinds)], [one for one in given if one.startswith(kinds)]
+            emitted, gold = (
+                [one for one in said if one.startswith(kinds)],
+                [one for one in given if one.startswith(kinds)],
+            )
             count[f"{name}emitted"] += len(emitted)
             count[f"{name}true"] += sum(agree(one, given) for one in emitted)
             count[f"{name}gold"] += len(gold)

@@ -1,4 +1,5 @@
-"""A training that is broken off and taken up again, beside one that never was: both must leave the same bytes."""
+"""A training that is broken off and taken up again, beside one that never was: both must leave
+the same bytes."""
 
 from __future__ import annotations
 
@@ -23,14 +24,26 @@ def trained(path: Path, settings: Config, **options: Any) -> dict[str, Any]:
 
 
 def truth(path: Path) -> dict[str, bytes]:
-    """What must not differ: record, metrics, summary, last checkpoint (of 4 steps), models and league."""
-    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000004/*")]
-    files += [file for folder in ("models", "league") for file in (path / folder).rglob("*") if file.is_file()]
+    """What must not differ: record, metrics, summary, last checkpoint (of 4 steps), models and
+    league."""
+    files = [
+        path / "episodes.jsonl",
+        path / "metrics.jsonl",
+        path / "summary.json",
+        *(path / "checkpoints").glob("step-000004/*"),
+    ]
+    files += [
+        file
+        for folder in ("models", "league")
+        for file in (path / folder).rglob("*")
+        if file.is_file()
+    ]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
 def broken_and_whole(folder: Path, settings: Config) -> dict[str, Any]:
-    """Trains 4 steps in `folder/whole`, and again in `folder/broken` with a kill after step 3; the summary of both, which are the same."""
+    """Trains 4 steps in `folder/whole`, and again in `folder/broken` with a kill after step 3;
+    the summary of both, which are the same."""
 
     def kill(step: int, metrics: Any) -> None:
         if step == 3:

@@ -1,4 +1,5 @@
-"""A real Chromium, driven over two pipes (its DevTools protocol): clicks, keys, sizes, dark mode, pictures. No port, no library.
+"""A real Chromium, driven over two pipes (its DevTools protocol): clicks, keys, sizes, dark mode,
+pictures. No port, no library.
 
 `Browser.find()` gives the program, or None where none is installed; tests skip then and say so.
 """
@@ -18,8 +19,9 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-sync --disable-component-update --no-first-run "
-    "--disable-extensions --disable-dev-shm-usage --hide-scrollbars --remote-debugging-pipe"
+    "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-sync"
+    " --disable-component-update --no-first-run --disable-extensions --disable-dev-shm-usage"
+    " --hide-scrollbars --remote-debugging-pipe"
 )
 PATIENCE_S = 60.0
 KEYS = {"ArrowDown": 40, "ArrowUp": 38, "Tab": 9, "Escape": 27, "Enter": 13}
@@ -34,7 +36,8 @@ class Browser:
 
     def __init__(self, profile: Path) -> None:
         self.profile, self.buffer, self.number, self.session = profile, b"", 0, ""
-        self.events: list[dict[str, Any]] = []  # what the page logged, raised or asked of the network
+        # what the page logged, raised or asked of the network
+        self.events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Browser:
         program = self.find()
@@ -43,19 +46,27 @@ class Browser:
         self.ours_in, theirs_out = os.pipe()
 
         def hand_over() -> None:  # the protocol wants descriptors 3 (read) and 4 (write)
-            moved = [os.dup(os.dup(one)) for one in (theirs_in, theirs_out)]  # away from 3 and 4, which they may be themselves
+            # away from 3 and 4, which they may be themselves
+            moved = [os.dup(os.dup(one)) for one in (theirs_in, theirs_out)]
             for descriptor, number in zip(moved, (3, 4), strict=True):
                 os.dup2(descriptor, number)
 
         command = [program, *FLAGS.split(), f"--user-data-dir={self.profile}", "about:blank"]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=hand_over, close_fds=False, start_new_session=True
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=hand_over,
+            close_fds=False,
+            start_new_session=True,
         )
         os.close(theirs_in)
         os.close(theirs_out)
         targets = self.ask("Target.getTargets")["targetInfos"]
         page = next(one for one in targets if one["type"] == "page")
-        self.session = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        self.session = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
         self.size(1280)
@@ -73,7 +84,7 @@ class Browser:
         os.close(self.ours_in)
         os.close(self.ours_out)
 
-    # -- the protocol --------------------------------------------------------------------------------------------------------
+    # -- the protocol -----------------------------------------------------------------------------
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         self.number += 1
@@ -99,7 +110,7 @@ class Browser:
         message, _, self.buffer = self.buffer.partition(b"\0")
         return dict(json.loads(message))
 
-    # -- the page ------------------------------------------------------------------------------------------------------------
+    # -- the page ---------------------------------------------------------------------------------
 
     def open(self, page: Path, fragment: str = "") -> None:
         """Loads the file anew, whatever was open."""
@@ -109,7 +120,9 @@ class Browser:
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
-        found = self.ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        found = self.ask(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -121,21 +134,40 @@ class Browser:
             time.sleep(0.02)
 
     def size(self, width: int, height: int = 900) -> None:
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
 
     def scheme(self, name: str) -> None:
-        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+        self.ask(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}]
+        )
 
     def click(self, selector: str, text: str = "") -> None:
         """A real click in the middle of the first element that matches and holds this text."""
-        chosen = f"[...document.querySelectorAll({json.dumps(selector)})].find((one) => one.textContent.includes({json.dumps(text)}))"
+        chosen = (
+            f"[...document.querySelectorAll({json.dumps(selector)})].find((one) =>"
+            f" one.textContent.includes({json.dumps(text)}))"
+        )
         where = self.run(
-            f"(() => {{ const one = {chosen}; if (!one) return null; one.scrollIntoView({{block: 'center', behavior: 'instant'}});"
-            " const box = one.getBoundingClientRect(); return [box.x + Math.min(box.width, 60) / 2, box.y + Math.min(box.height, 24) / 2]; })()"
+            f"(() => {{ const one = {chosen}; if (!one) return null; one.scrollIntoView({{block:"
+            " 'center', behavior: 'instant'}); const box = one.getBoundingClientRect(); return"
+            " [box.x + Math.min(box.width, 60) / 2, box.y + Math.min(box.height, 24) / 2]; })()"
         )
         assert where is not None, f"nothing matches {selector} {text!r}"
         for kind in ("mousePressed", "mouseReleased"):
-            self.ask("Input.dispatchMouseEvent", type=kind, x=where[0], y=where[1], button="left", clickCount=1)
+            self.ask(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=where[0],
+                y=where[1],
+                button="left",
+                clickCount=1,
+            )
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -147,25 +179,45 @@ class Browser:
         self.ask("Input.insertText", text=text)
 
     def text(self, selector: str) -> str:
-        """What stands in the first element that matches, hidden words too; "" where there is none."""
+        """What stands in the first element that matches, hidden words too; "" where there is
+        none."""
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.textContent ?? ''"))
 
     def picture(self, path: Path, *, whole: bool = False) -> None:
-        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **({"clip": self._whole()} if whole else {}))
+        shot = self.ask(
+            "Page.captureScreenshot",
+            format="png",
+            captureBeyondViewport=whole,
+            **({"clip": self._whole()} if whole else {}),
+        )
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def _whole(self) -> dict[str, Any]:
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-        return {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 12_000), "scale": 1}
+        return {
+            "x": 0,
+            "y": 0,
+            "width": size["width"],
+            "height": min(size["height"], 12_000),
+            "scale": 1,
+        }
 
     def faults(self) -> list[str]:
-        """What the page logged or raised, and every request but that for the file itself and its inlined data."""
+        """What the page logged or raised, and every request but that for the file itself and its
+        inlined data."""
         self.run("1")
         found = []
         for event in self.events:
             method, params = event.get("method", ""), event.get("params", {})
-            if method in ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening"):
+            if method in (
+                "Runtime.exceptionThrown",
+                "Log.entryAdded",
+                "Runtime.consoleAPICalled",
+                "Page.javascriptDialogOpening",
+            ):
                 found.append(json.dumps(params)[:500])
-            elif method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(("file:", "data:", "about:")):
+            elif method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(
+                ("file:", "data:", "about:")
+            ):
                 found.append(params["request"]["url"])
         return found

@@ -1,4 +1,5 @@
-"""Chat templates in the manner of widely used model families, and the control tokens that each needs. Written for the tests."""
+"""Chat templates in the manner of widely used model families, and the control tokens that each
+needs. Written for the tests."""
 
 from __future__ import annotations
 
@@ -192,10 +193,29 @@ class Family:
 FAMILIES = {
     "chatml": Family(CHATML, ("<|im_end|>", "<|im_start|>"), "hermes"),
     "thinking": Family(THINKING, ("<|im_end|>", "<|im_start|>"), "hermes"),
-    "headers": Family(HEADERS, ("<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"), "llama", start="<|begin|>"),
-    "brackets": Family(BRACKETS, ("</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"), "mistral", start="<s>"),
-    "turns": Family(TURNS, ("<end_of_turn>", "<start_of_turn>"), "hermes", native=False, start="<bos>"),
+    "headers": Family(
+        HEADERS,
+        ("<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"),
+        "llama",
+        start="<|begin|>",
+    ),
+    "brackets": Family(
+        BRACKETS,
+        ("</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+        "mistral",
+        start="<s>",
+    ),
+    "turns": Family(
+        TURNS, ("<end_of_turn>", "<start_of_turn>"), "hermes", native=False, start="<bos>"
+    ),
     "xml": Family(XML, ("<|im_end|>", "<|im_start|>"), "xml"),
-    "labels": Family(LABELS, ("<|eos|>", "<|User|>", "<|Assistant|>", "<|Result|>"), "hermes", start="<|bos|>"),
-    "bars": Family(BARS, ("<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"), "hermes", native=False),
+    "labels": Family(
+        LABELS, ("<|eos|>", "<|User|>", "<|Assistant|>", "<|Result|>"), "hermes", start="<|bos|>"
+    ),
+    "bars": Family(
+        BARS,
+        ("<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"),
+        "hermes",
+        native=False,
+    ),
 }

@@ -1,4 +1,5 @@
-"""Runs the real command line in a process of its own, as a user does, and a scenario folder for it to find."""
+"""Runs the real command line in a process of its own, as a user does, and a scenario folder for
+it to find."""
 
 import os
 import signal
@@ -48,8 +49,16 @@ class Quiz(Scenario):
 
 
 def environment(**extra: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GEM_MA", "TAU"))}
-    return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **extra}
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("GEM_MA", "TAU"))
+    }
+    return {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **extra,
+    }
 
 
 def gem_ma(*arguments: object, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
@@ -67,10 +76,22 @@ def gem_ma(*arguments: object, cwd: Path, **extra: str) -> subprocess.CompletedP
     return done
 
 
-def signalled(*arguments: object, cwd: Path, number: int = signal.SIGINT, times: int = 1, ready: Path | None = None) -> tuple[int, float, str, str]:
-    """Starts a command, sends it a signal once `ready` holds a line, and gives (exit code, seconds after the last signal, stdout, stderr)."""
+def signalled(
+    *arguments: object,
+    cwd: Path,
+    number: int = signal.SIGINT,
+    times: int = 1,
+    ready: Path | None = None,
+) -> tuple[int, float, str, str]:
+    """Starts a command, sends it a signal once `ready` holds a line, and gives (exit code,
+    seconds after the last signal, stdout, stderr)."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "gem_ma", *map(str, arguments)], cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "gem_ma", *map(str, arguments)],
+        cwd=cwd,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         for _ in range(600):

@@ -1,4 +1,5 @@
-"""Fixtures that several test files share. Models are made once per test process, in seconds, and never changed: engines load copies."""
+"""Fixtures that several test files share. Models are made once per test process, in seconds, and
+never changed: engines load copies."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ if find_spec("hypothesis"):  # the environment of vLLM may have none
 
     settings.register_profile("shared", deadline=None)  # a busy machine is no fault of the code
     settings.load_profile("shared")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: more threads on a shared machine are many times slower
+# before torch: more threads on a shared machine are many times slower
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 

@@ -1,4 +1,5 @@
-"""Reads README.md and docs/*.md for the test of them: commands, blocks by language, overrides, paths and links, each with its line."""
+"""Reads README.md and docs/*.md for the test of them: commands, blocks by language, overrides,
+paths and links, each with its line."""
 
 from __future__ import annotations
 
@@ -12,11 +13,13 @@ ROOT = Path(__file__).resolve().parents[1]
 Words = tuple[str, ...]
 HEADS = r"(?:gem-ma|make|pip|python3?|tensorboard|trackio|\.venv[\w-]*/bin/\w+)"
 SHELLS = ("bash", "sh")
-SECTIONS = "agents|policies|run|train|scenario|limits|evaluate|retry|study"  # an override begins with one of them
+# an override begins with one of them
+SECTIONS = "agents|policies|run|train|scenario|limits|evaluate|retry|study"
 
 
 class Line(NamedTuple):
-    """One command: where it stands, how it is written, its words without variables that are set before it."""
+    """One command: where it stands, how it is written, its words without variables that are set
+    before it."""
 
     number: int
     text: str
@@ -30,9 +33,16 @@ class Page:
         self.path, self.text = path, path.read_text(encoding="utf-8")
         self.fenced = [
             (self._line(match.start()), match[1], match[2])
-            for match in re.finditer(r"^ *```(\w*)\n(.*?)^ *```$", self.text, re.DOTALL | re.MULTILINE)
+            for match in re.finditer(
+                r"^ *```(\w*)\n(.*?)^ *```$", self.text, re.DOTALL | re.MULTILINE
+            )
         ]
-        self.prose = re.sub(r"^ *```\w*\n.*?^ *```$", lambda match: "\n" * match[0].count("\n"), self.text, flags=re.DOTALL | re.MULTILINE)
+        self.prose = re.sub(
+            r"^ *```\w*\n.*?^ *```$",
+            lambda match: "\n" * match[0].count("\n"),
+            self.text,
+            flags=re.DOTALL | re.MULTILINE,
+        )
 
     def __str__(self) -> str:
         return self.path.relative_to(ROOT).as_posix()
@@ -45,7 +55,11 @@ class Page:
 
     def files(self) -> list[tuple[str, str]]:
         """Blocks that begin with `# NAME.py` or `# NAME.yaml`: the name and the text."""
-        return [(named[1], text) for _, _, text in self.fenced if (named := re.match(r"# (\w+\.(?:py|yaml))\b", text))]
+        return [
+            (named[1], text)
+            for _, _, text in self.fenced
+            if (named := re.match(r"# (\w+\.(?:py|yaml))\b", text))
+        ]
 
     def spans(self) -> Iterator[tuple[int, str]]:
         """What stands between backticks in the prose; a line break inside is a space."""
@@ -53,7 +67,8 @@ class Page:
             yield self.prose.count("\n", 0, match.start()) + 1, " ".join(match[1].split())
 
     def commands(self) -> Iterator[Line]:
-        """Of shell blocks every line; elsewhere what begins with a program that we know. `A && B` is two."""
+        """Of shell blocks every line; elsewhere what begins with a program that we know. `A &&
+        B` is two."""
         for number, kind, text in self.fenced:
             if kind in ("", *SHELLS):
                 for line in text.replace("\\\n", " ").splitlines():
@@ -100,7 +115,8 @@ def _commands(number: int, text: str) -> Iterator[Line]:
 
 
 def leads(page: Page, target: str) -> bool:
-    """Whether a link within the project leads somewhere, to a heading where it names one. Other addresses are not asked."""
+    """Whether a link within the project leads somewhere, to a heading where it names one. Other
+    addresses are not asked."""
     if re.match(r"[a-z]+:", target):
         return True
     name, _, anchor = target.partition("#")
@@ -108,4 +124,6 @@ def leads(page: Page, target: str) -> bool:
     if not path.exists() or not anchor:
         return path.exists()
     headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return anchor in {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }

@@ -1,9 +1,11 @@
-"""A chat-completions server on loopback that answers as scripted, faults included: a real socket, real HTTP/1.1, nothing patched.
+"""A chat-completions server on loopback that answers as scripted, faults included: a real socket,
+real HTTP/1.1, nothing patched.
 
     with FaultServer([status(429, retry_after=0), says("hello")]) as server:
         engine = OpenAI("m", base_url=server.url)
 
-A script is a list of answers, the last of which repeats, or a function from `Asked` to an answer. What was asked stands in `server.asked`.
+A script is a list of answers, the last of which repeats, or a function from `Asked` to an
+answer. What was asked stands in `server.asked`.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ JSON, EVENTS, HTML = "application/json", "text/event-stream", "text/html"
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes over the wire. `then`: what happens after the bytes (nothing, `drop` the connection, `hang`); `promised` = Content-Length.
+    """What goes over the wire. `then`: what happens after the bytes (nothing, `drop` the
+    connection, `hang`); `promised` = Content-Length.
 
-    `second`: an answer that nobody asked for and that follows on the same connection, `second_s` later.
+    `second`: an answer that nobody asked for and that follows on the same connection, `second_s`
+    later.
     """
 
     status: int = 200
@@ -68,7 +72,10 @@ def reply(
     """The JSON of a good reply; `calls` are (id, name, arguments)."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
-        message["tool_calls"] = [{"id": one, "type": "function", "function": {"name": name, "arguments": raw}} for one, name, raw in calls]
+        message["tool_calls"] = [
+            {"id": one, "type": "function", "function": {"name": name, "arguments": raw}}
+            for one, name, raw in calls
+        ]
     body: dict[str, Any] = {
         "id": "chat-1",
         "object": "chat.completion",
@@ -77,7 +84,11 @@ def reply(
         "choices": [{"index": 0, "message": message, "finish_reason": finish, **(choice or {})}],
     }
     if usage is not None:
-        body["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
+        body["usage"] = {
+            "prompt_tokens": usage[0],
+            "completion_tokens": usage[1],
+            "total_tokens": sum(usage),
+        }
     return body | more
 
 
@@ -86,10 +97,24 @@ def says(text: str | None = "ok", *, delay_s: float = 0.0, **more: Any) -> Answe
     return Answer(body=json.dumps(reply(text, **more)).encode(), delay_s=delay_s)
 
 
-def status(code: int, message: str = "scripted", *, code_word: str | None = None, delay_s: float = 0.0, **headers: Any) -> Answer:
+def status(
+    code: int,
+    message: str = "scripted",
+    *,
+    code_word: str | None = None,
+    delay_s: float = 0.0,
+    **headers: Any,
+) -> Answer:
     """An error; further names are headers, as in `retry_after=1`."""
-    body = json.dumps({"error": {"message": message, "type": "scripted", "code": code_word}}).encode()
-    return Answer(code, body, headers={name.replace("_", "-"): str(value) for name, value in headers.items()}, delay_s=delay_s)
+    body = json.dumps(
+        {"error": {"message": message, "type": "scripted", "code": code_word}}
+    ).encode()
+    return Answer(
+        code,
+        body,
+        headers={name.replace("_", "-"): str(value) for name, value in headers.items()},
+        delay_s=delay_s,
+    )
 
 
 def raw(body: bytes, content_type: str | None = JSON, **more: Any) -> Answer:
@@ -114,7 +139,11 @@ def hang(**more: Any) -> Answer:
 
 
 def events(
-    *deltas: dict[str, Any] | str, finish: str | None = "stop", done: bool = True, usage: tuple[int, int] | None = None, **more: Any
+    *deltas: dict[str, Any] | str,
+    finish: str | None = "stop",
+    done: bool = True,
+    usage: tuple[int, int] | None = None,
+    **more: Any,
 ) -> Answer:
     """A stream of server-sent events; a str is a delta of content."""
     chunks: list[dict[str, Any]] = []
@@ -124,8 +153,12 @@ def events(
     if finish is not None:
         chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
     if usage is not None:
-        chunks.append({"choices": [], "usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1]}})
-    text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + ("data: [DONE]\n\n" if done else "")
+        chunks.append(
+            {"choices": [], "usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1]}}
+        )
+    text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + (
+        "data: [DONE]\n\n" if done else ""
+    )
     return Answer(body=text.encode(), content_type=EVENTS, chunked=True, **more)
 
 
@@ -163,7 +196,9 @@ class FaultServer:
         asyncio.set_event_loop(self._loop)
 
         async def start() -> asyncio.Server:
-            return await asyncio.start_server(self._connection, "127.0.0.1", self.port, backlog=1024)
+            return await asyncio.start_server(
+                self._connection, "127.0.0.1", self.port, backlog=1024
+            )
 
         server = self._loop.run_until_complete(start())
         self.port = server.sockets[0].getsockname()[1]
@@ -178,7 +213,9 @@ class FaultServer:
             self._loop.close()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with contextlib.suppress(
+            ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError
+        ):
             while await self._exchange(reader, writer):
                 pass
         with contextlib.suppress(Exception):
@@ -187,11 +224,20 @@ class FaultServer:
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; True where the connection goes on."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in head[1:] if line)
+        }
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        asked = Asked(len(self.asked), head[0].split()[1], headers, json.loads(body) if body else {})
+        asked = Asked(
+            len(self.asked), head[0].split()[1], headers, json.loads(body) if body else {}
+        )
         self.asked.append(asked)
-        answer = self.script(asked) if callable(self.script) else self.script[min(asked.number, len(self.script) - 1)]
+        answer = (
+            self.script(asked)
+            if callable(self.script)
+            else self.script[min(asked.number, len(self.script) - 1)]
+        )
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
         try:
@@ -224,13 +270,18 @@ class FaultServer:
 
     @staticmethod
     async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
-        lines = [f"HTTP/1.1 {answer.status} {answer.reason}"] + [f"{name}: {value}" for name, value in answer.headers.items()]
+        lines = [f"HTTP/1.1 {answer.status} {answer.reason}"] + [
+            f"{name}: {value}" for name, value in answer.headers.items()
+        ]
         if answer.content_type is not None:
             lines.append(f"content-type: {answer.content_type}")
         if answer.chunked:
             lines.append("transfer-encoding: chunked")
         else:
-            lines.append(f"content-length: {len(answer.body) if answer.promised is None else answer.promised}")
+            lines.append(
+                "content-length:"
+                f" {len(answer.body) if answer.promised is None else answer.promised}"
+            )
         writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
         if answer.chunked:
             for part in answer.body.split(b"\n\n"):

@@ -1,7 +1,9 @@
-"""Real talks of a model with tau-bench's simulated customer, played through the retail scenario: what monitor and ledger say of them.
+"""Real talks of a model with tau-bench's simulated customer, played through the retail scenario:
+what monitor and ledger say of them.
 
-The talks are those of a tau-bench checkout (`few_shot_data/MockRetailDomainEnv-few_shot.jsonl`), which TAU_BENCH_PATH names; nothing of them is
-kept here. The file holds texts and results of tools without the calls, so the calls are worked out from the results, and the task from customer
+The talks are those of a tau-bench checkout (`few_shot_data/MockRetailDomainEnv-few_shot.jsonl`),
+which TAU_BENCH_PATH names; nothing of them is kept here. The file holds texts and results of
+tools without the calls, so the calls are worked out from the results, and the task from customer
 and writes. A call that failed in a way that says too little is left out.
 """
 
@@ -27,7 +29,10 @@ from gem_ma.types import Episode
 
 CHECKOUT = Path(os.environ.get("TAU_BENCH_PATH") or "nowhere")
 FILE = Path("few_shot_data/MockRetailDomainEnv-few_shot.jsonl")
-needs_few_shot = pytest.mark.skipif(not (CHECKOUT / FILE).is_file(), reason=f"no {FILE}: name a tau-bench checkout in TAU_BENCH_PATH")
+needs_few_shot = pytest.mark.skipif(
+    not (CHECKOUT / FILE).is_file(),
+    reason=f"no {FILE}: name a tau-bench checkout in TAU_BENCH_PATH",
+)
 ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
 _SPEAKER = re.compile(r"^(user|assistant|tool): ", re.MULTILINE)
 _STOP = "###STOP###"
@@ -36,7 +41,8 @@ Acts = list[tuple[str, Action]]
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """One real talk: its line in the file, the task that it is about, the acts of both sides, and what was found in them."""
+    """One real talk: its line in the file, the task that it is about, the acts of both sides,
+    and what was found in them."""
 
     line: int
     task: str
@@ -51,12 +57,15 @@ def lines(checkout: Path = CHECKOUT) -> list[list[tuple[str, str]]]:
     found = []
     for row in rows:
         parts = _SPEAKER.split(json.loads(row)["messages_display"])[1:]
-        found.append([(speaker, text.strip()) for speaker, text in zip(parts[::2], parts[1::2], strict=True)])
+        found.append(
+            [(speaker, text.strip()) for speaker, text in zip(parts[::2], parts[1::2], strict=True)]
+        )
     return found
 
 
 class Rebuilder:
-    """Works out the calls of one talk, in its order, against a store that they change as they did."""
+    """Works out the calls of one talk, in its order, against a store that they change as they
+    did."""
 
     def __init__(self, base: Base) -> None:
         self.store = RetailStore(base, "tau1")
@@ -67,13 +76,16 @@ class Rebuilder:
 
     def take(self, talk: list[tuple[str, str]]) -> None:
         for place, (speaker, text) in enumerate(talk):
-            beside = speaker == "assistant" and place + 1 < len(talk) and talk[place + 1][0] != "user"
+            beside = (
+                speaker == "assistant" and place + 1 < len(talk) and talk[place + 1][0] != "user"
+            )
             if speaker == "tool":
                 if (call := self.call(text)) is not None:
                     self.store.call(call.name, dict(call.arguments))
                     self.writes += [call] if self.store.mutates(call.name) else []
                     self.acts.append(("assistant", Action("", (call,))))
-            elif speaker == "assistant" and text != "None" and not beside:  # what stands beside a call reached nobody
+            elif speaker == "assistant" and text != "None" and not beside:
+                # what stands beside a call reached nobody
                 self.acts.append(("assistant", Action(text)))
             elif speaker == "user":
                 self.told += f"\n{text}"
@@ -110,9 +122,17 @@ class Rebuilder:
         mails = re.findall(r"[\w.+-]+@[\w-]+(?:\.\w+)+", self.told)
         if mails:
             return _call("find_user_id_by_email", email=mails[-1])
-        names, zips = re.findall(r"\b([A-Z][a-z]+) ([A-Z][a-z]+)\b", self.told), re.findall(r"\b\d{5}\b", self.told)
+        names, zips = (
+            re.findall(r"\b([A-Z][a-z]+) ([A-Z][a-z]+)\b", self.told),
+            re.findall(r"\b\d{5}\b", self.told),
+        )
         first, last = names[-1] if names else ("", "")
-        return _call("find_user_id_by_name_zip", first_name=first, last_name=last, zip=zips[-1] if zips else "")
+        return _call(
+            "find_user_id_by_name_zip",
+            first_name=first,
+            last_name=last,
+            zip=zips[-1] if zips else "",
+        )
 
     def _find(self, user_id: str) -> ToolCall:
         self.user_id = user_id
@@ -125,7 +145,10 @@ class Rebuilder:
         users = self.store.overlay.base.tables["users"]
         user_id = next(key for key, user in users.items() if user["email"] == record["email"])
         known = self.store.overlay.record("users", user_id)["address"]
-        address = {name: record["address"].get(name, record["address"].get("province", "")) for name in ADDRESS}
+        address = {
+            name: record["address"].get(name, record["address"].get("province", ""))
+            for name in ADDRESS
+        }
         if all(known.get(name, known.get("province")) == value for name, value in address.items()):
             return _call("get_user_details", user_id=user_id)
         return _call("modify_user_address", user_id=user_id, **address)
@@ -143,7 +166,9 @@ class Rebuilder:
             return _call("modify_pending_order_payment", order_id=order_id, payment_method_id=paid)
         return _call("get_order_details", order_id=order_id)
 
-    def _moved(self, order_id: str, known: Mapping[str, Any], record: Mapping[str, Any]) -> ToolCall:
+    def _moved(
+        self, order_id: str, known: Mapping[str, Any], record: Mapping[str, Any]
+    ) -> ToolCall:
         status = record["status"]
         if status == "cancelled":
             return _call("cancel_pending_order", order_id=order_id, reason=record["cancel_reason"])
@@ -156,7 +181,11 @@ class Rebuilder:
                 payment_method_id=method,
             )
         if status == "exchange requested":
-            method, old, new = record["exchange_payment_method_id"], record["exchange_items"], record["exchange_new_items"]
+            method, old, new = (
+                record["exchange_payment_method_id"],
+                record["exchange_items"],
+                record["exchange_new_items"],
+            )
             name = "exchange_delivered_order_items"
         else:
             pairs = [
@@ -165,15 +194,31 @@ class Rebuilder:
                 if before["item_id"] != after["item_id"]
             ]
             old, new = [one for one, _ in pairs], [other for _, other in pairs]
-            method, name = record["payment_history"][-1]["payment_method_id"], "modify_pending_order_items"
-        return _call(name, order_id=order_id, item_ids=old, new_item_ids=self._paired(old, new), payment_method_id=method)
+            method, name = (
+                record["payment_history"][-1]["payment_method_id"],
+                "modify_pending_order_items",
+            )
+        return _call(
+            name,
+            order_id=order_id,
+            item_ids=old,
+            new_item_ids=self._paired(old, new),
+            payment_method_id=method,
+        )
 
     def _paired(self, old: list[str], new: list[str]) -> list[str]:
-        """The new items in the order of the old ones, by their products: an order lists both sorted."""
+        """The new items in the order of the old ones, by their products: an order lists both
+        sorted."""
         left, found = list(new), []
-        product_of = {item: key for key, product in self.store.overlay.base.tables["products"].items() for item in product["variants"]}
+        product_of = {
+            item: key
+            for key, product in self.store.overlay.base.tables["products"].items()
+            for item in product["variants"]
+        }
         for item in old:
-            other = next((one for one in left if product_of.get(one) == product_of.get(item)), left[0])
+            other = next(
+                (one for one in left if product_of.get(one) == product_of.get(item)), left[0]
+            )
             left.remove(other)
             found.append(other)
         return found
@@ -184,7 +229,8 @@ def _call(name: str, /, **arguments: Any) -> ToolCall:
 
 
 def matched(scenario: Retail, rebuilt: Rebuilder) -> str | None:
-    """The task of the same customer whose solution's writes and words come nearest; None where none of its writes was made or asked for."""
+    """The task of the same customer whose solution's writes and words come nearest; None where
+    none of its writes was made or asked for."""
     made = {_key(call.name, call.arguments) for call in rebuilt.writes}
     said = set(re.findall(r"[a-z]{4,}", rebuilt.told.lower()))
     best: tuple[tuple[float, float], str] | None = None
@@ -192,16 +238,27 @@ def matched(scenario: Retail, rebuilt: Rebuilder) -> str | None:
         for place, task in enumerate(scenario.tasks(split)):
             if task.user_id != rebuilt.user_id:
                 continue
-            gold = {_key(call.name, call.arguments) for call in task.actions if rebuilt.store.mutates(call.name)}
+            gold = {
+                _key(call.name, call.arguments)
+                for call in task.actions
+                if rebuilt.store.mutates(call.name)
+            }
             words = set(re.findall(r"[a-z]{4,}", task.instruction.lower()))
-            likeness = len(gold & made) - 0.5 * len(gold ^ made), len(words & said) / max(1, len(words))
-            if (gold & made or not gold or likeness[1] > 0.25) and (best is None or likeness > best[0]):
+            likeness = (
+                len(gold & made) - 0.5 * len(gold ^ made),
+                len(words & said) / max(1, len(words)),
+            )
+            if (gold & made or not gold or likeness[1] > 0.25) and (
+                best is None or likeness > best[0]
+            ):
                 best = likeness, f"{split}/{place}"
     return best[1] if best else None
 
 
 def _key(name: str, arguments: Mapping[str, Any]) -> str:
-    flat = {key: sorted(value) if isinstance(value, list) else value for key, value in arguments.items()}
+    flat = {
+        key: sorted(value) if isinstance(value, list) else value for key, value in arguments.items()
+    }
     return f"{name} {json.dumps(flat, sort_keys=True)}"
 
 
@@ -212,12 +269,17 @@ class _Replays:
         self.left: Iterator[Action] = iter([action for who, action in acts if who == agent])
 
     async def act(self, asked: Any) -> Action:
-        return next(self.left, Action("", (ToolCall("end", "end_conversation", {"reason": "settled"}),)))
+        return next(
+            self.left, Action("", (ToolCall("end", "end_conversation", {"reason": "settled"}),))
+        )
 
 
 def replayed(scenario: Retail, task: str, acts: Acts) -> Episode:
     """A talk as an episode."""
-    sides = {agent: lambda *_, agent=agent, **__: _Replays(acts, agent) for agent in ("assistant", "user")}
+    sides = {
+        agent: lambda *_, agent=agent, **__: _Replays(acts, agent)
+        for agent in ("assistant", "user")
+    }
     cast = {"assistant": Seat("retail_nothing"), "user": Seat("retail_user")}
     return asyncio.run(play(Plan(scenario, cast, task), behaviours=sides))
 

@@ -1,4 +1,5 @@
-"""Whole folders as the commands leave them, to be spoiled; and the commands that then read or write them, each in one line of output."""
+"""Whole folders as the commands leave them, to be spoiled; and the commands that then read or
+write them, each in one line of output."""
 
 from __future__ import annotations
 
@@ -39,17 +40,33 @@ KINDS = ("link", "pipe", "device", "folder", "socket", "hard link")
 
 
 class Folders(NamedTuple):
-    """`run` plays, `train` has learned, `study` holds two cells; `configs` are what they were made of."""
+    """`run` plays, `train` has learned, `study` holds two cells; `configs` are what they were
+    made of."""
 
     root: Path
 
     def commands(self, name: str) -> list[list[str]]:
         """Every command that reads or writes this folder."""
-        path, reading = str(self.root / name), [["list", "runs", "--root", str(self.root)], ["show", str(self.root / name)]]
+        path, reading = (
+            str(self.root / name),
+            [
+                ["list", "runs", "--root", str(self.root)],
+                ["show", str(self.root / name)],
+            ],
+        )
         if name == "study":
             return [*reading, ["study", str(self.root / "study.yaml"), "--out", path, "--quiet"]]
-        made = ["run", "guess_number", "-n", "2"] if name == "run" else ["train", str(self.root / "train.yaml")]
-        return [*reading, ["resume", path, "--quiet"], [*made, "--out", path, "--quiet"], ["check", f"{path}/resolved.yaml", "--quiet"]]
+        made = (
+            ["run", "guess_number", "-n", "2"]
+            if name == "run"
+            else ["train", str(self.root / "train.yaml")]
+        )
+        return [
+            *reading,
+            ["resume", path, "--quiet"],
+            [*made, "--out", path, "--quiet"],
+            ["check", f"{path}/resolved.yaml", "--quiet"],
+        ]
 
 
 def make(root: Path) -> Folders:
@@ -83,7 +100,8 @@ def in_time(seconds: int = 20) -> Iterator[None]:
 
 
 def plant(place: Path, what: str, outside: Path) -> bool:
-    """Puts something hostile where a file or folder of ours was, which goes outside; False where that cannot be made here."""
+    """Puts something hostile where a file or folder of ours was, which goes outside; False where
+    that cannot be made here."""
     outside.mkdir(parents=True)
     moved = outside / "victim"
     if os.path.lexists(place):
@@ -125,7 +143,8 @@ def state(path: Path) -> dict[str, tuple[bytes, int, int]]:
 
 
 def one_line(capsys: pytest.CaptureFixture[str], words: list[str], most: int = 4) -> int:
-    """Runs a command and gives its exit code: never a bug of ours, and few lines where it is no success."""
+    """Runs a command and gives its exit code: never a bug of ours, and few lines where it is no
+    success."""
     with in_time():
         code = main(words)
     out, err = capsys.readouterr()

@@ -1,6 +1,8 @@
-"""A phone line's service desk, small enough to follow by hand: a second domain on the machinery of `scenarios/service`, with tools on both sides.
+"""A phone line's service desk, small enough to follow by hand: a second domain on the machinery of
+`scenarios/service`, with tools on both sides.
 
-The assistant changes plans and data at the carrier; the user turns roaming on and off at the phone. Neither sees the other's calls.
+The assistant changes plans and data at the carrier; the user turns roaming on and off at the
+phone. Neither sees the other's calls.
 """
 
 from __future__ import annotations
@@ -19,14 +21,21 @@ from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
 from gem_ma import Message, Tool
 
 TABLES: dict[str, dict[str, dict[str, Any]]] = {
-    "clients": {"C-1": {"name": "Ida", "pin": "4711", "lines": ["L-10", "L-11"]}, "C-2": {"name": "Odo", "pin": "0815", "lines": ["L-20"]}},
+    "clients": {
+        "C-1": {"name": "Ida", "pin": "4711", "lines": ["L-10", "L-11"]},
+        "C-2": {"name": "Odo", "pin": "0815", "lines": ["L-20"]},
+    },
     "lines": {
         "L-10": {"client": "C-1", "plan": "P-small", "extra": 0.0, "state": "open"},
         "L-11": {"client": "C-1", "plan": "P-large", "extra": 0.0, "state": "suspended"},
         "L-20": {"client": "C-2", "plan": "P-small", "extra": 0.0, "state": "open"},
     },
     "plans": {"P-small": {"price": 9.5, "data": 2}, "P-large": {"price": 24.25, "data": 40}},
-    "phones": {"L-10": {"roaming": False, "model": "brick"}, "L-11": {"roaming": False, "model": "slab"}, "L-20": {"roaming": True, "model": "egg"}},
+    "phones": {
+        "L-10": {"roaming": False, "model": "brick"},
+        "L-11": {"roaming": False, "model": "slab"},
+        "L-20": {"roaming": True, "model": "egg"},
+    },
 }
 ROLES = {
     "find_client": FIND,
@@ -50,7 +59,11 @@ class PhoneStore:
 
     def call(self, tool: str, kwargs: Any) -> str:
         try:
-            return getattr(self, f"_{tool}")(**kwargs) if tool in self.own else f"Unknown action {tool}"
+            return (
+                getattr(self, f"_{tool}")(**kwargs)
+                if tool in self.own
+                else f"Unknown action {tool}"
+            )
         except (KeyError, TypeError) as error:
             return f"Error: {type(error).__name__}"
 
@@ -62,7 +75,12 @@ class PhoneStore:
 
     def _find_client(self, name: str, pin: str) -> str:
         return next(
-            (key for key, client in self.overlay.base.tables["clients"].items() if (client["name"], client["pin"]) == (name, pin)), "Error: nobody"
+            (
+                key
+                for key, client in self.overlay.base.tables["clients"].items()
+                if (client["name"], client["pin"]) == (name, pin)
+            ),
+            "Error: nobody",
         )
 
     def _read_client(self, client_id: str) -> str:
@@ -78,10 +96,16 @@ class PhoneStore:
         return self.overlay.commit({(table, key): {**self.overlay.draft(table, key), **fields}})
 
     def _set_plan(self, line_id: str, plan_id: str) -> str:
-        return self._change("lines", line_id, plan=plan_id) if plan_id in self.overlay.base.tables["plans"] else "Error: no such plan"
+        return (
+            self._change("lines", line_id, plan=plan_id)
+            if plan_id in self.overlay.base.tables["plans"]
+            else "Error: no such plan"
+        )
 
     def _add_data(self, line_id: str, price: float) -> str:
-        return self._change("lines", line_id, extra=self.overlay.record("lines", line_id)["extra"] + price)
+        return self._change(
+            "lines", line_id, extra=self.overlay.record("lines", line_id)["extra"] + price
+        )
 
     def _hand_over(self, summary: str) -> str:
         return "handed over"
@@ -99,27 +123,50 @@ class PhoneBook:
     name = "phone"
     single = frozenset(("name", "pin"))
     anchors = frozenset(("line_id",))
-    asked: Mapping[str, re.Pattern[str]] = {"pin": re.compile(r"\bpin\b"), "name": re.compile(r"\byour name\b")}
+    asked: Mapping[str, re.Pattern[str]] = {
+        "pin": re.compile(r"\bpin\b"),
+        "name": re.compile(r"\byour name\b"),
+    }
     reasons: Mapping[str, re.Pattern[str]] = {"suspended": re.compile(r"\bsuspended\b")}
     refusing = finished = states = re.compile(r"(?!)")
 
     def writes(self, sentence: str) -> frozenset[str]:
         found = (
-            {"set_plan"} if re.search(r"\b(plan|tariff)\b", sentence) and re.search(r"\b(move|moved|change|changed|switch)\b", sentence) else set()
+            {"set_plan"}
+            if re.search(r"\b(plan|tariff)\b", sentence)
+            and re.search(r"\b(move|moved|change|changed|switch)\b", sentence)
+            else set()
         )
-        return frozenset(found | ({"add_data"} if re.search(r"\b(add|added|top up)\b", sentence) else set()))
+        return frozenset(
+            found | ({"add_data"} if re.search(r"\b(add|added|top up)\b", sentence) else set())
+        )
 
     def kinds(self, wish: Wish) -> frozenset[str]:
-        return frozenset((wish.kind,)) if wish.writes else frozenset(("set_plan",)) if wish.kind == "impossible" else frozenset()
+        return (
+            frozenset((wish.kind,))
+            if wish.writes
+            else frozenset(("set_plan",))
+            if wish.kind == "impossible"
+            else frozenset()
+        )
 
     def mentions(self, text: str) -> tuple[Mention, ...]:
-        return tuple(Mention("line_id", found.group(), *found.span()) for found in re.finditer(r"\bL-\d+\b", text))
+        return tuple(
+            Mention("line_id", found.group(), *found.span())
+            for found in re.finditer(r"\bL-\d+\b", text)
+        )
 
     def judge(self, wish: Wish, text: str) -> Mapping[str, str]:
         said = text.casefold()
         others = {"line_id": r"\bl-\d+\b", "plan_id": r"\bp-\w+\b"}
         return {
-            name: RIGHT if names(str(value), said) else WRONG if re.search(others.get(name, r"(?!)"), said) else MISSING
+            name: (
+                RIGHT
+                if names(str(value), said)
+                else WRONG
+                if re.search(others.get(name, r"(?!)"), said)
+                else MISSING
+            )
             for name, value in wish.arguments.items()
         }
 
@@ -155,7 +202,11 @@ PHONE = Domain(
 )
 ASSISTANT_TOOLS = frozenset(ROLES) - {"look_at_phone", "set_roaming"}
 USER_TOOLS = frozenset({"look_at_phone", "set_roaming"})
-KNOWN = (Slot("name", "Ida", "opening"), Slot("pin", "4711", "opening"), Slot("line_id", "L-10", "opening"))
+KNOWN = (
+    Slot("name", "Ida", "opening"),
+    Slot("pin", "4711", "opening"),
+    Slot("line_id", "L-10", "opening"),
+)
 BASE = Base(TABLES)
 
 
@@ -184,16 +235,32 @@ def find(name: str = "Ida", pin: str = "4711") -> GoldCall:
 def plan_task(**changes: Any) -> Task:
     """Line L-10 is to go to the large plan, and roaming is to be on."""
     wanted = {"line_id": "L-10", "plan_id": "P-large"}
-    calls = (find(), GoldCall("read_line", {"line_id": "L-10"}), GoldCall("list_plans", {}), GoldCall("set_plan", wanted))
+    calls = (
+        find(),
+        GoldCall("read_line", {"line_id": "L-10"}),
+        GoldCall("list_plans", {}),
+        GoldCall("set_plan", wanted),
+    )
     fields: dict[str, Any] = {
         "id": "phone/plan",
         "source": "phone",
         "user_id": "C-1",
-        "instruction": "You are Ida, your pin is 4711. You want line L-10 on the large plan and roaming switched on.",
+        "instruction": (
+            "You are Ida, your pin is 4711. You want line L-10 on the large plan and roaming"
+            " switched on."
+        ),
         "actions": (*calls, GoldCall("set_roaming", {"line_id": "L-10", "on": True}, "user")),
         "outputs": ("24.25",),
         "knowledge": KNOWN,
-        "wishes": (Wish("set_plan", wanted, text="Please move line L-10 to plan P-large. What does it cost?", intent="plan", outputs=("24.25",)),),
+        "wishes": (
+            Wish(
+                "set_plan",
+                wanted,
+                text="Please move line L-10 to plan P-large. What does it cost?",
+                intent="plan",
+                outputs=("24.25",),
+            ),
+        ),
     }
     return Task(**{**fields, **changes})
 
@@ -201,8 +268,20 @@ def plan_task(**changes: Any) -> Task:
 def refusal_task() -> Task:
     """The plan of a suspended line cannot be changed."""
     wish = Wish(
-        "impossible", {"line_id": "L-11", "plan_id": "P-small"}, text="Please move line L-11 to plan P-small.", intent="plan", reason="suspended"
+        "impossible",
+        {"line_id": "L-11", "plan_id": "P-small"},
+        text="Please move line L-11 to plan P-small.",
+        intent="plan",
+        reason="suspended",
     )
     knows = (*KNOWN[:2], Slot("line_id", "L-11", "opening"))
     calls = (find(), GoldCall("read_line", {"line_id": "L-11"}))
-    return plan_task(id="phone/refusal", actions=calls, outputs=(), goal="refused", knowledge=knows, wishes=(wish,), flags=("inaction_passes",))
+    return plan_task(
+        id="phone/refusal",
+        actions=calls,
+        outputs=(),
+        goal="refused",
+        knowledge=knows,
+        wishes=(wish,),
+        flags=("inaction_passes",),
+    )

@@ -1,7 +1,9 @@
 """Texts made to slow a regular expression down, derived from the expression itself.
 
-For each open repetition of a pattern: a beginning that reaches it, many turns of its body, and an end that fails. Backtracking, and a search that
-begins anew at every place, both show on such texts. `texts` gives them for one pattern; `slow` says which make a pattern cost more than linear time.
+For each open repetition of a pattern: a beginning that reaches it, many turns of its body, and
+an end that fails. Backtracking, and a search that begins anew at every place, both show on such
+texts. `texts` gives them for one pattern; `slow` says which make a pattern cost more than linear
+time.
 """
 
 from __future__ import annotations
@@ -16,10 +18,62 @@ from contextlib import contextmanager
 from typing import Any
 
 UNITS = (  # runs of each kind of character, and near misses of what the readers look for
-    *(" ", "\n", "\t", "a", "7", ".", "-", '"', "'", "(", "<", "[", "{", "@", "#", "W", "漢", "😀", "e\u0301", "א"),
-    *("a.", "#W1 ", "1,", "no ", "1. a\n", "- a\n", "$1 ", "1234567890 ", "don't ", "credit_card_1 ", "a@b.c ", "### ", "a: ", "a -> b "),
-    *("I want it. ", "what is it? ", "my name is Al Bo ", "cancel order #W1 ", "items, ", "color: red, ", "Shall I cancel order #W1? "),
-    *("I have cancelled order #W1. ", "zip: 12345 ", "from 12345 to ", "<tool_call>", "<think>", "Response: a\n", "Action: {\n"),
+    *(
+        " ",
+        "\n",
+        "\t",
+        "a",
+        "7",
+        ".",
+        "-",
+        '"',
+        "'",
+        "(",
+        "<",
+        "[",
+        "{",
+        "@",
+        "#",
+        "W",
+        "漢",
+        "😀",
+        "e\u0301",
+        "א",
+    ),
+    *(
+        "a.",
+        "#W1 ",
+        "1,",
+        "no ",
+        "1. a\n",
+        "- a\n",
+        "$1 ",
+        "1234567890 ",
+        "don't ",
+        "credit_card_1 ",
+        "a@b.c ",
+        "### ",
+        "a: ",
+        "a -> b ",
+    ),
+    *(
+        "I want it. ",
+        "what is it? ",
+        "my name is Al Bo ",
+        "cancel order #W1 ",
+        "items, ",
+        "color: red, ",
+        "Shall I cancel order #W1? ",
+    ),
+    *(
+        "I have cancelled order #W1. ",
+        "zip: 12345 ",
+        "from 12345 to ",
+        "<tool_call>",
+        "<think>",
+        "Response: a\n",
+        "Action: {\n",
+    ),
     *("<function=a>", "<parameter=a>", "[f(a=1), ", '{"name": "a", ', "[TOOL_CALLS]", "```\n"),
 )
 MANY = 24  # a repetition that may go on for at least so long counts as open
@@ -35,7 +89,8 @@ class Late(Exception):
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Raises Late in the body after so many CPU seconds; the matcher of `re` looks at signals on its way."""
+    """Raises Late in the body after so many CPU seconds; the matcher of `re` looks at signals on
+    its way."""
 
     def late(*_: Any) -> None:
         raise Late
@@ -69,12 +124,16 @@ def _chars(items: Any) -> list[str]:
     return [
         char
         for char in "a .\n-"
-        if char not in refused and not (spaces and char.isspace()) and not (words and char.isalnum()) and not (digits and char.isdigit())
+        if char not in refused
+        and not (spaces and char.isspace())
+        and not (words and char.isalnum())
+        and not (digits and char.isdigit())
     ] or ["~"]
 
 
 def sample(tree: Any, pick: int = 0) -> str:
-    """A short text that the parsed expression matches, or nearly; `pick` turns through its alternatives."""
+    """A short text that the parsed expression matches, or nearly; `pick` turns through its
+    alternatives."""
     return "".join(_sample(kind, value, pick) for kind, value in tree)
 
 
@@ -149,10 +208,13 @@ def cost(call: Callable[[str], Any], text: str, tries: int = 1, limit_s: float =
     return best
 
 
-def superlinear(call: Callable[[str], Any], made: Callable[[int], str], size: int = 4000, floor_s: float = 0.004) -> float | None:
+def superlinear(
+    call: Callable[[str], Any], made: Callable[[int], str], size: int = 4000, floor_s: float = 0.004
+) -> float | None:
     """The growth of `call` where doubling the text costs more than three times the time, else None.
 
-    A call below the floor at twice the `size` is no suspect; a suspect is measured at this size, twice and four times it, best of three.
+    A call below the floor at twice the `size` is no suspect; a suspect is measured at this size,
+    twice and four times it, best of three.
     """
     if cost(call, made(2 * size)) < floor_s:
         return None
@@ -164,7 +226,9 @@ def superlinear(call: Callable[[str], Any], made: Callable[[int], str], size: in
     return found if found > 3 else None
 
 
-def _growth(call: Callable[[str], Any], made: Callable[[int], str], size: int, least_s: float) -> float:
+def _growth(
+    call: Callable[[str], Any], made: Callable[[int], str], size: int, least_s: float
+) -> float:
     before, growth = cost(call, made(size), tries=2), float("inf")
     for each in (2 * size, 4 * size):
         after = cost(call, made(each), tries=2, limit_s=0.5)
@@ -175,8 +239,11 @@ def _growth(call: Callable[[str], Any], made: Callable[[int], str], size: int, l
     return growth
 
 
-def slow(pattern: re.Pattern[str], how: set[str], size: int = 4000) -> tuple[str, str, float] | None:
-    """(beginning, unit, growth) of a text on which the pattern costs more than linear time, used by the methods that `how` names."""
+def slow(
+    pattern: re.Pattern[str], how: set[str], size: int = 4000
+) -> tuple[str, str, float] | None:
+    """(beginning, unit, growth) of a text on which the pattern costs more than linear time, used
+    by the methods that `how` names."""
 
     def call(text: str) -> None:
         for end in ("", "\x00"):
@@ -191,7 +258,11 @@ def slow(pattern: re.Pattern[str], how: set[str], size: int = 4000) -> tuple[str
     if not any(repeats(parser.parse(pattern.pattern, pattern.flags))):
         return None  # all is bounded, so is what one place may cost
     for before, unit in units(pattern):
-        growth = superlinear(call, lambda length, before=before, unit=unit: before + unit * (length // len(unit)), size)
+        growth = superlinear(
+            call,
+            lambda length, before=before, unit=unit: before + unit * (length // len(unit)),
+            size,
+        )
         if growth is not None:
             return before, unit, growth
     return None

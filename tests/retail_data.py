@@ -1,4 +1,5 @@
-"""What the retail tests share: where tau-bench's data may lie, and a shop so small that results can be worked out by hand."""
+"""What the retail tests share: where tau-bench's data may lie, and a shop so small that results
+can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -12,31 +13,83 @@ import pytest
 from gem_ma.scenarios.retail import RetailStore
 from gem_ma.scenarios.service.overlay import Base
 
-TAU = Path(os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench")
-needs_tau = pytest.mark.skipif(not (TAU / "users.json").is_file(), reason=f"no tau-bench data in {TAU}; set TAU_BENCH_PATH")
-needs_sample = pytest.mark.skipif(not (TAU / "sample_replay.jsonl").is_file(), reason=f"no sample_replay.jsonl in {TAU}")
+TAU = Path(
+    os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench"
+)
+needs_tau = pytest.mark.skipif(
+    not (TAU / "users.json").is_file(), reason=f"no tau-bench data in {TAU}; set TAU_BENCH_PATH"
+)
+needs_sample = pytest.mark.skipif(
+    not (TAU / "sample_replay.jsonl").is_file(), reason=f"no sample_replay.jsonl in {TAU}"
+)
 
 
 def _item(number: int, price: float, colour: str, product: str = "P1") -> dict[str, Any]:
     name = {"P1": "Kite", "P2": "Lantern"}[product]
-    return {"name": name, "product_id": product, "item_id": f"I{number}", "price": price, "options": {"colour": colour}}
+    return {
+        "name": name,
+        "product_id": product,
+        "item_id": f"I{number}",
+        "price": price,
+        "options": {"colour": colour},
+    }
 
 
 def _variant(number: int, price: float, colour: str, available: bool = True) -> dict[str, Any]:
-    return {"item_id": f"I{number}", "options": {"colour": colour}, "available": available, "price": price}
+    return {
+        "item_id": f"I{number}",
+        "options": {"colour": colour},
+        "available": available,
+        "price": price,
+    }
 
 
-def _order(order_id: str, status: str, items: list[dict[str, Any]], method: str, amount: float, user_id: str = "ann_lee_1") -> dict[str, Any]:
-    address = {"address1": "1 Mill", "address2": "", "city": "Ash", "country": "USA", "state": "ME", "zip": "04100"}
+def _order(
+    order_id: str,
+    status: str,
+    items: list[dict[str, Any]],
+    method: str,
+    amount: float,
+    user_id: str = "ann_lee_1",
+) -> dict[str, Any]:
+    address = {
+        "address1": "1 Mill",
+        "address2": "",
+        "city": "Ash",
+        "country": "USA",
+        "state": "ME",
+        "zip": "04100",
+    }
     paid = {"transaction_type": "payment", "amount": amount, "payment_method_id": method}
-    body = {"order_id": order_id, "user_id": user_id, "address": address, "items": items, "fulfillments": []}
+    body = {
+        "order_id": order_id,
+        "user_id": user_id,
+        "address": address,
+        "items": items,
+        "fulfillments": [],
+    }
     return body | {"status": status, "payment_history": [paid]}
 
 
-def _user(first: str, last: str, orders: list[str], methods: dict[str, Any], zip_: str = "04100") -> dict[str, Any]:
-    address = {"address1": "1 Mill", "address2": "", "city": "Ash", "country": "USA", "state": "ME", "zip": zip_}
+def _user(
+    first: str, last: str, orders: list[str], methods: dict[str, Any], zip_: str = "04100"
+) -> dict[str, Any]:
+    address = {
+        "address1": "1 Mill",
+        "address2": "",
+        "city": "Ash",
+        "country": "USA",
+        "state": "ME",
+        "zip": zip_,
+    }
     email = f"{first}@example.com"
-    return {"name": {"first_name": first, "last_name": last}, "address": address, "email": email, "payment_methods": methods, "orders": orders}
+    return {
+        "name": {"first_name": first, "last_name": last},
+        "address": address,
+        "email": email,
+        "payment_methods": methods,
+        "orders": orders,
+    }
 
 
 def tiny_tables() -> dict[str, dict[str, Any]]:
@@ -44,13 +97,28 @@ def tiny_tables() -> dict[str, dict[str, Any]]:
     methods = {
         "paypal_1": {"source": "paypal", "id": "paypal_1"},
         "gift_card_1": {"source": "gift_card", "balance": 50, "id": "gift_card_1"},
-        "credit_card_1": {"source": "credit_card", "brand": "visa", "last_four": "0001", "id": "credit_card_1"},
+        "credit_card_1": {
+            "source": "credit_card",
+            "brand": "visa",
+            "last_four": "0001",
+            "id": "credit_card_1",
+        },
     }
     orders = {
-        "#W1": _order("#W1", "pending", [_item(1, 10.1, "red"), _item(2, 20.2, "blue")], "paypal_1", 30.3),
-        "#W2": _order("#W2", "delivered", [_item(1, 10.1, "red"), _item(1, 10.1, "red"), _item(7, 5.0, "clear", "P2")], "paypal_1", 25.2),
+        "#W1": _order(
+            "#W1", "pending", [_item(1, 10.1, "red"), _item(2, 20.2, "blue")], "paypal_1", 30.3
+        ),
+        "#W2": _order(
+            "#W2",
+            "delivered",
+            [_item(1, 10.1, "red"), _item(1, 10.1, "red"), _item(7, 5.0, "clear", "P2")],
+            "paypal_1",
+            25.2,
+        ),
         "#W3": _order("#W3", "pending", [_item(7, 5.0, "clear", "P2")], "gift_card_1", 5.0),
-        "#W4": _order("#W4", "processed", [_item(7, 5.0, "clear", "P2")], "paypal_9", 5.0, "bob_lee_2"),
+        "#W4": _order(
+            "#W4", "processed", [_item(7, 5.0, "clear", "P2")], "paypal_9", 5.0, "bob_lee_2"
+        ),
     }
     kites = [
         _variant(1, 10.1, "red"),
@@ -63,12 +131,22 @@ def tiny_tables() -> dict[str, dict[str, Any]]:
     return {
         "users": {
             "ann_lee_1": _user("Ann", "Lee", ["#W1", "#W2", "#W3"], methods),
-            "bob_lee_2": _user("Bob", "Lee", ["#W4"], {"paypal_9": {"source": "paypal", "id": "paypal_9"}}, "04200"),
+            "bob_lee_2": _user(
+                "Bob", "Lee", ["#W4"], {"paypal_9": {"source": "paypal", "id": "paypal_9"}}, "04200"
+            ),
         },
         "orders": orders,
         "products": {
-            "P1": {"name": "Kite", "product_id": "P1", "variants": {entry["item_id"]: entry for entry in kites}},
-            "P2": {"name": "Lantern", "product_id": "P2", "variants": {entry["item_id"]: entry for entry in lanterns}},
+            "P1": {
+                "name": "Kite",
+                "product_id": "P1",
+                "variants": {entry["item_id"]: entry for entry in kites},
+            },
+            "P2": {
+                "name": "Lantern",
+                "product_id": "P2",
+                "variants": {entry["item_id"]: entry for entry in lanterns},
+            },
         },
     }
 

@@ -1,4 +1,5 @@
-"""A shop with every knob turned up, and all bytes of a few tasks, for the tests of the generator."""
+"""A shop with every knob turned up, and all bytes of a few tasks, for the tests of the
+generator."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ PLAIN: dict[str, Any] = {  # one or two requests, each said in full
 
 
 def digest() -> str:
-    """All bytes of a world and of the first tasks of each split, plain and with every knob turned up."""
+    """All bytes of a world and of the first tasks of each split, plain and with every knob
+    turned up."""
     shops = (OwnWorld(), OwnWorld(knobs=EVERYTHING))
     tasks = [repr(task) for shop in shops for split in SPLITS for task in shop.tasks(split)[:6]]
     return hashlib.sha256(json.dumps([build_tables(3), tasks]).encode()).hexdigest()

@@ -12,12 +12,29 @@ from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.service.task import Task
 
 
-def tau2_row(task_id: str, actions: Sequence[tuple[str, Mapping[str, Any]]], **changes: Any) -> dict[str, Any]:
+def tau2_row(
+    task_id: str, actions: Sequence[tuple[str, Mapping[str, Any]]], **changes: Any
+) -> dict[str, Any]:
     """A task as the file has it; `changes` go into the criteria, `told` into the user's text."""
     told = changes.pop("told", "You are Ann Lee and your zip code is 04100.")
-    steps = [{"action_id": f"{task_id}_{n}", "name": name, "arguments": dict(given), "info": None} for n, (name, given) in enumerate(actions)]
-    scene = {"domain": "retail", "reason_for_call": "You want help.", "known_info": told, "unknown_info": None, "task_instructions": "Be brief."}
-    criteria = {"actions": steps, "communicate_info": [], "nl_assertions": None, "reward_basis": ["DB", "COMMUNICATE"], **changes}
+    steps = [
+        {"action_id": f"{task_id}_{n}", "name": name, "arguments": dict(given), "info": None}
+        for n, (name, given) in enumerate(actions)
+    ]
+    scene = {
+        "domain": "retail",
+        "reason_for_call": "You want help.",
+        "known_info": told,
+        "unknown_info": None,
+        "task_instructions": "Be brief.",
+    }
+    criteria = {
+        "actions": steps,
+        "communicate_info": [],
+        "nl_assertions": None,
+        "reward_basis": ["DB", "COMMUNICATE"],
+        **changes,
+    }
     return {
         "id": task_id,
         "description": {"purpose": None, "relevant_policies": None, "notes": None},
@@ -40,7 +57,13 @@ def rows_of(tasks: Sequence[Task]) -> list[dict[str, Any]]:
     ]
 
 
-def write_tau2(folder: Path, tables: Mapping[str, Any], rows: Any, splits: Any = None, policy: str | None = "# The desk\n") -> Path:
+def write_tau2(
+    folder: Path,
+    tables: Mapping[str, Any],
+    rows: Any,
+    splits: Any = None,
+    policy: str | None = "# The desk\n",
+) -> Path:
     """The data folder; its inner retail folder is `folder / "tau2/domains/retail"`."""
     inner = folder / "tau2/domains/retail"
     inner.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""A second implementation of tau2-bench's retail rules for tests: one plain database that is changed in place, every check written out."""
+"""A second implementation of tau2-bench's retail rules for tests: one plain database that is
+changed in place, every check written out."""
 
 from __future__ import annotations
 
@@ -8,15 +9,35 @@ import json
 from typing import Any
 
 MONEY = ("price", "amount", "balance", "exchange_price_difference")
-LATER = ("cancel_reason", "exchange_items", "exchange_new_items", "exchange_payment_method_id", "exchange_price_difference")
-ORDER = ("order_id", "user_id", "address", "items", "status", "fulfillments", "payment_history", *LATER, "return_items", "return_payment_method_id")
+LATER = (
+    "cancel_reason",
+    "exchange_items",
+    "exchange_new_items",
+    "exchange_payment_method_id",
+    "exchange_price_difference",
+)
+ORDER = (
+    "order_id",
+    "user_id",
+    "address",
+    "items",
+    "status",
+    "fulfillments",
+    "payment_history",
+    *LATER,
+    "return_items",
+    "return_payment_method_id",
+)
 ADDRESS = ("address1", "address2", "city", "country", "state", "zip")
 
 
 def floats(value: Any) -> Any:
     """The value with every amount of money as a float."""
     if isinstance(value, dict):
-        return {key: float(item) if key in MONEY and item is not None else floats(item) for key, item in value.items()}
+        return {
+            key: float(item) if key in MONEY and item is not None else floats(item)
+            for key, item in value.items()
+        }
     return [floats(item) for item in value] if isinstance(value, list) else value
 
 
@@ -30,7 +51,12 @@ class SlowDesk:
                        for name, method in user["payment_methods"].items()}  # fmt: skip
             where = {part: user["address"][part] for part in ADDRESS}
             names = {part: user["name"][part] for part in ("first_name", "last_name")}
-            self.db["users"][key] = {"user_id": key, "name": names, "address": where, "email": user["email"]}
+            self.db["users"][key] = {
+                "user_id": key,
+                "name": names,
+                "address": where,
+                "email": user["email"],
+            }
             self.db["users"][key] |= {"payment_methods": methods, "orders": user["orders"]}
         for key, order in self.db["orders"].items():
             order["address"] = {part: order["address"][part] for part in ADDRESS}
@@ -98,7 +124,9 @@ class SlowDesk:
         raise ValueError("User not found")
 
     def list_all_product_types(self) -> Any:
-        pairs = sorted((product["name"], product["product_id"]) for product in self.db["products"].values())
+        pairs = sorted(
+            (product["name"], product["product_id"]) for product in self.db["products"].values()
+        )
         return dict(pairs)
 
     def transfer_to_human_agents(self, summary: Any) -> str:
@@ -127,7 +155,14 @@ class SlowDesk:
         self.user(user_id)["address"] = {part: where[part] for part in ADDRESS}
         return self.user(user_id)
 
-    def swap(self, order: dict[str, Any], old: list[str], new: list[str], texts: tuple[str, str], same_allowed: bool) -> tuple[float, Any]:
+    def swap(
+        self,
+        order: dict[str, Any],
+        old: list[str],
+        new: list[str],
+        texts: tuple[str, str],
+        same_allowed: bool,
+    ) -> tuple[float, Any]:
         held = [item["item_id"] for item in order["items"]]
         for item_id in old:
             if old.count(item_id) > held.count(item_id):
@@ -147,7 +182,9 @@ class SlowDesk:
             total += variant["price"] - item["price"]
         return total, variant
 
-    def modify_pending_order_items(self, order_id: Any, item_ids: list[str], new_item_ids: list[str], payment_method_id: Any) -> Any:
+    def modify_pending_order_items(
+        self, order_id: Any, item_ids: list[str], new_item_ids: list[str], payment_method_id: Any
+    ) -> Any:
         order = self.order(order_id)
         if order["status"] != "pending":
             raise ValueError("Non-pending order cannot be modified")
@@ -157,7 +194,13 @@ class SlowDesk:
         if method["source"] == "gift_card" and method["balance"] < total:
             raise ValueError("Insufficient gift card balance to pay for the new item")
         word = "payment" if total > 0 else "refund"
-        order["payment_history"].append({"transaction_type": word, "amount": float(abs(total)), "payment_method_id": payment_method_id})
+        order["payment_history"].append(
+            {
+                "transaction_type": word,
+                "amount": float(abs(total)),
+                "payment_method_id": payment_method_id,
+            }
+        )
         self.move(method, -total)
         for old, new in zip(item_ids, new_item_ids, strict=True):
             for item in order["items"]:
@@ -181,10 +224,15 @@ class SlowDesk:
         old = self.method(order, rows[0]["payment_method_id"])
         self.move(method, -rows[0]["amount"])
         self.move(old, rows[0]["amount"])
-        rows += [{**rows[0], "payment_method_id": payment_method_id}, {**rows[0], "transaction_type": "refund"}]
+        rows += [
+            {**rows[0], "payment_method_id": payment_method_id},
+            {**rows[0], "transaction_type": "refund"},
+        ]
         return order
 
-    def exchange_delivered_order_items(self, order_id: Any, item_ids: list[str], new_item_ids: list[str], payment_method_id: Any) -> Any:
+    def exchange_delivered_order_items(
+        self, order_id: Any, item_ids: list[str], new_item_ids: list[str], payment_method_id: Any
+    ) -> Any:
         order = self.order(order_id)
         if order["status"] != "delivered":
             raise ValueError("Non-delivered order cannot be exchanged")
@@ -193,11 +241,19 @@ class SlowDesk:
         method = self.method(order, payment_method_id)
         if method["source"] == "gift_card" and method["balance"] < round(total, 2):
             raise ValueError("Insufficient gift card balance to pay for the price difference")
-        order.update(status="exchange requested", exchange_items=sorted(item_ids), exchange_new_items=sorted(new_item_ids))
-        order.update(exchange_payment_method_id=payment_method_id, exchange_price_difference=round(total, 2))
+        order.update(
+            status="exchange requested",
+            exchange_items=sorted(item_ids),
+            exchange_new_items=sorted(new_item_ids),
+        )
+        order.update(
+            exchange_payment_method_id=payment_method_id, exchange_price_difference=round(total, 2)
+        )
         return order
 
-    def return_delivered_order_items(self, order_id: Any, item_ids: list[str], payment_method_id: Any) -> Any:
+    def return_delivered_order_items(
+        self, order_id: Any, item_ids: list[str], payment_method_id: Any
+    ) -> Any:
         order = self.order(order_id)
         if order["status"] != "delivered":
             raise ValueError("Non-delivered order cannot be returned")
@@ -210,5 +266,9 @@ class SlowDesk:
         held = [item["item_id"] for item in order["items"]]
         if any(item_ids.count(item_id) > held.count(item_id) for item_id in item_ids):
             raise ValueError("Some item not found")
-        order.update(status="return requested", return_items=sorted(item_ids), return_payment_method_id=payment_method_id)
+        order.update(
+            status="return requested",
+            return_items=sorted(item_ids),
+            return_payment_method_id=payment_method_id,
+        )
         return order

@@ -1,4 +1,5 @@
-"""The one reader of yes and no: answers by what they mean, and that judges and assistants read them alike."""
+"""The one reader of yes and no: answers by what they mean, and that judges and assistants read
+them alike."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def test_an_answer_is_read_as_it_is_meant(text: str) -> None:
     assert answer(text) == MEANT[text]
 
 
-@pytest.mark.parametrize("case", [str.lower, str.upper, lambda text: f"  {text}  ", lambda text: text.replace("'", "’")])
+@pytest.mark.parametrize(
+    "case", [str.lower, str.upper, lambda text: f"  {text}  ", lambda text: text.replace("'", "’")]
+)
 def test_case_blanks_and_quotes_change_no_answer(case: object) -> None:
     assert {text: answer(case(text)) for text in MEANT} == MEANT  # type: ignore[operator]
 
@@ -31,16 +34,25 @@ def test_case_blanks_and_quotes_change_no_answer(case: object) -> None:
 @pytest.mark.parametrize("text", list(MEANT)[::3])
 def test_monitor_and_careful_assistant_read_the_same_yes(text: str) -> None:
     said = [
-        "Hi, my email is mara.quinn@example.com. Please cancel order #W1000333, it is no longer needed.",
+        (
+            "Hi, my email is mara.quinn@example.com. Please cancel order #W1000333, it is no longer"
+            " needed."
+        ),
         text or "...",
     ]
     talk = next(talk for talk in talks() if talk.name == "cancel plain")
     desk, assistant = scenario().desk(talk.task), RetailScripted("assistant", None, None, None)  # type: ignore[arg-type]
-    monitor, heard, wrote = Monitor(domain_of(scenario().source.world(talk.task))), Message(said.pop(0), "user"), False
+    monitor, heard, wrote = (
+        Monitor(domain_of(scenario().source.world(talk.task))),
+        Message(said.pop(0), "user"),
+        False,
+    )
     desk.watchers = [monitor]
     desk.see("said", "user", text=heard.text)
     for _ in range(9):
-        did = asyncio.run(assistant.act(Asked(new=(heard,), transcript=(), legal=None, tools=(), step=0)))
+        did = asyncio.run(
+            assistant.act(Asked(new=(heard,), transcript=(), legal=None, tools=(), step=0))
+        )
         if did.tool_calls:
             call = did.tool_calls[0]
             result = desk.store.call(call.name, call.arguments)  # type: ignore[union-attr]
@@ -58,7 +70,23 @@ def test_monitor_and_careful_assistant_read_the_same_yes(text: str) -> None:
     assert isinstance(did, Action)
 
 
-@pytest.mark.parametrize("unit", ["yes ", "no, ", "a", "1", ".", "?", "ok please ", "great, ", "all is just ", "- ", "👍", "not sure "])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "yes ",
+        "no, ",
+        "a",
+        "1",
+        ".",
+        "?",
+        "ok please ",
+        "great, ",
+        "all is just ",
+        "- ",
+        "👍",
+        "not sure ",
+    ],
+)
 def test_the_time_of_an_answer_grows_with_its_length_at_most(unit: str) -> None:
     def seconds(size: int) -> float:
         text, times = unit * (size // len(unit)), []

@@ -1,4 +1,5 @@
-"""Assistants over any engine: tools, text protocols and demonstrations; and people at the terminal or from a record in either seat."""
+"""Assistants over any engine: tools, text protocols and demonstrations; and people at the
+terminal or from a record in either seat."""
 
 from __future__ import annotations
 
@@ -17,7 +18,20 @@ from typing import Any
 import pytest
 from gem_ma.agents.labels import action
 
-from gem_ma import End, Episode, Limits, Malformed, Plan, Request, Scenario, Seat, ToolCall, make, play, read_episodes
+from gem_ma import (
+    End,
+    Episode,
+    Limits,
+    Malformed,
+    Plan,
+    Request,
+    Scenario,
+    Seat,
+    ToolCall,
+    make,
+    play,
+    read_episodes,
+)
 from gem_ma.behaviour import as_factory
 from gem_ma.codec import dump_episode
 from gem_ma.engines.base import Policy, open_engine
@@ -36,21 +50,32 @@ SAY = 'Action: {"name": "respond", "arguments": {"content": "There is one."}}'
 SEAT = ("look_up", {"word": "seat"})
 
 
-# -- tools ------------------------------------------------------------------------------------------------------------------
+# -- tools ---------------------------------------------------------------------------------------
 
 
 def test_a_turn_is_the_first_call_alone_and_what_stood_beside_it_was_never_said() -> None:
     model = Model(f"I will look. {LOOKED}{LOOKED}", "There is one.")
     episode = clerk("tool_calling", model)
-    assert [(action.text, len(action.tool_calls)) for action in acts(episode, "clerk")][:2] == [("", 1), ("There is one.", 0)]
-    assert calls(episode, "clerk") == [SEAT] and texts(episode, "clerk")[1:] == ["There is one.", "There is one."]
+    assert [(action.text, len(action.tool_calls)) for action in acts(episode, "clerk")][:2] == [
+        ("", 1),
+        ("There is one.", 0),
+    ]
+    assert calls(episode, "clerk") == [SEAT] and texts(episode, "clerk")[1:] == [
+        "There is one.",
+        "There is one.",
+    ]
     assert "I will look" not in model.last and model.requests[0].tools == (LOOK,)
     passed_on = clerk("direct", Model(f"I will look. {LOOKED}{LOOKED}", "There is one."))
-    assert acts(passed_on, "clerk")[0].text == "I will look." and len(acts(passed_on, "clerk")[0].tool_calls) == 2
+    assert (
+        acts(passed_on, "clerk")[0].text == "I will look."
+        and len(acts(passed_on, "clerk")[0].tool_calls) == 2
+    )
 
 
 def test_a_malformed_call_is_passed_on_as_data_and_thinking_in_tags_is_not() -> None:
-    model = Model('Hm. <tool_call>{"name": 3}</tool_call>', f"<think>look_up? {LOOKED}</think>None is left.")
+    model = Model(
+        'Hm. <tool_call>{"name": 3}</tool_call>', f"<think>look_up? {LOOKED}</think>None is left."
+    )
     episode = clerk("tool_calling", model)
     assert [str(call).split(":")[0] for call in calls(episode, "clerk")][:1] == ["missing_name"]
     assert acts(episode, "clerk")[0].text == ""
@@ -72,20 +97,32 @@ def test_every_assistant_plays_a_game_of_legal_choices_too(behaviour: str) -> No
         choice = request.legal[-1] if request.legal else ""
         return choice if behaviour == "tool_calling" else f"Thought: hm\nAction: {choice}"
 
-    episode = talk(dict.fromkeys(kuhn.agents, Seat(behaviour, "main")), {"main": bets}, scenario=kuhn)
-    assert episode.end is End.TERMINATED and all(turn.action.parsed == (turn.legal or ("",))[-1] for turn in episode.turns)
+    episode = talk(
+        dict.fromkeys(kuhn.agents, Seat(behaviour, "main")), {"main": bets}, scenario=kuhn
+    )
+    assert episode.end is End.TERMINATED and all(
+        turn.action.parsed == (turn.legal or ("",))[-1] for turn in episode.turns
+    )
 
 
-# -- text -------------------------------------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------
 
 
 def test_actions_in_text_become_calls_and_messages() -> None:
     model = Model(f"Thought: I look it up.\n{ACTION}", f"Thought: I tell.\n{SAY}", SAY)
     episode = clerk("react", model)
-    assert calls(episode, "clerk") == [SEAT] and texts(episode, "clerk") == ["", "There is one.", "There is one."]
+    assert calls(episode, "clerk") == [SEAT] and texts(episode, "clerk") == [
+        "",
+        "There is one.",
+        "There is one.",
+    ]
     assert all(request.tools == () for request in model.requests)
     briefing = model.requests[0].messages[0].text
-    assert json.dumps(LOOK.schema["function"]) in briefing and briefing.startswith("You are a clerk.") and "Thought:" in briefing
+    assert (
+        json.dumps(LOOK.schema["function"]) in briefing
+        and briefing.startswith("You are a clerk.")
+        and "Thought:" in briefing
+    )
     shown = [(message.sender, message.text) for message in model.requests[1].messages[1:]]
     assert shown == [
         ("guest", "I want a seat."),
@@ -93,12 +130,18 @@ def test_actions_in_text_become_calls_and_messages() -> None:
         ("scenario", "Observation: look_up seat: found"),
     ]
     assert "Thought" not in "\n".join(message.text for message in episode.transcript("guest"))
-    assert model.requests[2].messages[: len(model.requests[1].messages)] == model.requests[1].messages  # prompts grow by appending
+    # prompts grow by appending
+    assert (
+        model.requests[2].messages[: len(model.requests[1].messages)] == model.requests[1].messages
+    )
 
 
 def test_the_act_protocol_wants_no_thought() -> None:
     model = Model(ACTION, SAY)
-    assert calls(clerk("act", model), "clerk") == [SEAT] and "Thought" not in model.requests[0].messages[0].text
+    assert (
+        calls(clerk("act", model), "clerk") == [SEAT]
+        and "Thought" not in model.requests[0].messages[0].text
+    )
 
 
 def test_what_a_model_invents_behind_its_action_is_cut_off() -> None:
@@ -109,12 +152,23 @@ def test_what_a_model_invents_behind_its_action_is_cut_off() -> None:
 
 
 def test_an_unreadable_action_is_asked_for_again_twice_and_then_malformed() -> None:
-    model = Model("Let me see.", 'Action: {"name": "look_up", arguments: {}}', SAY, "one", "two", 'Action: {"name": "respond", "arguments": {}}', SAY)
+    model = Model(
+        "Let me see.",
+        'Action: {"name": "look_up", arguments: {}}',
+        SAY,
+        "one",
+        "two",
+        'Action: {"name": "respond", "arguments": {}}',
+        SAY,
+    )
     episode = clerk("react", model)
     assert [len(turn.replies) for turn in episode.turns if turn.agent == "clerk"] == [3, 3, 1]
     assert texts(episode, "clerk") == ["There is one.", "", "There is one."]
     assert str(calls(episode, "clerk")[0]).startswith("bad_arguments: respond takes content")
-    assert "bad_json" in model.requests[1].messages[-1].text and "Let me see." not in model.requests[3].messages[2].text
+    assert (
+        "bad_json" in model.requests[1].messages[-1].text
+        and "Let me see." not in model.requests[3].messages[2].text
+    )
     only = clerk("act", Model("Hello!"))
     assert str(calls(only, "clerk")[0]) == "bad_json: there is no line `Action: {...}`"
 
@@ -131,7 +185,13 @@ def test_an_unreadable_action_is_asked_for_again_twice_and_then_malformed() -> N
         ('{"name": "a", "arguments": {}}', "a"),
         ('```\n{"name": "a", "arguments": {}}\n```', "a"),
         ('Thought: then Action: is due\nAction: {"name": "a", "arguments": {}}', "a"),
-        ('Action: soon\nAction: {"name": "a", "arguments": {}}\nAction: {"name": "b", "arguments": {}}', "a"),
+        (
+            (
+                'Action: soon\nAction: {"name": "a", "arguments": {}}\nAction: {"name": "b",'
+                ' "arguments": {}}'
+            ),
+            "a",
+        ),
         ("Action: run away", "bad_json"),
         ('Action: {"name": "a", "arguments": [1]}', "bad_arguments"),
         ('Action: {"name": "a", "name": "b", "arguments": {}}', "bad_json"),
@@ -141,28 +201,43 @@ def test_an_unreadable_action_is_asked_for_again_twice_and_then_malformed() -> N
 )
 def test_the_first_readable_action_counts(text: str, name: str | None) -> None:
     call, kept = action(text)
-    found = None if call is None else call.name if isinstance(call, ToolCall) else call.reason.split(":")[0]
+    found = (
+        None
+        if call is None
+        else call.name
+        if isinstance(call, ToolCall)
+        else call.reason.split(":")[0]
+    )
     assert found == name and text.startswith(kept)
 
 
 def test_a_huge_or_deep_action_is_data() -> None:
-    for text in ("Action: " + "[" * 100_000, 'Action: {"name": "a", "arguments": ' + '{"a":' * 5000, "Action: {" * 3000, "Action:" + "\n" * 100_000):
+    for text in (
+        "Action: " + "[" * 100_000,
+        'Action: {"name": "a", "arguments": ' + '{"a":' * 5000,
+        "Action: {" * 3000,
+        "Action:" + "\n" * 100_000,
+    ):
         call, _ = action(text)
         assert isinstance(call, Malformed)
 
 
-# -- demonstrations ---------------------------------------------------------------------------------------------------------
+# -- demonstrations ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder with an unpaid episode, two paid ones, another one of the same task, and one of the test split."""
+    """A run folder with an unpaid episode, two paid ones, another one of the same task, and one
+    of the test split."""
     folder = tmp_path_factory.mktemp("shown")
     seats = {"guest": Seat("direct", "guest"), "clerk": Seat("direct", "clerk")}
 
     def one(word: str, task: str, leaves: bool = True, seed: int = 0) -> Episode:
         looked = f'<tool_call>{{"name": "look_up", "arguments": {{"word": "{word}"}}}}</tool_call>'
-        models = {"guest": Model(f"A {word}, please.", bye() if leaves else "More."), "clerk": Model(looked, f"Here is a {word}.")}
+        models = {
+            "guest": Model(f"A {word}, please.", bye() if leaves else "More."),
+            "clerk": Model(looked, f"Here is a {word}."),
+        }
         return talk(seats, models, scenario=Tasks(), task=task, seed=seed)
 
     episodes = [
@@ -172,7 +247,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
         one("stool", "train/0", seed=1),
         one("spoon", "train/1"),
     ]
-    (folder / "episodes.jsonl").write_text("".join(dump_episode(episode) + "\n" for episode in episodes), encoding="utf-8")
+    (folder / "episodes.jsonl").write_text(
+        "".join(dump_episode(episode) + "\n" for episode in episodes), encoding="utf-8"
+    )
     return folder
 
 
@@ -203,14 +280,25 @@ def test_only_paid_episodes_of_the_split_are_shown_one_per_task(shown: Path) -> 
     model = Model("Hello.")
     clerk("few_shot", model, demonstrations=str(shown), shots=2)
     briefing = model.requests[0].messages[0].text
-    assert [word in briefing for word in ("chair", "spoon", "lamp", "vase", "stool")] == [True, True, False, False, False]
-    for options, what in (({"shots": 3}, r"2 of 3 demonstrations of split 'train'.*it holds episodes of test, train"), ({"split": "dev"}, "0 of 2")):
+    assert [word in briefing for word in ("chair", "spoon", "lamp", "vase", "stool")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    for options, what in (
+        ({"shots": 3}, r"2 of 3 demonstrations of split 'train'.*it holds episodes of test, train"),
+        ({"split": "dev"}, "0 of 2"),
+    ):
         with pytest.raises(ConfigError, match=what):
             clerk("few_shot", model, **({"demonstrations": str(shown)} | options))
 
 
 @pytest.mark.parametrize(("protocol", "says"), [("tools", "Hi."), ("act", SAY), ("react", SAY)])
-def test_after_the_demonstrations_any_protocol_goes_on(shown: Path, protocol: str, says: str) -> None:
+def test_after_the_demonstrations_any_protocol_goes_on(
+    shown: Path, protocol: str, says: str
+) -> None:
     model = Model(says)
     episode = clerk("few_shot", model, demonstrations=str(shown), shots=1, protocol=protocol)
     assert texts(episode, "clerk")[0] == ("Hi." if protocol == "tools" else "There is one.")
@@ -220,12 +308,15 @@ def test_after_the_demonstrations_any_protocol_goes_on(shown: Path, protocol: st
 def test_a_missing_file_of_demonstrations_ends_the_run_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"agent 'clerk': demonstrations: .*nowhere"):
         clerk("few_shot", Model(""), demonstrations=str(tmp_path / "nowhere"))
-    for options, what in (({"shots": -1}, "shots is a whole number"), ({"protocol": "xml"}, "protocol is one of tools, act, react")):
+    for options, what in (
+        ({"shots": -1}, "shots is a whole number"),
+        ({"protocol": "xml"}, "protocol is one of tools, act, react"),
+    ):
         with pytest.raises(ConfigError, match=what):
             as_factory("few_shot")("clerk", None, random.Random(0), demonstrations="x", **options)
 
 
-# -- engines ----------------------------------------------------------------------------------------------------------------
+# -- engines -------------------------------------------------------------------------------------
 
 EVERY = [
     ("user_llm", "tool_calling", {}),
@@ -237,19 +328,40 @@ EVERY = [
 
 
 @pytest.mark.parametrize(("user", "assistant", "options"), EVERY)
-def test_all_play_over_a_local_model(byte_model: Path, user: str, assistant: str, options: dict[str, Any]) -> None:
-    policy = Policy("main", open_engine("main", f"transformers/{byte_model}"), Sampling(max_tokens=8))
-    seats = {"guest": Seat(user, "main", {"end_tool": "leave"} | options), "clerk": Seat(assistant, "main")}
-    episode = asyncio.run(play(Plan(SmallTalk(turns=2), seats, limits=Limits(max_steps=4)), {"main": policy}))
+def test_all_play_over_a_local_model(
+    byte_model: Path, user: str, assistant: str, options: dict[str, Any]
+) -> None:
+    policy = Policy(
+        "main", open_engine("main", f"transformers/{byte_model}"), Sampling(max_tokens=8)
+    )
+    seats = {
+        "guest": Seat(user, "main", {"end_tool": "leave"} | options),
+        "clerk": Seat(assistant, "main"),
+    }
+    episode = asyncio.run(
+        play(Plan(SmallTalk(turns=2), seats, limits=Limits(max_steps=4)), {"main": policy})
+    )
     assert episode.error is None and episode.end in (End.MAX_STEPS, End.TERMINATED)
-    assert all(reply.token_ids and len(reply.token_ids) == len(reply.logprobs) for turn in episode.turns for reply in turn.replies)
+    assert all(
+        reply.token_ids and len(reply.token_ids) == len(reply.logprobs)
+        for turn in episode.turns
+        for reply in turn.replies
+    )
     assert all(turn.replies for turn in episode.turns)
 
 
 def test_a_users_own_words_are_never_encoded_again(byte_model: Path) -> None:
-    policy = Policy("main", open_engine("main", f"transformers/{byte_model}"), Sampling(max_tokens=8))
+    policy = Policy(
+        "main", open_engine("main", f"transformers/{byte_model}"), Sampling(max_tokens=8)
+    )
     policies = {"main": policy, "clerk": Policy("clerk", Scripted.of(Model("Certainly.")))}
-    seats, grown = {"guest": Seat("user_llm", "main", {"end_tool": "leave"}), "clerk": Seat("direct", "clerk")}, 0
+    seats, grown = (
+        {
+            "guest": Seat("user_llm", "main", {"end_tool": "leave"}),
+            "clerk": Seat("direct", "clerk"),
+        },
+        0,
+    )
     for seed in range(6):
         episode = asyncio.run(play(Plan(SmallTalk(turns=3), seats, seed=seed), policies))
         mine = [turn for turn in episode.turns if turn.agent == "guest"]
@@ -272,32 +384,61 @@ def test_all_play_over_http() -> None:
         if "You act by text" in system:
             return says(SAY)
         if "leave" in names and turns:
-            return says("Thank you.", calls=[("c1", "leave", '{"why": "settled"}')], finish="tool_calls")
+            return says(
+                "Thank you.", calls=[("c1", "leave", '{"why": "settled"}')], finish="tool_calls"
+            )
         if "look_up" in names and not turns:
-            return says("I look.", calls=[("c1", "look_up", '{"word": "seat"}')], finish="tool_calls")
-        return says("Thought: x\nResponse: A seat, please." if "two labelled parts" in system else "A seat, please.")
+            return says(
+                "I look.", calls=[("c1", "look_up", '{"word": "seat"}')], finish="tool_calls"
+            )
+        return says(
+            "Thought: x\nResponse: A seat, please."
+            if "two labelled parts" in system
+            else "A seat, please."
+        )
 
     pytest.importorskip("openai", reason="needs the api extra")
     with FaultServer(answer) as server:
         for user, assistant, options in EVERY[:4]:
             policy = Policy("main", open_engine("main", "openai/some-model", base_url=server.url))
-            seats = {"guest": Seat(user, "main", {"end_tool": "leave"} | options), "clerk": Seat(assistant, "main")}
+            seats = {
+                "guest": Seat(user, "main", {"end_tool": "leave"} | options),
+                "clerk": Seat(assistant, "main"),
+            }
             episode = asyncio.run(play(Plan(SmallTalk(), seats), {"main": policy}))
-            assert episode.error is None and calls(episode, "guest") == [("leave", {"why": "settled"})]
+            assert episode.error is None and calls(episode, "guest") == [
+                ("leave", {"why": "settled"})
+            ]
             assert texts(episode, "guest")[0] == "A seat, please."
-            assert all(reply.usage.completion_tokens == 3 for turn in episode.turns for reply in turn.replies)
+            assert all(
+                reply.usage.completion_tokens == 3
+                for turn in episode.turns
+                for reply in turn.replies
+            )
 
 
-# -- people and records -----------------------------------------------------------------------------------------------------
+# -- people and records --------------------------------------------------------------------------
 
 
 def typed(lines: str) -> tuple[Policy, io.StringIO]:
     output = io.StringIO()
-    return Policy("me", Human("me", policy="me", force=True, input=io.StringIO(lines), output=output)), output
+    return (
+        Policy("me", Human("me", policy="me", force=True, input=io.StringIO(lines), output=output)),
+        output,
+    )
 
 
-def desk(seats: Mapping[str, Seat], policies: Mapping[str, Policy], scenario: Scenario | None = None, index: int = 0) -> Episode:
-    return asyncio.run(play(Plan(scenario or make("retail", data="own"), dict(seats), f"test/{index}", 1), policies))
+def desk(
+    seats: Mapping[str, Seat],
+    policies: Mapping[str, Policy],
+    scenario: Scenario | None = None,
+    index: int = 0,
+) -> Episode:
+    return asyncio.run(
+        play(
+            Plan(scenario or make("retail", data="own"), dict(seats), f"test/{index}", 1), policies
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -316,27 +457,49 @@ def line(act: Any) -> str:
     call = act.tool_calls[0]
     plain = all(isinstance(value, str) and "'" not in value for value in call.arguments.values())
     if plain:
-        return " ".join([f"/{call.name}", *(f"'{key}={value}'" for key, value in call.arguments.items())]) + "\n"
+        return (
+            " ".join(
+                [f"/{call.name}", *(f"'{key}={value}'" for key, value in call.arguments.items())]
+            )
+            + "\n"
+        )
     return json.dumps({"name": call.name, "arguments": call.arguments}) + "\n"
 
 
 @pytest.mark.parametrize("side", ["assistant", "user"])
-def test_a_person_may_take_either_side_of_the_service_desk(recorded: list[Episode], side: str) -> None:
+def test_a_person_may_take_either_side_of_the_service_desk(
+    recorded: list[Episode], side: str
+) -> None:
     for index, before in enumerate(recorded[:3]):
         me, output = typed("".join(line(act) for act in acts(before, side)))
-        seats = {agent: Seat("direct", "me") if agent == side else seat for agent, seat in before.cast.items()}
+        seats = {
+            agent: Seat("direct", "me") if agent == side else seat
+            for agent, seat in before.cast.items()
+        }
         after = desk(seats, {"me": me}, index=index)
         assert after.error is None and after.returns() == before.returns()
         assert calls(after, side) == calls(before, side)
         shown = output.getvalue()
         assert ("/end_conversation reason=settled|refused" in shown) == (side == "user")
         assert ("/cancel_pending_order order_id=... reason=" in shown) == (side == "assistant")
-        assert shown.count("  tool end_conversation:") == (side == "user")  # shown once, not before every line
+        # shown once, not before every line
+        assert shown.count("  tool end_conversation:") == (side == "user")
 
 
-def test_a_person_may_run_the_desk_from_the_command_line(recorded: list[Episode], tmp_path: Path) -> None:
-    options = ["scenario.data=own", "scenario.tasks=[0]", "agents.user.behaviour=direct", "agents.user.model=human/me"]
-    options += ["policies.user.force=true", "agents.assistant.behaviour=retail_scripted", "run.baselines=false"]
+def test_a_person_may_run_the_desk_from_the_command_line(
+    recorded: list[Episode], tmp_path: Path
+) -> None:
+    options = [
+        "scenario.data=own",
+        "scenario.tasks=[0]",
+        "agents.user.behaviour=direct",
+        "agents.user.model=human/me",
+    ]
+    options += [
+        "policies.user.force=true",
+        "agents.assistant.behaviour=retail_scripted",
+        "run.baselines=false",
+    ]
     said = "".join(line(act) for act in acts(recorded[0], "user"))
     done = subprocess.run(
         [sys.executable, "-m", "gem_ma", "run", "retail", *options, "--out", "run"],
@@ -350,7 +513,10 @@ def test_a_person_may_run_the_desk_from_the_command_line(recorded: list[Episode]
     assert done.returncode == 0, done.stderr
     assert "/end_conversation reason=settled|refused" in done.stderr
     (episode,) = read_episodes(tmp_path / "run")
-    assert texts(episode, "user") == texts(recorded[0], "user")[: len(texts(episode, "user"))] and episode.cast["user"].policy == "user"
+    assert (
+        texts(episode, "user") == texts(recorded[0], "user")[: len(texts(episode, "user"))]
+        and episode.cast["user"].policy == "user"
+    )
 
 
 def test_a_recorded_user_is_replayed_against_another_assistant(recorded: list[Episode]) -> None:
@@ -358,19 +524,34 @@ def test_a_recorded_user_is_replayed_against_another_assistant(recorded: list[Ep
     seats = {"assistant": Seat("retail_scripted"), "user": Seat("direct", "then")}
     for index, before in enumerate(recorded):
         again = desk(seats, {"then": engine}, index=index)
-        assert [turn.action for turn in again.turns] == [turn.action for turn in before.turns] and again.returns() == before.returns()
+        assert [turn.action for turn in again.turns] == [
+            turn.action for turn in before.turns
+        ] and again.returns() == before.returns()
         other = desk({**seats, "assistant": Seat("retail_nothing")}, {"then": engine}, index=index)
-        assert texts(other, "user") == texts(before, "user") and calls(other, "user") == calls(before, "user")
+        assert texts(other, "user") == texts(before, "user") and calls(other, "user") == calls(
+            before, "user"
+        )
         shorter = replace(before, turns=before.turns[:-1])
-        longer = desk({**seats, "assistant": Seat("retail_nothing")}, {"then": Policy("then", Replay.of([shorter], policy="then"))}, index=index)
+        longer = desk(
+            {**seats, "assistant": Seat("retail_nothing")},
+            {"then": Policy("then", Replay.of([shorter], policy="then"))},
+            index=index,
+        )
         assert longer.end is End.FAILED and "the record holds no reply" in (longer.error or "")
 
 
 @pytest.mark.parametrize("behaviour", ["user_verify", "user_react"])
 def test_what_a_played_user_sent_is_replayed_and_not_what_it_thought(behaviour: str) -> None:
-    lines = ("Thought: a\nResponse: A seat.", "no", "Thought: b\nResponse: Thanks.", "Thought: c\n" + bye())
+    lines = (
+        "Thought: a\nResponse: A seat.",
+        "no",
+        "Thought: b\nResponse: Thanks.",
+        "Thought: c\n" + bye(),
+    )
     before = guest(behaviour, Model(*lines), judge=Model("true"))
     again = Policy("guest", Replay.of([before], policy="guest", actions=True))
     models = {"guest": again, "clerk": Policy("clerk", Scripted.of(Model("Certainly.")))}
-    after = asyncio.run(play(Plan(SmallTalk(), {agent: Seat("direct", agent) for agent in models}), models))
+    after = asyncio.run(
+        play(Plan(SmallTalk(), {agent: Seat("direct", agent) for agent in models}), models)
+    )
     assert [turn.action for turn in after.turns] == [turn.action for turn in before.turns]

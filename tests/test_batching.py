@@ -1,4 +1,5 @@
-"""Batched: one answer for each asker, whatever fails, is cancelled or comes late. The gate's own cases are in test_rollout."""
+"""Batched: one answer for each asker, whatever fails, is cancelled or comes late. The gate's own
+cases are in test_rollout."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def request(number: int) -> Request:
 class Numbers:
     """Answers with the conversation's name; `sabotage` may raise or spoil the batch."""
 
-    def __init__(self, sabotage: Callable[[Sequence[Request]], Any] = lambda requests: None) -> None:
+    def __init__(
+        self, sabotage: Callable[[Sequence[Request]], Any] = lambda requests: None
+    ) -> None:
         self.batches: list[list[str]] = []
         self.sabotage = sabotage
         self.threads: set[str] = set()
@@ -36,13 +39,17 @@ class Numbers:
 
 
 async def ask_all(engine: Batched, count: int) -> list[Any]:
-    return await asyncio.gather(*(engine.sample(request(number)) for number in range(count)), return_exceptions=True)
+    return await asyncio.gather(
+        *(engine.sample(request(number)) for number in range(count)), return_exceptions=True
+    )
 
 
 def test_many_askers_share_a_batch_and_each_gets_its_own_reply() -> None:
     numbers = Numbers()
     replies = run(ask_all(Batched(numbers), 64))[0]
-    assert [reply.text for reply in replies] == [f"{number:03}" for number in range(64)] and len(numbers.batches) == 1
+    assert [reply.text for reply in replies] == [f"{number:03}" for number in range(64)] and len(
+        numbers.batches
+    ) == 1
 
 
 def test_a_batch_is_capped() -> None:
@@ -71,21 +78,35 @@ def test_batches_run_in_a_worker_thread_and_what_arrives_meanwhile_is_the_next()
         await asyncio.gather(first, *rest)
 
     asyncio.run(main())
-    assert numbers.batches == [["000"], ["001", "002"]] and threading.main_thread().name not in numbers.threads
+    assert (
+        numbers.batches == [["000"], ["001", "002"]]
+        and threading.main_thread().name not in numbers.threads
+    )
 
 
-@pytest.mark.parametrize("error", [EngineError("out of memory"), StopIteration("out of memory"), SystemExit("out of memory")])
-def test_a_failing_batch_gives_its_error_to_all_its_askers_and_the_next_batch_runs(error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [EngineError("out of memory"), StopIteration("out of memory"), SystemExit("out of memory")],
+)
+def test_a_failing_batch_gives_its_error_to_all_its_askers_and_the_next_batch_runs(
+    error: BaseException,
+) -> None:
     def sabotage(requests: Sequence[Request]) -> None:
         if requests[0].conversation == "000":
             raise error
 
     outcomes = run(ask_all(Batched(Numbers(sabotage), max_batch=3), 6))[0]
-    assert all(isinstance(outcome, Exception) and "out of memory" in str(outcome) for outcome in outcomes[:3])
+    assert all(
+        isinstance(outcome, Exception) and "out of memory" in str(outcome)
+        for outcome in outcomes[:3]
+    )
     assert [outcome.text for outcome in outcomes[3:]] == ["003", "004", "005"]
 
 
-@pytest.mark.parametrize(("given", "words"), [([Reply("x")], "gave 1 replies to 2 requests"), (3, "not iterable"), ([], "gave 0 replies")])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [([Reply("x")], "gave 1 replies to 2 requests"), (3, "not iterable"), ([], "gave 0 replies")],
+)
 def test_an_engine_that_answers_nonsense_is_an_error_not_a_hang(given: Any, words: str) -> None:
     outcomes = run(ask_all(Batched(Numbers(lambda requests: given)), 2))[0]
     assert all(words in str(outcome) for outcome in outcomes)
@@ -144,19 +165,32 @@ def test_a_closed_gate_releases_nothing() -> None:
 
 
 def test_an_unknown_engine_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match=r"no engine is called 'scriptd' \(did you mean 'scripted'\?\)"):
+    with pytest.raises(
+        ConfigError, match=r"no engine is called 'scriptd' \(did you mean 'scripted'\?\)"
+    ):
         open_engine("main", "scriptd/x")
     with pytest.raises(ConfigError, match="no engine"):
         open_engine("main", "")
 
 
 def test_a_stable_seed_is_the_same_in_every_process() -> None:
-    assert stable_seed("train/0", 7, 0, "a", 1, 0) == 9083214647504222526  # pinned: recorded runs are replayed by it
-    assert len({stable_seed("train/0", seed, 0, "a", turn, 0) for seed in range(50) for turn in range(50)}) == 2500
+    # pinned: recorded runs are replayed by it
+    assert stable_seed("train/0", 7, 0, "a", 1, 0) == 9083214647504222526
+    assert (
+        len(
+            {
+                stable_seed("train/0", seed, 0, "a", turn, 0)
+                for seed in range(50)
+                for turn in range(50)
+            }
+        )
+        == 2500
+    )
 
 
 class Streaming:
-    """An engine that answers one request per look, the shortest name first; what comes meanwhile joins."""
+    """An engine that answers one request per look, the shortest name first; what comes meanwhile
+    joins."""
 
     def __init__(self, fail_at: int = -1, pace_s: float = 0.02) -> None:
         self.looks: list[list[str]] = []
@@ -164,7 +198,11 @@ class Streaming:
         self.fail_at, self.left = fail_at, 0
         self.slow = threading.Event()
 
-    def stream(self, pull: Callable[[], Sequence[tuple[Any, Request]]], give: Callable[[int, Reply | Exception], None]) -> None:
+    def stream(
+        self,
+        pull: Callable[[], Sequence[tuple[Any, Request]]],
+        give: Callable[[int, Reply | Exception], None],
+    ) -> None:
         running: dict[int, str] = {}
         asked = 0
         while True:
@@ -188,7 +226,9 @@ def named(name: str) -> Request:
     return Request("a", (), conversation=name, policy="main")
 
 
-def test_a_request_that_comes_while_others_run_joins_them_and_is_answered_before_the_longest() -> None:
+def test_a_request_that_comes_while_others_run_joins_them_and_is_answered_before_the_longest() -> (
+    None
+):
     streaming, order = Streaming(pace_s=0.2), list[str]()
     engine = Batched(streaming)  # type: ignore[arg-type]
 
@@ -197,7 +237,12 @@ def test_a_request_that_comes_while_others_run_joins_them_and_is_answered_before
         order.append((await engine.sample(named(name))).text)
 
     async def main() -> None:
-        await asyncio.gather(ask("the longest of all", 0), ask("the second longest", 0), ask("middle", 0), ask("late", 0.03))
+        await asyncio.gather(
+            ask("the longest of all", 0),
+            ask("the second longest", 0),
+            ask("middle", 0),
+            ask("late", 0.03),
+        )
 
     asyncio.run(main())
     assert set(order[:2]) == {"middle", "late"} and len(order) == 4
@@ -215,13 +260,19 @@ def test_no_more_than_the_cap_run_together_in_a_stream() -> None:
     assert [len(look) for look in streaming.looks if look] == [3, 1, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(("streaming", "words"), [(Streaming(fail_at=2), "out of memory"), (Streaming(), "unanswered")])
-def test_a_stream_that_fails_tells_all_that_run_and_the_next_one_serves(streaming: Streaming, words: str) -> None:
+@pytest.mark.parametrize(
+    ("streaming", "words"), [(Streaming(fail_at=2), "out of memory"), (Streaming(), "unanswered")]
+)
+def test_a_stream_that_fails_tells_all_that_run_and_the_next_one_serves(
+    streaming: Streaming, words: str
+) -> None:
     streaming.left = 2 if words == "unanswered" else 0
     engine = Batched(streaming)  # type: ignore[arg-type]
 
     async def main() -> list[Any]:
-        first = await asyncio.gather(*(engine.sample(named(name)) for name in ("a", "bb", "ccc")), return_exceptions=True)
+        first = await asyncio.gather(
+            *(engine.sample(named(name)) for name in ("a", "bb", "ccc")), return_exceptions=True
+        )
         streaming.left = 0
         return [*first, await engine.sample(named("d"))]
 
@@ -235,7 +286,10 @@ def test_a_stream_ends_when_nobody_waits_for_it_any_more() -> None:
     engine = Batched(streaming)  # type: ignore[arg-type]
 
     async def main() -> None:
-        asks = [asyncio.ensure_future(engine.sample(named(name))) for name in ("a", "bb", "cc", "dd", "ee")]
+        asks = [
+            asyncio.ensure_future(engine.sample(named(name)))
+            for name in ("a", "bb", "cc", "dd", "ee")
+        ]
         await asks[0]
         for ask in asks:
             ask.cancel()

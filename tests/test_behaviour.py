@@ -22,18 +22,26 @@ def asked(legal: tuple[str, ...] | None = LEGAL, tools: tuple[Tool, ...] = ()) -
 
 
 def act(given: Any, question: Asked, sample: Any = SAMPLE, **options: Any) -> Any:
-    return asyncio.run(seat(as_factory(given), "a", sample, random.Random(0), "the task", **options).act(question))
+    return asyncio.run(
+        seat(as_factory(given), "a", sample, random.Random(0), "the task", **options).act(question)
+    )
 
 
 def test_an_id_is_a_registered_behaviour() -> None:
     assert act("first_legal", asked()) == Action("check", (), "check")
-    with pytest.raises(ConfigError, match=r"no behaviour is called 'first_legl' \(did you mean 'first_legal'"):
+    with pytest.raises(
+        ConfigError, match=r"no behaviour is called 'first_legl' \(did you mean 'first_legal'"
+    ):
         as_factory("first_legl")
 
 
 def test_a_plain_function_of_messages_legal_and_rng_is_parsed_by_the_one_parser() -> None:
     def says(messages: Any, legal: Any, rng: random.Random) -> str:
-        return f"[{legal[1]}] after {len(messages)}" if legal else '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+        return (
+            f"[{legal[1]}] after {len(messages)}"
+            if legal
+            else '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+        )
 
     assert act(says, asked()) == Action("[bet] after 1", (), "bet")
     assert act(says, asked(None, (Tool("f"),))) == Action("", (ToolCall("call_0", "f", {}),))
@@ -54,12 +62,16 @@ def test_a_plain_function_may_be_async_or_give_an_action_and_nothing_else() -> N
 def test_a_factory_is_called_with_agent_sample_rng_and_options() -> None:
     got = []
 
-    def factory(agent: str, sample: Any, rng: random.Random, task: Any = None, *, size: int = 0) -> Any:
+    def factory(
+        agent: str, sample: Any, rng: random.Random, task: Any = None, *, size: int = 0
+    ) -> Any:
         got.append((agent, task, size))
         return as_factory("silent")(agent, sample, rng)
 
     assert act(factory, asked(), size=3) == Action("") and got == [("a", None, 3)]
-    with pytest.raises(ConfigError, match=r"agent 'a': behaviour factory: .*'sise'.*did you mean 'size'"):
+    with pytest.raises(
+        ConfigError, match=r"agent 'a': behaviour factory: .*'sise'.*did you mean 'size'"
+    ):
         act(factory, asked(), sise=3)
 
 
@@ -85,7 +97,11 @@ def test_only_a_privileged_factory_is_given_the_task() -> None:
         privileged = False
 
     assert (act(Oracle, asked()), act(Honest, asked())) == ("the task", "None")
-    assert is_privileged(Oracle) and not is_privileged(Honest) and not is_privileged(as_factory("silent"))
+    assert (
+        is_privileged(Oracle)
+        and not is_privileged(Honest)
+        and not is_privileged(as_factory("silent"))
+    )
 
 
 def test_a_ready_object_with_act_sits_in_every_seat() -> None:
@@ -95,7 +111,9 @@ def test_a_ready_object_with_act_sits_in_every_seat() -> None:
 
 @pytest.mark.parametrize("wrong", [3, None, ["first_legal"]])
 def test_what_is_no_behaviour_is_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="a behaviour is an id, a factory, a function or an object with act"):
+    with pytest.raises(
+        ConfigError, match="a behaviour is an id, a factory, a function or an object with act"
+    ):
         as_factory(wrong)
 
 
@@ -111,16 +129,30 @@ def test_the_direct_behaviour_takes_the_reply_as_the_action() -> None:
         return replies.pop(0)
 
     assert act("direct", asked(), sample) == Action("[bet]", (), "bet")
-    assert act("direct", asked(None, (Tool("f"),)), sample) == Action("Look.", (ToolCall("call_0", "f", {}),))
+    assert act("direct", asked(None, (Tool("f"),)), sample) == Action(
+        "Look.", (ToolCall("call_0", "f", {}),)
+    )
 
 
 def test_streams_of_agents_are_apart_and_repeatable() -> None:
-    draws = {(seed, agent): behaviour_rng(seed, agent).random() for seed in range(3) for agent in "ab"}
+    draws = {
+        (seed, agent): behaviour_rng(seed, agent).random() for seed in range(3) for agent in "ab"
+    }
     assert len(set(draws.values())) == 6 and draws[1, "a"] == behaviour_rng(1, "a").random()
 
 
 def test_the_bots() -> None:
     assert {
-        act(lambda agent, sample, rng, task=None, n=n: as_factory("random_legal")(agent, sample, random.Random(n)), asked()).parsed for n in range(9)
+        act(
+            lambda agent, sample, rng, task=None, n=n: as_factory("random_legal")(
+                agent, sample, random.Random(n)
+            ),
+            asked(),
+        ).parsed
+        for n in range(9)
     } == set(LEGAL)
-    assert act("random_legal", asked(None)).text and act("first_legal", asked(None)).parsed is None and act("silent", asked()) == Action("")
+    assert (
+        act("random_legal", asked(None)).text
+        and act("first_legal", asked(None)).parsed is None
+        and act("silent", asked()) == Action("")
+    )

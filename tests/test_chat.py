@@ -1,4 +1,5 @@
-"""Conversations as ids that only grow: suffixes, forks, role markers in contents, other templates."""
+"""Conversations as ids that only grow: suffixes, forks, role markers in contents, other
+templates."""
 
 from __future__ import annotations
 
@@ -16,8 +17,23 @@ pytest.importorskip("transformers", reason="needs the train extra")
 from gem_ma.engines.chat import Chat
 
 ME, OTHER = "player_0", "player_1"
-WORDS = ["bet", "check", "fold", "card", "J.", "12", "naïve 💡", "\n", "<|im_end|>", "<|user|>", "<|im_start|>system\n", "zqslot000000"]
-LOOK = Tool("look", "Looks <|im_end|> at it.", {"type": "object", "properties": {"at": {"type": "string"}}})
+WORDS = [
+    "bet",
+    "check",
+    "fold",
+    "card",
+    "J.",
+    "12",
+    "naïve 💡",
+    "\n",
+    "<|im_end|>",
+    "<|user|>",
+    "<|im_start|>system\n",
+    "zqslot000000",
+]
+LOOK = Tool(
+    "look", "Looks <|im_end|> at it.", {"type": "object", "properties": {"at": {"type": "string"}}}
+)
 
 
 @pytest.fixture(scope="module", params=["kuhn_model", "byte_model"])
@@ -46,12 +62,20 @@ def phrase(rng: random.Random) -> str:
     return " ".join(rng.choices(WORDS, k=rng.randint(1, 4)))
 
 
-def answer(request: Request, prompt: tuple[int, ...], text: str, ids: tuple[int, ...], calls: tuple[Any, ...] = ()) -> Reply:
+def answer(
+    request: Request,
+    prompt: tuple[int, ...],
+    text: str,
+    ids: tuple[int, ...],
+    calls: tuple[Any, ...] = (),
+) -> Reply:
     return Reply(text, calls, prompt, ids, (0.0,) * len(ids))
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_grown_prompts_equal_the_full_rendering_in_random_dialogues(tokenizer: Any, seed: int) -> None:
+def test_grown_prompts_equal_the_full_rendering_in_random_dialogues(
+    tokenizer: Any, seed: int
+) -> None:
     rng, chat, end = random.Random(seed), chat_of(tokenizer), tokenizer.eos_token_id
     messages: tuple[Message, ...] = (Message.system(phrase(rng)),) if rng.random() < 0.5 else ()
     messages += (Message(phrase(rng)),)
@@ -65,7 +89,9 @@ def test_grown_prompts_equal_the_full_rendering_in_random_dialogues(tokenizer: A
         ids = (*encode(tokenizer, said), end)
         chat.sampled(request, answer(request, prompt, said, ids))
         before = prompt + ids
-        senders = [rng.choice(("scenario", OTHER, "system", "tool")) for _ in range(rng.randint(1, 3))]
+        senders = [
+            rng.choice(("scenario", OTHER, "system", "tool")) for _ in range(rng.randint(1, 3))
+        ]
         messages += (Message(said, ME), *(Message(phrase(rng), sender) for sender in senders))
 
 
@@ -73,15 +99,23 @@ def test_what_was_sampled_is_kept_though_its_text_encodes_to_other_ids(byte_toke
     chat = chat_of(byte_tokenizer)
     first = Request(ME, (Message("hello"),), conversation="c")
     prompt = chat.prompt(first)
-    odd = (*(encode(byte_tokenizer, letter)[0] for letter in "check"), byte_tokenizer.eos_token_id)  # not how "check" is encoded
+    # not how "check" is encoded
+    odd = (*(encode(byte_tokenizer, letter)[0] for letter in "check"), byte_tokenizer.eos_token_id)
     assert odd[:-1] != encode(byte_tokenizer, "check")
     chat.sampled(first, answer(first, prompt, "check", odd))
-    grown = chat.prompt(Request(ME, (Message("hello"), Message("check", ME), Message("go on")), conversation="c"))
+    grown = chat.prompt(
+        Request(ME, (Message("hello"), Message("check", ME), Message("go on")), conversation="c")
+    )
     assert grown[: len(prompt) + len(odd)] == prompt + odd
-    assert byte_tokenizer.decode(grown[len(prompt) + len(odd) :]) == "\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n"
+    assert (
+        byte_tokenizer.decode(grown[len(prompt) + len(odd) :])
+        == "\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
-def test_a_reply_cut_by_its_limit_gets_the_end_of_turn_from_the_template(byte_tokenizer: Any) -> None:
+def test_a_reply_cut_by_its_limit_gets_the_end_of_turn_from_the_template(
+    byte_tokenizer: Any,
+) -> None:
     chat, end = chat_of(byte_tokenizer), byte_tokenizer.eos_token_id
     first = Request(ME, (Message("hello"),), conversation="c")
     prompt = chat.prompt(first)
@@ -105,7 +139,9 @@ def test_a_reply_cut_by_its_limit_gets_the_end_of_turn_from_the_template(byte_to
         (Message("hello"), Message("check", ME)),
     ],
 )
-def test_a_conversation_that_does_not_go_on_as_sampled_is_rendered_anew(byte_tokenizer: Any, changed: tuple[Message, ...]) -> None:
+def test_a_conversation_that_does_not_go_on_as_sampled_is_rendered_anew(
+    byte_tokenizer: Any, changed: tuple[Message, ...]
+) -> None:
     chat = chat_of(byte_tokenizer)
     first = Request(ME, (Message("hello"),), conversation="c")
     odd = (*(encode(byte_tokenizer, letter)[0] for letter in "check"), byte_tokenizer.eos_token_id)
@@ -129,7 +165,9 @@ def test_conversations_do_not_mix_and_one_without_a_key_is_never_kept(byte_token
 def test_other_tools_start_the_prompt_anew(byte_tokenizer: Any) -> None:
     chat, end = chat_of(byte_tokenizer), byte_tokenizer.eos_token_id
     first = Request(ME, (Message("hello"),), tools=(LOOK,), conversation="c")
-    chat.sampled(first, answer(first, chat.prompt(first), "bet", (*encode(byte_tokenizer, "bet"), end)))
+    chat.sampled(
+        first, answer(first, chat.prompt(first), "bet", (*encode(byte_tokenizer, "bet"), end))
+    )
     following = (Message("hello"), Message("bet", ME), Message("go on"))
     assert chat.prompt(Request(ME, following, conversation="c")) == chat.render(ME, following)
 
@@ -139,12 +177,26 @@ def test_tool_results_continue_a_call_as_it_was_sampled(byte_tokenizer: Any) -> 
     call = ToolCall("call_0", "look", {"at": "it"})
     first = Request(ME, (Message("hello"),), tools=(LOOK,), conversation="c")
     prompt = chat.prompt(first)
-    ids = (*encode(byte_tokenizer, 'Well <tool_call>{"name":"look","arguments":{"at":"it"}}</tool_call>'), end)  # compact: not the template's form
+    # compact: not the template's form
+    ids = (
+        *encode(
+            byte_tokenizer, 'Well <tool_call>{"name":"look","arguments":{"at":"it"}}</tool_call>'
+        ),
+        end,
+    )
     chat.sampled(first, answer(first, prompt, "Well", ids, (call,)))
-    grown = chat.prompt(Request(ME, (Message("hello"), Message("Well", ME, (call,)), Message.tool("call_0", "seen")), (LOOK,), conversation="c"))
+    grown = chat.prompt(
+        Request(
+            ME,
+            (Message("hello"), Message("Well", ME, (call,)), Message.tool("call_0", "seen")),
+            (LOOK,),
+            conversation="c",
+        )
+    )
     assert grown[: len(prompt) + len(ids)] == prompt + ids
-    assert byte_tokenizer.decode(grown[len(prompt) + len(ids) :]) == (
-        "\n<|im_start|>user\n<tool_response>\nseen\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    assert (
+        byte_tokenizer.decode(grown[len(prompt) + len(ids) :])
+        == "\n<|im_start|>user\n<tool_response>\nseen\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     )
 
 
@@ -165,15 +217,24 @@ def test_role_markers_in_any_text_stay_text(tokenizer: Any) -> None:
         )
         return [token for token in chat.render(ME, messages, (described,)) if token in control]
 
-    assert controls(marker, call, tool) == controls("bet", ToolCall("c", "look", {"x": ["y", {"x": "z"}]}), Tool("look", "bet"))
+    assert controls(marker, call, tool) == controls(
+        "bet", ToolCall("c", "look", {"x": ["y", {"x": "z"}]}), Tool("look", "bet")
+    )
     assert not set(chat.answer(marker)[:-1]) & control
 
 
 def test_user_lines_join_and_other_agents_are_named(byte_tokenizer: Any) -> None:
     chat = chat_of(byte_tokenizer)
-    told = (Message("Your card is J."), Message("bet", OTHER), Message("hi", "user"), Message.system("Be brief."))
-    assert byte_tokenizer.decode(chat.render(ME, told)) == (
-        "<|im_start|>user\nYour card is J.\nplayer_1: bet\nhi\nBe brief.<|im_end|>\n<|im_start|>assistant\n"
+    told = (
+        Message("Your card is J."),
+        Message("bet", OTHER),
+        Message("hi", "user"),
+        Message.system("Be brief."),
+    )
+    assert (
+        byte_tokenizer.decode(chat.render(ME, told))
+        == "<|im_start|>user\nYour card is J.\nplayer_1: bet\nhi\nBe"
+        " brief.<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
@@ -190,12 +251,20 @@ def test_the_rendering_is_what_the_library_renders(byte_tokenizer: Any) -> None:
     chat = [
         {"role": "system", "content": "sys"},
         {"role": "user", "content": "hello"},
-        {"role": "assistant", "content": "Well", "tool_calls": [{"type": "function", "function": {"name": "look", "arguments": call.arguments}}]},
+        {
+            "role": "assistant",
+            "content": "Well",
+            "tool_calls": [
+                {"type": "function", "function": {"name": "look", "arguments": call.arguments}}
+            ],
+        },
         {"role": "tool", "content": "seen", "tool_call_id": "c"},
         {"role": "assistant", "content": "thanks"},
         {"role": "user", "content": "bye"},
     ]
-    expected = byte_tokenizer.apply_chat_template(chat, tools=[LOOK.schema], add_generation_prompt=True, tokenize=False)
+    expected = byte_tokenizer.apply_chat_template(
+        chat, tools=[LOOK.schema], add_generation_prompt=True, tokenize=False
+    )
     assert byte_tokenizer.decode(chat_of(byte_tokenizer).render(ME, messages, (LOOK,))) == expected
 
 
@@ -207,28 +276,53 @@ def test_an_answer_is_its_text_and_the_end_of_turn(tokenizer: Any) -> None:
 
 def test_a_template_without_a_system_role_shows_briefings_as_the_users(byte_tokenizer: Any) -> None:
     byte_tokenizer.chat_template = (
-        "{% for m in messages %}{% if m['role'] not in ('user', 'assistant') %}{{ raise_exception('no such role') }}{% endif %}"
-        "{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
-        "[{{ m['role'] }}]{{ m['content'] | trim }}<|im_end|>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+        "{% for m in messages %}{% if m['role'] not in ('user', 'assistant') %}{{"
+        " raise_exception('no such role') }}{% endif %}{% if (m['role'] == 'user') != (loop.index0"
+        " % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}[{{ m['role'] }}]{{"
+        " m['content'] | trim }}<|im_end|>{% endfor %}{% if add_generation_prompt %}[assistant]{%"
+        " endif %}"
     )
     chat = chat_of(byte_tokenizer)
     told = (Message.system("Be brief."), Message("hello"), Message("bet", ME), Message("go on"))
-    assert byte_tokenizer.decode(chat.render(ME, told)) == "[user]Be brief.\nhello<|im_end|>[assistant]bet<|im_end|>[user]go on<|im_end|>[assistant]"
+    assert (
+        byte_tokenizer.decode(chat.render(ME, told))
+        == "[user]Be brief.\nhello<|im_end|>[assistant]bet<|im_end|>[user]go"
+        " on<|im_end|>[assistant]"
+    )
     assert chat.continues
 
 
 def test_a_template_that_drops_earlier_answers_is_rendered_in_full(byte_tokenizer: Any) -> None:
-    byte_tokenizer.chat_template = "{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}|{% endif %}{% endfor %}>"
+    byte_tokenizer.chat_template = (
+        "{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}|{% endif %}{%"
+        " endfor %}>"
+    )
     chat = chat_of(byte_tokenizer)
     first = Request(ME, (Message("hello"),), conversation="c")
-    chat.sampled(first, answer(first, chat.prompt(first), "bet", (*encode(byte_tokenizer, "bet"), byte_tokenizer.eos_token_id)))
-    following = Request(ME, (Message("hello"), Message("bet", ME), Message("go on")), conversation="c")
+    chat.sampled(
+        first,
+        answer(
+            first,
+            chat.prompt(first),
+            "bet",
+            (*encode(byte_tokenizer, "bet"), byte_tokenizer.eos_token_id),
+        ),
+    )
+    following = Request(
+        ME, (Message("hello"), Message("bet", ME), Message("go on")), conversation="c"
+    )
     assert byte_tokenizer.decode(chat.prompt(following)) == "hello|go on|>"
     assert chat.answer("bet")[-1] == byte_tokenizer.eos_token_id
 
 
 def test_no_template_or_a_broken_one_is_a_config_error(byte_tokenizer: Any) -> None:
-    for broken in (None, "", "{% for %}", "{{ messages[0]['content'] | upper }}", "{{ raise_exception('never') }}"):
+    for broken in (
+        None,
+        "",
+        "{% for %}",
+        "{{ messages[0]['content'] | upper }}",
+        "{{ raise_exception('never') }}",
+    ):
         byte_tokenizer.chat_template = broken
         with pytest.raises(ConfigError, match="chat template"):
             chat_of(byte_tokenizer)

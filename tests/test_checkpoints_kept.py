@@ -1,4 +1,5 @@
-"""Which checkpoints stay, what a run does whose record lost lines, and how it goes on with more steps than it was made with."""
+"""Which checkpoints stay, what a run does whose record lost lines, and how it goes on with more
+steps than it was made with."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def kuhn(*overrides: str) -> Config:
     return config.load("kuhn_table", [*SMALL, *overrides]).config
 
 
-def trained(path: Path, settings: Config, *, resuming: bool = False, killed_at: int = 0) -> list[str]:
+def trained(
+    path: Path, settings: Config, *, resuming: bool = False, killed_at: int = 0
+) -> list[str]:
     """Trains in this folder; the notes of the run."""
     import asyncio
 
@@ -47,13 +50,29 @@ def trained(path: Path, settings: Config, *, resuming: bool = False, killed_at: 
         if step == killed_at:
             raise Killed
 
-    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json"), resuming=resuming) as folder:
-        asyncio.run(train(settings, scenario_of(settings), open_policies(settings), folder, on_step=kill, on_note=notes.append))
+    with RunFolder.open(
+        path, config_text="", resolved=settings.model_dump(mode="json"), resuming=resuming
+    ) as folder:
+        asyncio.run(
+            train(
+                settings,
+                scenario_of(settings),
+                open_policies(settings),
+                folder,
+                on_step=kill,
+                on_note=notes.append,
+            )
+        )
     return notes
 
 
 def truth(path: Path) -> dict[str, bytes]:
-    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000006/*")]
+    files = [
+        path / "episodes.jsonl",
+        path / "metrics.jsonl",
+        path / "summary.json",
+        *(path / "checkpoints").glob("step-000006/*"),
+    ]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
@@ -69,7 +88,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# -- which stay -------------------------------------------------------------------------------------------------------------
+# -- which stay ----------------------------------------------------------------------------------
 
 KEPT = {
     (): [0, 1, 2, 3, 4, 5, 6],
@@ -82,7 +101,9 @@ KEPT = {
 
 
 @pytest.mark.parametrize("keep", KEPT)
-def test_what_stays_is_what_was_asked_for_and_a_killed_run_ends_as_an_unbroken_one(keep: tuple[str, ...], whole: Path, tmp_path: Path) -> None:
+def test_what_stays_is_what_was_asked_for_and_a_killed_run_ends_as_an_unbroken_one(
+    keep: tuple[str, ...], whole: Path, tmp_path: Path
+) -> None:
     settings = kuhn(f"train.checkpoints={{{', '.join(keep)}}}")
     with pytest.raises(Killed):
         trained(tmp_path / "run", settings, killed_at=4)
@@ -92,9 +113,13 @@ def test_what_stays_is_what_was_asked_for_and_a_killed_run_ends_as_an_unbroken_o
 
 
 def test_the_setting_changes_no_result_so_the_folder_stays_the_same() -> None:
-    plain, kept = (kuhn(*more).model_dump(mode="json") for more in ((), ("train.checkpoints.keep=2",)))
+    plain, kept = (
+        kuhn(*more).model_dump(mode="json") for more in ((), ("train.checkpoints.keep=2",))
+    )
     assert "checkpoints" not in plain["train"] and run_path("kuhn", plain) == run_path("kuhn", kept)
-    with pytest.raises(ConfigError, match=r"train.checkpoints.keep: should be greater than or equal to 1"):
+    with pytest.raises(
+        ConfigError, match=r"train.checkpoints.keep: should be greater than or equal to 1"
+    ):
         kuhn("train.checkpoints.keep=0")
 
 
@@ -105,18 +130,22 @@ def test_newer_checkpoints_than_the_one_just_written_stay(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000005"]
 
 
-# -- lost lines -------------------------------------------------------------------------------------------------------------
+# -- lost lines ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["episodes.jsonl", "metrics.jsonl"])
 @pytest.mark.parametrize("left", [0.35, 0.6, 0.75])
-def test_a_record_that_lost_lines_falls_back_to_a_checkpoint_that_fits(name: str, left: float, whole: Path, tmp_path: Path) -> None:
+def test_a_record_that_lost_lines_falls_back_to_a_checkpoint_that_fits(
+    name: str, left: float, whole: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     data = (run / name).read_bytes()
     (run / name).write_bytes(data[: int(left * len(data))])
     notes = trained(run, kuhn())
-    assert notes[0].startswith("step-000006 was passed over: ") and "the file lost lines" in notes[0]
+    assert (
+        notes[0].startswith("step-000006 was passed over: ") and "the file lost lines" in notes[0]
+    )
     assert truth(run) == truth(whole)
 
 
@@ -125,12 +154,18 @@ def test_where_no_checkpoint_fits_the_message_says_what_to_do(whole: Path, tmp_p
     shutil.copytree(whole, run)
     (run / "metrics.jsonl").write_bytes(b"")
     for settings in (kuhn(), kuhn()):  # nothing is changed by the refusal
-        with pytest.raises(StoreError, match=r"metrics.jsonl: has 0 bytes.*put the lost lines back from a copy, or start anew with --fresh"):
+        with pytest.raises(
+            StoreError,
+            match=(
+                r"metrics.jsonl: has 0 bytes.*put the lost lines back from a copy, or start anew"
+                r" with --fresh"
+            ),
+        ):
             trained(run, settings)
     assert (run / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
 
 
-# -- more steps -------------------------------------------------------------------------------------------------------------
+# -- more steps ----------------------------------------------------------------------------------
 
 SHAPES = {
     "plain": (),
@@ -138,12 +173,19 @@ SHAPES = {
     "an exam is due": ("evaluate.every=2",),
     "a critic and forks": ("train.estimator={name: gae, key: [policy]}", "train.fork={width: 2}"),
     "a league": ("train.opponents={latest: 0.5, uniform: 0.5}", "train.pool={every: 2, loaded: 2}"),
-    "all at once": ("train.overlap=true", "evaluate.every=2", "train.checkpoints={keep: 2}", "train.on_collapse=warn"),
+    "all at once": (
+        "train.overlap=true",
+        "evaluate.every=2",
+        "train.checkpoints={keep: 2}",
+        "train.on_collapse=warn",
+    ),
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_run_that_is_given_more_steps_ends_as_one_that_had_them_from_its_start(shape: str, tmp_path: Path) -> None:
+def test_a_run_that_is_given_more_steps_ends_as_one_that_had_them_from_its_start(
+    shape: str, tmp_path: Path
+) -> None:
     trained(tmp_path / "whole", kuhn(*SHAPES[shape]))
     trained(tmp_path / "run", kuhn(*SHAPES[shape], "train.steps=4"))
     notes = trained(tmp_path / "run", kuhn(*SHAPES[shape]), resuming=True)
@@ -158,14 +200,18 @@ def test_a_run_that_is_given_more_steps_ends_as_one_that_had_them_from_its_start
         (("train.overlap=true", "train.checkpoints.keep=1"), "differs from a run that had 6"),
     ],
 )
-def test_where_it_cannot_end_alike_it_goes_on_and_says_so(overrides: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_where_it_cannot_end_alike_it_goes_on_and_says_so(
+    overrides: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
     trained(tmp_path / "run", kuhn(*overrides, "train.steps=4"))
     notes = trained(tmp_path / "run", kuhn(*overrides), resuming=True)
     assert any(said in note for note in notes), notes
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 6
 
 
-def test_more_steps_are_typed_at_resume_and_fewer_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_steps_are_typed_at_resume_and_fewer_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = str(tmp_path / "run")
     assert main(["train", "kuhn_table", *SMALL, "train.steps=2", "--out", run, "--quiet"]) == 0
     assert main(["resume", run, "train.steps=4", "--quiet"]) == 0
@@ -178,7 +224,15 @@ def test_more_steps_are_typed_at_resume_and_fewer_are_refused(tmp_path: Path, ca
     assert "train.steps (was 4, now 3)" in capsys.readouterr().err
     assert len(read_manifest(Path(run))["resumed"]) == 1
     assert main(["train", "kuhn_table", *SMALL, "train.steps=9", "--out", run, "--quiet"]) == 2
-    assert f"train.steps (was 4, now 9) (set them back, type it at gem-ma resume {run} KEY=VALUE, or start" in capsys.readouterr().err
-    assert main(["train", "kuhn_table", *SMALL, "train.steps=9", "run.seed=3", "--out", run, "--quiet"]) == 2
+    assert (
+        f"train.steps (was 4, now 9) (set them back, type it at gem-ma resume {run} KEY=VALUE, or"
+        " start" in capsys.readouterr().err
+    )
+    assert (
+        main(
+            ["train", "kuhn_table", *SMALL, "train.steps=9", "run.seed=3", "--out", run, "--quiet"]
+        )
+        == 2
+    )
     assert "type it at" not in capsys.readouterr().err
     assert run_training(kuhn("train.steps=1"))["steps"] == 1

@@ -1,4 +1,5 @@
-"""Every command: help with an example, JSON, exit codes, speed of the start. `run` has a file of its own."""
+"""Every command: help with an example, JSON, exit codes, speed of the start. `run` has a file of
+its own."""
 
 import json
 import os
@@ -11,10 +12,24 @@ import click
 import pytest
 
 from gem_ma.cli.main import COMMANDS, exit_code, group, main
-from gem_ma.errors import ConfigError, ConformanceError, DataError, EngineError, ScenarioError, SchemaError, StoreError
+from gem_ma.errors import (
+    ConfigError,
+    ConformanceError,
+    DataError,
+    EngineError,
+    ScenarioError,
+    SchemaError,
+    StoreError,
+)
 from tests.command_line import ROOT, SLOWLY, environment, gem_ma, signalled
 
-LEARN = ("train", ROOT / "configs" / "kuhn_table.yaml", "train.episodes=16", "evaluate.episodes=8", "evaluate.every=~")
+LEARN = (
+    "train",
+    ROOT / "configs" / "kuhn_table.yaml",
+    "train.episodes=16",
+    "evaluate.episodes=8",
+    "evaluate.every=~",
+)
 
 
 @pytest.fixture
@@ -24,9 +39,21 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_start_imports_nothing_heavy(tmp_path: Path) -> None:
-    code = "import sys; from gem_ma.cli.main import main; main(['--help']); print([m for m in sys.modules if m.split('.')[0] in HEAVY])"
-    heavy = "HEAVY = {'numpy', 'torch', 'transformers', 'pettingzoo', 'gymnasium', 'pydantic', 'rich', 'yaml', 'openai'}; "
-    done = subprocess.run([sys.executable, "-c", heavy + code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    code = (
+        "import sys; from gem_ma.cli.main import main; main(['--help']); print([m for m in"
+        " sys.modules if m.split('.')[0] in HEAVY])"
+    )
+    heavy = (
+        "HEAVY = {'numpy', 'torch', 'transformers', 'pettingzoo', 'gymnasium', 'pydantic', 'rich',"
+        " 'yaml', 'openai'}; "
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", heavy + code],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
@@ -36,11 +63,17 @@ def test_help_costs_little_cpu(tmp_path: Path) -> None:
     before = os.times()
     gem_ma("--help", cwd=tmp_path)
     after = os.times()
-    assert after.children_user + after.children_system - before.children_user - before.children_system < 0.6  # 0.08 where nothing else runs
+    # 0.08 where nothing else runs
+    assert (
+        after.children_user + after.children_system - before.children_user - before.children_system
+        < 0.6
+    )
 
 
 @pytest.mark.parametrize("name", ["run", "train", "study", "check", "list", "show", "resume"])
-def test_every_command_has_help_with_an_example_and_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_with_an_example_and_json(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([name, "--help"]) == 0
     printed = capsys.readouterr().out
     assert f"gem-ma {name} " in printed.split("Example")[1] and "--json" in printed
@@ -61,15 +94,28 @@ def test_every_command_is_a_click_command_named_as_typed() -> None:
         (["run", "dilemma", "-n", "0"], "0 is not in the range x>=1"),
         (["list", "senarios"], "'senarios' is not one of"),
         (["show", "scenario"], "wants `scenario ID`, or one run folder"),
-        (["show", "scenario", "dilema"], "no scenario is called 'dilema' (did you mean 'dilemma'?)"),
+        (
+            ["show", "scenario", "dilema"],
+            "no scenario is called 'dilema' (did you mean 'dilemma'?)",
+        ),
         (["resume", "runs/none"], "runs/none: no such run folder"),
         (["train", "dilemma"], "dilemma: no section `train:`"),
-        (["train", "kuhn_table", "train.policies=[mian]"], "command line: train.policies[0]: no policy is called 'mian' (did you mean 'main'?)"),
-        (["check", "dilema"], "no scenario and no config file is called so (did you mean 'dilemma'"),
+        (
+            ["train", "kuhn_table", "train.policies=[mian]"],
+            "command line: train.policies[0]: no policy is called 'mian' (did you mean 'main'?)",
+        ),
+        (
+            ["check", "dilema"],
+            "no scenario and no config file is called so (did you mean 'dilemma'",
+        ),
     ],
 )
 def test_wrong_usage_is_2_and_says_what_is_near(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
@@ -80,19 +126,28 @@ def test_wrong_usage_is_2_and_says_what_is_near(
 def test_list_scenarios_is_a_list_of_objects(tmp_path: Path) -> None:
     done = gem_ma("list", "scenarios", "--json", cwd=tmp_path)
     found = {one["id"]: one for one in json.loads(done.stdout)}
-    assert found["kuhn_poker"]["agents"] == ["player_0", "player_1"] and found["kuhn_poker"]["summary"].startswith("Kuhn poker for two agents")
+    assert found["kuhn_poker"]["agents"] == ["player_0", "player_1"] and found["kuhn_poker"][
+        "summary"
+    ].startswith("Kuhn poker for two agents")
     assert found["dilemma"]["options"] == ["rounds"] and found["kuhn_poker"]["zero_sum"] is True
     assert all({"id", "agents", "summary"} <= one.keys() for one in found.values())
 
 
-def test_agents_engines_and_runs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_agents_engines_and_runs_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
 
     def listed(kind: str) -> dict[str, dict[str, object]]:
         assert main(["list", kind, "--json"]) == 0
-        return {str(one.get("id") or one["path"]): one for one in json.loads(capsys.readouterr().out)}
+        return {
+            str(one.get("id") or one["path"]): one for one in json.loads(capsys.readouterr().out)
+        }
 
-    assert listed("agents")["random_legal"]["privileged"] is False and listed("agents")["direct"]["needs_policy"] is True
+    assert (
+        listed("agents")["random_legal"]["privileged"] is False
+        and listed("agents")["direct"]["needs_policy"] is True
+    )
     assert listed("engines")["table"]["trainable"] is True
     assert listed("runs") == {}
     assert main(["run", "dilemma", "-n", "2", "--quiet", "--out", "runs/mine"]) == 0
@@ -103,18 +158,32 @@ def test_agents_engines_and_runs_are_listed(tmp_path: Path, monkeypatch: pytest.
     assert "runs/mine" in capsys.readouterr().out
 
 
-def test_show_tells_what_a_scenario_declares_and_asks_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_tells_what_a_scenario_declares_and_asks_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["show", "scenario", "dilemma", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["options"] == {"rounds": "int = 5"} and shown["tasks"]["test"] == 1
-    assert shown["example"]["player_0"] == {"shown": ["Round 1 of 5: cooperate or defect?"], "legal": ["cooperate", "defect"], "tools": []}
+    assert shown["example"]["player_0"] == {
+        "shown": ["Round 1 of 5: cooperate or defect?"],
+        "legal": ["cooperate", "defect"],
+        "tools": [],
+    }
     assert main(["show", "scenario", "kuhn_poker"]) == 0
     assert "zero_sum, chance, ends within 3 decision points" in capsys.readouterr().out
 
 
-def test_check_takes_a_scenario_or_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    result = json.loads(gem_ma("check", ROOT / "configs" / "dilemma.yaml", "--json", cwd=tmp_path).stdout)
-    assert result["ok"] is True and result["episodes"] == 50 and result["agents"] == {"player_0": "first_legal", "player_1": "random_legal"}
+def test_check_takes_a_scenario_or_a_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = json.loads(
+        gem_ma("check", ROOT / "configs" / "dilemma.yaml", "--json", cwd=tmp_path).stdout
+    )
+    assert (
+        result["ok"] is True
+        and result["episodes"] == 50
+        and result["agents"] == {"player_0": "first_legal", "player_1": "random_legal"}
+    )
     assert 6 in result["rules"]["passed"]
     monkeypatch.chdir(tmp_path)
     assert main(["check", "kuhn_poker"]) == 0
@@ -136,7 +205,11 @@ def test_a_scenario_that_breaks_its_word_is_1_with_every_finding(tmp_path: Path)
     )
     done = gem_ma("check", "cheat:Cheat", "--json", cwd=tmp_path)
     result = json.loads(done.stdout)
-    assert done.returncode == 1 and result["ok"] is False and any("zero" in finding for finding in result["findings"])
+    assert (
+        done.returncode == 1
+        and result["ok"] is False
+        and any("zero" in finding for finding in result["findings"])
+    )
 
 
 def test_training_prints_before_and_after_and_is_not_done_twice(
@@ -152,7 +225,10 @@ def test_training_prints_before_and_after_and_is_not_done_twice(
     assert "48 ok / 0 failed / 0 excluded" in done and "nash_conv" in done and "learned" in done
     (run,) = (tmp_path / "runs").iterdir()
     before = (run / "episodes.jsonl").read_bytes()
-    assert json.loads(said(*LEARN, "train.steps=3", "--json"))["ok"] == 48 and (run / "episodes.jsonl").read_bytes() == before
+    assert (
+        json.loads(said(*LEARN, "train.steps=3", "--json"))["ok"] == 48
+        and (run / "episodes.jsonl").read_bytes() == before
+    )
     assert said("resume", run.name) == done
     assert "48 ok / 0 failed / 0 excluded" in said("show", run)
     said("resume", run, "--retry-failed", code=2)
@@ -162,19 +238,35 @@ def test_training_prints_before_and_after_and_is_not_done_twice(
 
 def test_interrupted_training_resumes_to_the_same_weights(tmp_path: Path) -> None:
     arguments = (*LEARN, "train.steps=60", "train.save_every=20", "--quiet")
-    got, _, _, err = signalled(*arguments, "--out", "cut", cwd=tmp_path, ready=tmp_path / "cut" / "episodes.jsonl", number=signal.SIGINT)
+    got, _, _, err = signalled(
+        *arguments,
+        "--out",
+        "cut",
+        cwd=tmp_path,
+        ready=tmp_path / "cut" / "episodes.jsonl",
+        number=signal.SIGINT,
+    )
     assert got == 130 and err.endswith("resume with: gem-ma resume cut\n")
     assert gem_ma("resume", "cut", cwd=tmp_path).returncode == 0
     assert gem_ma(*arguments, "--out", "whole", cwd=tmp_path).returncode == 0
-    cut, whole = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("cut", "whole"))
+    cut, whole = (
+        json.loads((tmp_path / name / "summary.json").read_text()) for name in ("cut", "whole")
+    )
     assert cut["weights"] == whole["weights"]
-    assert (tmp_path / "cut" / "episodes.jsonl").read_bytes() == (tmp_path / "whole" / "episodes.jsonl").read_bytes()
+    assert (tmp_path / "cut" / "episodes.jsonl").read_bytes() == (
+        tmp_path / "whole" / "episodes.jsonl"
+    ).read_bytes()
 
 
 def test_training_in_which_every_episode_fails_stops_with_the_cause(folder: Path) -> None:
     (folder / "slowly.py").write_text(SLOWLY.replace("rng.random() < 1 / 3", "True"))
     done = gem_ma(*LEARN, "agents.player_1={behaviour: slowly:Raising}", "--quiet", cwd=folder)
-    assert done.returncode == 1 and "episodes failed" in done.stderr and "RuntimeError" in done.stderr and "\x1b" not in done.stderr
+    assert (
+        done.returncode == 1
+        and "episodes failed" in done.stderr
+        and "RuntimeError" in done.stderr
+        and "\x1b" not in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,16 +289,35 @@ def test_every_error_has_its_exit_code(error: Exception, code: int) -> None:
 
 def test_a_bug_is_70_with_the_traceback_in_a_file(folder: Path) -> None:
     (folder / "broken.py").write_text(
-        SLOWLY + "\nclass Broken(Quiz):\n    def success(self, episode):\n        raise KeyError('scored \\x1b[31mbadly')\n"
+        SLOWLY
+        + "\nclass Broken(Quiz):\n    def success(self, episode):\n        raise KeyError('scored"
+        " \\x1b[31mbadly')\n"
     )
     done = gem_ma("run", "broken:Broken", cwd=folder, TMPDIR=str(folder))
     (file,) = folder.glob("gem-ma-*.traceback.txt")
-    assert done.returncode == 70 and done.stderr.startswith("a bug of gem-ma: KeyError: ") and str(file) in done.stderr
-    assert done.stderr.count("\n") == 1 and "\x1b" not in done.stderr and "in success" in file.read_text()
+    assert (
+        done.returncode == 70
+        and done.stderr.startswith("a bug of gem-ma: KeyError: ")
+        and str(file) in done.stderr
+    )
+    assert (
+        done.stderr.count("\n") == 1
+        and "\x1b" not in done.stderr
+        and "in success" in file.read_text()
+    )
 
 
 def test_options_can_be_environment_variables(tmp_path: Path) -> None:
-    result = json.loads(gem_ma("run", "dilemma", cwd=tmp_path, GEM_MA_RUN_TASKS="3", GEM_MA_JSON="1", GEM_MA_RUN_OUT="out").stdout)
+    result = json.loads(
+        gem_ma(
+            "run",
+            "dilemma",
+            cwd=tmp_path,
+            GEM_MA_RUN_TASKS="3",
+            GEM_MA_JSON="1",
+            GEM_MA_RUN_OUT="out",
+        ).stdout
+    )
     assert result["ok"] == 3 and result["run"] == "out"
 
 

@@ -40,7 +40,8 @@ def folder(tmp_path: Path) -> Path:
     (home / "game.py").write_text(GAME)
     (home / "helper.py").write_text("PRIZE = 2.0\n")
     (home / "one.py").write_text(
-        "from gem_ma import Scenario\nfrom game import Base\nclass Only(Base):\n    def play(self, rng, task):\n        yield\n"
+        "from gem_ma import Scenario\nfrom game import Base\nclass Only(Base):\n    def play(self,"
+        " rng, task):\n        yield\n"
     )
     (home / "none.py").write_text("from gem_ma import Scenario\n")
     (home / "broken.py").write_text("def (:\n")
@@ -51,7 +52,15 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [("a.py", "a.py"), ("b/a.py:X", "b/a.py"), ("a.py:", "a.py"), ("a:X", None), ("a.pyc", None), ("a.py:b/c", None), ("retail", None)],
+    [
+        ("a.py", "a.py"),
+        ("b/a.py:X", "b/a.py"),
+        ("a.py:", "a.py"),
+        ("a:X", None),
+        ("a.pyc", None),
+        ("a.py:b/c", None),
+        ("retail", None),
+    ],
 )
 def test_which_names_are_files(name: str, file: str | None) -> None:
     assert file_of(name) == (None if file is None else Path(file))
@@ -63,7 +72,8 @@ def test_a_file_is_imported_once_with_what_lies_beside_it(folder: Path) -> None:
     assert load("scenarios", path) is load("scenarios", path)
     scenario = make(path, prize=3)
     assert scenario.id == path and scenario.agents == ("ann", "bob")
-    assert make(f"{folder}/my games/one.py").agents == ("ann", "bob")  # a class that is imported is not one that the file defines
+    # a class that is imported is not one that the file defines
+    assert make(f"{folder}/my games/one.py").agents == ("ann", "bob")
 
 
 @pytest.mark.parametrize(
@@ -89,18 +99,37 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         load("scenarios", str(tmp_path / "x.py"))
 
 
-@pytest.mark.parametrize("name", ["broken.py", "raising.py", "leaving.py", "none.py", "nowhere.py", "game.py"])
+@pytest.mark.parametrize(
+    "name", ["broken.py", "raising.py", "leaving.py", "none.py", "nowhere.py", "game.py"]
+)
 def test_the_command_line_says_it_in_one_line(name: str, folder: Path) -> None:
     done = gem_ma("run", f"my games/{name}", cwd=folder)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and not (folder / "runs").exists()
+    assert (
+        done.returncode == 2
+        and len(done.stderr.splitlines()) == 1
+        and not (folder / "runs").exists()
+    )
 
 
 def test_a_file_runs_from_the_command_line_and_from_a_config(folder: Path) -> None:
-    done = gem_ma("run", "my games/game.py:Guess", "agents.ann.behaviour=my games/game.py:always", "-n", 3, "--json", cwd=folder)
+    done = gem_ma(
+        "run",
+        "my games/game.py:Guess",
+        "agents.ann.behaviour=my games/game.py:always",
+        "-n",
+        3,
+        "--json",
+        cwd=folder,
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
-    assert summary["returns"]["ann"]["mean"] == 2.0 and Path(summary["run"]).name.startswith("game-Guess-")
-    config = "scenario: {id: 'game.py:Guess', prize: 5, tasks: 3}\nagents: {ann: {behaviour: 'game.py:always'}, bob: {behaviour: 'game.py:always'}}\n"
+    assert summary["returns"]["ann"]["mean"] == 2.0 and Path(summary["run"]).name.startswith(
+        "game-Guess-"
+    )
+    config = (
+        "scenario: {id: 'game.py:Guess', prize: 5, tasks: 3}\nagents: {ann: {behaviour:"
+        " 'game.py:always'}, bob: {behaviour: 'game.py:always'}}\n"
+    )
     (folder / "my games" / "c.yaml").write_text(config)
     done = gem_ma("run", "my games/c.yaml", "--json", "--out", "run", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -126,7 +155,13 @@ def test_train_prefers_the_config_and_run_the_scenario(tmp_path: Path) -> None:
 
 
 def test_every_shipped_config_is_listed_with_the_command_that_it_is_for(tmp_path: Path) -> None:
-    listed = {config["id"]: config for config in json.loads(gem_ma("list", "configs", "--json", cwd=tmp_path).stdout)}
+    listed = {
+        config["id"]: config
+        for config in json.loads(gem_ma("list", "configs", "--json", cwd=tmp_path).stdout)
+    }
     assert {"retail_scripted", "kuhn_table", "retail_matrix"} <= listed.keys()
-    assert listed["kuhn_table"]["command"] == "gem-ma train kuhn_table" and listed["retail_matrix"]["command"] == "gem-ma study retail_matrix"
+    assert (
+        listed["kuhn_table"]["command"] == "gem-ma train kuhn_table"
+        and listed["retail_matrix"]["command"] == "gem-ma study retail_matrix"
+    )
     assert all(len(config["summary"]) > 10 for config in listed.values())

@@ -1,4 +1,5 @@
-"""A person at a real terminal: nothing is drawn over what they type, one play follows the other, and each shows its end."""
+"""A person at a real terminal: nothing is drawn over what they type, one play follows the other,
+and each shows its end."""
 
 import os
 import pty
@@ -13,7 +14,8 @@ ERASE, UP = "\x1b[2K", "\x1b[1A"
 
 
 def typed(arguments: list[str], answers: list[str], cwd: Path) -> tuple[int, str]:
-    """Runs gem-ma on a pseudo terminal and types each answer in two halves, as slowly as a bar would be drawn anew between them."""
+    """Runs gem-ma on a pseudo terminal and types each answer in two halves, as slowly as a bar
+    would be drawn anew between them."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(cwd)
@@ -38,14 +40,31 @@ def typed(arguments: list[str], answers: list[str], cwd: Path) -> tuple[int, str
 
 
 def test_nothing_erases_what_is_typed_and_the_end_is_shown(tmp_path: Path) -> None:
-    command = ["run", "dilemma", "scenario.rounds=1", "agents.player_0.model=human/me", "-n", "2", "-j", "4", "--out", "run"]
+    command = [
+        "run",
+        "dilemma",
+        "scenario.rounds=1",
+        "agents.player_0.model=human/me",
+        "-n",
+        "2",
+        "-j",
+        "4",
+        "--out",
+        "run",
+    ]
     code, seen = typed(command, ["coperate", "cooperate", "2"], tmp_path)
     assert code == 0, seen
     first, second = seen.split("=== a new play")[1:]
     between = seen[seen.index("=== a new play") : seen.rindex("--- the play is over")]
-    assert ERASE not in between and UP not in between  # after the first question the terminal is theirs
-    assert "'coperate' is none of the moves" in first and "player_0 (you)" in first and "player_0 (you)" in second
-    assert first.index("the play is over") < len(first)  # the first play is over before the second asks
+    # after the first question the terminal is theirs
+    assert ERASE not in between and UP not in between
+    assert (
+        "'coperate' is none of the moves" in first
+        and "player_0 (you)" in first
+        and "player_0 (you)" in second
+    )
+    # the first play is over before the second asks
+    assert first.index("the play is over") < len(first)
 
 
 ALONE = """
@@ -59,7 +78,9 @@ class Alone(Scenario):
 """
 
 
-def test_one_who_plays_alone_reads_the_end_before_the_next_play_and_an_arrow_is_no_word(tmp_path: Path) -> None:
+def test_one_who_plays_alone_reads_the_end_before_the_next_play_and_an_arrow_is_no_word(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "alone.py").write_text(ALONE)
     command = ["run", "alone.py", "agents.player_0=human", "-n", "3", "--out", "run"]
     code, seen = typed(command, ["banana", "ki\x1b[Dwi", "kiwi", "pear"], tmp_path)

@@ -1,4 +1,5 @@
-"""`gem-ma run` plays, stores, resumes and tells the truth about what it leaves out, on the real command line."""
+"""`gem-ma run` plays, stores, resumes and tells the truth about what it leaves out, on the real
+command line."""
 
 import json
 import signal
@@ -10,7 +11,10 @@ import pytest
 
 from tests.command_line import SLOWLY, environment, gem_ma, signalled
 
-CONFIG = "# bots\nscenario: {id: dilemma, tasks: 6}\nagents:\n  player_0: {behaviour: first_legal}\n  player_1: {behaviour: random_legal}\n"
+CONFIG = (
+    "# bots\nscenario: {id: dilemma, tasks: 6}\nagents:\n  player_0: {behaviour: first_legal}\n "
+    " player_1: {behaviour: random_legal}\n"
+)
 
 
 @pytest.fixture
@@ -24,22 +28,35 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_config_is_played_into_its_run_folder_and_the_same_command_plays_nothing_twice(folder: Path) -> None:
+def test_a_config_is_played_into_its_run_folder_and_the_same_command_plays_nothing_twice(
+    folder: Path,
+) -> None:
     done = gem_ma("run", "bots.yaml", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert "6 ok / 0 failed / 0 excluded" in done.stdout and "return player_0" in done.stdout
     (run,) = (folder / "runs").iterdir()
     assert run.name.startswith("bots-") and len(run.name) == len("bots-") + 8
-    assert {"config.yaml", "resolved.yaml", "manifest.json", "episodes.jsonl", "summary.json", "report.html"} <= {path.name for path in run.iterdir()}
+    assert {
+        "config.yaml",
+        "resolved.yaml",
+        "manifest.json",
+        "episodes.jsonl",
+        "summary.json",
+        "report.html",
+    } <= {path.name for path in run.iterdir()}
     before = (run / "episodes.jsonl").read_bytes()
     assert gem_ma("run", "bots.yaml", cwd=folder).stdout == done.stdout
     assert gem_ma("resume", run.name, cwd=folder).stdout == done.stdout
     assert (run / "episodes.jsonl").read_bytes() == before
     repeated = gem_ma("run", run / "resolved.yaml", "--out", "again", "--json", cwd=folder)
-    assert json.loads(repeated.stdout)["returns"] == json.loads((run / "summary.json").read_text())["returns"]
+    assert (
+        json.loads(repeated.stdout)["returns"]
+        == json.loads((run / "summary.json").read_text())["returns"]
+    )
 
 
-@pytest.mark.parametrize("source", ["bots.yaml", "dilemma", "slowly:Quiz"])  # seeds of one task by a config or an id, and tasks
+# seeds of one task by a config or an id, and tasks
+@pytest.mark.parametrize("source", ["bots.yaml", "dilemma", "slowly:Quiz"])
 def test_more_tasks_go_on_with_the_same_run_and_fewer_keep_it(source: str, folder: Path) -> None:
     def played(count: int, *more: str) -> tuple[Path, list[bytes], str]:
         done = gem_ma("run", source, "-n", count, "--json", *more, cwd=folder)
@@ -51,9 +68,14 @@ def test_more_tasks_go_on_with_the_same_run_and_fewer_keep_it(source: str, folde
     again, grown, _ = played(3)
     assert again == run and len(grown) == 3 and grown[:1] == first
     shrunk, held, said = played(2)
-    assert shrunk == run and held == grown and "holds 3 episodes already; all of them are scored, not only the 2 asked for" in said
+    assert (
+        shrunk == run
+        and held == grown
+        and "holds 3 episodes already; all of them are scored, not only the 2 asked for" in said
+    )
     assert json.loads((run / "summary.json").read_text())["planned"] == 3
-    resumed = gem_ma("resume", run.name, "--json", cwd=folder)  # resolved.yaml says 1, the manifest what came of it
+    # resolved.yaml says 1, the manifest what came of it
+    resumed = gem_ma("resume", run.name, "--json", cwd=folder)
     assert resumed.returncode == 0 and json.loads(resumed.stdout)["planned"] == 3
     _, whole, _ = played(3, "--out", "whole")
     assert sorted(whole) == sorted(grown)
@@ -61,76 +83,158 @@ def test_more_tasks_go_on_with_the_same_run_and_fewer_keep_it(source: str, folde
 
 def test_chosen_tasks_and_other_settings_are_other_runs(folder: Path) -> None:
     names = {
-        json.loads(gem_ma("run", "slowly:Quiz", *more, "--json", cwd=folder).stdout)["run"] for more in ([], ["scenario.tasks=[1]"], ["run.seed=2"])
+        json.loads(gem_ma("run", "slowly:Quiz", *more, "--json", cwd=folder).stdout)["run"]
+        for more in ([], ["scenario.tasks=[1]"], ["run.seed=2"])
     }
     assert len(names) == 3
 
 
 def test_a_study_that_is_asked_for_more_plays_only_what_is_new(folder: Path) -> None:
-    (folder / "study.yaml").write_text(CONFIG + "grid:\n  agents.player_1: [random_legal, first_legal]\n")
+    (folder / "study.yaml").write_text(
+        CONFIG + "grid:\n  agents.player_1: [random_legal, first_legal]\n"
+    )
     first = json.loads(gem_ma("study", "study.yaml", "-n", 2, "--json", cwd=folder).stdout)
     record = {path: path.read_bytes() for path in folder.glob("runs/study-*/*/episodes.jsonl")}
     second = json.loads(gem_ma("study", "study.yaml", "-n", 4, "--json", cwd=folder).stdout)
-    assert len(record) == 2 and all(path.read_bytes().startswith(held) and path.read_bytes().count(b"\n") == 4 for path, held in record.items())
+    assert len(record) == 2 and all(
+        path.read_bytes().startswith(held) and path.read_bytes().count(b"\n") == 4
+        for path, held in record.items()
+    )
     assert first["planned"] == 4 and second["planned"] == 8
 
 
 def test_json_is_one_object_with_counts_and_intervals(folder: Path) -> None:
-    result = json.loads(gem_ma("run", "dilemma", "agents.player_0.behaviour=first_legal", "-n", "4", "--json", "--out", "out", cwd=folder).stdout)
-    assert (result["run"], result["planned"], result["ok"], result["failed"], result["excluded"]) == ("out", 4, 4, 0, 0)
+    result = json.loads(
+        gem_ma(
+            "run",
+            "dilemma",
+            "agents.player_0.behaviour=first_legal",
+            "-n",
+            "4",
+            "--json",
+            "--out",
+            "out",
+            cwd=folder,
+        ).stdout
+    )
+    assert (
+        result["run"],
+        result["planned"],
+        result["ok"],
+        result["failed"],
+        result["excluded"],
+    ) == ("out", 4, 4, 0, 0)
     assert result["returns"]["player_0"]["n"] == 4 and result["success"] is None
 
 
 def test_success_is_printed_where_the_scenario_has_such_a_notion(folder: Path) -> None:
     done = gem_ma("run", "slowly:Quiz", "run.episodes_per_task=8", cwd=folder)
-    assert done.returncode == 0 and "success " in done.stdout and "24 ok / 0 failed / 0 excluded" in done.stdout
+    assert (
+        done.returncode == 0
+        and "success " in done.stdout
+        and "24 ok / 0 failed / 0 excluded" in done.stdout
+    )
 
 
 def test_failed_episodes_cost_the_exit_code_and_stand_beside_the_score(folder: Path) -> None:
-    arguments = ["run", "dilemma", "agents.player_0.behaviour=slowly:Raising", "-n", "12", "--out", "out"]
+    arguments = [
+        "run",
+        "dilemma",
+        "agents.player_0.behaviour=slowly:Raising",
+        "-n",
+        "12",
+        "--out",
+        "out",
+    ]
     done = gem_ma(*arguments, cwd=folder)
     failed = sum(line["end"] == "failed" for line in lines(folder / "out" / "episodes.jsonl"))
     assert done.returncode == 1 and 0 < failed < 12
-    assert f"{12 - failed} ok / {failed} failed / 0 excluded" in done.stdout and "return player_0, failed = 0" in done.stdout
-    assert done.stderr == f"{failed} of 12 episodes failed, 0 are allowed (run.max_failed); redo them with: gem-ma resume out --retry-failed\n"
+    assert (
+        f"{12 - failed} ok / {failed} failed / 0 excluded" in done.stdout
+        and "return player_0, failed = 0" in done.stdout
+    )
+    assert (
+        done.stderr
+        == f"{failed} of 12 episodes failed, 0 are allowed (run.max_failed); redo them with: gem-ma"
+        " resume out --retry-failed\n"
+    )
     assert "\x1b" not in done.stdout and "\u202e" not in done.stdout
     assert gem_ma(*arguments, "run.max_failed=100%", cwd=folder).returncode == 0
-    (folder / "slowly.py").write_text(SLOWLY.replace("self.fails = rng.random() < 1 / 3", "self.fails = False"))
+    (folder / "slowly.py").write_text(
+        SLOWLY.replace("self.fails = rng.random() < 1 / 3", "self.fails = False")
+    )
     again = gem_ma("resume", "out", "--retry-failed", cwd=folder)
     assert again.returncode == 0 and "12 ok / 0 failed / 0 excluded" in again.stdout
     assert len(lines(folder / "out" / "episodes.jsonl")) == 12 + failed
 
 
-def test_other_settings_are_refused_in_the_same_folder_and_fresh_puts_it_aside(folder: Path) -> None:
+def test_other_settings_are_refused_in_the_same_folder_and_fresh_puts_it_aside(
+    folder: Path,
+) -> None:
     gem_ma("run", "bots.yaml", "--out", "out", cwd=folder)
     other = gem_ma("run", "bots.yaml", "run.seed=1", "--out", "out", cwd=folder)
-    assert other.returncode == 2 and "run.seed (was 0, now 1)" in other.stderr and other.stderr.count("\n") == 1
-    assert gem_ma("run", "bots.yaml", "-j", "1", "run.max_failed=3", "--out", "out", cwd=folder).returncode == 0
-    assert gem_ma("run", "bots.yaml", "run.seed=1", "--out", "out", "--fresh", cwd=folder).returncode == 0
+    assert (
+        other.returncode == 2
+        and "run.seed (was 0, now 1)" in other.stderr
+        and other.stderr.count("\n") == 1
+    )
+    assert (
+        gem_ma(
+            "run", "bots.yaml", "-j", "1", "run.max_failed=3", "--out", "out", cwd=folder
+        ).returncode
+        == 0
+    )
+    assert (
+        gem_ma("run", "bots.yaml", "run.seed=1", "--out", "out", "--fresh", cwd=folder).returncode
+        == 0
+    )
     assert (folder / "out.old-1" / "episodes.jsonl").exists()
 
 
 def test_concurrency_changes_no_episode(folder: Path) -> None:
     for name, jobs in (("one", 1), ("many", 32)):
         gem_ma("run", "kuhn_poker", "-n", "30", "-j", jobs, "--out", name, cwd=folder)
-    one, many = ({json.dumps(line["id"]): line for line in lines(folder / name / "episodes.jsonl")} for name in ("one", "many"))
+    one, many = (
+        {json.dumps(line["id"]): line for line in lines(folder / name / "episodes.jsonl")}
+        for name in ("one", "many")
+    )
     assert one == many and len(one) == 30
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(folder: Path, number: int, code: int) -> None:
-    arguments = ("run", "dilemma", "agents.player_0.behaviour=slowly:Slow", "-n", "60", "-j", "2", "--out", "out")
-    got, seconds, out, err = signalled(*arguments, cwd=folder, number=number, ready=folder / "out" / "episodes.jsonl")
+def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(
+    folder: Path, number: int, code: int
+) -> None:
+    arguments = (
+        "run",
+        "dilemma",
+        "agents.player_0.behaviour=slowly:Slow",
+        "-n",
+        "60",
+        "-j",
+        "2",
+        "--out",
+        "out",
+    )
+    got, seconds, out, err = signalled(
+        *arguments, cwd=folder, number=number, ready=folder / "out" / "episodes.jsonl"
+    )
     assert got == code and seconds < 8, err
     assert err.endswith("resume with: gem-ma resume out\n") and "Traceback" not in err
     played = lines(folder / "out" / "episodes.jsonl")
     assert 0 < len(played) < 60 and {line["end"] for line in played} == {"terminated"}
-    assert f"{len(played)} ok / 0 failed / 0 excluded" in out and f"not played yet     {60 - len(played)}" in out
+    assert (
+        f"{len(played)} ok / 0 failed / 0 excluded" in out
+        and f"not played yet     {60 - len(played)}" in out
+    )
     assert not (folder / "out" / "summary.json").exists()
     resumed = gem_ma("resume", "out", "-j", "32", cwd=folder)
     assert resumed.returncode == 0 and "60 ok / 0 failed / 0 excluded" in resumed.stdout
     whole = lines(folder / "out" / "episodes.jsonl")
-    assert whole[: len(played)] == played and len({json.dumps(line["id"]) for line in whole}) == len(whole) == 60
+    assert (
+        whole[: len(played)] == played
+        and len({json.dumps(line["id"]) for line in whole}) == len(whole) == 60
+    )
 
 
 def test_what_hangs_is_cut_after_the_drain(folder: Path) -> None:
@@ -146,27 +250,46 @@ def test_what_hangs_is_cut_after_the_drain(folder: Path) -> None:
         "-j",
         "1",
     )
-    hanging = ("agents.player_1.behaviour=slowly:Slow", "agents.player_1.options={seconds: 60}", "run.max_steps=1")
-    got, seconds, out, err = signalled(*arguments, *hanging, cwd=folder, ready=folder / "out" / "manifest.json")
+    hanging = (
+        "agents.player_1.behaviour=slowly:Slow",
+        "agents.player_1.options={seconds: 60}",
+        "run.max_steps=1",
+    )
+    got, seconds, out, err = signalled(
+        *arguments, *hanging, cwd=folder, ready=folder / "out" / "manifest.json"
+    )
     assert got == 130 and 2 < seconds < 9 and err.endswith("resume with: gem-ma resume out\n")
     assert "0 ok / 0 failed / 0 excluded" in out
 
 
 @pytest.mark.parametrize("block", ["false", "true"])
-def test_a_second_signal_ends_at_once_even_where_the_loop_is_stuck(folder: Path, block: str) -> None:
+def test_a_second_signal_ends_at_once_even_where_the_loop_is_stuck(
+    folder: Path, block: str
+) -> None:
     options = f"agents.player_0.options={{seconds: 60, block: {block}}}"
     arguments = ("run", "dilemma", "agents.player_0.behaviour=slowly:Slow", options, "--out", "out")
-    got, seconds, _, err = signalled(*arguments, cwd=folder, times=2, ready=folder / "out" / "manifest.json")
+    got, seconds, _, err = signalled(
+        *arguments, cwd=folder, times=2, ready=folder / "out" / "manifest.json"
+    )
     assert got == 130 and seconds < 3 and err.endswith("resume with: gem-ma resume out\n")
 
 
 def test_a_closed_pipe_is_silent(folder: Path) -> None:
     command = f"{sys.executable} -m gem_ma run bots.yaml --json --out out | head -c 5"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (done.stdout, done.stderr, done.returncode) == ('{\n  "', "", 0)
 
 
-def test_progress_is_a_plain_line_off_a_terminal_and_nothing_when_quiet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_a_plain_line_off_a_terminal_and_nothing_when_quiet(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from gem_ma.cli import terminal
 
     with terminal.Progress(10, 4) as progress:
@@ -206,6 +329,12 @@ def test_nothing_from_a_model_can_steer_a_terminal(hostile: str, left: str) -> N
 
 def test_a_wrong_option_of_a_behaviour_is_told_before_a_run_folder_is_made(tmp_path: Path) -> None:
     for command in ("run", "check"):
-        found = gem_ma(command, "retail_scripted", "scenario.data=own", "agents.user.options.preset=faithfull", cwd=tmp_path)
+        found = gem_ma(
+            command,
+            "retail_scripted",
+            "scenario.data=own",
+            "agents.user.options.preset=faithfull",
+            cwd=tmp_path,
+        )
         assert found.returncode == 2 and "did you mean 'faithful'" in found.stderr, found.stderr
     assert not (tmp_path / "runs").exists()

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma import types
-from gem_ma.codec import digest, dump_episode, dump_json, from_json, load_episode, load_json, to_json
+from gem_ma.codec import (
+    digest,
+    dump_episode,
+    dump_json,
+    from_json,
+    load_episode,
+    load_json,
+    to_json,
+)
 from gem_ma.errors import SchemaError, StoreError
 from gem_ma.types import (
     Action,
@@ -32,7 +40,8 @@ from gem_ma.types import (
     Usage,
 )
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)  # any Unicode but lone surrogates
+# any Unicode but lone surrogates
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 NAME = st.sampled_from(["a", "b", "assistant", "user", "ключ", "__proto__", ""])
 FLOAT = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
@@ -41,9 +50,18 @@ JSON = st.recursive(
     max_leaves=6,
 )
 OBJECT = st.dictionaries(TEXT, JSON, max_size=3)
-CALLS = st.lists(st.builds(ToolCall, TEXT, TEXT, OBJECT) | st.builds(Malformed, TEXT, TEXT), max_size=2).map(tuple)
-IMAGE = st.builds(Image, st.binary(max_size=4).map(lambda data: Image.of(data).digest), st.sampled_from(["image/png", "image/jpeg"]))
-MESSAGES = st.lists(st.builds(Message, TEXT | st.lists(TEXT | IMAGE, max_size=3).map(tuple), NAME, CALLS, TEXT), max_size=3).map(tuple)
+CALLS = st.lists(
+    st.builds(ToolCall, TEXT, TEXT, OBJECT) | st.builds(Malformed, TEXT, TEXT), max_size=2
+).map(tuple)
+IMAGE = st.builds(
+    Image,
+    st.binary(max_size=4).map(lambda data: Image.of(data).digest),
+    st.sampled_from(["image/png", "image/jpeg"]),
+)
+MESSAGES = st.lists(
+    st.builds(Message, TEXT | st.lists(TEXT | IMAGE, max_size=3).map(tuple), NAME, CALLS, TEXT),
+    max_size=3,
+).map(tuple)
 COUNT = st.none() | st.integers(0, 10**6)
 IDS = st.lists(st.integers(0, 200_000), max_size=4).map(tuple)
 REPLY = st.builds(
@@ -78,24 +96,66 @@ EPISODES = st.builds(
     task=TEXT,
     repeat=st.integers(0, 9),
     group=st.none() | TEXT,
-    cast=st.dictionaries(NAME, st.builds(Seat, TEXT, st.none() | TEXT, OBJECT, st.booleans(), st.dictionaries(NAME, TEXT, max_size=2)), max_size=3),
+    cast=st.dictionaries(
+        NAME,
+        st.builds(
+            Seat,
+            TEXT,
+            st.none() | TEXT,
+            OBJECT,
+            st.booleans(),
+            st.dictionaries(NAME, TEXT, max_size=2),
+        ),
+        max_size=3,
+    ),
     turns=st.lists(TURN, max_size=3).map(tuple),
-    calls=st.lists(st.builds(CallResult, st.integers(-1, 9), JSON, st.none() | TEXT), max_size=2).map(tuple),
+    calls=st.lists(
+        st.builds(CallResult, st.integers(-1, 9), JSON, st.none() | TEXT), max_size=2
+    ).map(tuple),
     forks=st.lists(st.tuples(st.integers(0, 9), TEXT), max_size=2).map(tuple),
     final=st.dictionaries(NAME, MESSAGES, max_size=2),
-    ledger=st.lists(st.builds(Entry, st.integers(-1, 9), NAME, FLOAT | st.integers(-9, 9), TEXT), max_size=3).map(tuple),
+    ledger=st.lists(
+        st.builds(Entry, st.integers(-1, 9), NAME, FLOAT | st.integers(-9, 9), TEXT), max_size=3
+    ).map(tuple),
     end=st.sampled_from(End),
     error=st.none() | TEXT,
     options=OBJECT,
 )
-LOOKUP = Tool("lookup", "Finds a thing.", {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]})
+LOOKUP = Tool(
+    "lookup",
+    "Finds a thing.",
+    {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
+)
 
 
 def small(**changes: object) -> Episode:
-    turn = Turn(0, "a", (Message("go"),), ("left", "right"), (LOOKUP,), Action("left", (ToolCall("call_0", "lookup", {"id": "7"}),), "left"))
-    second = replace(turn, step=1, replies=(Reply("left", (), (1, 2), (3,), (-0.1,), policy="main", usage=Usage(2, 1)),))
+    turn = Turn(
+        0,
+        "a",
+        (Message("go"),),
+        ("left", "right"),
+        (LOOKUP,),
+        Action("left", (ToolCall("call_0", "lookup", {"id": "7"}),), "left"),
+    )
+    second = replace(
+        turn,
+        step=1,
+        replies=(Reply("left", (), (1, 2), (3,), (-0.1,), policy="main", usage=Usage(2, 1)),),
+    )
     episode = Episode(
-        "toy", 1, 7, "test/3", 0, None, {"a": Seat("direct", "main")}, (turn, second), (), (), {"a": ()}, (Entry(1, "a", 1.0, "won"),), End.TERMINATED
+        "toy",
+        1,
+        7,
+        "test/3",
+        0,
+        None,
+        {"a": Seat("direct", "main")},
+        (turn, second),
+        (),
+        (),
+        {"a": ()},
+        (Entry(1, "a", 1.0, "won"),),
+        End.TERMINATED,
     )
     return replace(episode, **changes)
 
@@ -114,8 +174,25 @@ def test_an_episode_comes_back_equal_and_its_line_is_stable(episode: Episode) ->
 
 def test_every_field_of_every_record_is_written() -> None:
     written = json.dumps(to_json(full(5, "hm")))
-    for kind in (Episode, Turn, Message, Action, Reply, Entry, CallResult, Seat, Tool, ToolCall, Malformed, Image, Usage, Attempt):
-        missing = [f.name for f in fields(kind) if f'"{f.name}"' not in written and f.name != "data"]
+    for kind in (
+        Episode,
+        Turn,
+        Message,
+        Action,
+        Reply,
+        Entry,
+        CallResult,
+        Seat,
+        Tool,
+        ToolCall,
+        Malformed,
+        Image,
+        Usage,
+        Attempt,
+    ):
+        missing = [
+            f.name for f in fields(kind) if f'"{f.name}"' not in written and f.name != "data"
+        ]
         assert not missing, f"{kind.__name__}: {missing}"
     assert load_episode(dump_episode(full())) == full()
 
@@ -126,22 +203,56 @@ def full(cut: int = 0, reasoning: str = "") -> Episode:
     image = Image.of(b"png", "image/jpeg")
     message = Message(("see", image), "a", calls, "c")
     attempts = (Attempt("429", 429, 0.5, "slow down"),)
-    reply = Reply("x", calls, (1,), (2,), (-0.5,), "length", "main", 4, Usage(1, 1, 1, 1), attempts, cut, reasoning, "m" if reasoning else "")
+    reply = Reply(
+        "x",
+        calls,
+        (1,),
+        (2,),
+        (-0.5,),
+        "length",
+        "main",
+        4,
+        Usage(1, 1, 1, 1),
+        attempts,
+        cut,
+        reasoning,
+        "m" if reasoning else "",
+    )
     turn = Turn(0, "a", (message,), ("x",), (LOOKUP,), Action("x", calls, "x", cut), (reply,))
     seat = Seat("persona", "main", {"k": 1}, True, {"judge": "other"})
     calls_made = (CallResult(0, [1], "late"),)
     entry = (Entry(0, "a", 1.0, "why"),)
     return Episode(
-        "toy", 1, 1, "test/0", 2, "g", {"a": seat}, (turn,), calls_made, ((0, "s"),), {"a": (message,)}, entry, End.FAILED, "boom", {"r": 2}
+        "toy",
+        1,
+        1,
+        "test/0",
+        2,
+        "g",
+        {"a": seat},
+        (turn,),
+        calls_made,
+        ((0, "s"),),
+        {"a": (message,)},
+        entry,
+        End.FAILED,
+        "boom",
+        {"r": 2},
     )
 
 
 def test_floats_and_whole_numbers_keep_their_type_and_every_bit() -> None:
     logprobs = (-0.1, -1e-300, 5e-324, -0.30000000000000004, -0.0, 1.7976931348623157e308)
-    episode = small(ledger=(Entry(0, "a", 3), Entry(0, "a", 3.0)), calls=(CallResult(0, [1, 1.0, True, 2**80]),))
-    episode = replace(episode, turns=(replace(episode.turns[0], replies=(Reply(logprobs=logprobs),)),))
+    episode = small(
+        ledger=(Entry(0, "a", 3), Entry(0, "a", 3.0)), calls=(CallResult(0, [1, 1.0, True, 2**80]),)
+    )
+    episode = replace(
+        episode, turns=(replace(episode.turns[0], replies=(Reply(logprobs=logprobs),)),)
+    )
     loaded = load_episode(dump_episode(episode))
-    assert [math.copysign(1, x) * x for x in loaded.turns[0].replies[0].logprobs] == [math.copysign(1, x) * x for x in logprobs]
+    assert [math.copysign(1, x) * x for x in loaded.turns[0].replies[0].logprobs] == [
+        math.copysign(1, x) * x for x in logprobs
+    ]
     assert [type(entry.value) for entry in loaded.ledger] == [int, float]
     assert [type(value) for value in loaded.calls[0].value] == [int, float, bool, int]
 
@@ -154,7 +265,10 @@ def test_tools_stand_once_per_episode_whatever_the_number_of_turns() -> None:
 
 def test_numbers_of_numpy_are_written_as_plain_numbers() -> None:
     numpy = pytest.importorskip("numpy")
-    reply = Reply(token_ids=tuple(numpy.array([1, 2])), logprobs=tuple(numpy.array([-0.5, -0.25], dtype=numpy.float32)))
+    reply = Reply(
+        token_ids=tuple(numpy.array([1, 2])),
+        logprobs=tuple(numpy.array([-0.5, -0.25], dtype=numpy.float32)),
+    )
     loaded = load_episode(dump_episode(small(turns=(replace(small().turns[0], replies=(reply,)),))))
     assert loaded.turns[0].replies[0].token_ids == (1, 2)
     assert loaded.turns[0].replies[0].logprobs == (-0.5, -0.25)
@@ -193,13 +307,29 @@ def test_a_lone_surrogate_is_replaced_on_the_way_out_and_refused_on_the_way_in()
         ({"options": {"a": {"b": {1, 2}}}}, r"options.a.b: expected a JSON value, got set"),
         ({"calls": (CallResult(0, 10**5000),)}, "not writable as JSON"),
         (
-            {"turns": (Turn(0, "a", (), None, (), Action("", (ToolCall("c", "f", {"x": [1.0, math.inf]}),))),)},
+            {
+                "turns": (
+                    Turn(
+                        0,
+                        "a",
+                        (),
+                        None,
+                        (),
+                        Action("", (ToolCall("c", "f", {"x": [1.0, math.inf]}),)),
+                    ),
+                )
+            },
             r"turns\[0\].action.tool_calls\[0\].arguments.x\[1\]",
         ),
-        ({"turns": (Turn(0, "a", (), None, (), Action(None)),)}, r"turns\[0\].action.text: expected text, got null"),
+        (
+            {"turns": (Turn(0, "a", (), None, (), Action(None)),)},
+            r"turns\[0\].action.text: expected text, got null",
+        ),
     ],
 )
-def test_what_could_not_be_read_back_is_not_written(change: dict[str, object], message: str) -> None:
+def test_what_could_not_be_read_back_is_not_written(
+    change: dict[str, object], message: str
+) -> None:
     with pytest.raises(StoreError, match=message):
         dump_episode(small(**change))
 
@@ -232,8 +362,16 @@ def edited(path: str, value: object) -> str:
     ("path", "value", "message"),
     [
         ("turns.0.action.text", 5, r"turns\[0\].action.text: expected text, got int"),
-        ("turns.0.action.tool_calls.0.name", ..., r"turns\[0\].action.tool_calls\[0\].name: is missing"),
-        ("turns.1.replies.0.token_ids", [1.5], r"turns\[1\].replies\[0\].token_ids\[0\]: expected an integer, got float"),
+        (
+            "turns.0.action.tool_calls.0.name",
+            ...,
+            r"turns\[0\].action.tool_calls\[0\].name: is missing",
+        ),
+        (
+            "turns.1.replies.0.token_ids",
+            [1.5],
+            r"turns\[1\].replies\[0\].token_ids\[0\]: expected an integer, got float",
+        ),
         ("turns.1.replies.0.token_ids", [True], r"token_ids\[0\]: expected an integer, got bool"),
         ("turns.1.replies.0.logprobs", ["x"], r"logprobs\[0\]: expected a number, got str"),
         ("turns.1.replies.0.speed", 1, r"turns\[1\].replies\[0\]: unknown key 'speed'"),
@@ -292,9 +430,13 @@ def test_the_digest_forgets_token_counts_and_retries_and_nothing_else() -> None:
     plain = small()
     reply = plain.turns[1].replies[0]
     retried = replace(reply, usage=Usage(9, 9), attempts=(Attempt("429"),))
-    assert digest(small(turns=(plain.turns[0], replace(plain.turns[1], replies=(retried,))))) == digest(plain)
+    assert digest(
+        small(turns=(plain.turns[0], replace(plain.turns[1], replies=(retried,))))
+    ) == digest(plain)
     other = replace(reply, token_ids=(4,))
-    assert digest(small(turns=(plain.turns[0], replace(plain.turns[1], replies=(other,))))) != digest(plain)
+    assert digest(
+        small(turns=(plain.turns[0], replace(plain.turns[1], replies=(other,))))
+    ) != digest(plain)
     assert digest(small(seed=8)) != digest(plain)
     assert digest(load_episode(dump_episode(plain))) == digest(plain)
 
@@ -305,7 +447,8 @@ def test_from_json_takes_what_to_json_gives() -> None:
 
 def test_a_line_of_the_first_schema_still_opens() -> None:
     golden = Path(__file__).parent / "golden" / "episode-schema-1.jsonl"
-    seat = replace(full().cast["a"], policies={})  # written before a seat could name further policies
+    # written before a seat could name further policies
+    seat = replace(full().cast["a"], policies={})
     assert load_episode(golden.read_bytes().rstrip(b"\n")) == replace(full(), cast={"a": seat})
 
 
@@ -317,5 +460,9 @@ def test_dump_json_refuses_what_json_cannot_hold() -> None:
 
 
 def test_all_record_types_are_covered_by_this_file() -> None:
-    records = {name for name, value in vars(types).items() if isinstance(value, type) and hasattr(value, "__dataclass_fields__")}
+    records = {
+        name
+        for name, value in vars(types).items()
+        if isinstance(value, type) and hasattr(value, "__dataclass_fields__")
+    }
     assert records - {"Request", "Sampling", "Limits", "Asked"} <= set(globals())

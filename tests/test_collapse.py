@@ -35,64 +35,130 @@ def kuhn(*overrides: str) -> Config:
     return config.load("kuhn_table", [*KUHN, *overrides]).config
 
 
-def trained(path: Path, settings: Config, policies: dict[str, Policy] | None = None, notes: list[str] | None = None) -> dict:
+def trained(
+    path: Path,
+    settings: Config,
+    policies: dict[str, Policy] | None = None,
+    notes: list[str] | None = None,
+) -> dict:
     with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
         say = notes.append if notes is not None else None
-        return asyncio.run(train(settings, scenario_of(settings), policies or open_policies(settings), folder, on_note=say))
+        return asyncio.run(
+            train(
+                settings,
+                scenario_of(settings),
+                policies or open_policies(settings),
+                folder,
+                on_note=say,
+            )
+        )
 
 
 def alarms(path: Path) -> list[dict]:
     return [line for line in read_metrics(path) if line["kind"] == "alarm"]
 
 
-def said(choice: str, tokens: tuple[int, ...], logprobs: tuple[float, ...], legal=("check", "bet")) -> Episode:
+def said(
+    choice: str, tokens: tuple[int, ...], logprobs: tuple[float, ...], legal=("check", "bet")
+) -> Episode:
     reply = Reply(choice, (), (1,), tokens, logprobs, policy="main")
-    turn = Turn(0, "a", (), legal, (), Action(choice, (), choice if legal and choice in legal else None), (reply,))
-    return Episode("s", 1, 0, "train/0", 0, None, {"a": Seat(policy="main")}, (turn,), (), (), {}, (Entry(0, "a", 1.0),), End.TERMINATED)
+    turn = Turn(
+        0,
+        "a",
+        (),
+        legal,
+        (),
+        Action(choice, (), choice if legal and choice in legal else None),
+        (reply,),
+    )
+    return Episode(
+        "s",
+        1,
+        0,
+        "train/0",
+        0,
+        None,
+        {"a": Seat(policy="main")},
+        (turn,),
+        (),
+        (),
+        {},
+        (Entry(0, "a", 1.0),),
+        End.TERMINATED,
+    )
 
 
-# -- what is measured ---------------------------------------------------------------------------------------------------------
+# -- what is measured ----------------------------------------------------------------------------
 
 
 def test_entropy_is_that_of_the_token_at_which_choices_part_not_of_the_format():
     half, quarter = math.log(0.5), math.log(0.25)
-    played = [said("check", (7, 8, 3), (quarter, half, 0.0)), said("bet", (7, 9, 3), (quarter, quarter, 0.0))]
+    played = [
+        said("check", (7, 8, 3), (quarter, half, 0.0)),
+        said("bet", (7, 9, 3), (quarter, quarter, 0.0)),
+    ]
     found = health(played, "main")
     assert found["entropy"] == pytest.approx((-half - quarter) / 2)
     assert found["one_action"] == 0.5 and found["decisions"] == 2 and found["length"] == 3
-    alone = health([said("check", (7, 8, 3), (-0.1, -0.7, 0.0)), said("check", (7, 8, 3), (-0.1, -0.9, 0.0))], "main")
+    alone = health(
+        [said("check", (7, 8, 3), (-0.1, -0.7, 0.0)), said("check", (7, 8, 3), (-0.1, -0.9, 0.0))],
+        "main",
+    )
     assert alone["entropy"] == pytest.approx(0.8)  # one choice only: the least certain token
     unread = health([said("hm", (5,), (-2.0,)), said("check", (7, 8), (0.0, -1.0))], "main")
     assert unread["invalid"] == 0.5 and unread["entropy"] == pytest.approx(1.0)
-    assert health(played, "other") == {} and health([replace(played[0], end=End.FAILED)], "main") == {}
+    assert (
+        health(played, "other") == {} and health([replace(played[0], end=End.FAILED)], "main") == {}
+    )
 
 
 def test_forced_turns_are_no_decisions():
-    assert health([said("check", (7,), (0.0,), legal=("check",))], "main") == {"turns": 1.0, "length": 1.0, "invalid": 0.0, "decisions": 0.0}
+    assert health([said("check", (7,), (0.0,), legal=("check",))], "main") == {
+        "turns": 1.0,
+        "length": 1.0,
+        "invalid": 0.0,
+        "decisions": 0.0,
+    }
 
 
 def test_talk_has_a_length_and_malformed_calls_but_no_decisions():
     one = said("let me look", (7, 8), (0.0, -1.0), legal=None)
     broken = replace(one.turns[0], action=Action("", (Malformed("{", "no JSON"),)))
-    assert health([one, replace(one, turns=(broken,))], "main") == {"turns": 2.0, "length": 2.0, "invalid": 0.5, "decisions": 0.0}
+    assert health([one, replace(one, turns=(broken,))], "main") == {
+        "turns": 2.0,
+        "length": 2.0,
+        "invalid": 0.5,
+        "decisions": 0.0,
+    }
     watch = Watch(zero_sum=False)
-    given = [watch.after_update("main", {"turns": 64.0, "length": length, "decisions": 0.0}, 0.0) for length in [10.0] * 10 + [25.0]]
+    given = [
+        watch.after_update("main", {"turns": 64.0, "length": length, "decisions": 0.0}, 0.0)
+        for length in [10.0] * 10 + [25.0]
+    ]
     assert [alarm.signal for alarms in given for alarm in alarms] == ["length"]
 
 
 def test_the_first_agents_share_counts_ties_as_halves():
     def played(paid):
         one = said("check", (7,), (0.0,))
-        return replace(one, cast={"a": Seat(), "b": Seat()}, ledger=tuple(Entry(0, agent, value) for agent, value in paid.items()))
+        return replace(
+            one,
+            cast={"a": Seat(), "b": Seat()},
+            ledger=tuple(Entry(0, agent, value) for agent, value in paid.items()),
+        )
 
-    assert first_share([played({"a": 1.0}), played({}), played({"b": 1.0}), played({"a": 2.0, "b": 1.0})]) == (0.625, 4)
+    assert first_share(
+        [played({"a": 1.0}), played({}), played({"b": 1.0}), played({"a": 2.0, "b": 1.0})]
+    ) == (0.625, 4)
     assert first_share([said("check", (7,), (0.0,))]) is None
 
 
 @pytest.fixture(scope="module")
 def hands() -> list[Episode]:
     settings = kuhn()
-    return asyncio.run(play_all(settings, exam_plans(settings, make("kuhn_poker")), open_policies(settings)))
+    return asyncio.run(
+        play_all(settings, exam_plans(settings, make("kuhn_poker")), open_policies(settings))
+    )
 
 
 def by_card(agent, view, legal):
@@ -107,8 +173,12 @@ def by_history(agent, view, legal):
 def test_who_reads_its_card_is_told_from_who_reads_only_the_moves(hands):
     agents = ("player_0", "player_1")
     assert private_effect(by_card, hands, agents) == pytest.approx(0.7)
-    assert private_effect(by_history, hands, agents) == 0.0  # what both saw or said is not exchanged
-    assert private_effect(lambda *view: [p / 1000 for p in by_card(*view)], hands, agents) == pytest.approx(0.7)  # hardly ever readable
+    # what both saw or said is not exchanged
+    assert private_effect(by_history, hands, agents) == 0.0
+    # hardly ever readable
+    assert private_effect(
+        lambda *view: [p / 1000 for p in by_card(*view)], hands, agents
+    ) == pytest.approx(0.7)
     assert private_effect(by_card, hands, agents, probes=1) is None  # nothing to exchange with
     assert private_effect(by_card, hands, ()) is None
 
@@ -116,11 +186,16 @@ def test_who_reads_its_card_is_told_from_who_reads_only_the_moves(hands):
 def test_a_game_without_secrets_has_no_deaf_player():
     board = Message("the board")
     turn = replace(said("check", (7,), (0.0,)).turns[0], observed=(board,))
-    shown = replace(said("check", (7,), (0.0,)), turns=(turn,), cast={"a": Seat(), "b": Seat()}, final={"b": (board,)})
+    shown = replace(
+        said("check", (7,), (0.0,)),
+        turns=(turn,),
+        cast={"a": Seat(), "b": Seat()},
+        final={"b": (board,)},
+    )
     assert private_effect(lambda *_: [0.5, 0.5], [shown, replace(shown, seed=1)], ("a",)) is None
 
 
-# -- what is judged -----------------------------------------------------------------------------------------------------------
+# -- what is judged ------------------------------------------------------------------------------
 
 
 def test_a_side_must_win_in_three_exams_by_more_than_noise():
@@ -155,30 +230,52 @@ def test_doubled_values_and_one_action_alarm():
     assert collapse.doubled([4.0] * 9 + [9.0], "main", "length") is None
     assert collapse.doubled([0.001] * 10 + [0.04], "main", "invalid", collapse.INVALID) is None
     assert collapse.doubled([0.001] * 10 + [0.06], "main", "invalid", collapse.INVALID) is not None
-    assert collapse.one_action([0.96] * 3, "main") is not None and collapse.one_action([0.94, 0.95, 0.95], "main") is None
+    assert (
+        collapse.one_action([0.96] * 3, "main") is not None
+        and collapse.one_action([0.94, 0.95, 0.95], "main") is None
+    )
 
 
 def test_an_alarm_is_given_once_until_it_has_cleared():
     watch = Watch(zero_sum=True)
-    bad, good = {"turns": 64.0, "decisions": 64.0, "one_action": 1.0}, {"turns": 64.0, "decisions": 64.0, "one_action": 0.5}
-    given = [len(watch.after_update("main", found, 0.0)) for found in [bad] * 5 + [good] * 5 + [bad] * 4 + [good] * 13 + [bad] * 3]
-    assert [at for at, alarms in enumerate(given) if alarms] == [2, 29]  # five good updates clear nothing, eleven do
-    assert [len(Watch(True).after_update("main", {**bad, "decisions": 8.0}, 0.0)) for _ in range(4)] == [0] * 4
+    bad, good = (
+        {"turns": 64.0, "decisions": 64.0, "one_action": 1.0},
+        {
+            "turns": 64.0,
+            "decisions": 64.0,
+            "one_action": 0.5,
+        },
+    )
+    given = [
+        len(watch.after_update("main", found, 0.0))
+        for found in [bad] * 5 + [good] * 5 + [bad] * 4 + [good] * 13 + [bad] * 3
+    ]
+    # five good updates clear nothing, eleven do
+    assert [at for at, alarms in enumerate(given) if alarms] == [2, 29]
+    assert [
+        len(Watch(True).after_update("main", {**bad, "decisions": 8.0}, 0.0)) for _ in range(4)
+    ] == [0] * 4
 
 
 def test_low_entropy_is_learning_where_the_return_is_at_its_best_and_no_game_of_win_and_loss():
     found = {"turns": 64.0, "decisions": 64.0, "entropy": 0.01}
     team, duel = Watch(zero_sum=False), Watch(zero_sum=True)
     assert not [alarm for n in range(6) for alarm in team.after_update("main", found, n / 5)]
-    assert [alarm.signal for n in range(6) for alarm in duel.after_update("main", found, 0.0)] == ["entropy"]
-    assert [alarm.signal for n in range(6) for alarm in team.after_update("main", found, 0.2)] == ["entropy"]  # the return has fallen
+    assert [alarm.signal for n in range(6) for alarm in duel.after_update("main", found, 0.0)] == [
+        "entropy"
+    ]
+    # the return has fallen
+    assert [alarm.signal for n in range(6) for alarm in team.after_update("main", found, 0.2)] == [
+        "entropy"
+    ]
 
 
-# -- runs that collapse -------------------------------------------------------------------------------------------------------
+# -- runs that collapse --------------------------------------------------------------------------
 
 
 class Blind(Table):
-    """A table that is never shown its card: what a model is after cloning players who ignore theirs."""
+    """A table that is never shown its card: what a model is after cloning players who ignore
+    theirs."""
 
     async def sample(self, request):
         return await super().sample(replace(request, messages=request.messages[1:]))
@@ -189,17 +286,28 @@ class Blind(Table):
 
 def test_a_card_blind_policy_stays_at_a_third_of_a_chip_and_is_found_deaf(tmp_path):
     settings, notes = kuhn("train.steps=40", "evaluate.every=20"), []
-    summary = trained(tmp_path / "run", settings, {"main": Policy("main", Blind(policy="main"))}, notes)
-    assert summary["after"]["nash_conv"] >= 2 / 3 - 1e-9  # no play that ignores its card does better
-    assert [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")][:1] == [("deaf", 20)]
-    assert "does not read its own cards" in notes[0] and notes[0].startswith("step 20, policy main: ")
+    summary = trained(
+        tmp_path / "run", settings, {"main": Policy("main", Blind(policy="main"))}, notes
+    )
+    # no play that ignores its card does better
+    assert summary["after"]["nash_conv"] >= 2 / 3 - 1e-9
+    assert [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")][:1] == [
+        ("deaf", 20)
+    ]
+    assert "does not read its own cards" in notes[0] and notes[0].startswith(
+        "step 20, policy main: "
+    )
     assert abs(summary["after"]["sampled"]["return"]["player_0"]) < 0.6  # the reward shows nothing
 
 
 def test_a_constant_policy_is_found_by_its_entropy_and_its_one_action(tmp_path):
     settings = kuhn("train.steps=4", "train.lr=0.000001")
     table = Table(policy="main")
-    for card in ("Kuhn poker. Your card is J.", "Kuhn poker. Your card is Q.", "Kuhn poker. Your card is K."):
+    for card in (
+        "Kuhn poker. Your card is J.",
+        "Kuhn poker. Your card is Q.",
+        "Kuhn poker. Your card is K.",
+    ):
         _teach(table, card)
     trained(tmp_path / "run", settings, {"main": Policy("main", table)})
     assert {line["signal"] for line in alarms(tmp_path / "run")} >= {"entropy", "one_action"}
@@ -213,7 +321,12 @@ def _teach(table: Table, card: str) -> None:
 
     check, fold = ("check", "bet"), ("fold", "call")
     own = (Message(card), ask("none", check), Message("check", "me"), ask("c b", fold))
-    views = [(own[:2], check), (own, fold), ((Message(card), ask("c", check)), check), ((Message(card), ask("b", fold)), fold)]
+    views = [
+        (own[:2], check),
+        (own, fold),
+        ((Message(card), ask("c", check)), check),
+        ((Message(card), ask("b", fold)), fold),
+    ]
     for view, legal in views:
         table.logits[view_key("me", view, legal)] = np.array([-8.0, 8.0])
 
@@ -229,23 +342,52 @@ def test_a_learning_rate_that_is_too_high_is_told_and_a_rollback_recovers(tmp_pa
     assert not any("rolled_back_to" in line for line in told)
     back = [line for line in alarms(tmp_path / "rollback") if "rolled_back_to" in line]
     assert back and all(line["rolled_back_to"] < line["step"] for line in back)
-    rates = [line["policies"]["main"]["lr"] for line in read_metrics(tmp_path / "rollback") if line["kind"] == "train"]
+    rates = [
+        line["policies"]["main"]["lr"]
+        for line in read_metrics(tmp_path / "rollback")
+        if line["kind"] == "train"
+    ]
     assert rates[0] == 400.0 and rates[-1] == 400.0 / 2 ** len({line["step"] for line in back})
-    versions = [line["policies"]["main"]["version"] for line in read_metrics(tmp_path / "rollback") if line["kind"] == "train"]
+    versions = [
+        line["policies"]["main"]["version"]
+        for line in read_metrics(tmp_path / "rollback")
+        if line["kind"] == "train"
+    ]
     assert versions == sorted(set(versions))  # weights that were put back are a new version
     assert saved["after"]["nash_conv"] < left["after"]["nash_conv"]
 
 
 def test_a_language_model_is_put_back_too_and_its_version_goes_on(kuhn_model):
-    settings = kuhn(f"policies.main.model=transformers/{kuhn_model}", "policies.main.max_tokens=3", "train.on_collapse=rollback", "train.episodes=8")
+    settings = kuhn(
+        f"policies.main.model=transformers/{kuhn_model}",
+        "policies.main.max_tokens=3",
+        "train.on_collapse=rollback",
+        "train.episodes=8",
+    )
     policies = open_policies(settings)
     learner = open_learner(policies["main"])
-    guard = Guard(settings, settings.train, scenario_of(settings), {"main": learner}, League(settings, settings.train, policies, None))
+    guard = Guard(
+        settings,
+        settings.train,
+        scenario_of(settings),
+        {"main": learner},
+        League(settings, settings.train, policies, None),
+    )
     assert guard.settle(0) == []
     first = learner.fingerprint()
-    episodes = asyncio.run(play_all(settings, training_plans(settings, settings.train, scenario_of(settings), 0), policies))
+    episodes = asyncio.run(
+        play_all(
+            settings, training_plans(settings, settings.train, scenario_of(settings), 0), policies
+        )
+    )
     table = credit.turns(episodes, "main")
-    learner.update(table, np.arange(len(table)) - 3.0, lr=1e-2, settings=settings.train.loss, rng=random.Random(0))
+    learner.update(
+        table,
+        np.arange(len(table)) - 3.0,
+        lr=1e-2,
+        settings=settings.train.loss,
+        rng=random.Random(0),
+    )
     learner.publish()
     assert learner.fingerprint() != first and learner.version == 1
     guard._alarms = [collapse.Alarm("entropy", "main", 0.0, 0.05, "gone")]
@@ -258,13 +400,20 @@ def test_a_language_model_is_put_back_too_and_its_version_goes_on(kuhn_model):
 
 def test_a_healthy_run_is_silent(tmp_path):
     notes: list[str] = []
-    summary = trained(tmp_path / "run", kuhn("train.episodes=128", "train.steps=60", "evaluate.every=20"), None, notes)
+    summary = trained(
+        tmp_path / "run",
+        kuhn("train.episodes=128", "train.steps=60", "evaluate.every=20"),
+        None,
+        notes,
+    )
     assert alarms(tmp_path / "run") == [] and notes == []
     assert summary["after"]["nash_conv"] < summary["before"]["nash_conv"] / 2
     assert summary["after"]["private_effect main"] > 0.5
     assert 0.3 < summary["after"]["first_share"] < 0.7
     line = next(line for line in read_metrics(tmp_path / "run") if line["kind"] == "train")
-    assert {"decision_entropy", "one_action", "invalid_share", "reply_tokens", "decisions"} <= line["policies"]["main"].keys()
+    assert {"decision_entropy", "one_action", "invalid_share", "reply_tokens", "decisions"} <= line[
+        "policies"
+    ]["main"].keys()
 
 
 def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
@@ -276,12 +425,19 @@ def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
 
 
 def test_mix_pool_gives_half_of_the_games_to_the_pool(tmp_path):
-    opponents = ("train.opponents={latest: 1.0}", "train.pool.every=1", "train.on_collapse=mix_pool")
+    opponents = (
+        "train.opponents={latest: 1.0}",
+        "train.pool.every=1",
+        "train.on_collapse=mix_pool",
+    )
     settings = kuhn(*FAST, *opponents, "train.steps=10")
     trained(tmp_path / "run", settings)
     told = [line for line in alarms(tmp_path / "run") if line.get("mixed_pool")]
     assert len(told) == 1
-    met = [any("@" in (seat.policy or "") for seat in episode.cast.values()) for episode in read_episodes(tmp_path / "run")]
+    met = [
+        any("@" in (seat.policy or "") for seat in episode.cast.values())
+        for episode in read_episodes(tmp_path / "run")
+    ]
     before = 64 * told[0]["step"]
     assert not any(met[:before]) and 0.3 < sum(met[before:]) / len(met[before:]) < 0.7
 
@@ -294,22 +450,41 @@ def test_off_measures_nothing_and_a_pool_must_be_there_to_be_mixed(tmp_path):
 
 
 def test_the_exact_bound_of_card_blind_play_is_what_the_test_above_says():
-    """Of the card-blind plays on a grid, by chance to bet and to call, none is below a NashConv of 2/3."""
+    """Of the card-blind plays on a grid, by chance to bet and to call, none is below a NashConv
+    of 2/3."""
     game, best = make("kuhn_poker"), 9.0
     for a in (0.0, 0.2, 1 / 3, 0.5, 1.0):
         for b in (0.0, 1 / 3, 0.5, 2 / 3, 1.0):
-            found = exploitability(game, lambda agent, view, legal, a=a, b=b: [1 - b, b] if "call" in legal else [1 - a, a])
+            found = exploitability(
+                game,
+                lambda agent, view, legal, a=a, b=b: [1 - b, b] if "call" in legal else [1 - a, a],
+            )
             best = min(best, found.nash_conv)
     assert best >= 2 / 3 - 1e-9
-    assert exploitability(game, engine_strategy(Blind(policy="main"))).nash_conv == pytest.approx(0.916667, abs=1e-5)
+    assert exploitability(game, engine_strategy(Blind(policy="main"))).nash_conv == pytest.approx(
+        0.916667, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(
-    ("shares", "rings"), [([0.98] * 3, True), ([0.6, 0.5, 0.45], True), ([0.4] * 12, False), ([0.9, 0.3, 0.2], False), ([1.0, 1.0], False)]
+    ("shares", "rings"),
+    [
+        ([0.98] * 3, True),
+        ([0.6, 0.5, 0.45], True),
+        ([0.4] * 12, False),
+        ([0.9, 0.3, 0.2], False),
+        ([1.0, 1.0], False),
+    ],
 )
-def test_answers_that_cannot_be_read_ring_from_the_first_updates_on(shares: list[float], rings: bool) -> None:
+def test_answers_that_cannot_be_read_ring_from_the_first_updates_on(
+    shares: list[float], rings: bool
+) -> None:
     watch = Watch(zero_sum=False)
-    alarms = [alarm for share in shares for alarm in watch.after_update("p", {"turns": 64.0, "invalid": share}, None)]
+    alarms = [
+        alarm
+        for share in shares
+        for alarm in watch.after_update("p", {"turns": 64.0, "invalid": share}, None)
+    ]
     assert [alarm.signal for alarm in alarms] == ["unreadable"] * rings
     assert watch.calm("p")  # it has not become worse: no reason to put weights back
 

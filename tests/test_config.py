@@ -1,4 +1,5 @@
-"""A config is read whole or refused whole: every fault at once, each with its file, line and key, and the nearest name."""
+"""A config is read whole or refused whole: every fault at once, each with its file, line and
+key, and the nearest name."""
 
 import os
 import re
@@ -16,7 +17,9 @@ from gem_ma.registry import catalog
 from gem_ma.scenario import Ask, Play, Scenario
 from gem_ma.secret_names import reveal
 
-TAU_BENCH = Path(os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench")
+TAU_BENCH = Path(
+    os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench"
+)
 ROOT = Path(__file__).resolve().parents[1]
 GOOD = """\
 # A game of two bots.
@@ -45,29 +48,45 @@ def refused(folder: Path, text: str, *overrides: str) -> list[str]:
     return str(caught.value).replace(f"{folder}/", "").split("\n")
 
 
-# -- what is read -----------------------------------------------------------------------------------------------------------
+# -- what is read --------------------------------------------------------------------------------
 
 
 def test_a_file_becomes_settings_with_its_text_and_path(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD + TRAIN)
     loaded = load(path)
     config = loaded.config
-    assert (config.scenario.id, config.scenario.tasks, config.scenario.options) == ("dilemma", 4, {"rounds": 3})
-    assert config.agents["player_1"].policy == "main" and config.policies["main"].model == "table/softmax"
+    assert (config.scenario.id, config.scenario.tasks, config.scenario.options) == (
+        "dilemma",
+        4,
+        {"rounds": 3},
+    )
+    assert (
+        config.agents["player_1"].policy == "main"
+        and config.policies["main"].model == "table/softmax"
+    )
     assert config.train is not None and config.train.lr == 0.01
     assert (loaded.text, loaded.path, loaded.stem) == (GOOD + TRAIN, path, "run")
 
 
 def test_the_resolved_config_written_as_yaml_loads_to_an_equal_config(tmp_path: Path) -> None:
-    loaded = load(written(tmp_path, GOOD + TRAIN), ["run.seed=9", "policies.main.stop=['no', '12:30']"])
-    again = load(written(tmp_path, yaml.safe_dump(loaded.resolved(), sort_keys=False), "resolved.yaml"))
+    loaded = load(
+        written(tmp_path, GOOD + TRAIN), ["run.seed=9", "policies.main.stop=['no', '12:30']"]
+    )
+    again = load(
+        written(tmp_path, yaml.safe_dump(loaded.resolved(), sort_keys=False), "resolved.yaml")
+    )
     assert again.config == loaded.config and again.resolved() == loaded.resolved()
 
 
 def test_a_scenario_id_seats_every_agent_on_a_default_behaviour() -> None:
     loaded = load("kuhn_poker")
-    assert {agent: seat.behaviour for agent, seat in loaded.config.agents.items()} == {"player_0": "random_legal", "player_1": "random_legal"}
-    assert loaded.path is None and loaded.stem == "kuhn_poker" and loaded.config.scenario.tasks == 20
+    assert {agent: seat.behaviour for agent, seat in loaded.config.agents.items()} == {
+        "player_0": "random_legal",
+        "player_1": "random_legal",
+    }
+    assert (
+        loaded.path is None and loaded.stem == "kuhn_poker" and loaded.config.scenario.tasks == 20
+    )
 
 
 class Cast(Scenario):
@@ -81,14 +100,22 @@ class Cast(Scenario):
 
 
 def test_a_scenario_may_say_who_plays_by_default() -> None:
-    behaviours = {agent: seat.behaviour for agent, seat in load("tests.test_config:Cast").config.agents.items()}
+    behaviours = {
+        agent: seat.behaviour
+        for agent, seat in load("tests.test_config:Cast").config.agents.items()
+    }
     assert behaviours == {"a": "random_legal", "b": "silent"}
 
 
 def test_a_word_on_the_command_line_about_an_agent_replaces_its_default() -> None:
-    config = load("dilemma", ["agents.player_0.behaviour=first_legal", "agents.player_1.model=table/softmax"]).config
+    config = load(
+        "dilemma", ["agents.player_0.behaviour=first_legal", "agents.player_1.model=table/softmax"]
+    ).config
     assert config.agents["player_0"].behaviour == "first_legal"
-    assert (config.agents["player_1"].behaviour, config.agents["player_1"].policy) == ("direct", "player_1")
+    assert (config.agents["player_1"].behaviour, config.agents["player_1"].policy) == (
+        "direct",
+        "player_1",
+    )
     assert config.policies["player_1"].model == "table/softmax"
 
 
@@ -96,11 +123,17 @@ def test_a_shipped_config_is_found_by_its_stem() -> None:
     assert load("kuhn_random").config == load(ROOT / "configs" / "kuhn_random.yaml").config
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
-def test_every_shipped_config_loads_and_begins_with_a_comment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name
+)
+def test_every_shipped_config_loads_and_begins_with_a_comment(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "tau1" in path.name:
         if not TAU_BENCH.is_dir():
-            pytest.skip(f"{path.name} plays tau-bench's own tasks: name its checkout in TAU_BENCH_PATH")
+            pytest.skip(
+                f"{path.name} plays tau-bench's own tasks: name its checkout in TAU_BENCH_PATH"
+            )
         monkeypatch.setenv("TAU_BENCH_PATH", str(TAU_BENCH))
     load(path)
     assert path.read_text().startswith("# ")
@@ -108,13 +141,27 @@ def test_every_shipped_config_loads_and_begins_with_a_comment(path: Path, monkey
 
 def test_overrides_are_read_by_the_same_rules_and_replace_whole_values(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD)
-    loaded = load(path, ["run.seed=1_000", "scenario.tasks=[0]", "policies.main={model: table/softmax, temperature: 0.5}", "run.max_steps=~"])
-    assert (loaded.config.run.seed, loaded.config.scenario.tasks, loaded.config.run.max_steps) == (1000, [0], None)
+    loaded = load(
+        path,
+        [
+            "run.seed=1_000",
+            "scenario.tasks=[0]",
+            "policies.main={model: table/softmax, temperature: 0.5}",
+            "run.max_steps=~",
+        ],
+    )
+    assert (loaded.config.run.seed, loaded.config.scenario.tasks, loaded.config.run.max_steps) == (
+        1000,
+        [0],
+        None,
+    )
     assert loaded.config.policies["main"].temperature == 0.5
-    assert loaded.written() == GOOD + "".join(f'# override "{override}"\n' for override in loaded.overrides)
+    assert loaded.written() == GOOD + "".join(
+        f'# override "{override}"\n' for override in loaded.overrides
+    )
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------------
 
 
 def test_all_faults_are_told_at_once_in_the_order_of_the_lines(tmp_path: Path) -> None:
@@ -132,13 +179,22 @@ trian: {}
     assert refused(tmp_path, text) == [
         "run.yaml:1: scenario.rouds: unknown key (did you mean 'rounds'?)",
         "run.yaml:2: agents: no seat for 'player_1'; the agents of dilemma are player_0, player_1",
-        "run.yaml:3: agents.player_0.behaviour: no behaviour is called 'first_lega' (did you mean 'first_legal'?)",
+        (
+            "run.yaml:3: agents.player_0.behaviour: no behaviour is called 'first_lega' (did you"
+            " mean 'first_legal'?)"
+        ),
         "run.yaml:3: agents.player_0.policy: no policy is called 'mein' (did you mean 'main'?)",
-        "run.yaml:4: agents.player_2: no agent of dilemma is called so (did you mean 'player_1' or 'player_0'?)",
+        (
+            "run.yaml:4: agents.player_2: no agent of dilemma is called so (did you mean 'player_1'"
+            " or 'player_0'?)"
+        ),
         "run.yaml:6: policies.main.model: no engine is called 'tabel' (did you mean 'table'?)",
         "run.yaml:7: run.seed: wants an integer; got 'seven'",
         "run.yaml:7: run.concurrency: should be greater than or equal to 1; got 0",
-        "run.yaml:7: run.max_failed: should be a number of episodes, or a share such as 2%; got 'many'",
+        (
+            "run.yaml:7: run.max_failed: should be a number of episodes, or a share such as 2%; got"
+            " 'many'"
+        ),
         "run.yaml:8: duplicate key 'run' (first at line 7)",
         "run.yaml:9: trian: unknown key (did you mean 'train'?)",
     ]
@@ -147,7 +203,10 @@ trian: {}
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (("{seed: 7, max_failed: 2%}", "{sed: 7}"), "run.yaml:8: run.sed: unknown key (did you mean 'seed'?)"),
+        (
+            ("{seed: 7, max_failed: 2%}", "{sed: 7}"),
+            "run.yaml:8: run.sed: unknown key (did you mean 'seed'?)",
+        ),
         (
             ("model: table/softmax", "model: table/softmax, temprature: 0"),
             "run.yaml:7: policies.main.temprature: unknown key (did you mean 'temperature'?)",
@@ -155,72 +214,148 @@ trian: {}
         (("{seed: 7, max_failed: 2%}", "7"), "run.yaml:8: run: wants keys with values; got 7"),
         (("seed: 7", "seed: true"), "run.yaml:8: run.seed: wants an integer; got True"),
         (("seed: 7", "seed: '7'"), "run.yaml:8: run.seed: wants an integer; got '7'"),
-        (("rounds: 3", "rounds: three"), 'run.yaml:2: scenario.rounds: should be a valid integer; got "three"'),
-        (("tasks: 4", "tasks: [0, 4]"), "run.yaml:2: scenario.tasks[1]: no task 4; split 'test' has 1 (0 to 0)"),
-        (("tasks: 4", "tasks: [-1]"), "run.yaml:2: scenario.tasks[0]: no task -1; split 'test' has 1 (0 to 0)"),
+        (
+            ("rounds: 3", "rounds: three"),
+            'run.yaml:2: scenario.rounds: should be a valid integer; got "three"',
+        ),
+        (
+            ("tasks: 4", "tasks: [0, 4]"),
+            "run.yaml:2: scenario.tasks[1]: no task 4; split 'test' has 1 (0 to 0)",
+        ),
+        (
+            ("tasks: 4", "tasks: [-1]"),
+            "run.yaml:2: scenario.tasks[0]: no task -1; split 'test' has 1 (0 to 0)",
+        ),
         (("tasks: 4", "tasks: 0"), "run.yaml:2: scenario.tasks: names no task; got 0"),
-        (("tasks: 4", "tasks: [0, 0]"), "run.yaml:2: scenario.tasks: names a task twice; use run.episodes_per_task; got [0, 0]"),
-        (("tasks: 4", "tasks: many"), "run.yaml:2: scenario.tasks: wants an integer, a list (an integer each) or null; got 'many'"),
+        (
+            ("tasks: 4", "tasks: [0, 0]"),
+            "run.yaml:2: scenario.tasks: names a task twice; use run.episodes_per_task; got [0, 0]",
+        ),
+        (
+            ("tasks: 4", "tasks: many"),
+            (
+                "run.yaml:2: scenario.tasks: wants an integer, a list (an integer each) or null;"
+                " got 'many'"
+            ),
+        ),
         (("id: dilemma, ", ""), "run.yaml:2: scenario.id: is missing; it is text"),
-        (("id: dilemma", "id: dilema"), "run.yaml:2: scenario.id: no scenario is called 'dilema' (did you mean 'dilemma'?)"),
+        (
+            ("id: dilemma", "id: dilema"),
+            "run.yaml:2: scenario.id: no scenario is called 'dilema' (did you mean 'dilemma'?)",
+        ),
         (("id: dilemma", "id: 'os:abort'"), "run.yaml:2: scenario.id: 'os:abort' is no Scenario"),
-        (("id: dilemma", "id: 'no_such_package:X'"), "run.yaml:2: scenario.id: scenario 'no_such_package:X': there is no module 'no_such_package'"),
+        (
+            ("id: dilemma", "id: 'no_such_package:X'"),
+            (
+                "run.yaml:2: scenario.id: scenario 'no_such_package:X': there is no module"
+                " 'no_such_package'"
+            ),
+        ),
         (
             ("{behaviour: first_legal}", "{behaviour: first_legal, options: {wait: 1}}"),
             "run.yaml:4: agents.player_0.options.wait: unknown key (it takes no options)",
         ),
         (
             ("{behaviour: first_legal}", "{}"),
-            "run.yaml:4: agents.player_0: the behaviour 'direct' samples from a policy; "
-            "name one (policy: ...), or take a bot (random_legal, first_legal)",
+            (
+                "run.yaml:4: agents.player_0: the behaviour 'direct' samples from a policy; "
+                "name one (policy: ...), or take a bot (random_legal, first_legal)"
+            ),
         ),
         (
             ("{behaviour: first_legal}", "{behaviour: first_legal, 'a\\nb': 1}"),
-            r"run.yaml:4: agents.player_0.a\nb: unknown key (known: behaviour, options, policies, policy)",
+            (
+                r"run.yaml:4: agents.player_0.a\nb: unknown key (known: behaviour, options,"
+                r" policies, policy)"
+            ),
         ),
-        (("table/softmax", "table/softmax, api_key: sk-1234"), "run.yaml:7: policies.main.api_key: a secret is named, never written: ${env:NAME}"),
-        (("table/softmax", "'${env:MODEL}'"), "run.yaml:7: policies.main.model: ${...} stands in secret fields only, such as api_key"),
+        (
+            ("table/softmax", "table/softmax, api_key: sk-1234"),
+            "run.yaml:7: policies.main.api_key: a secret is named, never written: ${env:NAME}",
+        ),
+        (
+            ("table/softmax", "'${env:MODEL}'"),
+            "run.yaml:7: policies.main.model: ${...} stands in secret fields only, such as api_key",
+        ),
         (
             ("{policy: main}", "{policy: main, policies: {judge: mian}}"),
-            "run.yaml:5: agents.player_1.policies.judge: no policy is called 'mian' (did you mean 'main'?)",
+            (
+                "run.yaml:5: agents.player_1.policies.judge: no policy is called 'mian' (did you"
+                " mean 'main'?)"
+            ),
         ),
         (
             ("table/softmax", "table/softmax, base_url: 'http://me:pass@host/v1'"),
-            "run.yaml:7: policies.main.base_url: a URL with a password in it; use api_key: ${env:NAME}",
+            (
+                "run.yaml:7: policies.main.base_url: a URL with a password in it; use api_key:"
+                " ${env:NAME}"
+            ),
         ),
     ],
 )
-def test_a_fault_names_file_line_key_and_what_to_do(tmp_path: Path, change: tuple[str, str], line: str) -> None:
+def test_a_fault_names_file_line_key_and_what_to_do(
+    tmp_path: Path, change: tuple[str, str], line: str
+) -> None:
     assert change[0] in GOOD
     assert line in refused(tmp_path, GOOD.replace(*change))
 
 
 def test_a_refused_secret_is_not_repeated(tmp_path: Path) -> None:
-    assert "sk-1234" not in "\n".join(refused(tmp_path, GOOD.replace("table/softmax", "table/softmax, api_key: sk-1234")))
+    assert "sk-1234" not in "\n".join(
+        refused(tmp_path, GOOD.replace("table/softmax", "table/softmax, api_key: sk-1234"))
+    )
 
 
 @pytest.mark.parametrize(
     ("train", "line"),
     [
-        ("{policies: [mian]}", "run.yaml:9: train.policies[0]: no policy is called 'mian' (did you mean 'main'?)"),
-        ("{policies: [other]}", "run.yaml:9: train.policies[0]: 'other' plays no agent; give it one (agents.player_0.policy)"),
-        ("{policies: [fixed]}", "run.yaml:9: train.policies[0]: 'fixed' cannot learn: its engine 'tests.test_config:Fixed' is not trainable"),
-        ("{policies: [main], warm_start: {mian: {cast: {}}}}", "run.yaml:9: train.warm_start.mian: no policy is called so (did you mean 'main'?)"),
+        (
+            "{policies: [mian]}",
+            "run.yaml:9: train.policies[0]: no policy is called 'mian' (did you mean 'main'?)",
+        ),
+        (
+            "{policies: [other]}",
+            (
+                "run.yaml:9: train.policies[0]: 'other' plays no agent; give it one"
+                " (agents.player_0.policy)"
+            ),
+        ),
+        (
+            "{policies: [fixed]}",
+            (
+                "run.yaml:9: train.policies[0]: 'fixed' cannot learn: its engine"
+                " 'tests.test_config:Fixed' is not trainable"
+            ),
+        ),
+        (
+            "{policies: [main], warm_start: {mian: {cast: {}}}}",
+            "run.yaml:9: train.warm_start.mian: no policy is called so (did you mean 'main'?)",
+        ),
         (
             "{policies: [main], credit: {gamma: {player_3: 1.0}}}",
-            "run.yaml:9: train.credit.gamma.player_3: no agent of dilemma is called so (did you mean 'player_1' or 'player_0'?)",
+            (
+                "run.yaml:9: train.credit.gamma.player_3: no agent of dilemma is called so (did you"
+                " mean 'player_1' or 'player_0'?)"
+            ),
         ),
         (
             "{policies: [main], credit: {rule: own}}",
-            "run.yaml:9: train.credit.rule: wants until_next_turn, own_step, terminal_to_last, or team_mix(w) with w in 0..1 "
-            "(did you mean 'own_step'?); got 'own'",
+            (
+                "run.yaml:9: train.credit.rule: wants until_next_turn, own_step, terminal_to_last,"
+                " or team_mix(w) with w in 0..1 (did you mean 'own_step'?); got 'own'"
+            ),
         ),
         ("{policies: [main], lr: 1e400}", "run.yaml:9: train.lr: 1e400 is not a finite number"),
         ("{policies: main}", "run.yaml:9: train.policies: wants a list (text each); got 'main'"),
     ],
 )
-def test_what_may_learn_is_checked_against_policies_engines_and_agents(tmp_path: Path, train: str, line: str) -> None:
-    text = GOOD.replace("run:", "  other: {model: table/softmax}\n  fixed: {model: 'tests.test_config:Fixed/x'}\nrun:")
+def test_what_may_learn_is_checked_against_policies_engines_and_agents(
+    tmp_path: Path, train: str, line: str
+) -> None:
+    text = GOOD.replace(
+        "run:",
+        "  other: {model: table/softmax}\n  fixed: {model: 'tests.test_config:Fixed/x'}\nrun:",
+    )
     lines = refused(tmp_path, text + f"train: {train}\n")
     assert line.replace(":9:", ":11:") in lines
 
@@ -237,20 +372,33 @@ class Oracle:
 
     privileged = True
 
-    def __init__(self, agent: str, sample: object, rng: object, task: object = None, *, style: str) -> None:
+    def __init__(
+        self, agent: str, sample: object, rng: object, task: object = None, *, style: str
+    ) -> None:
         pass
 
 
 def test_a_learned_policy_may_not_sit_on_a_privileged_behaviour(tmp_path: Path) -> None:
-    text = GOOD.replace("{policy: main}", "{policy: main, behaviour: 'tests.test_config:Oracle', options: {style: plain}}") + TRAIN
+    text = (
+        GOOD.replace(
+            "{policy: main}",
+            "{policy: main, behaviour: 'tests.test_config:Oracle', options: {style: plain}}",
+        )
+        + TRAIN
+    )
     (line,) = refused(tmp_path, text)
-    assert line == (
-        "run.yaml:5: agents.player_1: the behaviour 'tests.test_config:Oracle' is given the task (privileged); a learned policy may not sit there"
+    assert (
+        line
+        == "run.yaml:5: agents.player_1: the behaviour 'tests.test_config:Oracle' is given the task"
+        " (privileged); a learned policy may not sit there"
     )
 
 
 def test_options_are_compared_with_constructors(tmp_path: Path) -> None:
-    text = GOOD.replace("{behaviour: first_legal}", "{behaviour: 'tests.test_config:Oracle', options: {styl: plain}}")
+    text = GOOD.replace(
+        "{behaviour: first_legal}",
+        "{behaviour: 'tests.test_config:Oracle', options: {styl: plain}}",
+    )
     text = text.replace("table/softmax", "'tests.test_config:Fixed/x', port: '80', prot: 1")
     assert refused(tmp_path, text) == [
         "run.yaml:4: agents.player_0.options.style: is missing; it has no default",
@@ -286,7 +434,9 @@ def test_missing_data_is_a_data_error_with_file_and_line(tmp_path: Path) -> None
         load(written(tmp_path, SHELF % "data: nowhere"))
 
 
-def test_data_beside_the_config_is_found_from_any_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_beside_the_config_is_found_from_any_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "configs" / "shop").mkdir(parents=True)
     path = written(tmp_path / "configs", SHELF % "data: shop")
     assert load(path).resolved()["scenario"]["data"] == str(tmp_path / "configs" / "shop")
@@ -294,23 +444,47 @@ def test_data_beside_the_config_is_found_from_any_working_folder(tmp_path: Path,
     loaded = load(path)
     assert loaded.resolved()["scenario"]["data"] == "configs/shop"
     assert loaded.identity()["scenario"]["data"] == "shop"
-    assert load(written(tmp_path, yaml.safe_dump(loaded.resolved()), "resolved.yaml")).resolved() == loaded.resolved()
+    assert (
+        load(written(tmp_path, yaml.safe_dump(loaded.resolved()), "resolved.yaml")).resolved()
+        == loaded.resolved()
+    )
 
 
 def test_tasks_beyond_a_split_and_empty_splits_are_refused(tmp_path: Path) -> None:
-    assert refused(tmp_path, SHELF % "tasks: [2, 3]") == ["run.yaml:1: scenario.tasks[1]: no task 3; split 'test' has 3 (0 to 2)"]
-    assert refused(tmp_path, SHELF % "tasks: 4") == ["run.yaml:1: scenario.tasks: 4 tasks are wanted; split 'test' has 3"]
-    assert refused(tmp_path, SHELF % "split: dev") == ["run.yaml:1: scenario.split: split 'dev' has no tasks"]
-    assert refused(tmp_path, SHELF % "size: 0") == ["run.yaml:1: scenario: cannot be made: size must be positive"]
+    assert refused(tmp_path, SHELF % "tasks: [2, 3]") == [
+        "run.yaml:1: scenario.tasks[1]: no task 3; split 'test' has 3 (0 to 2)"
+    ]
+    assert refused(tmp_path, SHELF % "tasks: 4") == [
+        "run.yaml:1: scenario.tasks: 4 tasks are wanted; split 'test' has 3"
+    ]
+    assert refused(tmp_path, SHELF % "split: dev") == [
+        "run.yaml:1: scenario.split: split 'dev' has no tasks"
+    ]
+    assert refused(tmp_path, SHELF % "size: 0") == [
+        "run.yaml:1: scenario: cannot be made: size must be positive"
+    ]
 
 
-# -- extends, overrides, secrets --------------------------------------------------------------------------------------------
+# -- extends, overrides, secrets -----------------------------------------------------------------
 
 
 def test_a_config_extends_another_and_replaces_whole_entries(tmp_path: Path) -> None:
-    written(tmp_path, GOOD.replace("model: table/softmax", "model: table/softmax, temperature: 0.5"), "base.yaml")
-    loaded = load(written(tmp_path, "extends: base.yaml\nrun: {seed: 8}\npolicies:\n  main: {model: table/softmax}\n"))
-    assert (loaded.config.run.seed, loaded.config.run.max_failed, loaded.config.policies["main"].temperature) == (8, "2%", 1.0)
+    written(
+        tmp_path,
+        GOOD.replace("model: table/softmax", "model: table/softmax, temperature: 0.5"),
+        "base.yaml",
+    )
+    loaded = load(
+        written(
+            tmp_path,
+            "extends: base.yaml\nrun: {seed: 8}\npolicies:\n  main: {model: table/softmax}\n",
+        )
+    )
+    assert (
+        loaded.config.run.seed,
+        loaded.config.run.max_failed,
+        loaded.config.policies["main"].temperature,
+    ) == (8, "2%", 1.0)
 
 
 def test_faults_of_an_extended_config_name_the_file_that_has_them(tmp_path: Path) -> None:
@@ -332,7 +506,9 @@ def test_faults_of_an_extended_config_name_the_file_that_has_them(tmp_path: Path
         ("second.yaml", "one level only: a config that is extended may not extend another"),
     ],
 )
-def test_extends_stays_in_its_folder_and_on_one_level(tmp_path: Path, target: str, said: str) -> None:
+def test_extends_stays_in_its_folder_and_on_one_level(
+    tmp_path: Path, target: str, said: str
+) -> None:
     (tmp_path / "here").mkdir()
     written(tmp_path, GOOD, "base.yaml")
     written(tmp_path / "here", GOOD, "base.yaml")
@@ -349,33 +525,60 @@ def test_extends_stays_in_its_folder_and_on_one_level(tmp_path: Path, target: st
         ("run.seed", f"{COMMAND_LINE}: an override is dotted.key=value; got 'run.seed'"),
         ("run..seed=1", f"{COMMAND_LINE}: an override is dotted.key=value; got 'run..seed=1'"),
         ("run.seed.x=1", f"{COMMAND_LINE}: run.seed: holds no keys here; replace it whole"),
-        ("run.seed=[1", f"{COMMAND_LINE}: run.seed: not readable as YAML: did not find expected ',' or ']'; quote the value"),
-        ("run.seed=010", f"{COMMAND_LINE}: run.seed: the number 010 has a leading zero; drop it, or quote it if it is text"),
+        (
+            "run.seed=[1",
+            (
+                f"{COMMAND_LINE}: run.seed: not readable as YAML: did not find expected ',' or ']';"
+                " quote the value"
+            ),
+        ),
+        (
+            "run.seed=010",
+            (
+                f"{COMMAND_LINE}: run.seed: the number 010 has a leading zero; drop it, or quote it"
+                " if it is text"
+            ),
+        ),
         (
             "agents.player_9.behaviour=silent",
-            f"{COMMAND_LINE}: agents.player_9: no agent of dilemma is called so (did you mean 'player_1' or 'player_0'?)",
+            (
+                f"{COMMAND_LINE}: agents.player_9: no agent of dilemma is called so (did you mean"
+                " 'player_1' or 'player_0'?)"
+            ),
         ),
         ("agents.player_1={policy: main, model: table/softmax}", None),
     ],
 )
-def test_overrides_are_refused_in_the_same_form(tmp_path: Path, override: str, line: str | None) -> None:
+def test_overrides_are_refused_in_the_same_form(
+    tmp_path: Path, override: str, line: str | None
+) -> None:
     if line is None:
-        assert load(written(tmp_path, GOOD), [override]).config.policies.keys() == {"main", "player_1"}
+        assert load(written(tmp_path, GOOD), [override]).config.policies.keys() == {
+            "main",
+            "player_1",
+        }
     else:
         assert line in refused(tmp_path, GOOD, override)
 
 
 def test_an_agent_with_model_and_policy_in_one_file_is_refused(tmp_path: Path) -> None:
     text = GOOD.replace("{policy: main}", "{policy: main, model: table/softmax}")
-    assert refused(tmp_path, text)[0] == "run.yaml:5: agents.player_1.model: an agent has either a model or a policy"
+    assert (
+        refused(tmp_path, text)[0]
+        == "run.yaml:5: agents.player_1.model: an agent has either a model or a policy"
+    )
 
 
-def test_a_secret_stays_a_name_until_an_engine_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_stays_a_name_until_an_engine_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = GOOD.replace("table/softmax", "'tests.test_config:Keyed/x', api_key: '${env:SOME_KEY}'")
     loaded = load(written(tmp_path, text))
     assert loaded.resolved()["policies"]["main"]["api_key"] == "${env:SOME_KEY}"
     monkeypatch.delenv("SOME_KEY", raising=False)
-    with pytest.raises(ConfigError, match=r"^policies\.main\.api_key: the environment variable SOME_KEY is not set"):
+    with pytest.raises(
+        ConfigError, match=r"^policies\.main\.api_key: the environment variable SOME_KEY is not set"
+    ):
         reveal("${env:SOME_KEY}", "policies.main.api_key")
     monkeypatch.setenv("SOME_KEY", "abc")
     assert reveal("${env:SOME_KEY}", "policies.main.api_key") == "abc"
@@ -393,12 +596,20 @@ class Keyed:
     ("source", "said"),
     [
         ("dilema", "dilema: no scenario and no config file is called so (did you mean 'dilemma'"),
-        ("configs/dilema.yaml", "configs/dilema.yaml: no such file (did you mean 'configs/dilemma.yaml'?)"),
+        (
+            "configs/dilema.yaml",
+            "configs/dilema.yaml: no such file (did you mean 'configs/dilemma.yaml'?)",
+        ),
         ("configs", "configs: no scenario and no config"),
-        ("no_such:Thing", "no_such:Thing: scenario.id: scenario 'no_such:Thing': there is no module 'no_such'"),
+        (
+            "no_such:Thing",
+            "no_such:Thing: scenario.id: scenario 'no_such:Thing': there is no module 'no_such'",
+        ),
     ],
 )
-def test_an_unknown_source_names_the_nearest(source: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_source_names_the_nearest(
+    source: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     with pytest.raises(ConfigError) as caught:
         load(source)
@@ -410,26 +621,55 @@ def test_a_file_that_is_no_mapping_of_text_is_one_line(tmp_path: Path, data: byt
     (tmp_path / "run.yaml").write_bytes(data)
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "run.yaml")
-    assert str(caught.value).startswith(str(tmp_path / "run.yaml")) and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / "run.yaml")) and "\n" not in str(
+        caught.value
+    )
 
 
 def test_locate_leaves_what_is_not_in_the_folder_alone(tmp_path: Path) -> None:
-    assert [locate(value, tmp_path) for value in ("softmax", "", "/absolute", "a\0b")] == ["softmax", "", "/absolute", "a\0b"]
+    assert [locate(value, tmp_path) for value in ("softmax", "", "/absolute", "a\0b")] == [
+        "softmax",
+        "",
+        "/absolute",
+        "a\0b",
+    ]
 
 
-# -- mutants ----------------------------------------------------------------------------------------------------------------
+# -- mutants -------------------------------------------------------------------------------------
 
-_SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["dilemma", "silent", "main", "${env:X}"])
-_VALUES = st.recursive(_SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3), max_leaves=6)
+_SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["dilemma", "silent", "main", "${env:X}"])
+)
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
 _PLACES = """\
 scenario scenario.id scenario.tasks scenario.split scenario.rounds agents agents.player_0 agents.player_0.behaviour agents.player_0.options
 agents.player_1.policy agents.player_1.model policies policies.main policies.main.model run run.max_failed evaluate extends
 train train.policies train.warm_start train.warm_start.main.cast train.credit train.credit.gamma"""
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(key=st.sampled_from(_PLACES.split()), value=_VALUES, cut=st.integers(0, 400), noise=st.text(alphabet="{}[]:,-#&*!|>'\"%@`\t\n ", max_size=3))
-def test_a_mutated_config_is_read_or_refused_by_line_never_anything_else(tmp_path: Path, key: str, value: object, cut: int, noise: str) -> None:
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    key=st.sampled_from(_PLACES.split()),
+    value=_VALUES,
+    cut=st.integers(0, 400),
+    noise=st.text(alphabet="{}[]:,-#&*!|>'\"%@`\t\n ", max_size=3),
+)
+def test_a_mutated_config_is_read_or_refused_by_line_never_anything_else(
+    tmp_path: Path, key: str, value: object, cut: int, noise: str
+) -> None:
     tree = yaml.safe_load((GOOD + TRAIN).replace("1e-2", "0.01"))
     *way, last = key.split(".")
     target = tree
@@ -443,7 +683,9 @@ def test_a_mutated_config_is_read_or_refused_by_line_never_anything_else(tmp_pat
         try:
             load(path)
         except GemMaError as error:
-            assert all(line.startswith((str(path), "run.yaml")) for line in str(error).split("\n")), str(error)
+            assert all(
+                line.startswith((str(path), "run.yaml")) for line in str(error).split("\n")
+            ), str(error)
 
 
 def test_the_catalog_is_not_empty() -> None:
@@ -459,35 +701,65 @@ def test_the_catalog_is_not_empty() -> None:
         ("human/ann", "direct", "human/ann"),
     ],
 )
-def test_an_agent_in_one_word_is_a_behaviour_or_a_model(short: str, behaviour: str, model: str | None) -> None:
+def test_an_agent_in_one_word_is_a_behaviour_or_a_model(
+    short: str, behaviour: str, model: str | None
+) -> None:
     config = load("dilemma", [f"agents.player_0={short}"]).config
     seat = config.agents["player_0"]
-    assert seat.behaviour == behaviour and (config.policies["player_0"].model if model else None) == model
+    assert (
+        seat.behaviour == behaviour
+        and (config.policies["player_0"].model if model else None) == model
+    )
     assert config.agents["player_1"].behaviour != ""
 
 
-@pytest.mark.parametrize(("word", "said"), [("gpt-4o", "as openai/gpt-4o"), ("frist_legal", "did you mean 'first_legal'?"), ("zzz", "known: ")])
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("gpt-4o", "as openai/gpt-4o"),
+        ("frist_legal", "did you mean 'first_legal'?"),
+        ("zzz", "known: "),
+    ],
+)
 def test_a_word_that_is_neither_says_what_to_type(word: str, said: str) -> None:
     with pytest.raises(ConfigError) as error:
         load("dilemma", [f"agents.player_0={word}"])
     assert said in str(error.value) and len(str(error.value).splitlines()) == 1
 
 
-def test_what_an_engine_wants_by_default_stands_in_the_config_and_a_record_keeps_its_own(tmp_path: Path) -> None:
-    text = "scenario: {id: dilemma, tasks: 1}\nagents: {player_0: {policy: p}, player_1: {policy: q}}\n"
-    text += "policies: {p: {model: transformers/m}, q: {model: transformers/m, constrain: null, device_map: auto}}\n"
+def test_what_an_engine_wants_by_default_stands_in_the_config_and_a_record_keeps_its_own(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "scenario: {id: dilemma, tasks: 1}\nagents: {player_0: {policy: p}, player_1: {policy:"
+        " q}}\n"
+    )
+    text += (
+        "policies: {p: {model: transformers/m}, q: {model: transformers/m, constrain: null,"
+        " device_map: auto}}\n"
+    )
     (tmp_path / "c.yaml").write_text(text)
-    options = {name: policy.options for name, policy in load(tmp_path / "c.yaml").config.policies.items()}
+    options = {
+        name: policy.options for name, policy in load(tmp_path / "c.yaml").config.policies.items()
+    }
     assert (options["p"]["constrain"], options["p"]["device"]) == ("auto", "auto")
     assert options["q"]["constrain"] is None and "device" not in options["q"]
     (tmp_path / "resolved.yaml").write_text(text)
     (tmp_path / "manifest.json").write_text("{}")
-    assert load(tmp_path / "resolved.yaml").config.policies["p"].options == {}  # as it was made, before there was such a default
-    assert "constrain" not in load("dilemma", ["agents.player_0=openai/x"]).config.policies["player_0"].options
+    # as it was made, before there was such a default
+    assert load(tmp_path / "resolved.yaml").config.policies["p"].options == {}
+    assert (
+        "constrain"
+        not in load("dilemma", ["agents.player_0=openai/x"]).config.policies["player_0"].options
+    )
 
 
 def test_a_wish_for_nothing_is_known_to_every_engine_and_a_typing_error_to_none() -> None:
-    model = ["policies.p.model=table/softmax", "agents.player_0.policy=p", "policies.p.constrain=null"]
+    model = [
+        "policies.p.model=table/softmax",
+        "agents.player_0.policy=p",
+        "policies.p.constrain=null",
+    ]
     config = load("dilemma", model).config
     assert open_policies(config)["p"].name == "p"
     for wrong in ("policies.p.constrain=legal", "policies.p.constrian=null"):

@@ -1,4 +1,5 @@
-"""`constrain: legal`: only legal strings are sampled, the learner sees the same mask, and a model without a warm start learns from the first step."""
+"""`constrain: legal`: only legal strings are sampled, the learner sees the same mask, and a
+model without a warm start learns from the first step."""
 
 from __future__ import annotations
 
@@ -35,17 +36,37 @@ def opened(model: Path, **options: Any) -> Any:
     return open_engine("main", f"transformers/{model}", **{"constrain": "legal", **options})
 
 
-def request(seed: int, legal: tuple[str, ...] | None = CHOICES, max_tokens: int = 20, **sampling: Any) -> Request:
+def request(
+    seed: int, legal: tuple[str, ...] | None = CHOICES, max_tokens: int = 20, **sampling: Any
+) -> Request:
     how = Sampling(max_tokens=max_tokens, **sampling)
-    return Request("player_0", ASKED, legal=legal, seed=seed, sampling=how, conversation=f"{seed}", policy="main")
+    return Request(
+        "player_0",
+        ASKED,
+        legal=legal,
+        seed=seed,
+        sampling=how,
+        conversation=f"{seed}",
+        policy="main",
+    )
 
 
 def hands(engine: Any, count: int = 64, first: int = 0) -> list[Episode]:
     policies = {"main": Policy("main", engine, Sampling(max_tokens=20))}
-    plans = [Plan(make("kuhn_poker"), {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}, seed=first + n) for n in range(count)]
+    plans = [
+        Plan(
+            make("kuhn_poker"),
+            {agent: Seat("direct", "main") for agent in ("player_0", "player_1")},
+            seed=first + n,
+        )
+        for n in range(count)
+    ]
 
     async def play() -> list[Episode]:
-        return sorted([e async for e in play_many(plans, policies, concurrency=count, deterministic=True)], key=lambda e: e.seed)
+        return sorted(
+            [e async for e in play_many(plans, policies, concurrency=count, deterministic=True)],
+            key=lambda e: e.seed,
+        )
 
     return asyncio.run(play())
 
@@ -55,15 +76,28 @@ def chances(learner: TorchLearner, legal: Sequence[str] = CHOICES) -> list[float
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_every_answer_is_legal_and_as_probable_as_the_learner_says(byte_model: Path, temperature: float) -> None:
+def test_every_answer_is_legal_and_as_probable_as_the_learner_says(
+    byte_model: Path, temperature: float
+) -> None:
     engine = opened(byte_model).engine
     learner = TorchLearner(engine, Sampling(temperature=temperature))
     replies = engine.sample_batch([request(seed, temperature=temperature) for seed in range(300)])
-    assert {reply.text for reply in replies} == set(CHOICES) and {reply.finish for reply in replies} == {"stop"}
-    scored = learner.score([(reply.prompt_ids, reply.token_ids) for reply in replies], [CHOICES] * len(replies))
-    assert max(float(np.abs(ours - np.array(reply.logprobs)).max()) for ours, reply in zip(scored, replies, strict=True)) < 1e-5
+    assert {reply.text for reply in replies} == set(CHOICES) and {
+        reply.finish for reply in replies
+    } == {"stop"}
+    scored = learner.score(
+        [(reply.prompt_ids, reply.token_ids) for reply in replies], [CHOICES] * len(replies)
+    )
+    assert (
+        max(
+            float(np.abs(ours - np.array(reply.logprobs)).max())
+            for ours, reply in zip(scored, replies, strict=True)
+        )
+        < 1e-5
+    )
     expected = dict(zip(CHOICES, chances(learner), strict=True))
-    assert sum(expected.values()) == pytest.approx(1, abs=1e-5)  # no mass is left for an unreadable answer
+    # no mass is left for an unreadable answer
+    assert sum(expected.values()) == pytest.approx(1, abs=1e-5)
     for choice, p in expected.items():
         share = sum(reply.text == choice for reply in replies) / len(replies)
         assert abs(share - p) < 5 * math.sqrt(p * (1 - p) / len(replies))
@@ -73,26 +107,44 @@ def test_the_mask_is_that_of_the_turn_and_not_of_its_batch(byte_model: Path) -> 
     engine, free = opened(byte_model).engine, opened(byte_model, constrain=None).engine
     mixed = engine.sample_batch([request(1, None), request(2), request(3, ("x", "y")), request(4)])
     assert mixed[0].token_ids == free.sample_batch([request(1, None)])[0].token_ids
-    assert (mixed[1].text in CHOICES, mixed[2].text in "xy", mixed[3].text in CHOICES) == (True, True, True)
-    assert [reply.text for reply in engine.sample_batch([request(2), request(4)])] == [mixed[1].text, mixed[3].text]
-    likeliest = {reply.text for reply in engine.sample_batch([request(seed, temperature=0.0) for seed in range(3)])}
+    assert (mixed[1].text in CHOICES, mixed[2].text in "xy", mixed[3].text in CHOICES) == (
+        True,
+        True,
+        True,
+    )
+    assert [reply.text for reply in engine.sample_batch([request(2), request(4)])] == [
+        mixed[1].text,
+        mixed[3].text,
+    ]
+    likeliest = {
+        reply.text
+        for reply in engine.sample_batch([request(seed, temperature=0.0) for seed in range(3)])
+    }
     assert len(likeliest) == 1 and likeliest < set(CHOICES)
 
 
 def test_a_stop_string_inside_a_legal_one_cuts_nothing(byte_model: Path) -> None:
     legal = ("stop here now", "go on", "go", "")
-    replies = opened(byte_model).engine.sample_batch([request(seed, legal, stop=("here", "o")) for seed in range(60)])
+    replies = opened(byte_model).engine.sample_batch(
+        [request(seed, legal, stop=("here", "o")) for seed in range(60)]
+    )
     assert {(reply.text, reply.finish) for reply in replies} == {(text, "stop") for text in legal}
 
 
-def test_what_cannot_be_spelled_is_told_before_anything_is_sampled(byte_model: Path, kuhn_model: Path) -> None:
-    with pytest.raises(ConfigError, match=r"max_tokens is 3, and the longest of its legal strings has \d+ tokens"):
+def test_what_cannot_be_spelled_is_told_before_anything_is_sampled(
+    byte_model: Path, kuhn_model: Path
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"max_tokens is 3, and the longest of its legal strings has \d+ tokens"
+    ):
         opened(byte_model).engine.sample_batch([request(0, max_tokens=3)])
     with pytest.raises(ConfigError, match="no word for the legal string 'zebra'"):
         opened(kuhn_model).engine.sample_batch([request(0, ("check", "zebra"))])
     with pytest.raises(ConfigError, match=r"the legal string '\\ud800' would be read back as '\?'"):
         opened(byte_model).engine.sample_batch([request(0, ("x", "\ud800"))])
-    with pytest.raises(ConfigError, match="constrain is `auto`, `legal`, `tools` or null; got 'json'"):
+    with pytest.raises(
+        ConfigError, match="constrain is `auto`, `legal`, `tools` or null; got 'json'"
+    ):
         opened(kuhn_model, constrain="json")
     with pytest.raises(ConfigError, match="kv_tokens must be 0"):
         opened(kuhn_model, kv_tokens=-1)
@@ -105,24 +157,38 @@ def test_a_context_without_room_for_the_longest_legal_string_is_full(byte_model:
     assert (reply.finish, reply.token_ids) == ("context_overflow", ())
 
 
-def test_rows_carry_what_each_token_was_chosen_among_and_the_update_agrees(kuhn_model: Path) -> None:
+def test_rows_carry_what_each_token_was_chosen_among_and_the_update_agrees(
+    kuhn_model: Path,
+) -> None:
     engine = opened(kuhn_model)
     learner = TorchLearner(engine.engine, Sampling(max_tokens=20))
     played = hands(engine)
-    assert all(turn.action.parsed in turn.legal for episode in played for turn in episode.turns if turn.legal)
+    assert all(
+        turn.action.parsed in turn.legal
+        for episode in played
+        for turn in episode.turns
+        if turn.legal
+    )
     table = credit.turns(played, "main")
     made = rows(table, np.zeros(len(table.turns)), "main", engine.engine.allowed)
     for row in made.rows:
         assert len(row.allowed) == int(row.mask.sum())
-        assert all(token in among for token, among in zip(row.ids[row.mask].tolist(), row.allowed, strict=True))
-    stats = learner.update(table, np.ones(len(table.turns)), lr=1e-3, settings=LossSettings(), rng=random.Random(0))
+        assert all(
+            token in among
+            for token, among in zip(row.ids[row.mask].tolist(), row.allowed, strict=True)
+        )
+    stats = learner.update(
+        table, np.ones(len(table.turns)), lr=1e-3, settings=LossSettings(), rng=random.Random(0)
+    )
     assert stats["logprob_gap"] < 1e-5
     assert 0 < stats["entropy"] < math.log(2)  # two choices, then nothing but the end of turn
     blind = rows(table, np.zeros(len(table.turns)), "main")
     assert {row.allowed for row in blind.rows} == {()}
 
 
-def test_a_model_without_a_warm_start_learns_from_the_first_step_and_never_says_anything_illegal(kuhn_model: Path) -> None:
+def test_a_model_without_a_warm_start_learns_from_the_first_step_and_never_says_anything_illegal(
+    kuhn_model: Path,
+) -> None:
     engine = opened(kuhn_model)
     learner = TorchLearner(engine.engine, Sampling(max_tokens=20))
     wanted = {"check": 1.0, "bet": 0.0, "call": 0.0, "fold": 1.0}
@@ -134,7 +200,9 @@ def test_a_model_without_a_warm_start_learns_from_the_first_step_and_never_says_
         assert None not in said
         paid = np.array([wanted[str(one)] for one in said])
         shares.append(float(paid.mean()))
-        learner.update(turns, paid - paid.mean(), lr=3e-3, settings=LossSettings(), rng=random.Random(step))
+        learner.update(
+            turns, paid - paid.mean(), lr=3e-3, settings=LossSettings(), rng=random.Random(step)
+        )
         assert learner.publish()["parity_gap"] < 1e-5
     assert shares[0] < 0.75 and shares[-1] > 0.95
 
@@ -144,8 +212,11 @@ def test_cloning_sees_the_mask_too(kuhn_model: Path) -> None:
     learner = TorchLearner(engine.engine, Sampling(max_tokens=20))
     legal = ("check", "bet")
     shown = [Demonstration(request(0, legal), "bet")]
-    expected = -math.log(chances(learner, legal)[1]) / len(engine.engine.chat.answer("bet"))  # the other tokens are certain
-    assert learner.clone(shown, WarmStartSettings(cast={}, steps=1, batch=1))["loss_first"] == pytest.approx(expected, abs=1e-4)
+    # the other tokens are certain
+    expected = -math.log(chances(learner, legal)[1]) / len(engine.engine.chat.answer("bet"))
+    assert learner.clone(shown, WarmStartSettings(cast={}, steps=1, batch=1))[
+        "loss_first"
+    ] == pytest.approx(expected, abs=1e-4)
 
 
 def test_without_the_option_nothing_is_constrained(kuhn_model: Path) -> None:
@@ -159,19 +230,27 @@ def test_an_error_of_one_request_is_its_own(kuhn_model: Path) -> None:
     engine = opened(kuhn_model)
 
     async def ask() -> list[Any]:
-        asked = [request(1, ("check", "bet")), request(2, ("check", "zebra")), request(3, ("check", "bet"))]
+        asked = [
+            request(1, ("check", "bet")),
+            request(2, ("check", "zebra")),
+            request(3, ("check", "bet")),
+        ]
         return await asyncio.gather(*(engine.sample(one) for one in asked), return_exceptions=True)
 
     first, second, third = asyncio.run(ask())
-    assert isinstance(second, ConfigError | EngineError) and {first.text, third.text} <= {"check", "bet"}
+    assert isinstance(second, ConfigError | EngineError) and {first.text, third.text} <= {
+        "check",
+        "bet",
+    }
 
 
-# -- auto: bound where nothing speaks against it -----------------------------------------------------------------------------------
+# -- auto: bound where nothing speaks against it -------------------------------------------------
 
 THINKING = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1]"
+    " }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% if"
+    " enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{%"
+    " endif %}"
 )
 
 
@@ -203,24 +282,32 @@ def test_auto_leaves_free_what_cannot_or_should_not_be_bound_and_so_does_the_lea
     asked = replace(request(3, None if case == "none" else legal), tools=tools)
     reply, other = (one.sample_batch([asked])[0] for one in (engine, free))
     assert reply.token_ids == other.token_ids
-    for ids in (reply.token_ids, engine.chat.answer(legal[0])):  # also where a free answer happens to be a legal one
+    # also where a free answer happens to be a legal one
+    for ids in (reply.token_ids, engine.chat.answer(legal[0])):
         assert engine.allowed(asked.legal, ids, tools) is None
     engine.sample_batch([asked])
-    assert len(caplog.records) == (case in ("unspelled", "unread"))  # one note, however often it is asked
+    # one note, however often it is asked
+    assert len(caplog.records) == (case in ("unspelled", "unread"))
 
 
-def test_thinking_that_is_switched_off_leaves_the_choice_bound(byte_model: Path, tmp_path: Path) -> None:
+def test_thinking_that_is_switched_off_leaves_the_choice_bound(
+    byte_model: Path, tmp_path: Path
+) -> None:
     model = tmp_path / "thinker"
     shutil.copytree(byte_model, model)
     (model / "chat_template.jinja").write_text(THINKING)
     engine = opened(model, constrain="auto", template={"enable_thinking": False}).engine
     assert engine.binds(CHOICES) and not opened(model, constrain="auto").engine.binds(CHOICES)
-    assert {reply.text for reply in engine.sample_batch([request(n) for n in range(6)])} <= set(CHOICES)
+    assert {reply.text for reply in engine.sample_batch([request(n) for n in range(6)])} <= set(
+        CHOICES
+    )
 
 
 def test_auto_cuts_where_the_tokens_end_as_a_free_answer_is_cut(byte_model: Path) -> None:
     engine = opened(byte_model, constrain="auto").engine
     replies = engine.sample_batch([request(seed, max_tokens=3) for seed in range(12)])
-    assert {len(reply.token_ids) for reply in replies} <= {1, 2, 3} and "length" in {reply.finish for reply in replies}
+    assert {len(reply.token_ids) for reply in replies} <= {1, 2, 3} and "length" in {
+        reply.finish for reply in replies
+    }
     for reply in replies:
         assert len(engine.allowed(CHOICES, reply.token_ids) or ()) == len(reply.token_ids)

@@ -18,14 +18,45 @@ from gem_ma.types import Action, End, Episode, Reply, Seat, Turn
 def episode(*replies: tuple[str, tuple[int, ...], tuple[int, ...]]) -> Episode:
     """Turns of (agent, prompt, sampled ids), one reply each."""
     made = tuple(
-        Turn(step, agent, (), None, (), Action("x"), (Reply("x", prompt_ids=prompt, token_ids=ids, logprobs=(-0.5,) * len(ids), policy="main"),))
+        Turn(
+            step,
+            agent,
+            (),
+            None,
+            (),
+            Action("x"),
+            (
+                Reply(
+                    "x",
+                    prompt_ids=prompt,
+                    token_ids=ids,
+                    logprobs=(-0.5,) * len(ids),
+                    policy="main",
+                ),
+            ),
+        )
         for step, (agent, prompt, ids) in enumerate(replies)
     )
-    return Episode("game", 1, 0, "train/0", 0, None, {"a": Seat("direct", "main"), "b": Seat()}, made, (), (), {}, (), End.TERMINATED)
+    return Episode(
+        "game",
+        1,
+        0,
+        "train/0",
+        0,
+        None,
+        {"a": Seat("direct", "main"), "b": Seat()},
+        made,
+        (),
+        (),
+        {},
+        (),
+        End.TERMINATED,
+    )
 
 
 def talk(turns: int, new: int = 40, threads: int = 1, rewrites: int = 0) -> Episode:
-    """An agent that holds conversations in turn, each growing by `new` ids; the last `rewrites` ids of a prompt are written anew every time."""
+    """An agent that holds conversations in turn, each growing by `new` ids; the last `rewrites`
+    ids of a prompt are written anew every time."""
     held: list[tuple[int, ...]] = [(thread,) * LEAST for thread in range(threads)]
     made = []
     for turn in range(turns):
@@ -38,7 +69,13 @@ def talk(turns: int, new: int = 40, threads: int = 1, rewrites: int = 0) -> Epis
 
 
 ID = st.integers(0, 3)
-REPLY = st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.integers(0, 60), st.lists(ID, max_size=60), st.lists(ID, max_size=4))
+REPLY = st.tuples(
+    st.sampled_from("ab"),
+    st.integers(0, 9),
+    st.integers(0, 60),
+    st.lists(ID, max_size=60),
+    st.lists(ID, max_size=4),
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,12 +92,15 @@ def test_whatever_prompts_share_a_line_gives_them_back_in_full(drawn: list[Any])
         for reply in turn["replies"]:
             reply.pop("prompt_of", None)
             reply["prompt_ids"] = list(prompt)
-    assert from_json(in_full) == one and digest(from_json(in_full)) == digest(one)  # a line of an older version
+    # a line of an older version
+    assert from_json(in_full) == one and digest(from_json(in_full)) == digest(one)
 
 
 @pytest.mark.parametrize(("threads", "rewrites"), [(1, 0), (1, 3), (2, 0), (BACK, 1)])
 def test_a_line_grows_with_the_turns_and_not_with_their_square(threads: int, rewrites: int) -> None:
-    short, long = (len(dump_episode(talk(turns, threads=threads, rewrites=rewrites))) for turns in (24, 96))
+    short, long = (
+        len(dump_episode(talk(turns, threads=threads, rewrites=rewrites))) for turns in (24, 96)
+    )
     assert long <= 5 * short  # four times the turns; in full it would be about twelve times
 
 
@@ -99,7 +139,12 @@ def test_damaged_ids_are_named_as_ever(damage: Any) -> None:
 
 
 @given(st.lists(ID), st.lists(ID), st.lists(ID))
-def test_the_common_beginning_is_that_of_a_slow_loop(begins: list[int], one: list[int], other: list[int]) -> None:
+def test_the_common_beginning_is_that_of_a_slow_loop(
+    begins: list[int], one: list[int], other: list[int]
+) -> None:
     left, right = [*begins, *one], [*begins, *other]
-    slow = next((at for at, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), min(len(left), len(right)))
+    slow = next(
+        (at for at, (x, y) in enumerate(zip(left, right, strict=False)) if x != y),
+        min(len(left), len(right)),
+    )
     assert common(left, right) == slow

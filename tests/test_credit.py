@@ -1,4 +1,5 @@
-"""Ledger -> per-turn rewards -> returns: the edge rules, by hand and against a slow second implementation."""
+"""Ledger -> per-turn rewards -> returns: the edge rules, by hand and against a slow second
+implementation."""
 
 from __future__ import annotations
 
@@ -9,7 +10,19 @@ from hypothesis import strategies as st
 
 from gem_ma.credit import TurnTable, credit, returns, turns
 from gem_ma.errors import ConfigError
-from gem_ma.types import Action, End, Entry, Episode, Image, Malformed, Message, Reply, Seat, ToolCall, Turn
+from gem_ma.types import (
+    Action,
+    End,
+    Entry,
+    Episode,
+    Image,
+    Malformed,
+    Message,
+    Reply,
+    Seat,
+    ToolCall,
+    Turn,
+)
 
 REPLY = (Reply(policy="main", version=3),)
 
@@ -19,7 +32,12 @@ def turn(step: int, agent: str, replies: tuple[Reply, ...] = REPLY) -> Turn:
 
 
 def episode(
-    acted: str, ledger: list[tuple[int, str, float]], end: End = End.TERMINATED, policies: str = "main", seed: int = 0, **seats: str
+    acted: str,
+    ledger: list[tuple[int, str, float]],
+    end: End = End.TERMINATED,
+    policies: str = "main",
+    seed: int = 0,
+    **seats: str,
 ) -> Episode:
     """Agents named by one letter act one after the other: "abab"."""
     agents = sorted({*acted, *(agent for _, agent, _ in ledger)})
@@ -38,14 +56,19 @@ def test_each_turn_receives_what_is_paid_until_the_agents_next_turn():
     assert table.reward.tolist() == [1, -1, -2, 2]
     assert table.ret.tolist() == [-1, 1, -2, 2]
     assert table.total.tolist() == [-0.5, 1, -0.5, 1]
-    assert (table.k.tolist(), table.K.tolist(), table.step.tolist()) == ([0, 0, 1, 1], [2, 2, 2, 2], [0, 1, 2, 3])
+    assert (table.k.tolist(), table.K.tolist(), table.step.tolist()) == (
+        [0, 0, 1, 1],
+        [2, 2, 2, 2],
+        [0, 1, 2, 3],
+    )
     assert table.version.tolist() == [3, 3, 3, 3]
 
 
 def test_what_is_paid_before_the_first_turn_belongs_to_no_turn_and_to_the_total():
     table = turns([EXAMPLE], "main")
     assert table.before == {(0, "a"): 0.5, (0, "b"): 0.0}
-    late = turns([episode("ab", [(0, "b", 7.0), (1, "b", 1.0)])], "main")  # b is paid by a's move before it acts at all
+    # b is paid by a's move before it acts at all
+    late = turns([episode("ab", [(0, "b", 7.0), (1, "b", 1.0)])], "main")
     assert late.before[0, "b"] == 7.0
     assert late.reward[late.agent == "b"].tolist() == [1.0]
     assert late.total[late.agent == "b"].tolist() == [8.0]
@@ -63,10 +86,15 @@ def test_turns_of_a_simultaneous_step_share_what_is_paid_after_it():
     both = Episode(
         *("game", 1, 0, "train/0", 0, None, {"a": Seat(policy="main"), "b": Seat(policy="main")}),
         *((turn(0, "a"), turn(0, "b"), turn(1, "a"), turn(1, "b")), (), (), {}),
-        *((Entry(0, "a", 3.0), Entry(0, "b", 4.0), Entry(1, "a", 5.0), Entry(1, "b", 6.0)), End.TERMINATED),
+        *(
+            (Entry(0, "a", 3.0), Entry(0, "b", 4.0), Entry(1, "a", 5.0), Entry(1, "b", 6.0)),
+            End.TERMINATED,
+        ),
     )
     table = turns([both], "main")
-    assert list(zip(table.step.tolist(), table.agent.tolist(), table.reward.tolist(), strict=True)) == [
+    assert list(
+        zip(table.step.tolist(), table.agent.tolist(), table.reward.tolist(), strict=True)
+    ) == [
         (0, "a", 3.0),
         (0, "b", 4.0),
         (1, "a", 5.0),
@@ -80,7 +108,9 @@ def test_the_terminal_loss_reaches_the_player_that_did_not_move_last():
 
 
 def test_own_step_counts_what_it_leaves_out():
-    table = turns([episode("ab", [(0, "a", 1.0), (1, "a", 10.0), (1, "b", 2.0)])], "main", rule="own_step")
+    table = turns(
+        [episode("ab", [(0, "a", 1.0), (1, "a", 10.0), (1, "b", 2.0)])], "main", rule="own_step"
+    )
     assert table.reward.tolist() == [1.0, 2.0]
     assert table.elsewhere == {(0, "a"): 10.0, (0, "b"): 0.0}
     assert table.total.tolist() == [11.0, 2.0]
@@ -95,11 +125,15 @@ def test_terminal_to_last_pays_the_whole_sum_on_the_last_turn():
 def test_team_mix_shares_each_entry_and_keeps_the_teams_sum():
     played = episode("ab", [(0, "a", 4.0), (1, "b", 2.0)])
     table = turns([played], "main", rule="team_mix(0.5)")
-    # a: .5*4 + .5*mean(4, 0) = 3 at step 0, .5*mean(0, 2) = .5 at step 1; b: 1 before its turn, then .5*2 + .5*1 = 1.5
+    # a: .5*4 + .5*mean(4, 0) = 3 at step 0, .5*mean(0, 2) = .5 at step 1; b: 1 before its turn,
+    # then .5*2 + .5*1 = 1.5
     assert table.reward.tolist() == [3.5, 1.5]
     assert table.before[0, "b"] == 1.0
     assert sum(table.reward) + sum(table.before.values()) == pytest.approx(6.0, abs=1e-12)
-    assert turns([played], "main", rule="team_mix(0)").reward.tolist() == turns([played], "main").reward.tolist()
+    assert (
+        turns([played], "main", rule="team_mix(0)").reward.tolist()
+        == turns([played], "main").reward.tolist()
+    )
 
 
 def test_a_team_may_be_a_part_of_the_cast_and_no_stranger():
@@ -114,11 +148,14 @@ def test_a_team_may_be_a_part_of_the_cast_and_no_stranger():
 def test_returns_are_discounted_over_own_turns_only():
     assert returns([-0.1, -0.1, 1.0], 0.9).tolist() == pytest.approx([0.62, 0.8, 1.0])
     table = turns([episode("abbbba", [(5, "a", 1.0)])], "main", gamma=0.5)
-    assert table.ret[table.agent == "a"].tolist() == [0.5, 1.0]  # four turns of b in between cost nothing
+    # four turns of b in between cost nothing
+    assert table.ret[table.agent == "a"].tolist() == [0.5, 1.0]
 
 
 def test_gamma_may_differ_by_agent():
-    table = turns([episode("abab", [(3, "a", 1.0), (3, "b", 1.0)])], "main", gamma={"a": 0.5, "b": 1.0})
+    table = turns(
+        [episode("abab", [(3, "a", 1.0), (3, "b", 1.0)])], "main", gamma={"a": 0.5, "b": 1.0}
+    )
     assert table.ret.tolist() == [0.5, 1.0, 1.0, 1.0]
 
 
@@ -130,7 +167,12 @@ def test_an_unusable_gamma_is_refused_by_agent(gamma):
 
 def test_a_tail_value_continues_a_cut_play_and_never_an_ended_one():
     tails = {(0, "a"): 2.0, (1, "a"): 2.0}
-    table = turns([episode("a", [(0, "a", 1.0)], End.MAX_STEPS), episode("a", [(0, "a", 1.0)], seed=1)], "main", gamma=0.5, tails=tails)
+    table = turns(
+        [episode("a", [(0, "a", 1.0)], End.MAX_STEPS), episode("a", [(0, "a", 1.0)], seed=1)],
+        "main",
+        gamma=0.5,
+        tails=tails,
+    )
     assert table.ret.tolist() == [2.0, 1.0]
     assert table.tail_value.tolist() == [2.0, 0.0]
     assert turns([episode("a", [(0, "a", 1.0)], End.MAX_STEPS)], "main").ret.tolist() == [1.0]
@@ -152,26 +194,69 @@ def test_failed_and_interrupted_episodes_give_no_rows_and_are_counted(end):
 def test_only_turns_that_the_policy_sampled_are_rows_and_all_turns_count_for_credit():
     scripted = Episode(
         *("game", 1, 0, "train/0", 0, None, {"a": Seat(policy="main"), "b": Seat(policy="other")}),
-        *((turn(0, "a"), turn(1, "b", (Reply(policy="other"),)), turn(2, "a", ()), turn(3, "a", (Reply(policy="other"),))), (), (), {}),
+        *(
+            (
+                turn(0, "a"),
+                turn(1, "b", (Reply(policy="other"),)),
+                turn(2, "a", ()),
+                turn(3, "a", (Reply(policy="other"),)),
+            ),
+            (),
+            (),
+            {},
+        ),
         *((Entry(0, "a", 1.0), Entry(2, "a", 2.0), Entry(3, "a", 4.0)), End.TERMINATED),
     )
     table = turns([scripted], "main")
     assert table.step.tolist() == [0]
     assert (table.ret.tolist(), table.K.tolist()) == ([7.0], [3])
-    assert turns([scripted], "other").agent.tolist() == ["b"]  # a's seat is not of the policy that happened to answer
+    # a's seat is not of the policy that happened to answer
+    assert turns([scripted], "other").agent.tolist() == ["b"]
     assert len(turns([scripted], "nobody")) == 0
 
 
 def test_a_turn_cut_by_length_is_an_ordinary_action_with_a_flag():
     cut = Reply(policy="main", finish="length")
-    played = Episode("game", 1, 0, "train/0", 0, None, {"a": Seat(policy="main")}, (turn(0, "a", (cut,)),), (), (), {}, (), End.TERMINATED)
+    played = Episode(
+        "game",
+        1,
+        0,
+        "train/0",
+        0,
+        None,
+        {"a": Seat(policy="main")},
+        (turn(0, "a", (cut,)),),
+        (),
+        (),
+        {},
+        (),
+        End.TERMINATED,
+    )
     assert turns([played], "main").cut.tolist() == [True]
 
 
 def test_the_group_is_the_episodes_own_or_its_start():
-    named = Episode(*("game", 1, 5, "train/2", 1, "g7", {"a": Seat(policy="main")}, (turn(0, "a"),), (), (), {}, (), End.TERMINATED))
+    named = Episode(
+        *(
+            "game",
+            1,
+            5,
+            "train/2",
+            1,
+            "g7",
+            {"a": Seat(policy="main")},
+            (turn(0, "a"),),
+            (),
+            (),
+            {},
+            (),
+            End.TERMINATED,
+        )
+    )
     assert turns([named], "main").group.tolist() == ["g7"]
-    table = turns([episode("a", [], seed=5), episode("a", [], seed=5), episode("a", [], seed=6)], "main")
+    table = turns(
+        [episode("a", [], seed=5), episode("a", [], seed=5), episode("a", [], seed=6)], "main"
+    )
     assert len(set(table.group.tolist())) == 2
 
 
@@ -190,16 +275,44 @@ def test_rows_can_be_taken_by_index_or_mask():
 @pytest.mark.parametrize(
     ("one", "other", "alike"),
     [
-        (Action(tool_calls=(ToolCall("1", "look", {"order": 7}),)), Action(tool_calls=(ToolCall("1", "look", {"order": 8}),)), False),
-        (Action(tool_calls=(ToolCall("1", "look", {"order": 7}),)), Action(tool_calls=(ToolCall("1", "cancel", {"order": 7}),)), False),
-        (Action(tool_calls=(ToolCall("1", "look", {"a": 1, "b": 2}),)), Action(tool_calls=(ToolCall("9", "look", {"b": 2, "a": 1}),)), True),
+        (
+            Action(tool_calls=(ToolCall("1", "look", {"order": 7}),)),
+            Action(tool_calls=(ToolCall("1", "look", {"order": 8}),)),
+            False,
+        ),
+        (
+            Action(tool_calls=(ToolCall("1", "look", {"order": 7}),)),
+            Action(tool_calls=(ToolCall("1", "cancel", {"order": 7}),)),
+            False,
+        ),
+        (
+            Action(tool_calls=(ToolCall("1", "look", {"a": 1, "b": 2}),)),
+            Action(tool_calls=(ToolCall("9", "look", {"b": 2, "a": 1}),)),
+            True,
+        ),
         (Action(tool_calls=(Malformed("{", "no JSON"),)), Action(), False),
     ],
 )
 def test_what_an_agent_called_is_part_of_its_view(one, other, alike):
     def key(said: Action) -> str:
-        acted = tuple(Turn(step, "a", (Message("done"),), None, (), said, REPLY) for step in range(2))
-        play = Episode("game", 1, 0, "t/0", 0, None, {"a": Seat(policy="main")}, acted, (), (), {}, (), End.TERMINATED)
+        acted = tuple(
+            Turn(step, "a", (Message("done"),), None, (), said, REPLY) for step in range(2)
+        )
+        play = Episode(
+            "game",
+            1,
+            0,
+            "t/0",
+            0,
+            None,
+            {"a": Seat(policy="main")},
+            acted,
+            (),
+            (),
+            {},
+            (),
+            End.TERMINATED,
+        )
         return turns([play], "main").column("state_key").tolist()[1]
 
     assert (key(one) == key(other)) is alike
@@ -208,7 +321,21 @@ def test_what_an_agent_called_is_part_of_its_view(one, other, alike):
 def test_an_image_is_part_of_a_view():
     def key(data: bytes) -> str:
         acted = (Turn(0, "a", (Message(("look", Image.of(data))),), None, (), Action("x"), REPLY),)
-        play = Episode("game", 1, 0, "t/0", 0, None, {"a": Seat(policy="main")}, acted, (), (), {}, (), End.TERMINATED)
+        play = Episode(
+            "game",
+            1,
+            0,
+            "t/0",
+            0,
+            None,
+            {"a": Seat(policy="main")},
+            acted,
+            (),
+            (),
+            {},
+            (),
+            End.TERMINATED,
+        )
         return turns([play], "main").column("state_key").tolist()[0]
 
     assert key(b"one") == key(b"one") != key(b"two")
@@ -233,17 +360,29 @@ def test_unknown_rules_and_columns_name_the_known_ones():
 VALUES = st.sampled_from([0.1, -0.3, 1 / 3, 1e6, -7.0, 0.0])
 
 
-@given(st.text("abc", min_size=1, max_size=12), st.lists(st.tuples(st.integers(-1, 11), st.sampled_from("abc"), VALUES), max_size=20))
+@given(
+    st.text("abc", min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(-1, 11), st.sampled_from("abc"), VALUES), max_size=20),
+)
 def test_credit_agrees_with_a_slow_second_implementation(acted, paid):
     ledger = sorted((min(step, len(acted) - 1), agent, value) for step, agent, value in paid)
     played = episode(acted, ledger)
     table = turns([played], "main")
     for row in range(len(table)):
-        later = [step for step in range(table.step[row] + 1, len(acted)) if acted[step] == table.agent[row]]
+        later = [
+            step
+            for step in range(table.step[row] + 1, len(acted))
+            if acted[step] == table.agent[row]
+        ]
         until = later[0] if later else len(acted)
-        mine = [value for step, agent, value in ledger if agent == table.agent[row] and table.step[row] <= step < until]
+        mine = [
+            value
+            for step, agent, value in ledger
+            if agent == table.agent[row] and table.step[row] <= step < until
+        ]
         assert table.reward[row] == pytest.approx(sum(mine), abs=1e-6)
-    for rule in ("until_next_turn", "own_step", "terminal_to_last", "team_mix(0.3)"):  # each checks its own sum
+    # each checks its own sum
+    for rule in ("until_next_turn", "own_step", "terminal_to_last", "team_mix(0.3)"):
         assert len(turns([played], "main", rule=rule)) == len(acted)
 
 
@@ -266,9 +405,12 @@ def test_every_batch_of_a_training_is_checked_for_lost_reward(monkeypatch):
     def lossy(episode, agent, *rest):
         batches.append(agent)
         found = honest(episode, agent, *rest)
-        return found if len(batches) < 30 else found._replace(rewards=found.rewards + 1e-6)  # the second step is played by then
+        # the second step is played by then
+        return found if len(batches) < 30 else found._replace(rewards=found.rewards + 1e-6)
 
     monkeypatch.setattr(module, "credit", lossy)
-    with pytest.raises(ArithmeticError, match=r"referential, episode .*: (speaker|listener) was paid"):
+    with pytest.raises(
+        ArithmeticError, match=r"referential, episode .*: (speaker|listener) was paid"
+    ):
         run_training(config.load("referential_table", small).config)
     assert len(batches) == 30

@@ -28,12 +28,22 @@ SETTINGS = CriticSettings()
 
 def hands(engine: Any, count: int = 32, limits: Limits | None = None) -> list[Episode]:
     """Hands of Kuhn that one policy plays with itself."""
-    policies = {"main": Policy("main", engine if hasattr(engine, "sample") else Batched(engine), Sampling(max_tokens=4))}
+    policies = {
+        "main": Policy(
+            "main", engine if hasattr(engine, "sample") else Batched(engine), Sampling(max_tokens=4)
+        )
+    }
     cast = {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}
-    plans = [Plan(make("kuhn_poker"), cast, seed=seed, limits=limits or Limits()) for seed in range(count)]
+    plans = [
+        Plan(make("kuhn_poker"), cast, seed=seed, limits=limits or Limits())
+        for seed in range(count)
+    ]
 
     async def play() -> list[Episode]:
-        played = sorted([e async for e in play_many(plans, policies, concurrency=count, deterministic=True)], key=lambda e: e.seed)
+        played = sorted(
+            [e async for e in play_many(plans, policies, concurrency=count, deterministic=True)],
+            key=lambda e: e.seed,
+        )
         assert all(episode.end.scored for episode in played)
         return played
 
@@ -70,7 +80,9 @@ def test_a_cut_play_goes_on_with_the_critics_value_of_the_last_view() -> None:
     table = credit.turns(whole, "main")
     critic.fit(table, table.ret + 3.0, SETTINGS, random.Random(0))
     tails = critic.tails(cut, "main")
-    assert tails.keys() == {(index, agent) for index in range(60) for agent in ("player_0", "player_1")}
+    assert tails.keys() == {
+        (index, agent) for index in range(60) for agent in ("player_0", "player_1")
+    }
     seen = dict(zip(table.column("state_key").tolist(), critic.values(table).tolist(), strict=True))
     assert any(value in seen.values() and value != critic.mean for value in tails.values())
     returns = credit.turns(cut, "main", tails=tails).ret
@@ -95,13 +107,23 @@ def test_a_model_critic_reads_the_prompt_and_not_the_answer(torch_critic: Any) -
     assert len({round(float(values[keys == key][0]), 4) for key in set(keys.tolist())}) > 3
 
 
-def test_a_model_critic_fits_what_depends_on_the_view_and_leaves_the_policy_alone(torch_critic: Any) -> None:
+def test_a_model_critic_fits_what_depends_on_the_view_and_leaves_the_policy_alone(
+    torch_critic: Any,
+) -> None:
     table = credit.turns(hands(torch_critic.engine, 64), "main")
     before = torch_critic.engine.fingerprint()
     views = [str(e.transcript(str(a))) for e, a in zip(table.episodes, table.agent, strict=True)]
-    targets = np.array([next(float("JQK".index(card)) - 1 for card in "JQK" if f"card is {card}" in view) for view in views])
+    targets = np.array(
+        [
+            next(float("JQK".index(card)) - 1 for card in "JQK" if f"card is {card}" in view)
+            for view in views
+        ]
+    )
     assert torch_critic.values(table).tolist() == [0.0] * len(table)
-    quality = [torch_critic.fit(table, targets, replace_settings(lr=3e-3, epochs=4), random.Random(step)) for step in range(25)]
+    quality = [
+        torch_critic.fit(table, targets, replace_settings(lr=3e-3, epochs=4), random.Random(step))
+        for step in range(25)
+    ]
     assert quality[-1]["explained"] > 0.9 > quality[0]["explained"]
     assert torch_critic.engine.fingerprint() == before
 
@@ -124,7 +146,13 @@ def test_a_resumed_critic_is_the_same_bit_for_bit(torch_critic: Any, kuhn_model:
 
 
 def small(*overrides: str) -> Any:
-    base = ("train.steps=6", "train.episodes=16", "train.save_every=2", "evaluate.episodes=8", "train.estimator.name=gae")
+    base = (
+        "train.steps=6",
+        "train.episodes=16",
+        "train.save_every=2",
+        "evaluate.episodes=8",
+        "train.estimator.name=gae",
+    )
     return config.load("kuhn_table", [*base, *overrides]).config
 
 
@@ -135,7 +163,9 @@ def test_training_with_a_critic_learns_logs_and_resumes_as_one(tmp_path: Path) -
                 raise KeyboardInterrupt
 
         settings = small("train.estimator.options={lam: 0.9}")
-        with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+        with RunFolder.open(
+            path, config_text="", resolved=settings.model_dump(mode="json")
+        ) as folder:
             return run_training(settings, folder, on_step=on_step)
 
     whole = run(tmp_path / "whole")
@@ -144,7 +174,11 @@ def test_training_with_a_critic_learns_logs_and_resumes_as_one(tmp_path: Path) -
     again = run(tmp_path / "cut")
     assert whole["weights"] == again["weights"] and whole["changed"]
     lines = [line for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"]
-    assert all({"value_loss", "explained"} <= set(policy) for line in lines for policy in line["policies"].values())
+    assert all(
+        {"value_loss", "explained"} <= set(policy)
+        for line in lines
+        for policy in line["policies"].values()
+    )
     assert list(read_metrics(tmp_path / "whole")) == list(read_metrics(tmp_path / "cut"))
 
 
@@ -172,7 +206,10 @@ class Leaver(Scenario):
 
 def test_for_an_agent_that_has_left_nothing_follows_where_the_driver_cuts() -> None:
     seats = {agent: Seat("random_legal") for agent in Leaver.agents}
-    plans = [Plan(Leaver(), seats, "train/0", 1, repeat, limits=Limits(max_steps=3)) for repeat in range(2)]
+    plans = [
+        Plan(Leaver(), seats, "train/0", 1, repeat, limits=Limits(max_steps=3))
+        for repeat in range(2)
+    ]
 
     async def played() -> list[Episode]:
         return [episode async for episode in play_many(plans, {})]

@@ -1,4 +1,5 @@
-"""The scripted customer: what each trait changes, how it goes through its wishes, and that nothing it does depends on chance outside its seed."""
+"""The scripted customer: what each trait changes, how it goes through its wishes, and that
+nothing it does depends on chance outside its seed."""
 
 from __future__ import annotations
 
@@ -28,8 +29,15 @@ from tests.assistant_messages import WISHES
 SHOP = Retail(data="own")
 SHOP.id = "retail"
 CANCEL, RETURN, EXCHANGE = WISHES["cancel"], WISHES["return"], WISHES["exchange"]
-WHO = (Slot("first_name", "Ann", "opening"), Slot("last_name", "Lee", "opening"), Slot("email", "ann@example.com"), Slot("zip", "97301", known=False))
-TASK = Task("test/0", "by hand", "ann_lee_1", "You are Ann Lee.", (), knowledge=WHO, wishes=(CANCEL,))
+WHO = (
+    Slot("first_name", "Ann", "opening"),
+    Slot("last_name", "Lee", "opening"),
+    Slot("email", "ann@example.com"),
+    Slot("zip", "97301", known=False),
+)
+TASK = Task(
+    "test/0", "by hand", "ann_lee_1", "You are Ann Lee.", (), knowledge=WHO, wishes=(CANCEL,)
+)
 WHO_ASKED = "Could you give me your e-mail address, or your full name and zip code?"
 
 
@@ -37,7 +45,13 @@ class Heard:
     """A customer, spoken to directly."""
 
     def __init__(self, *wishes: Wish, task: Task = TASK, seed: int = 0, **options: Any) -> None:
-        self.user = RetailUser("user", None, random.Random(seed), replace(task, wishes=wishes or task.wishes), **options)
+        self.user = RetailUser(
+            "user",
+            None,
+            random.Random(seed),
+            replace(task, wishes=wishes or task.wishes),
+            **options,
+        )
         self.opening = self.hear("Hi! How can I help you today?").text
 
     def hear(self, text: str) -> Action:
@@ -57,28 +71,60 @@ def offer(wish: Wish, **other: Any) -> str:
     return proposal([change(wish.kind, {**wish.arguments, **other})])
 
 
-# -- going through the wishes -----------------------------------------------------------------------------------------------
+# -- going through the wishes --------------------------------------------------------------------
 
 
 def test_a_talk_from_the_opening_to_the_end() -> None:
     customer = Heard()
-    assert "Ann Lee" in customer.opening and "#W1234567" in customer.opening and "ann@example.com" not in customer.opening
+    assert (
+        "Ann Lee" in customer.opening
+        and "#W1234567" in customer.opening
+        and "ann@example.com" not in customer.opening
+    )
     assert "ann@example.com" in customer.says(WHO_ASKED)
     assert answer(customer.says(offer(CANCEL))) == "yes"
     assert ended(customer.hear("Order #W1234567 has been cancelled. Anything else?")) == "settled"
 
 
 FREE = (  # what an assistant says in free English, and what the customer's answer must hold
-    ("I'd be happy to help! To verify your identity, could you please provide your email address?", "ann@example.com"),
-    ("Thank you, Ann! Let me look that up for you.", ""),
-    ("The new Kite is available for $45.00. Please note that exchanges can only be requested once per order. Any other items to exchange?", ""),
     (
-        "Here are the details:\n\n**Order:** #W3456789\n**Item to exchange:** Kite (delta, 30 m, amber)\n**New item:** Kite (box, 60 m, amber)\n"
-        "**Price difference:** $5.00, charged to your credit card ending in 4321\n\nDo you confirm that you'd like to proceed? (yes/no)",
+        (
+            "I'd be happy to help! To verify your identity, could you please provide your email"
+            " address?"
+        ),
+        "ann@example.com",
+    ),
+    ("Thank you, Ann! Let me look that up for you.", ""),
+    (
+        (
+            "The new Kite is available for $45.00. Please note that exchanges can only be requested"
+            " once per order. Any other items to exchange?"
+        ),
+        "",
+    ),
+    (
+        (
+            "Here are the details:\n\n**Order:** #W3456789\n**Item to exchange:** Kite (delta, 30"
+            " m, amber)\n**New item:** Kite (box, 60 m, amber)\n**Price difference:** $5.00,"
+            " charged to your credit card ending in 4321\n\nDo you confirm that you'd like to"
+            " proceed? (yes/no)"
+        ),
         "Yes",
     ),
-    ("Your exchange request for order #W3456789 has been submitted successfully. Is there anything else I can help you with?", "#W2345678"),
-    ("Sure. I can process the return of the Kite and the Lantern from order #W2345678, refunded to your PayPal account. Shall I go ahead?", "Yes"),
+    (
+        (
+            "Your exchange request for order #W3456789 has been submitted successfully. Is there"
+            " anything else I can help you with?"
+        ),
+        "#W2345678",
+    ),
+    (
+        (
+            "Sure. I can process the return of the Kite and the Lantern from order #W2345678,"
+            " refunded to your PayPal account. Shall I go ahead?"
+        ),
+        "Yes",
+    ),
 )
 
 
@@ -87,7 +133,10 @@ def test_a_talk_in_free_english_from_the_opening_to_the_end() -> None:
     for text, held in FREE:
         said = customer.says(text)
         assert said and held in said and "not" not in said.casefold().split(), text
-    assert ended(customer.hear("The return has been processed. You will get $65.00 back to PayPal.")) == "settled"
+    assert (
+        ended(customer.hear("The return has been processed. You will get $65.00 back to PayPal."))
+        == "settled"
+    )
 
 
 def test_the_next_wish_is_raised_when_the_first_is_done_and_waits_for_those_before_it() -> None:
@@ -101,7 +150,12 @@ def test_the_next_wish_is_raised_when_the_first_is_done_and_waits_for_those_befo
 
 def test_several_writes_are_agreed_on_at_once_only_if_all_are_right() -> None:
     both = proposal([change(wish.kind, wish.arguments) for wish in (CANCEL, RETURN)])
-    one_off = proposal([change(CANCEL.kind, CANCEL.arguments), change(RETURN.kind, {**RETURN.arguments, "payment_method_id": "gift_card_1"})])
+    one_off = proposal(
+        [
+            change(CANCEL.kind, CANCEL.arguments),
+            change(RETURN.kind, {**RETURN.arguments, "payment_method_id": "gift_card_1"}),
+        ]
+    )
     assert answer(Heard(CANCEL, RETURN).says(both)) == "yes"
     said = Heard(CANCEL, RETURN).says(one_off)
     assert answer(said) == "no" and "payment method" in said and "PayPal" in said
@@ -114,13 +168,22 @@ def test_a_wrong_argument_is_named_and_corrected() -> None:
 
 def test_a_gap_is_asked_about_and_no_number_of_vague_offers_gets_a_yes() -> None:
     customer = Heard(patience=8)
-    said = [customer.hear(text) for text in ("Shall I cancel order #W1234567?", "Shall I go ahead?") * 6]
+    said = [
+        customer.hear(text) for text in ("Shall I cancel order #W1234567?", "Shall I go ahead?") * 6
+    ]
     assert "?" in said[0].text and "reason" in said[0].text
-    assert not any(answer(action.text) == "yes" for action in said if action.text) and ended(said[-1]) == "gave_up"
+    assert (
+        not any(answer(action.text) == "yes" for action in said if action.text)
+        and ended(said[-1]) == "gave_up"
+    )
 
 
 def test_the_mind_is_changed_when_the_first_wish_is_proposed() -> None:
-    before = replace(CANCEL, arguments={**CANCEL.arguments, "reason": "ordered by mistake"}, words={**CANCEL.words})
+    before = replace(
+        CANCEL,
+        arguments={**CANCEL.arguments, "reason": "ordered by mistake"},
+        words={**CANCEL.words},
+    )
     customer = Heard(replace(CANCEL, before_change=before))
     assert "ordered by mistake" in customer.opening
     said = customer.says(offer(before))
@@ -129,10 +192,19 @@ def test_the_mind_is_changed_when_the_first_wish_is_proposed() -> None:
 
 
 def test_a_right_refusal_leads_to_what_is_wanted_instead_and_a_wrong_one_to_insisting() -> None:
-    no = Wish("impossible", {"order_id": "#W7"}, text="Please cancel order #W7.", intent="cancel", reason="order_status", instead=CANCEL)
+    no = Wish(
+        "impossible",
+        {"order_id": "#W7"},
+        text="Please cancel order #W7.",
+        intent="cancel",
+        reason="order_status",
+        instead=CANCEL,
+    )
     customer = Heard(no)
     assert customer.opening.endswith("Please cancel order #W7.")
-    assert "#W1234567" in customer.says("I am sorry, order #W7 cannot be cancelled, because its status is delivered.")
+    assert "#W1234567" in customer.says(
+        "I am sorry, order #W7 cannot be cancelled, because its status is delivered."
+    )
     insisting = Heard(patience=3)
     refused = "I am sorry, order #W1234567 cannot be cancelled."
     assert [ended(insisting.hear(refused)) for _ in range(3)] == ["", "", "gave_up"]
@@ -159,30 +231,50 @@ def test_what_is_not_found_is_told_again() -> None:
 
 
 def test_a_method_left_open_is_chosen_among_those_that_the_assistant_names() -> None:
-    wish = replace(RETURN, words={**RETURN.words, "method": "whatever method is allowed"}, choices=({"payment_method_id": "gift_card_5"},))
+    wish = replace(
+        RETURN,
+        words={**RETURN.words, "method": "whatever method is allowed"},
+        choices=({"payment_method_id": "gift_card_5"},),
+    )
     asked = "Which payment method shall I use? There are credit_card_4, gift_card_5."
     assert "gift_card_5" in Heard(wish).says(asked) and "PayPal" not in Heard(wish).opening
     assert answer(Heard(wish).says(offer(wish, payment_method_id="gift_card_5"))) == "yes"
 
 
 def test_a_choice_among_offered_variants_is_made() -> None:
-    text = "There are several: 4444444444 (60 m) for $30.00; 5555555555 (30 m) for $31.00. Which one do you want?"
+    text = (
+        "There are several: 4444444444 (60 m) for $30.00; 5555555555 (30 m) for $31.00. Which one"
+        " do you want?"
+    )
     assert "4444444444" in Heard(EXCHANGE).says(text)
 
 
-@pytest.mark.parametrize("token", ["###STOP###", "###TRANSFER###", "<|endoftext|>", "[END]", "end_conversation(settled)", "</s>", "STOP."])
+@pytest.mark.parametrize(
+    "token",
+    [
+        "###STOP###",
+        "###TRANSFER###",
+        "<|endoftext|>",
+        "[END]",
+        "end_conversation(settled)",
+        "</s>",
+        "STOP.",
+    ],
+)
 def test_no_word_of_the_assistant_ends_the_talk_or_is_echoed(token: str) -> None:
     action = Heard().hear(f"{token} Hello {token}")
     assert ended(action) == "" and token not in action.text
 
 
-# -- traits -----------------------------------------------------------------------------------------------------------------
+# -- traits --------------------------------------------------------------------------------------
 
 
 def test_patience_is_the_number_of_unhelpful_messages() -> None:
     for patience in (1, 3, 7):
         customer = Heard(patience=patience)
-        assert [ended(customer.hear("Thank you for your message.")) for _ in range(patience)] == [""] * (patience - 1) + ["gave_up"]
+        assert [ended(customer.hear("Thank you for your message.")) for _ in range(patience)] == [
+            ""
+        ] * (patience - 1) + ["gave_up"]
 
 
 def test_what_is_told_at_once_grows_with_front_load() -> None:
@@ -190,12 +282,17 @@ def test_what_is_told_at_once_grows_with_front_load() -> None:
     assert "Ann" not in opening[0.0] and "Kite" not in opening[0.0] and "#W2345678" in opening[0.0]
     assert "Kite" in opening[1.0] and "PayPal" in opening[1.0] and "Ann Lee" in opening[1.0]
     assert len(opening[0.0]) < len(opening[0.5]) < len(opening[1.0])
-    assert "PayPal" in Heard(RETURN, front_load=0.0).says("Which payment method should the refund go to?")
+    assert "PayPal" in Heard(RETURN, front_load=0.0).says(
+        "Which payment method should the refund go to?"
+    )
 
 
 def test_words_grow_with_verbosity() -> None:
     talks = {level: [Heard(verbosity=level, seed=seed) for seed in range(8)] for level in (0, 1, 2)}
-    lengths = [sum(len(talk.opening) + len(talk.says(offer(CANCEL))) for talk in talks[level]) for level in (0, 1, 2)]
+    lengths = [
+        sum(len(talk.opening) + len(talk.says(offer(CANCEL))) for talk in talks[level])
+        for level in (0, 1, 2)
+    ]
     assert lengths[0] < lengths[1] < lengths[2]
 
 
@@ -220,11 +317,21 @@ def test_a_slip_is_put_right_in_the_next_message() -> None:
 
 
 def test_scepticism_goes_from_ids_only_to_prices() -> None:
-    bare, whole, priced = "Shall I cancel order #W1234567?", offer(CANCEL), f"The refund is $12.50. {offer(CANCEL)}"
+    bare, whole, priced = (
+        "Shall I cancel order #W1234567?",
+        offer(CANCEL),
+        f"The refund is $12.50. {offer(CANCEL)}",
+    )
     assert [answer(Heard(scepticism=level).says(bare)) for level in (0, 1, 2)] == ["yes", "", ""]
-    assert [answer(Heard(scepticism=level).says(whole)) for level in (0, 1, 2)] == ["yes", "yes", ""]
+    assert [answer(Heard(scepticism=level).says(whole)) for level in (0, 1, 2)] == [
+        "yes",
+        "yes",
+        "",
+    ]
     assert answer(Heard(scepticism=2).says(priced)) == "yes"
-    assert [answer(Heard(scepticism=level).says(offer(CANCEL, order_id="#W7"))) for level in (0, 1, 2)] == ["no"] * 3
+    assert [
+        answer(Heard(scepticism=level).says(offer(CANCEL, order_id="#W7"))) for level in (0, 1, 2)
+    ] == ["no"] * 3
     twice = Heard(scepticism=2)
     assert "?" in twice.says(whole) and answer(twice.says(whole)) == "yes"
 
@@ -236,31 +343,54 @@ def test_a_wavering_customer_wavers_once() -> None:
 
 def test_the_order_of_topics_is_given_reversed_or_drawn_by_the_seed() -> None:
     wishes = (CANCEL, RETURN, EXCHANGE)
-    first = {order: [wish for wish in wishes if wish.arguments["order_id"] in Heard(*wishes, order=order).opening] for order in ("given", "reversed")}
+    first = {
+        order: [
+            wish
+            for wish in wishes
+            if wish.arguments["order_id"] in Heard(*wishes, order=order).opening
+        ]
+        for order in ("given", "reversed")
+    }
     assert first == {"given": [CANCEL], "reversed": [EXCHANGE]}
-    drawn = {Heard(*wishes, order="shuffled", seed=seed).opening.split("#W")[1][:7] for seed in range(12)}
+    drawn = {
+        Heard(*wishes, order="shuffled", seed=seed).opening.split("#W")[1][:7] for seed in range(12)
+    }
     assert drawn == {"1234567", "2345678", "3456789"}
 
 
 @pytest.mark.parametrize("register", REGISTERS)
 def test_a_register_has_its_own_words_for_everything(register: str) -> None:
     for act, words in BANK.items():
-        assert words[register] and all(re.search(r"\d", text) is None for text in words[register]), act
+        assert words[register] and all(
+            re.search(r"\d", text) is None for text in words[register]
+        ), act
     assert all(answer(text) == "yes" for text in BANK["confirm"][register])
     assert all(answer(text) == "no" for text in BANK["reject"][register])
-    neither = [text for act in BANK if act not in ("confirm", "reject") for text in BANK[act][register]]
+    neither = [
+        text for act in BANK if act not in ("confirm", "reject") for text in BANK[act][register]
+    ]
     assert [text for text in neither if answer(text) == "yes"] == []
 
 
 def test_presets_traits_of_the_task_and_options_are_laid_over_each_other() -> None:
     draw, rng = traits_of, random.Random(0)
     assert draw("user", rng, None, {}, {}) == Traits()
-    assert draw("user", rng, None, {}, {"preset": "terse", "patience": 9}) == Traits(patience=9, **PRESETS["terse"])
-    assert draw("user", rng, "chatty", {"verbosity": 1}, {"patience": 9}) == Traits(verbosity=1, register="casual")
+    assert draw("user", rng, None, {}, {"preset": "terse", "patience": 9}) == Traits(
+        patience=9, **PRESETS["terse"]
+    )
+    assert draw("user", rng, "chatty", {"verbosity": 1}, {"patience": 9}) == Traits(
+        verbosity=1, register="casual"
+    )
     assert draw("user", rng, None, {}, {"colour": "blue"}) == Traits()
-    drawn = {draw("user", random.Random(seed), None, {"patience": [3, 12]}, {}).patience for seed in range(60)}
+    drawn = {
+        draw("user", random.Random(seed), None, {"patience": [3, 12]}, {}).patience
+        for seed in range(60)
+    }
     assert drawn == set(range(3, 13))
-    shares = [draw("user", random.Random(seed), None, {"front_load": (0.2, 0.4)}, {}).front_load for seed in range(20)]
+    shares = [
+        draw("user", random.Random(seed), None, {"front_load": (0.2, 0.4)}, {}).front_load
+        for seed in range(20)
+    ]
     assert all(0.2 <= share <= 0.4 for share in shares) and len(set(shares)) > 1
 
 
@@ -291,7 +421,7 @@ def test_every_trait_with_a_range_is_a_trait() -> None:
     assert all(hasattr(Traits(), name) for name in RANGES)
 
 
-# -- whole talks ------------------------------------------------------------------------------------------------------------
+# -- whole talks ---------------------------------------------------------------------------------
 
 
 def run(assistant: str, index: int, preset: str, seed: int = 0, split: str = "val") -> Episode:
@@ -308,10 +438,13 @@ def test_the_oracle_serves_every_preset_and_the_same_seed_gives_the_same_bytes(p
 
 
 def test_seeds_draw_other_words_for_the_same_wish() -> None:
-    assert len({run("retail_oracle", 3, "faithful", seed).turns[0].action.text for seed in range(8)}) > 1
+    assert (
+        len({run("retail_oracle", 3, "faithful", seed).turns[0].action.text for seed in range(8)})
+        > 1
+    )
 
 
-# -- another desk -----------------------------------------------------------------------------------------------------------
+# -- another desk --------------------------------------------------------------------------------
 
 
 class Library:
@@ -331,7 +464,9 @@ class Library:
         return frozenset((wish.kind,))
 
     def mentions(self, text: str) -> tuple[Mention, ...]:
-        return tuple(Mention("book", hit.group(), *hit.span()) for hit in re.finditer(r"B\d+", text))
+        return tuple(
+            Mention("book", hit.group(), *hit.span()) for hit in re.finditer(r"B\d+", text)
+        )
 
     def judge(self, wish: Wish, text: str) -> Mapping[str, str]:
         named = {mention.value for mention in self.mentions(text)}
@@ -365,7 +500,15 @@ class Reader(Customer):
 
 
 def test_a_customer_of_another_desk_needs_only_its_phrasebook() -> None:
-    task = Task("library/0", "by hand", "reader", "", (), knowledge=(Slot("card", "C7"),), wishes=(Wish("lend", {"book": "B12"}),))
+    task = Task(
+        "library/0",
+        "by hand",
+        "reader",
+        "",
+        (),
+        knowledge=(Slot("card", "C7"),),
+        wishes=(Wish("lend", {"book": "B12"}),),
+    )
     reader = Reader("user", None, random.Random(0), task)
 
     def hear(text: str) -> Action:
@@ -375,7 +518,10 @@ def test_a_customer_of_another_desk_needs_only_its_phrasebook() -> None:
     assert "C7" in hear("What is the number of your card?").text
     assert answer(hear("Shall I lend you book B13?").text) == "no"
     assert answer(hear("Shall I lend you book B12?").text) == "yes"
-    assert ended(hear("It has been lent to you.")) == "settled" or ended(hear("Done, it is all set.")) == "settled"
+    assert (
+        ended(hear("It has been lent to you.")) == "settled"
+        or ended(hear("Done, it is all set.")) == "settled"
+    )
     with pytest.raises(ConfigError, match="a task of the scenario library"):
         Reader("user", None, random.Random(0))
 
@@ -396,7 +542,15 @@ def test_no_sentence_names_the_record_of_a_wish_that_waits_for_a_refusal() -> No
     tried = 0
     for task in shop.tasks("train")[:80]:
         first = {str(wish.arguments.get("order_id")) for wish in task.wishes}
-        spare = {str(each.arguments.get("order_id")) for wish in task.wishes for each in tuple(chain(wish))[1:]} - first - {"None"}
+        spare = (
+            {
+                str(each.arguments.get("order_id"))
+                for wish in task.wishes
+                for each in tuple(chain(wish))[1:]
+            }
+            - first
+            - {"None"}
+        )
         tried += bool(spare)
         for preset in ("faithful", "terse", "erratic") if spare else ():
             heard = Heard(task=task, preset=preset)

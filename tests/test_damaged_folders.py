@@ -1,4 +1,5 @@
-"""Every file of a run folder, damaged in every way: one line and exit 1 or 2, or it is as good as before; never a bug of ours, never a hang."""
+"""Every file of a run folder, damaged in every way: one line and exit 1 or 2, or it is as good
+as before; never a bug of ours, never a hang."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ Spoil = Callable[[bytes, random.Random], bytes]
 
 
 def _in_json(change: Callable[[Any, random.Random], Any]) -> Spoil:
-    """Changes a value somewhere inside, of JSON on one of the lines; text of another kind is cut."""
+    """Changes a value somewhere inside, of JSON on one of the lines; text of another kind is
+    cut."""
 
     def spoil(data: bytes, rng: random.Random) -> bytes:
         lines = data.split(b"\n")
@@ -54,7 +56,24 @@ def _changed(value: Any, change: Callable[[Any, random.Random], Any], rng: rando
     return change(value, rng)
 
 
-OTHER: list[Any] = [None, True, -1, 0, 2**70, 10**400, 1.5, "", "x", [], {}, [1], {"a": 1}, [[]], "\ud800", "../../x"]
+OTHER: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    10**400,
+    1.5,
+    "",
+    "x",
+    [],
+    {},
+    [1],
+    {"a": 1},
+    [[]],
+    "\ud800",
+    "../../x",
+]
 DAMAGE: dict[str, Spoil] = {
     "empty": lambda data, rng: b"",
     "cut": lambda data, rng: data[: rng.randrange(len(data) or 1)],
@@ -64,20 +83,31 @@ DAMAGE: dict[str, Spoil] = {
     "a list and a newline": lambda data, rng: b"[1]\n",
     "a number": lambda data, rng: b"7\n",
     "deep": lambda data, rng: b"[" * 100_000 + b"\n",
-    "deep inside": lambda data, rng: b'{"schema": 1, "a": ' + b'{"a": ' * 100_000 + b"1" + b"}" * 100_001 + b"\n",
+    "deep inside": (
+        lambda data, rng: (
+            b'{"schema": 1, "a": ' + b'{"a": ' * 100_000 + b"1" + b"}" * 100_001 + b"\n"
+        )
+    ),
     "not a number": lambda data, rng: b'{"schema": 1, "a": NaN}\n',
     "huge": lambda data, rng: b'{"schema": 1, "a": ' + b"9" * 5000 + b"}\n",
     "no text": lambda data, rng: b'{"schema": 1, "a": "\xff\xfe"}\n' + data,
     "a mark of its encoding": lambda data, rng: b"\xef\xbb\xbf" + data,
     "two bytes a letter": lambda data, rng: data.decode("utf-8", "replace").encode("utf-16"),
-    "newer": lambda data, rng: data.replace(b'"schema": 1', b'"schema": 99').replace(b'"schema":1', b'"schema":99'),
+    "newer": (
+        lambda data, rng: data.replace(b'"schema": 1', b'"schema": 99').replace(
+            b'"schema":1', b'"schema":99'
+        )
+    ),
     "zeros": lambda data, rng: data + b"\0" * 500,
-    "a key less": _in_json(lambda value, rng: dict(list(value.items())[1:]) if isinstance(value, dict) else None),
+    "a key less": _in_json(
+        lambda value, rng: dict(list(value.items())[1:]) if isinstance(value, dict) else None
+    ),
     "another key": _in_json(lambda value, rng: {"odd": value}),
     "another value": _in_json(lambda value, rng: rng.choice(OTHER)),
     "a value that is no number": _in_json(lambda value, rng: float("nan")),
 }
-PICKED = int(os.environ.get("GEM_MA_TEST_PICKED", "4"))  # files of a folder that a damage is tried on; all of them with 99
+# files of a folder that a damage is tried on; all of them with 99
+PICKED = int(os.environ.get("GEM_MA_TEST_PICKED", "4"))
 READ = (".json", ".yaml", ".jsonl", "DONE", "main", "main.averaged", "main@0")
 
 
@@ -87,20 +117,35 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 def digested(checkpoint: Path) -> None:
-    """Makes DONE of a checkpoint fit what lies beside it, as somebody would who wrote it on purpose."""
+    """Makes DONE of a checkpoint fit what lies beside it, as somebody would who wrote it on
+    purpose."""
     import hashlib
 
     files = [file for file in sorted(checkpoint.iterdir()) if file.name != "DONE"]
-    listing = {file.name: {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "size": file.stat().st_size} for file in files}
-    (checkpoint / "DONE").write_text(json.dumps({"schema": 1, "step": int(checkpoint.name[5:]), "files": listing}))
+    listing = {
+        file.name: {
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "size": file.stat().st_size,
+        }
+        for file in files
+    }
+    (checkpoint / "DONE").write_text(
+        json.dumps({"schema": 1, "step": int(checkpoint.name[5:]), "files": listing})
+    )
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", ["run", "train"])
-def test_damage_of_any_kind_is_one_line(whole: Folders, tmp_path: Path, name: str, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_of_any_kind_is_one_line(
+    whole: Folders, tmp_path: Path, name: str, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     capsys.readouterr()
     rng = random.Random(f"{name} {damage} {os.environ.get('GEM_MA_TEST_SEED', '')}")
-    read = [entry for entry in entries(whole.root / name) if entry.endswith(READ) and (whole.root / name / entry).is_file()]
+    read = [
+        entry
+        for entry in entries(whole.root / name)
+        if entry.endswith(READ) and (whole.root / name / entry).is_file()
+    ]
     read = [entry for entry in read if not entry.startswith("checkpoints/step-000000")]
     for number, entry in enumerate(rng.sample(read, min(PICKED, len(read)))):
         here = tmp_path / str(number)
@@ -109,14 +154,20 @@ def test_damage_of_any_kind_is_one_line(whole: Folders, tmp_path: Path, name: st
         file = here / name / entry
         file.write_bytes(DAMAGE[damage](file.read_bytes(), rng))
         if "checkpoints/step-" in entry and file.name != "DONE":
-            shutil.rmtree(here / name / "checkpoints" / "step-000002") if "step-000001" in entry else None
+            (
+                shutil.rmtree(here / name / "checkpoints" / "step-000002")
+                if "step-000001" in entry
+                else None
+            )
             digested(file.parent)
         for words in Folders(here).commands(name)[: 4 if name == "run" else 3]:
             one_line(capsys, words)
         shutil.rmtree(here)
 
 
-def test_a_checkpoint_that_was_made_up_names_its_folder(whole: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_that_was_made_up_names_its_folder(
+    whole: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(whole.root / "train", tmp_path / "train")
     (tmp_path / "train/summary.json").unlink()
     newest = tmp_path / "train/checkpoints/step-000002"

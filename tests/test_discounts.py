@@ -1,4 +1,5 @@
-"""Discounts that move, teams that share and rewards that are shaped: from the config to the record, and exact after a resume."""
+"""Discounts that move, teams that share and rewards that are shaped: from the config to the
+record, and exact after a resume."""
 
 from __future__ import annotations
 
@@ -19,7 +20,14 @@ from gem_ma.training.alternation import settings_of
 from gem_ma.training.discounts import check_discounts, discounts
 from gem_ma.training.train import run_training
 
-SMALL = ("train.steps=4", "train.episodes=8", "train.save_every=2", "evaluate.episodes=8", "train.warm_start={}", "train.lr_final=1.0")
+SMALL = (
+    "train.steps=4",
+    "train.episodes=8",
+    "train.save_every=2",
+    "evaluate.episodes=8",
+    "train.warm_start={}",
+    "train.lr_final=1.0",
+)
 
 
 def small(*overrides: str, name: str = "referential_table") -> Config:
@@ -39,14 +47,16 @@ class Killed(BaseException):
     """Stands for a kill: nothing below may catch it."""
 
 
-# -- schedules ----------------------------------------------------------------------------------------------------------------
+# -- schedules -----------------------------------------------------------------------------------
 
 
 def test_a_schedule_is_linear_over_its_steps_and_stays_at_its_end() -> None:
     rising = {"from": 0.9, "to": 1.0, "steps": 60}
     assert discounts(rising, 0) == 0.9
     assert discounts(rising, 59) == discounts(rising, 1000) == 1.0
-    assert [discounts(rising, step) for step in range(60)] == pytest.approx([0.9 + 0.1 * step / 59 for step in range(60)], abs=1e-12)
+    assert [discounts(rising, step) for step in range(60)] == pytest.approx(
+        [0.9 + 0.1 * step / 59 for step in range(60)], abs=1e-12
+    )
     assert discounts({"from": 1.0, "to": 0.0, "steps": 5}, 1) == 0.75
     assert discounts(0.3, 7) == 0.3
     assert discounts({"a": rising, "b": 0.5}, 59) == {"a": 1.0, "b": 0.5}
@@ -61,10 +71,22 @@ def test_a_schedule_is_linear_over_its_steps_and_stays_at_its_end() -> None:
         ({"a": 2.0}, "the discount of a lies in 0..1"),
         ({"from": 0.9, "to": 1.1, "steps": 5}, "the discount lies in 0..1"),
         ({"from": 0.9, "to": 1.0}, "the schedule has the keys from, to and steps; here from, to"),
-        ({"from": 0.9, "to": 1.0, "steps": 5, "warm": 1.0}, "the schedule has the keys from, to and steps"),
-        ({"from": 0.9, "to": 1.0, "steps": 1}, "steps of the schedule is a whole number, 2 or more"),
-        ({"from": 0.9, "to": 1.0, "steps": 2.5}, "steps of the schedule is a whole number, 2 or more"),
-        ({"a": {"from": 0.9, "steps": 5}}, "the schedule of a has the keys from, to and steps; here from, steps"),
+        (
+            {"from": 0.9, "to": 1.0, "steps": 5, "warm": 1.0},
+            "the schedule has the keys from, to and steps",
+        ),
+        (
+            {"from": 0.9, "to": 1.0, "steps": 1},
+            "steps of the schedule is a whole number, 2 or more",
+        ),
+        (
+            {"from": 0.9, "to": 1.0, "steps": 2.5},
+            "steps of the schedule is a whole number, 2 or more",
+        ),
+        (
+            {"a": {"from": 0.9, "steps": 5}},
+            "the schedule of a has the keys from, to and steps; here from, steps",
+        ),
         ({"a": {}}, "the schedule of a has the keys from, to and steps; here none"),
     ],
 )
@@ -75,16 +97,34 @@ def test_a_discount_that_is_none_is_refused_by_name(gamma: Any, message: str) ->
 
 def test_a_wrong_discount_is_told_with_its_key_before_anything_is_played() -> None:
     for override, said in (
-        ("train.credit.gamma={from: 0.9, to: 1.0}", "train.credit.gamma: the schedule has the keys from, to and steps"),
+        (
+            "train.credit.gamma={from: 0.9, to: 1.0}",
+            "train.credit.gamma: the schedule has the keys from, to and steps",
+        ),
         ("train.credit.gamma={from: 0.9, to: 1.0, steps: soon}", "train.credit.gamma"),
-        ("train.credit.gamma=high", "train.credit.gamma: wants a number or keys with values; got 'high'"),
-        ("train.credit.gamma={speeker: 0.9}", "train.credit.gamma.speeker: no agent of referential is called so (did you mean 'speaker'?)"),
+        (
+            "train.credit.gamma=high",
+            "train.credit.gamma: wants a number or keys with values; got 'high'",
+        ),
+        (
+            "train.credit.gamma={speeker: 0.9}",
+            (
+                "train.credit.gamma.speeker: no agent of referential is called so (did you mean"
+                " 'speaker'?)"
+            ),
+        ),
         (
             "train.per_policy.speaker.credit.gamma={listner: 0.9}",
             "train.per_policy.speaker.credit.gamma.listner: no agent of referential is called so",
         ),
-        ("train.credit.rule=team_mix(1.5)", "train.credit.rule: wants until_next_turn, own_step, terminal_to_last, or team_mix"),
-        ("train.credit.team=[speaker, lister]", "train.credit.team[1]: no agent of referential is called so"),
+        (
+            "train.credit.rule=team_mix(1.5)",
+            "train.credit.rule: wants until_next_turn, own_step, terminal_to_last, or team_mix",
+        ),
+        (
+            "train.credit.team=[speaker, lister]",
+            "train.credit.team[1]: no agent of referential is called so",
+        ),
         ("train.estimator.shaping={form: bold, alpha: 1}", "train.estimator.shaping.form"),
         ("train.estimator.shaping={form: margin}", "train.estimator.shaping.alpha: is missing"),
     ):
@@ -97,23 +137,39 @@ def test_every_step_learns_with_its_own_discount_and_says_which(tmp_path: Path) 
     """A step of a schedule is the step of a run whose discount is that number."""
     gamma = "train.credit.gamma={speaker: {from: 0.5, to: 1.0, steps: 3}, listener: 0.25}"
     trained(tmp_path / "run", small(gamma, "train.estimator.name=reinforce"))
-    assert [line["gamma"] for line in lines(tmp_path / "run", "speaker")] == [{"speaker": g} for g in (0.5, 0.75, 1.0, 1.0)]
-    assert [line["gamma"] for line in lines(tmp_path / "run", "listener")] == [{"listener": 0.25}] * 4
+    assert [line["gamma"] for line in lines(tmp_path / "run", "speaker")] == [
+        {"speaker": g} for g in (0.5, 0.75, 1.0, 1.0)
+    ]
+    assert [line["gamma"] for line in lines(tmp_path / "run", "listener")] == [
+        {"listener": 0.25}
+    ] * 4
     for_all = small("train.credit.gamma={from: 0.0, to: 1.0, steps: 4}", name="guess_number_table")
     trained(tmp_path / "all", for_all)
-    assert [line["gamma"] for line in lines(tmp_path / "all", "player")] == pytest.approx([0.0, 1 / 3, 2 / 3, 1.0])
+    assert [line["gamma"] for line in lines(tmp_path / "all", "player")] == pytest.approx(
+        [0.0, 1 / 3, 2 / 3, 1.0]
+    )
 
 
 def test_a_schedule_of_equal_ends_is_the_number_itself(tmp_path: Path) -> None:
-    for name, gamma in (("number", "0.9"), ("schedule", "{from: 0.9, to: 0.9, steps: 2}"), ("other", "{from: 0.9, to: 0.5, steps: 2}")):
+    for name, gamma in (
+        ("number", "0.9"),
+        ("schedule", "{from: 0.9, to: 0.9, steps: 2}"),
+        ("other", "{from: 0.9, to: 0.5, steps: 2}"),
+    ):
         trained(tmp_path / name, small(f"train.credit.gamma={gamma}", name="guess_number_table"))
-    same, schedule, other = ((tmp_path / name / "episodes.jsonl").read_bytes() for name in ("number", "schedule", "other"))
+    same, schedule, other = (
+        (tmp_path / name / "episodes.jsonl").read_bytes()
+        for name in ("number", "schedule", "other")
+    )
     assert same == schedule != other
 
 
 def test_a_policy_may_have_a_schedule_of_its_own() -> None:
     settings = TrainSettings.model_validate(
-        {"policies": ["a", "b"], "per_policy": {"a": {"credit": {"gamma": {"from": 0.0, "to": 1.0, "steps": 3}}}}}
+        {
+            "policies": ["a", "b"],
+            "per_policy": {"a": {"credit": {"gamma": {"from": 0.0, "to": 1.0, "steps": 3}}}},
+        }
     )
     assert discounts(settings_of(settings, "a").credit.gamma, 1) == 0.5
     assert discounts(settings_of(settings, "b").credit.gamma, 1) == 1.0
@@ -136,16 +192,29 @@ def test_shaped_scenarios_refuse_a_discount_that_moves_away_from_theirs() -> Non
         settings = small(f"train.credit.gamma={gamma}")
         assert settings.train is not None
         if learned:
-            with pytest.raises(ConfigError, match=f"shapes the rewards of 'speaker' for a discount of 0.9, and it would learn with {learned};"):
+            with pytest.raises(
+                ConfigError,
+                match=(
+                    "shapes the rewards of 'speaker' for a discount of 0.9, and it would learn"
+                    f" with {learned};"
+                ),
+            ):
                 check_discounts(settings, settings.train, Paid())
         else:
             check_discounts(settings, settings.train, Paid())
 
 
 def test_an_agent_without_a_discount_is_told_before_a_step() -> None:
-    with pytest.raises(ConfigError, match="gamma names no value for agent 'speaker'; it has listener"):
-        run_training(small("train.credit.gamma={listener: 0.9}"), on_step=lambda *_: pytest.fail("a step was taken"))
-    run_training(small("train.credit.gamma={listener: 0.9}", "train.policies=[listener]", "train.steps=1"))
+    with pytest.raises(
+        ConfigError, match="gamma names no value for agent 'speaker'; it has listener"
+    ):
+        run_training(
+            small("train.credit.gamma={listener: 0.9}"),
+            on_step=lambda *_: pytest.fail("a step was taken"),
+        )
+    run_training(
+        small("train.credit.gamma={listener: 0.9}", "train.policies=[listener]", "train.steps=1")
+    )
 
 
 def test_new_keys_leave_the_run_folder_of_an_old_config_where_it_was() -> None:
@@ -154,21 +223,34 @@ def test_new_keys_leave_the_run_folder_of_an_old_config_where_it_was() -> None:
     assert set(settings.train.credit.model_dump()) == {"rule", "gamma"}
     assert set(settings.train.estimator.model_dump()) == {"name", "key", "options"}
     moved = small("train.credit.truncated=drop")
-    assert result_digest(settings.model_dump(mode="json")) != result_digest(moved.model_dump(mode="json"))
+    assert result_digest(settings.model_dump(mode="json")) != result_digest(
+        moved.model_dump(mode="json")
+    )
     assert Config.model_validate(moved.model_dump(mode="json")) == moved
 
 
-# -- teams and cut plays ------------------------------------------------------------------------------------------------------
+# -- teams and cut plays -------------------------------------------------------------------------
 
 
 def test_a_team_shares_its_rewards_from_the_config_on(tmp_path: Path) -> None:
     own, mixed, apart = (tmp_path / name for name in ("own", "mixed", "apart"))
     trained(own, small("train.estimator.name=reinforce", "train.credit.rule=team_mix(0)"))
     trained(mixed, small("train.estimator.name=reinforce", "train.credit.rule=team_mix(1)"))
-    trained(apart, small("train.estimator.name=reinforce", "train.credit.rule=team_mix(1)", "train.credit.team=[speaker]"))
-    plain, all_shared, alone = ((path / "episodes.jsonl").read_bytes() for path in (own, mixed, apart))
+    trained(
+        apart,
+        small(
+            "train.estimator.name=reinforce",
+            "train.credit.rule=team_mix(1)",
+            "train.credit.team=[speaker]",
+        ),
+    )
+    plain, all_shared, alone = (
+        (path / "episodes.jsonl").read_bytes() for path in (own, mixed, apart)
+    )
     assert alone == plain  # a team of one has nobody to share with
-    assert [e.returns()["speaker"] for e in read_episodes(mixed)] == [e.returns()["listener"] for e in read_episodes(mixed)]
+    assert [e.returns()["speaker"] for e in read_episodes(mixed)] == [
+        e.returns()["listener"] for e in read_episodes(mixed)
+    ]
     assert all_shared == plain  # referential pays both alike, so that sharing changes nothing
     table = turns(list(read_episodes(own)), "speaker", rule="team_mix(0.5)", team=["speaker"])
     assert table.total.tolist() == turns(list(read_episodes(own)), "speaker").total.tolist()
@@ -201,40 +283,70 @@ def test_many_cut_episodes_are_told_once(overrides: tuple[str, ...], names: str)
 
     settings = small("run.max_steps=1", *overrides)
     notes: list[str] = []
-    asyncio.run(train(settings, scenario_of(settings), open_policies(settings), None, on_note=notes.append))
+    asyncio.run(
+        train(settings, scenario_of(settings), open_policies(settings), None, on_note=notes.append)
+    )
     told = [note for note in notes if "were cut by run.max_steps" in note]
     assert len(told) == bool(names)
-    assert not names or (told[0].startswith("step 1: 8 of 8 episodes were cut") and names in told[0])
+    assert not names or (
+        told[0].startswith("step 1: 8 of 8 episodes were cut") and names in told[0]
+    )
 
 
-# -- shaping ------------------------------------------------------------------------------------------------------------------
+# -- shaping -------------------------------------------------------------------------------------
 
 
-def test_shaping_changes_what_is_learned_and_nothing_that_is_recorded_or_examined(tmp_path: Path) -> None:
+def test_shaping_changes_what_is_learned_and_nothing_that_is_recorded_or_examined(
+    tmp_path: Path,
+) -> None:
     plain, none, much = (tmp_path / name for name in ("plain", "none", "much"))
     trained(plain, small("train.estimator.name=reinforce"))
-    trained(none, small("train.estimator.name=reinforce", "train.estimator.shaping={form: margin, alpha: 0.0}"))
-    summary = trained(much, small("train.estimator.name=reinforce", "train.estimator.shaping={form: margin, alpha: 3.0}"))
-    assert (plain / "episodes.jsonl").read_bytes() == (none / "episodes.jsonl").read_bytes() != (much / "episodes.jsonl").read_bytes()
+    trained(
+        none,
+        small(
+            "train.estimator.name=reinforce", "train.estimator.shaping={form: margin, alpha: 0.0}"
+        ),
+    )
+    summary = trained(
+        much,
+        small(
+            "train.estimator.name=reinforce", "train.estimator.shaping={form: margin, alpha: 3.0}"
+        ),
+    )
+    assert (
+        (plain / "episodes.jsonl").read_bytes()
+        == (none / "episodes.jsonl").read_bytes()
+        != (much / "episodes.jsonl").read_bytes()
+    )
     episodes = list(read_episodes(much))
     logged, past = lines(much, "listener"), None
     for step, line in enumerate(logged):
         batch = [e.returns()["listener"] for e in episodes[8 * step : 8 * step + 8]]
         mean = sum(batch) / 8
         assert line["return_raw"] == pytest.approx(mean)
-        assert line["return_shaped"] == pytest.approx(mean if past is None else mean + 3 * (mean - past))
+        assert line["return_shaped"] == pytest.approx(
+            mean if past is None else mean + 3 * (mean - past)
+        )
         past = sum(e.returns()["listener"] for e in episodes[: 8 * step + 8]) / (8 * step + 8)
     train_lines = [line for line in read_metrics(much) if line["kind"] == "train"]
-    assert [line["return"]["listener"] for line in train_lines] == pytest.approx([line["return_raw"] for line in logged])
+    assert [line["return"]["listener"] for line in train_lines] == pytest.approx(
+        [line["return_raw"] for line in logged]
+    )
     assert "return_raw" not in lines(plain, "listener")[0]
     assert 0 <= summary["after"]["sampled"]["return"]["listener"] <= 1
 
 
 @pytest.mark.parametrize("form", ["margin", "quality"])
 @pytest.mark.parametrize("name", ["rae", "gae", "at_grpo"])
-def test_shaping_goes_on_after_a_resume_as_if_nothing_had_happened(tmp_path: Path, form: str, name: str) -> None:
+def test_shaping_goes_on_after_a_resume_as_if_nothing_had_happened(
+    tmp_path: Path, form: str, name: str
+) -> None:
     group = ["train.group_size=4"] if name == "at_grpo" else []
-    settings = small(f"train.estimator={{name: {name}, shaping: {{form: {form}, alpha: 0.7}}}}", "train.steps=5", *group)
+    settings = small(
+        f"train.estimator={{name: {name}, shaping: {{form: {form}, alpha: 0.7}}}}",
+        "train.steps=5",
+        *group,
+    )
 
     def kill(step: int, metrics: dict[str, Any]) -> None:
         if step == 3:
@@ -244,31 +356,63 @@ def test_shaping_goes_on_after_a_resume_as_if_nothing_had_happened(tmp_path: Pat
     with pytest.raises(Killed):
         trained(tmp_path / "broken", settings, on_step=kill)
     trained(tmp_path / "broken", settings)
-    for file in ("episodes.jsonl", "metrics.jsonl", "summary.json", "checkpoints/step-000005/trainer.json"):
-        assert (tmp_path / "broken" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
-    state = json.loads((tmp_path / "whole" / "checkpoints/step-000005/trainer.json").read_bytes())["estimators"]
+    for file in (
+        "episodes.jsonl",
+        "metrics.jsonl",
+        "summary.json",
+        "checkpoints/step-000005/trainer.json",
+    ):
+        assert (tmp_path / "broken" / file).read_bytes() == (
+            tmp_path / "whole" / file
+        ).read_bytes(), file
+    state = json.loads((tmp_path / "whole" / "checkpoints/step-000005/trainer.json").read_bytes())[
+        "estimators"
+    ]
     past = [e.returns()["speaker"] for e in read_episodes(tmp_path / "whole")]
-    assert state["speaker@shaping"] == pytest.approx({"referential/speaker#mean": sum(past) / 40, "referential/speaker#n": 40})
+    assert state["speaker@shaping"] == pytest.approx(
+        {"referential/speaker#mean": sum(past) / 40, "referential/speaker#n": 40}
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if not one.ledger])
 def test_every_estimator_takes_shaped_rewards(name: str, tmp_path: Path) -> None:
     group = ["train.group_size=4"]
-    trained(tmp_path / "run", small("train.steps=2", f"train.estimator={{name: {name}, shaping: {{form: margin, alpha: 0.5}}}}", *group))
+    trained(
+        tmp_path / "run",
+        small(
+            "train.steps=2",
+            f"train.estimator={{name: {name}, shaping: {{form: margin, alpha: 0.5}}}}",
+            *group,
+        ),
+    )
     first, second = lines(tmp_path / "run", "listener")
     assert first["return_shaped"] == first["return_raw"]
-    assert second["return_shaped"] == pytest.approx(second["return_raw"] + 0.5 * (second["return_raw"] - first["return_raw"]))
+    assert second["return_shaped"] == pytest.approx(
+        second["return_raw"] + 0.5 * (second["return_raw"] - first["return_raw"])
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if one.ledger])
 def test_an_estimator_that_reads_the_ledger_itself_refuses_shaping(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"train.estimator.shaping: {name} reads the ledger itself"):
-        run_training(small("train.fork={width: 2}", f"train.estimator={{name: {name}, shaping: {{form: margin, alpha: 0.5}}}}"))
+    with pytest.raises(
+        ConfigError, match=rf"train.estimator.shaping: {name} reads the ledger itself"
+    ):
+        run_training(
+            small(
+                "train.fork={width: 2}",
+                f"train.estimator={{name: {name}, shaping: {{form: margin, alpha: 0.5}}}}",
+            )
+        )
 
 
 def test_shaping_of_one_policy_is_its_own() -> None:
-    settings = TrainSettings(policies=["a", "b"], per_policy={"a": {"estimator": {"shaping": {"form": "quality", "alpha": 0.5}}}})  # type: ignore[dict-item]
-    assert settings_of(settings, "a").estimator == EstimatorSettings.model_validate({"shaping": {"form": "quality", "alpha": 0.5}})
+    settings = TrainSettings(
+        policies=["a", "b"],
+        per_policy={"a": {"estimator": {"shaping": {"form": "quality", "alpha": 0.5}}}},
+    )  # type: ignore[dict-item]
+    assert settings_of(settings, "a").estimator == EstimatorSettings.model_validate(
+        {"shaping": {"form": "quality", "alpha": 0.5}}
+    )
     assert settings_of(settings, "b").estimator.shaping is None
 
 
@@ -276,7 +420,10 @@ def test_the_shaped_forms_are_those_of_their_formulas() -> None:
     episodes = list(_played())
     state = {"referential/speaker#mean": 0.25, "referential/speaker#n": 4.0}
     table = turns(episodes, "speaker")
-    for form, extra in (("margin", lambda r, q: r - q), ("quality", lambda r, q: q * r - (1 - q) * (1 - r))):
+    for form, extra in (
+        ("margin", lambda r, q: r - q),
+        ("quality", lambda r, q: q * r - (1 - q) * (1 - r)),
+    ):
         made, _ = shaped(table, form, 0.5, state=state)
         assert made.total.tolist() == pytest.approx([r + 0.5 * extra(r, 0.25) for r in table.total])
 

@@ -1,7 +1,9 @@
-"""README.md and docs/ are true: every command runs or is read by its own parser, configs load, Python runs, what is named is there.
+"""README.md and docs/ are true: every command runs or is read by its own parser, configs load,
+Python runs, what is named is there.
 
-A placeholder (RUN, CONFIG, FOLDER, seed S ...) is filled in. Plays and trainings on tables run with small numbers; other trainings are checked as
-`gem-ma train` checks them before it begins. A block of a config that is a fragment must fit into one of the shipped configs.
+A placeholder (RUN, CONFIG, FOLDER, seed S ...) is filled in. Plays and trainings on tables run
+with small numbers; other trainings are checked as `gem-ma train` checks them before it begins. A
+block of a config that is a fragment must fit into one of the shipped configs.
 """
 
 from __future__ import annotations
@@ -33,13 +35,28 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.runs, self.seen = folder, folder / "runs", set[tuple[str, ...]]()
-        lost = ["agents.assistant.behaviour=retail_nothing", "scenario.tasks=2", "run.baselines=false"]
+        lost = [
+            "agents.assistant.behaviour=retail_nothing",
+            "scenario.tasks=2",
+            "run.baselines=false",
+        ]
         self.call(["run", "retail_scripted", *lost, "--quiet", "--out", str(self.runs / "NAME")])
-        self.call(["train", "guess_number_table", *SMALL_TRAINING, "train.episodes=8", "--out", str(self.runs / "trained")])
+        self.call(
+            [
+                "train",
+                "guess_number_table",
+                *SMALL_TRAINING,
+                "train.episodes=8",
+                "--out",
+                str(self.runs / "trained"),
+            ]
+        )
         from gem_ma.scenarios.retail.__main__ import main as shop
 
-        shop(["write", str(folder / "shop"), "--form", "tau1", "--tasks", "2"], standalone_mode=False)
-        (self.shop, *_) = sorted(path.parent for path in (folder / "shop").rglob("users.json"))
+        shop(
+            ["write", str(folder / "shop"), "--form", "tau1", "--tasks", "2"], standalone_mode=False
+        )
+        self.shop, *_ = sorted(path.parent for path in (folder / "shop").rglob("users.json"))
         (tasks,) = self.shop.glob("tasks_test.*")
         for split in ("dev", "train"):
             (self.shop / f"tasks_{split}{tasks.suffix}").write_bytes(tasks.read_bytes())
@@ -51,15 +68,29 @@ class World:
         need(code == 0, f"exit code {code}: {said.getvalue().strip()[-300:]}")
 
     def filled(self, words: Words) -> list[str]:
-        """The words with something in place of each placeholder; what would be written lies in the folder of the test."""
-        names = {"CONFIG": "configs/retail_scripted.yaml", "FILE": "configs/retail_matrix.yaml", "X": "kuhn_poker", "NAME": "kuhn_table"}
-        names |= {"RUN": str(self.runs / "NAME"), "FOLDER": str(self.shop), "CHECKOUT": str(self.shop), "PATH": str(self.folder / "model")}
+        """The words with something in place of each placeholder; what would be written lies in
+        the folder of the test."""
+        names = {
+            "CONFIG": "configs/retail_scripted.yaml",
+            "FILE": "configs/retail_matrix.yaml",
+            "X": "kuhn_poker",
+            "NAME": "kuhn_table",
+        }
+        names |= {
+            "RUN": str(self.runs / "NAME"),
+            "FOLDER": str(self.shop),
+            "CHECKOUT": str(self.shop),
+            "PATH": str(self.folder / "model"),
+        }
         letters = {"S": "3", "N": "20", "E": "rebn", "C": "1", "K": "[agent, k]", "G": "0.9"}
         filled = []
         for word in words:
             if word.endswith(("=...", "=[...]")):
                 continue
-            word = names.get(word, re.sub(r"(?<![\w.-])([SNECKG])(?![\w-])", lambda letter: letters[letter[1]], word))
+            word = names.get(
+                word,
+                re.sub(r"(?<![\w.-])([SNECKG])(?![\w-])", lambda letter: letters[letter[1]], word),
+            )
             word = re.sub(r"^runs/", f"{self.runs}/", word)
             filled.append(str(self.folder / word) if (self.folder / word).is_file() else word)
         return filled
@@ -75,7 +106,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     patch.undo()
 
 
-# -- commands -----------------------------------------------------------------------------------------------------------------
+# -- commands ------------------------------------------------------------------------------------
 
 
 def verify(words: list[str], world: World) -> None:
@@ -97,13 +128,26 @@ def verify_own(words: list[str], world: World) -> None:
         need(command is not None, f"no command {name}")
         if not words:
             return  # the command is named, not typed
-    wants = [parameter for parameter in command.params if parameter.param_type_name == "argument" and parameter.required]
-    if all(word.startswith("-") for word in words[:1]) and wants and not any("=" in word or "/" in word for word in words):
+    wants = [
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name == "argument" and parameter.required
+    ]
+    if (
+        all(word.startswith("-") for word in words[:1])
+        and wants
+        and not any("=" in word or "/" in word for word in words)
+    ):
         options = {text for parameter in command.params for text in parameter.opts}
-        need({word for word in words if word.startswith("-")} <= options, f"options of {name}: {sorted(options)}")
+        need(
+            {word for word in words if word.startswith("-")} <= options,
+            f"options of {name}: {sorted(options)}",
+        )
         return
     params = command.make_context(name, list(words)).params
-    {"run": played, "train": trained, "study": compared, "check": checked, "resume": resumed}.get(name, called)(name, words, params, world)
+    {"run": played, "train": trained, "study": compared, "check": checked, "resume": resumed}.get(
+        name, called
+    )(name, words, params, world)
 
 
 def called(name: str, words: list[str], params: dict[str, Any], world: World) -> None:
@@ -113,8 +157,20 @@ def called(name: str, words: list[str], params: dict[str, Any], world: World) ->
 
 def played(name: str, words: list[str], params: dict[str, Any], world: World) -> None:
     loaded = load(params["source"], params["overrides"])
-    if not any(str(model.model).startswith(("human/", "openai/", "transformers/")) for model in loaded.config.policies.values()):
-        world.call([name, *words, *SMALL_PLAY, "scenario.tasks=2", "--out", str(world.folder / f"play-{len(list(world.folder.iterdir()))}")])
+    if not any(
+        str(model.model).startswith(("human/", "openai/", "transformers/"))
+        for model in loaded.config.policies.values()
+    ):
+        world.call(
+            [
+                name,
+                *words,
+                *SMALL_PLAY,
+                "scenario.tasks=2",
+                "--out",
+                str(world.folder / f"play-{len(list(world.folder.iterdir()))}"),
+            ]
+        )
 
 
 def trained(name: str, words: list[str], params: dict[str, Any], world: World) -> None:
@@ -127,13 +183,29 @@ def trained(name: str, words: list[str], params: dict[str, Any], world: World) -
     scenario = scenario_of(loaded.config, base=loaded.base)
     try_seats(loaded.config, scenario)
     checks.checked(loaded.config, loaded.config.policies)
-    tables = all(str(policy.model).startswith("table/") for policy in loaded.config.policies.values())
-    quick = tables and not loaded.config.train.warm_start and not loaded.config.train.fork and params["processes"] == 1
+    tables = all(
+        str(policy.model).startswith("table/") for policy in loaded.config.policies.values()
+    )
+    quick = (
+        tables
+        and not loaded.config.train.warm_start
+        and not loaded.config.train.fork
+        and params["processes"] == 1
+    )
     key = tuple(word for word in words if "train.steps=" not in word and "run.seed" not in word)
     if quick and key not in world.seen:
         world.seen.add(key)
         out = params["out"] or str(world.folder / f"training-{len(world.seen)}")
-        world.call([name, *words, *SMALL_TRAINING, f"train.episodes={max(8, loaded.config.train.group_size)}", "--out", out])
+        world.call(
+            [
+                name,
+                *words,
+                *SMALL_TRAINING,
+                f"train.episodes={max(8, loaded.config.train.group_size)}",
+                "--out",
+                out,
+            ]
+        )
 
 
 def compared(name: str, words: list[str], params: dict[str, Any], world: World) -> None:
@@ -149,8 +221,18 @@ def checked(name: str, words: list[str], params: dict[str, Any], world: World) -
 
 def resumed(name: str, words: list[str], params: dict[str, Any], world: World) -> None:
     if params["processes"] == 1:
-        of_training = [str(world.runs / "trained"), *words[1:]] if any(word.startswith("train.") for word in words) else words
-        world.call([name, *(re.sub(r"train.steps=\d+", "train.steps=2", word) for word in of_training), "--quiet"])
+        of_training = (
+            [str(world.runs / "trained"), *words[1:]]
+            if any(word.startswith("train.") for word in words)
+            else words
+        )
+        world.call(
+            [
+                name,
+                *(re.sub(r"train.steps=\d+", "train.steps=2", word) for word in of_training),
+                "--quiet",
+            ]
+        )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
@@ -165,11 +247,14 @@ def test_every_command_can_be_typed(page: Page, world: World) -> None:
                     patch.setenv("TAU_BENCH_PATH", str(world.shop))
                 verify(world.filled(line.words), world)
         except Exception as error:
-            faults.append(f"{page}:{line.number}: {line.text}\n    {type(error).__name__}: {getattr(error, 'message', error)}")
+            faults.append(
+                f"{page}:{line.number}: {line.text}\n    {type(error).__name__}:"
+                f" {getattr(error, 'message', error)}"
+            )
     assert not faults, "\n" + "\n".join(faults)
 
 
-# -- configs, Python, names ---------------------------------------------------------------------------------------------------
+# -- configs, Python, names ----------------------------------------------------------------------
 
 
 def taken(path: Path, *overrides: str) -> None:
@@ -185,14 +270,18 @@ def taken(path: Path, *overrides: str) -> None:
 
 
 def fits(fragment: dict[str, Any], folder: Path) -> str:
-    """ "" where one of the shipped configs takes the fragment; else what the one with the fewest faults says."""
+    """ "" where one of the shipped configs takes the fragment; else what the one with the fewest
+    faults says."""
     faults = []
     for path in sorted(CONFIGS.glob("*.yaml")):
         whole = yaml.safe_load(path.read_text(encoding="utf-8"))
         if "grid" in whole or "grid" in fragment:
             continue
         filled = folder / "filled.yaml"
-        merged = {**whole, **{key: {**(whole.get(key) or {}), **value} for key, value in fragment.items()}}
+        merged = {
+            **whole,
+            **{key: {**(whole.get(key) or {}), **value} for key, value in fragment.items()},
+        }
         filled.write_text(yaml.safe_dump(merged), encoding="utf-8")
         try:
             taken(filled)
@@ -222,14 +311,21 @@ def test_every_yaml_block_is_a_config_or_fits_into_one(page: Page, tmp_path: Pat
 def test_every_python_block_runs(page: Page) -> None:
     import gem_ma
 
-    names: dict[str, object] = {"__name__": "documents", **{name: getattr(gem_ma, name) for name in ("Ask", "Reward", "Scenario", "Tell")}}
+    names: dict[str, object] = {
+        "__name__": "documents",
+        **{name: getattr(gem_ma, name) for name in ("Ask", "Reward", "Scenario", "Tell")},
+    }
     for number, text in page.blocks("python"):
         exec(compile("\n" * number + text, str(page), "exec"), names)  # our own text, not a model's
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_every_override_fits_a_shipped_config(page: Page) -> None:
-    unfit = [f"{page}:{number}: {override}" for number, override in page.overrides() if not fits_somewhere(override)]
+    unfit = [
+        f"{page}:{number}: {override}"
+        for number, override in page.overrides()
+        if not fits_somewhere(override)
+    ]
     assert not unfit, "\n".join(unfit)
 
 
@@ -237,7 +333,10 @@ def test_what_alarms_advise_can_be_typed() -> None:
     from gem_ma.training.collapse import ADVICE
 
     for signal, advice in ADVICE.items():
-        typed = re.findall(r"""'[a-z.]+=[^']+'|(?:train|policies)\.[\w.{}]+=[\w.\[\]{}]*\w\]?""", advice.format(policy="NAME"))
+        typed = re.findall(
+            r"""'[a-z.]+=[^']+'|(?:train|policies)\.[\w.{}]+=[\w.\[\]{}]*\w\]?""",
+            advice.format(policy="NAME"),
+        )
         assert ("=" in advice) == bool(typed) and all(map(fits_somewhere, typed)), (signal, typed)
 
 
@@ -254,26 +353,41 @@ def fits_somewhere(typed: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_what_is_named_is_there(page: Page) -> None:
-    missing = [f"{page}:{number}: {name}" for number, name in page.paths() if not any(ROOT.glob(name))]
+    missing = [
+        f"{page}:{number}: {name}" for number, name in page.paths() if not any(ROOT.glob(name))
+    ]
     assert not missing, "\n".join(missing)
-    broken = [f"{page}:{number}: {target}" for number, target in page.links() if not leads(page, target)]
+    broken = [
+        f"{page}:{number}: {target}" for number, target in page.links() if not leads(page, target)
+    ]
     assert not broken, "\n".join(broken)
 
 
 def test_the_estimators_are_those_that_exist() -> None:
     from gem_ma.estimators.registry import ESTIMATORS
 
-    table = (ROOT / "docs" / "training.md").read_text(encoding="utf-8").partition("## Estimators")[2].partition("\n## ")[0]
+    table = (
+        (ROOT / "docs" / "training.md")
+        .read_text(encoding="utf-8")
+        .partition("## Estimators")[2]
+        .partition("\n## ")[0]
+    )
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(ESTIMATORS)
     words = {13: "thirteen", 14: "fourteen", 15: "fifteen", 16: "sixteen", 17: "seventeen"}
-    assert f"{words[len(ESTIMATORS)]} estimators" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{words[len(ESTIMATORS)]} estimators" in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_make_benchmark_runs_the_scripts_of_its_page() -> None:
     """Each needs no word behind it; the one beside TRL has a target of its own."""
-    (names,) = re.findall(r"^BENCHMARKS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    (names,) = re.findall(
+        r"^BENCHMARKS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert set(names.split()) == set(re.findall(r"python tests/benchmarks/(\w+)\.py", page)) - {"trl_update"}
+    assert set(names.split()) == set(re.findall(r"python tests/benchmarks/(\w+)\.py", page)) - {
+        "trl_update"
+    }
     for name in names.split():
         text = (ROOT / "tests" / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
         assert not re.search(r'add_argument\("\w', text), name

@@ -13,14 +13,32 @@ import pytest
 
 import gem_ma
 
-OPTIONAL = {"torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "vllm", "openai", "ray", "numpy", "pettingzoo", "gymnasium"}
+OPTIONAL = {
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "safetensors",
+    "tokenizers",
+    "vllm",
+    "openai",
+    "ray",
+    "numpy",
+    "pettingzoo",
+    "gymnasium",
+}
 
 
 def modules() -> Iterator[str]:
     for package in (gem_ma, gem_ma.agents, gem_ma.scenarios):
-        paths = list(package.__path__)[:1]  # of gem_ma its own folder, not the checkout that it also looks into
-        for found in pkgutil.walk_packages(paths, package.__name__ + ".", onerror=lambda name: None):
-            if not found.name.endswith("__main__") and not (package is gem_ma and found.name.startswith(("gem_ma.scenarios", "gem_ma.agents"))):
+        # of gem_ma its own folder, not the checkout that it also looks into
+        paths = list(package.__path__)[:1]
+        for found in pkgutil.walk_packages(
+            paths, package.__name__ + ".", onerror=lambda name: None
+        ):
+            if not found.name.endswith("__main__") and not (
+                package is gem_ma and found.name.startswith(("gem_ma.scenarios", "gem_ma.agents"))
+            ):
                 yield found.name
 
 
@@ -38,7 +56,17 @@ def test_the_examples_in_docstrings_run(name: str) -> None:
 
 def test_the_walk_finds_the_rooms_and_some_examples() -> None:
     found = set(modules())
-    assert {"gem_ma.scenario", "gem_ma.engines.human", "gem_ma.agents.bots", "gem_ma.scenarios.kuhn"} <= found
+    assert {
+        "gem_ma.scenario",
+        "gem_ma.engines.human",
+        "gem_ma.agents.bots",
+        "gem_ma.scenarios.kuhn",
+    } <= found
     assert (
-        sum(len(test.examples) for name in ("gem_ma.scenario", "gem_ma.parsing") for test in doctest.DocTestFinder().find(import_module(name))) >= 4
+        sum(
+            len(test.examples)
+            for name in ("gem_ma.scenario", "gem_ma.parsing")
+            for test in doctest.DocTestFinder().find(import_module(name))
+        )
+        >= 4
     )

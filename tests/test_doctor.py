@@ -44,22 +44,33 @@ def test_a_missing_extra_is_a_line_to_type(monkeypatch: pytest.MonkeyPatch) -> N
     without(monkeypatch, "openai", "torch")
     engines = examined()["engines"]
     assert (engines["openai"]["ready"], engines["openai"]["say"]) == (False, install("api"))
-    assert (engines["transformers"]["ready"], engines["transformers"]["say"]) == (False, install("train"))
+    assert (engines["transformers"]["ready"], engines["transformers"]["say"]) == (
+        False,
+        install("train"),
+    )
     assert engines["vllm"]["say"] == install("train", "api")
     assert engines["table"]["ready"]
     done = CliRunner().invoke(command, [], standalone_mode=False)
-    assert (done.return_value, install("api") in done.stdout) == (0, True)  # nothing is wrong with leaving an extra out
+    # nothing is wrong with leaving an extra out
+    assert (done.return_value, install("api") in done.stdout) == (0, True)
 
 
-def test_a_version_out_of_range_and_a_base_that_is_not_whole_are_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_out_of_range_and_a_base_that_is_not_whole_are_faults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     without(monkeypatch, "rich", numpy="1.2.0")
     monkeypatch.setattr("gem_ma.cli.doctor._ranges", lambda: {"numpy": ">=1.26"})
     found = examined()
-    assert found["faults"] == ["numpy: version 1.2.0 does not fit >=1.26", f"the base lacks rich: {install()}"]
+    assert found["faults"] == [
+        "numpy: version 1.2.0 does not fit >=1.26",
+        f"the base lacks rich: {install()}",
+    ]
     assert CliRunner().invoke(command, ["--json"], standalone_mode=False).return_value == 1
 
 
-def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
     monkeypatch.setitem(sys.modules, "torch", None)
     found = examined()
@@ -70,14 +81,23 @@ def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(monkey
 @pytest.mark.parametrize(
     ("torch", "transformers", "openai", "engine", "said"),
     [
-        ("import sys; sys.exit(3)", "", "", "transformers", "torch is installed and cannot be imported: SystemExit: 3"),
+        (
+            "import sys; sys.exit(3)",
+            "",
+            "",
+            "transformers",
+            "torch is installed and cannot be imported: SystemExit: 3",
+        ),
         ("", "", "", "transformers", "torch is installed and not whole; install it again"),
         (
             "__version__ = '2.13.0'",
             "",
             "",
             "vllm",
-            "torch is installed and cannot be imported: AttributeError: module 'torch' has no attribute 'cuda'",
+            (
+                "torch is installed and cannot be imported: AttributeError: module 'torch' has no"
+                " attribute 'cuda'"
+            ),
         ),
         (
             None,
@@ -86,22 +106,44 @@ def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(monkey
             "vision",
             "transformers is installed and cannot be imported: RuntimeError: built for",
         ),
-        (None, None, "1 / 0", "openai", "openai is installed and cannot be imported: ZeroDivisionError: division by zero"),
+        (
+            None,
+            None,
+            "1 / 0",
+            "openai",
+            "openai is installed and cannot be imported: ZeroDivisionError: division by zero",
+        ),
     ],
 )
 def test_a_module_that_is_broken_is_told_and_its_engines_are_not_ready(
-    torch: str | None, transformers: str | None, openai: str | None, engine: str, said: str, tmp_path: Path
+    torch: str | None,
+    transformers: str | None,
+    openai: str | None,
+    engine: str,
+    said: str,
+    tmp_path: Path,
 ) -> None:
     for module, code in {"torch": torch, "transformers": transformers, "openai": openai}.items():
         if code is not None:
             (tmp_path / module).mkdir()
             (tmp_path / module / "__init__.py").write_text(code)
             (tmp_path / f"{module}-2.13.0.dist-info").mkdir()
-            (tmp_path / f"{module}-2.13.0.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 2.13.0\n")
+            (tmp_path / f"{module}-2.13.0.dist-info" / "METADATA").write_text(
+                f"Metadata-Version: 2.1\nName: {module}\nVersion: 2.13.0\n"
+            )
         elif importlib.util.find_spec(module) is None:
             pytest.skip(f"needs {module}")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])}
-    done = subprocess.run([sys.executable, "-m", "gem_ma", "doctor", "--json"], capture_output=True, text=True, env=environment, check=False)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "gem_ma", "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
     told = json.loads(done.stdout)
     assert done.returncode == 1 and said in told["faults"]
     assert not told["engines"][engine]["ready"] and told["engines"]["table"]["ready"]

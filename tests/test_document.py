@@ -1,4 +1,5 @@
-"""YAML text becomes what a reader of it expects, with the line of every key; what would surprise is refused."""
+"""YAML text becomes what a reader of it expects, with the line of every key; what would surprise
+is refused."""
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +31,9 @@ def test_plain_words_are_read_by_the_core_schema(text: str, value: object) -> No
     assert read_back == value and type(read_back) is type(value)
 
 
-@pytest.mark.parametrize("text", ["010", "08", "00", "-07", "007.5", "1e400", ".inf", "-.INF", ".nan", "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["010", "08", "00", "-07", "007.5", "1e400", ".inf", "-.INF", ".nan", "9" * 5000]
+)
 def test_numbers_that_would_surprise_are_refused(text: str) -> None:
     assert faults(f"a: 1\nb: {text}").startswith("run.yaml:2: b: ")
     assert read(f"b: '{text}'", "run.yaml").value == {"b": text}
@@ -46,7 +49,12 @@ def test_a_duplicate_key_names_both_lines_and_the_first_value_stays() -> None:
 
 
 def test_keys_are_text_as_written() -> None:
-    assert read("on: 1\n1: 2\nyes: 3\n'': 4\n", "run.yaml").value == {"on": 1, "1": 2, "yes": 3, "": 4}
+    assert read("on: 1\n1: 2\nyes: 3\n'': 4\n", "run.yaml").value == {
+        "on": 1,
+        "1": 2,
+        "yes": 3,
+        "": 4,
+    }
 
 
 @pytest.mark.parametrize(
@@ -55,7 +63,10 @@ def test_keys_are_text_as_written() -> None:
         ("base: &a {x: 1}\nmore: *a", "run.yaml:2: more: aliases (*name) are refused"),
         ("&a [*a]", "run.yaml:1: aliases (*name) are refused"),
         ("a: 1\n<<: {b: 2}", "run.yaml:2: merge keys (<<) are refused"),
-        ("a: !!python/object/apply:os.system [ls]", "run.yaml:1: a: the tag tag:yaml.org,2002:python/object/apply:os.system is refused"),
+        (
+            "a: !!python/object/apply:os.system [ls]",
+            "run.yaml:1: a: the tag tag:yaml.org,2002:python/object/apply:os.system is refused",
+        ),
         ("a: !x 1", "run.yaml:1: a: the tag !x is refused"),
         ("a: 1\n---\nb: 2", "run.yaml:2: a second document"),
         ("a: 1\nb: [1, 2", "run.yaml:2: not readable as YAML"),
@@ -67,7 +78,9 @@ def test_keys_are_text_as_written() -> None:
         ("# " + "x" * MAX_BYTES, "run.yaml: 262146 bytes; a config has at most 262144"),
     ],
 )
-def test_what_yaml_allows_and_a_config_does_not_need_is_refused_with_its_line(text: str, said: str) -> None:
+def test_what_yaml_allows_and_a_config_does_not_need_is_refused_with_its_line(
+    text: str, said: str
+) -> None:
     assert faults(text).startswith(said)
 
 
@@ -79,17 +92,35 @@ def test_depth_50_is_read_and_51_is_not() -> None:
 def test_every_key_path_knows_its_line() -> None:
     document = read("a:\n  b: 1\n  c:\n  - x\n  - {d: 2}\n", "run.yaml")
     lines = {path: place.line for path, place in document.places.items()}
-    assert lines == {(): 1, ("a",): 1, ("a", "b"): 2, ("a", "c"): 3, ("a", "c", 0): 4, ("a", "c", 1): 5, ("a", "c", 1, "d"): 5}
+    assert lines == {
+        (): 1,
+        ("a",): 1,
+        ("a", "b"): 2,
+        ("a", "c"): 3,
+        ("a", "c", 0): 4,
+        ("a", "c", 1): 5,
+        ("a", "c", 1, "d"): 5,
+    }
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60) | st.text(alphabet="{}[]&*!<:,-#|>'\"%@` \n\tab01?", max_size=40))
+@given(
+    st.text(alphabet=st.characters(codec="utf-8"), max_size=60)
+    | st.text(alphabet="{}[]&*!<:,-#|>'\"%@` \n\tab01?", max_size=40)
+)
 def test_any_text_is_read_or_refused_in_one_way(text: str) -> None:
     faults(text)
 
 
-_LEAVES = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
-_TEXTS = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12)
+_LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+_TEXTS = st.text(
+    alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12
+)
 _WORDS = "12e4567,1e5,no,010,0o17,12:30,~,,null,1_000,.inf,<<,- a,a: b,#x,${env:X},2026-11-20"
 _TRICKY = st.sampled_from(_WORDS.split(","))
 
@@ -97,7 +128,11 @@ _TRICKY = st.sampled_from(_WORDS.split(","))
 @settings(max_examples=200, deadline=None)
 @given(
     st.recursive(
-        _LEAVES | _TEXTS | _TRICKY, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS | _TRICKY, inner, max_size=3), max_leaves=12
+        _LEAVES | _TEXTS | _TRICKY,
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(_TEXTS | _TRICKY, inner, max_size=3)
+        ),
+        max_leaves=12,
     )
 )
 def test_what_is_written_is_read_back_equal(value: object) -> None:

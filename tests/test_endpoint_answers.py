@@ -1,4 +1,5 @@
-"""What counts as an answer of an endpoint, and what does not: finish reasons, errors in and beside choices, cut streams, second replies, bombs."""
+"""What counts as an answer of an endpoint, and what does not: finish reasons, errors in and
+beside choices, cut streams, second replies, bombs."""
 
 from __future__ import annotations
 
@@ -43,32 +44,51 @@ def kinds(got: Reply) -> list[str]:
     return [attempt.kind for attempt in got.attempts]
 
 
-# -- finish reasons -------------------------------------------------------------------------------------------------------------
+# -- finish reasons ------------------------------------------------------------------------------
 
 UNKNOWN = st.recursive(
-    st.text(max_size=12) | st.integers() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    st.text(max_size=12)
+    | st.integers()
+    | st.booleans()
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 ).filter(lambda value: value != "" and not (isinstance(value, str) and value in FINISHES))
 
 
 def bodies(finish: Any) -> list[tuple[bytes, str]]:
-    """A whole reply, and streams that say so in their last event, in an earlier one, and beside text."""
+    """A whole reply, and streams that say so in their last event, in an earlier one, and beside
+    text."""
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}
     good = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}
     half = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": finish}]}
     streams = [[half], [{"choices": [{"delta": {"content": "x"}}]}, end], [end, good], [half, good]]
     whole = [(json.dumps(reply("x", finish=finish)).encode(), "application/json")]
-    return whole + [(("".join(f"data: {json.dumps(one)}\n\n" for one in some) + "data: [DONE]\n\n").encode(), EVENTS) for some in streams]
+    return whole + [
+        (
+            ("".join(f"data: {json.dumps(one)}\n\n" for one in some) + "data: [DONE]\n\n").encode(),
+            EVENTS,
+        )
+        for some in streams
+    ]
 
 
 @given(UNKNOWN)
-def test_an_unknown_finish_reason_is_a_fault_that_is_tried_again_wherever_it_stands(finish: Any) -> None:
+def test_an_unknown_finish_reason_is_a_fault_that_is_tried_again_wherever_it_stands(
+    finish: Any,
+) -> None:
     for body, kind in bodies(finish):
         with pytest.raises(Fault) as caught:
             read(decode(body, kind))
         assert caught.value.kind in RETRIED
-    choice = {"finish_reason": finish, "token_ids": [7], "logprobs": {"token_logprobs": [-1.0]}, "prompt_token_ids": [1]}
+    choice = {
+        "finish_reason": finish,
+        "token_ids": [7],
+        "logprobs": {"token_logprobs": [-1.0]},
+        "prompt_token_ids": [1],
+    }
     with pytest.raises(Fault) as caught:
         read_completion({"choices": [choice]}, (1,))
     assert caught.value.kind in RETRIED
@@ -84,17 +104,32 @@ def test_words_of_giving_up_are_faults_of_the_server(finish: str) -> None:
 def test_a_known_finish_reason_is_that_of_an_answer(finish: str | None) -> None:
     for body, kind in bodies(finish)[:3]:
         if finish is not None or kind != EVENTS:
-            assert read(decode(body, kind)).finish == (FINISHES[finish] if finish is not None else "stop")
+            assert read(decode(body, kind)).finish == (
+                FINISHES[finish] if finish is not None else "stop"
+            )
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("finish", ["error", "abort", "insufficient_system_resource", "banana", "", 3, {"type": "stop"}])
-def test_a_choice_that_failed_stands_in_the_record_and_not_in_the_answer(finish: Any, stream: bool) -> None:
+@pytest.mark.parametrize(
+    "finish", ["error", "abort", "insufficient_system_resource", "banana", "", 3, {"type": "stop"}]
+)
+def test_a_choice_that_failed_stands_in_the_record_and_not_in_the_answer(
+    finish: Any, stream: bool
+) -> None:
     bad = events("half an ans", finish=finish) if stream else says("half an ans", finish=finish)
     if stream and not finish:  # the last event of a stream that never ends
-        bad = raw(b'data: {"choices": [{"delta": {"content": "half"}, "finish_reason": ""}]}\n\ndata: [DONE]\n\n', EVENTS)
+        bad = raw(
+            b'data: {"choices": [{"delta": {"content": "half"}, "finish_reason": ""}]}\n\ndata:'
+            b" [DONE]\n\n",
+            EVENTS,
+        )
     got = answered(bad, says("whole"), stream=stream)
-    assert got.text == "whole" and len(got.attempts) == 1 and kinds(got)[0] in ("server", "bad_reply") and "finish reason" in got.attempts[0].detail
+    assert (
+        got.text == "whole"
+        and len(got.attempts) == 1
+        and kinds(got)[0] in ("server", "bad_reply")
+        and "finish reason" in got.attempts[0].detail
+    )
 
 
 def test_an_empty_finish_reason_is_none_yet_in_a_stream_and_none_at_all_in_a_whole_reply() -> None:
@@ -106,16 +141,33 @@ def test_an_empty_finish_reason_is_none_yet_in_a_stream_and_none_at_all_in_a_who
         read(reply("x", finish=""))
 
 
-# -- errors in, beside and after choices ----------------------------------------------------------------------------------------
+# -- errors in, beside and after choices ---------------------------------------------------------
 
-ERRORS = [{"code": 502, "message": "upstream"}, {"code": 400, "message": "x"}, {"code": "401"}, {"message": "m"}, "busy", {"code": 404}, [1], True]
+ERRORS = [
+    {"code": 502, "message": "upstream"},
+    {"code": 400, "message": "x"},
+    {"code": "401"},
+    {"message": "m"},
+    "busy",
+    {"code": 404},
+    [1],
+    True,
+]
 
 
 def with_error(error: Any) -> list[tuple[bytes, str]]:
     good = reply("half")
-    inside = [{**good, "choices": [good["choices"][0] | {"error": error}]}, {**good, "error": error}]
-    inside.append(reply("half", choice={"message": {"role": "assistant", "content": "half", "error": error}}))
-    start, end = {"choices": [{"delta": {"content": "half"}}]}, {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    inside = [
+        {**good, "choices": [good["choices"][0] | {"error": error}]},
+        {**good, "error": error},
+    ]
+    inside.append(
+        reply("half", choice={"message": {"role": "assistant", "content": "half", "error": error}})
+    )
+    start, end = (
+        {"choices": [{"delta": {"content": "half"}}]},
+        {"choices": [{"delta": {}, "finish_reason": "stop"}]},
+    )
     bad = [
         {"error": error},
         {"choices": [{"delta": {}, "error": error}]},
@@ -124,10 +176,20 @@ def with_error(error: Any) -> list[tuple[bytes, str]]:
         {"type": "error", "error": error},
         {"object": "error", "message": "x"},
     ]
-    streams = [some for one in bad for some in ([one], [start, one], [start, end, one], [start, one, end])]
-    made = [("".join(f"data: {json.dumps(one)}\n\n" for one in some) + "data: [DONE]\n\n").encode() for some in streams]
-    made.append(f'data: {json.dumps(start)}\n\nevent: error\ndata: {{"message": "x"}}\n\ndata: {json.dumps(end)}\n\n'.encode())
-    return [(json.dumps(one).encode(), "application/json") for one in inside] + [(one, EVENTS) for one in made]
+    streams = [
+        some for one in bad for some in ([one], [start, one], [start, end, one], [start, one, end])
+    ]
+    made = [
+        ("".join(f"data: {json.dumps(one)}\n\n" for one in some) + "data: [DONE]\n\n").encode()
+        for some in streams
+    ]
+    made.append(
+        f'data: {json.dumps(start)}\n\nevent: error\ndata: {{"message": "x"}}\n\ndata:'
+        f" {json.dumps(end)}\n\n".encode()
+    )
+    return [(json.dumps(one).encode(), "application/json") for one in inside] + [
+        (one, EVENTS) for one in made
+    ]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=str)
@@ -144,7 +206,17 @@ def test_an_error_in_or_beside_a_choice_is_tried_again_whatever_its_code(error: 
 @pytest.mark.parametrize("nothing", [None, "", {}, [], False])
 def test_an_error_of_nothing_is_none(nothing: Any) -> None:
     good = reply("fine")
-    assert read(decode(json.dumps({**good, "error": nothing, "choices": [good["choices"][0] | {"error": nothing}]}).encode(), "")).text == "fine"
+    assert (
+        read(
+            decode(
+                json.dumps(
+                    {**good, "error": nothing, "choices": [good["choices"][0] | {"error": nothing}]}
+                ).encode(),
+                "",
+            )
+        ).text
+        == "fine"
+    )
 
 
 @pytest.mark.parametrize("done", [False, True])
@@ -153,14 +225,17 @@ def test_a_stream_that_never_says_how_it_ended_was_cut(done: bool) -> None:
     assert got.text == "whole" and kinds(got) == ["bad_reply"]
 
 
-# -- second replies -------------------------------------------------------------------------------------------------------------
+# -- second replies ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("late_s", [0.0, 0.01, 0.1])
 @pytest.mark.parametrize("status", [200, 500])
-def test_a_reply_that_nobody_asked_for_answers_nothing(stream: bool, late_s: float, status: int) -> None:
-    """At once with the first, between two requests, while the next one is under way; after errors too."""
+def test_a_reply_that_nobody_asked_for_answers_nothing(
+    stream: bool, late_s: float, status: int
+) -> None:
+    """At once with the first, between two requests, while the next one is under way; after
+    errors too."""
 
     def script(asked: Asked) -> Answer:
         second = (events if stream else says)("unasked")
@@ -175,19 +250,27 @@ def test_a_reply_that_nobody_asked_for_answers_nothing(stream: bool, late_s: flo
         assert asyncio.run(work(engine_at(server, stream=stream))) == [str(n) for n in range(6)]
 
 
-# -- compressed bodies ----------------------------------------------------------------------------------------------------------
+# -- compressed bodies ---------------------------------------------------------------------------
 
 BOMB = gzip.compress(bytes(48_000_000), 1)
 GZIP = {"content-encoding": "gzip"}
 
 
-@pytest.mark.parametrize(("status", "kind"), [(200, "bad_reply"), (500, "server"), (429, "rate_limited")])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(200, "bad_reply"), (500, "server"), (429, "rate_limited")]
+)
 def test_bombs_at_once_cost_no_memory(status: int, kind: str) -> None:
-    with FaultServer(lambda asked: says("ok") if asked.number >= 6 else Answer(status, BOMB, headers=GZIP)) as server:
+    with FaultServer(
+        lambda asked: says("ok") if asked.number >= 6 else Answer(status, BOMB, headers=GZIP)
+    ) as server:
         engine = engine_at(server, timeout_s=60)
 
         async def many() -> list[Reply]:
-            return list(await asyncio.gather(*(engine.sample(Request("a", (Message("x"),))) for _ in range(6))))
+            return list(
+                await asyncio.gather(
+                    *(engine.sample(Request("a", (Message("x"),))) for _ in range(6))
+                )
+            )
 
         tracemalloc.start()
         try:
@@ -195,15 +278,26 @@ def test_bombs_at_once_cost_no_memory(status: int, kind: str) -> None:
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    assert {one.text for one in got} == {"ok"} and {attempt.kind for one in got for attempt in one.attempts} == {kind}
+    assert {one.text for one in got} == {"ok"} and {
+        attempt.kind for one in got for attempt in one.attempts
+    } == {kind}
     assert peak < 40_000_000  # one bomb alone is more
 
 
 def test_a_compressed_answer_is_read_and_a_broken_or_unknown_one_is_tried_again() -> None:
     body = json.dumps(reply("fine")).encode()
-    for encoding, packed in (("gzip", gzip.compress(body)), ("deflate", zlib.compress(body)), ("identity", body)):
+    for encoding, packed in (
+        ("gzip", gzip.compress(body)),
+        ("deflate", zlib.compress(body)),
+        ("identity", body),
+    ):
         assert answered(Answer(body=packed, headers={"content-encoding": encoding})).text == "fine"
-    for encoding, packed in (("gzip", gzip.compress(body)[:-20]), ("gzip", b"no"), ("br", b"\x0b\x02\x80"), ("gzip, gzip", body)):
+    for encoding, packed in (
+        ("gzip", gzip.compress(body)[:-20]),
+        ("gzip", b"no"),
+        ("br", b"\x0b\x02\x80"),
+        ("gzip, gzip", body),
+    ):
         got = answered(Answer(body=packed, headers={"content-encoding": encoding}), says("fine"))
         assert got.text == "fine" and kinds(got)[0] in ("transport", "bad_reply")
     error = Answer(422, gzip.compress(b'{"error": {"message": "bad temperature"}}'), headers=GZIP)
@@ -211,38 +305,70 @@ def test_a_compressed_answer_is_read_and_a_broken_or_unknown_one_is_tried_again(
         answered(error)
 
 
-# -- reasoning, and who answered ------------------------------------------------------------------------------------------------
+# -- reasoning, and who answered -----------------------------------------------------------------
 
 
 def test_reasoning_is_recorded_whichever_way_it_comes() -> None:
     thought = {"role": "assistant", "content": "4"}
-    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "2+2"}]}, {"type": "text", "text": "4"}]
-    usage = {"prompt_tokens": 1, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 8}}
-    for message in (thought | {"reasoning_content": "2+2"}, thought | {"reasoning": "2+2"}, {"role": "assistant", "content": parts}):
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "2+2"}]},
+        {"type": "text", "text": "4"},
+    ]
+    usage = {
+        "prompt_tokens": 1,
+        "completion_tokens": 9,
+        "completion_tokens_details": {"reasoning_tokens": 8},
+    }
+    for message in (
+        thought | {"reasoning_content": "2+2"},
+        thought | {"reasoning": "2+2"},
+        {"role": "assistant", "content": parts},
+    ):
         got = read(reply("", choice={"message": message}) | {"usage": usage})
-        assert (got.text, got.reasoning, got.usage.reasoning_tokens, got.model) == ("4", "2+2", 8, "m")
+        assert (got.text, got.reasoning, got.usage.reasoning_tokens, got.model) == (
+            "4",
+            "2+2",
+            8,
+            "m",
+        )
     for names in (("reasoning_content",), ("reasoning",), ("reasoning", "reasoning_content")):
         stream = events(*[dict.fromkeys(names, piece) for piece in ("2", "+", "2")], "4")
         assert answered(stream, stream=True).reasoning == "2+2"
 
 
 def test_reasoning_alone_is_no_empty_answer() -> None:
-    alone = raw(json.dumps(reply(None, choice={"message": {"role": "assistant", "content": None, "reasoning": "hm"}})).encode())
+    alone = raw(
+        json.dumps(
+            reply(
+                None, choice={"message": {"role": "assistant", "content": None, "reasoning": "hm"}}
+            )
+        ).encode()
+    )
     got = answered(alone)
-    assert got.attempts == () and not got.silent and Reply().silent and not Reply("", (ToolCall("c", "f", {}),)).silent
+    assert (
+        got.attempts == ()
+        and not got.silent
+        and Reply().silent
+        and not Reply("", (ToolCall("c", "f", {}),)).silent
+    )
 
 
 def test_reasoning_goes_back_with_its_own_message_where_it_is_wanted() -> None:
     def script(asked: Asked) -> Answer:
         call = [(f"c{asked.number}", "look", "{}")] if asked.number < 2 else []
-        message = reply("ok" if asked.number >= 2 else None, calls=call)["choices"][0]["message"] | {"reasoning_content": f"thought {asked.number}"}
+        message = reply("ok" if asked.number >= 2 else None, calls=call)["choices"][0][
+            "message"
+        ] | {"reasoning_content": f"thought {asked.number}"}
         return raw(json.dumps(reply("", choice={"message": message})).encode())
 
     async def talk(engine: OpenAI) -> None:
         seen: list[Message] = [Message("go")]
         for turn in range(4):
-            got = await engine.sample(Request("a", tuple(seen), sampling=Sampling(), conversation="t/0/a", turn=turn))
-            await engine.sample(Request("b", (Message("x"),), conversation="t/0/b"))  # of others nothing is sent
+            got = await engine.sample(
+                Request("a", tuple(seen), sampling=Sampling(), conversation="t/0/a", turn=turn)
+            )
+            # of others nothing is sent
+            await engine.sample(Request("b", (Message("x"),), conversation="t/0/b"))
             seen += [Message(got.text, "a", got.tool_calls), Message.tool(f"c{2 * turn}", "seen")]
 
     for field in (None, "reasoning_content", "reasoning"):
@@ -257,7 +383,15 @@ def test_reasoning_goes_back_with_its_own_message_where_it_is_wanted() -> None:
 def test_a_record_keeps_reasoning_and_model() -> None:
     from gem_ma.codec import REPLY
 
-    got = answered(raw(json.dumps(reply("x", choice={"message": {"content": "x", "reasoning": "hm"}}, model="other")).encode()))
+    got = answered(
+        raw(
+            json.dumps(
+                reply("x", choice={"message": {"content": "x", "reasoning": "hm"}}, model="other")
+            ).encode()
+        )
+    )
     kept = REPLY.read(REPLY.write(got))
     assert (kept.reasoning, kept.model) == ("hm", "other") == (got.reasoning, got.model)
-    assert REPLY.read({"text": "old"}) == Reply("old") and Reply("x", usage=Usage()) == Reply("x", model="m")
+    assert REPLY.read({"text": "old"}) == Reply("old") and Reply("x", usage=Usage()) == Reply(
+        "x", model="m"
+    )

@@ -1,4 +1,5 @@
-"""Runs whose models are behind an endpoint, through the real command line: exit codes, budgets that stop and go on, costs, cache, check."""
+"""Runs whose models are behind an endpoint, through the real command line: exit codes, budgets
+that stop and go on, costs, cache, check."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ Command = Callable[..., Done]
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
     """`gem-ma ARGUMENTS` in `tmp_path`, in this process: its imports are paid once."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MY_KEY", KEY)
@@ -75,14 +78,20 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def holds_the_key(folder: Path) -> list[str]:
-    return [str(file) for file in folder.rglob("*") if file.is_file() and KEY in file.read_text(errors="replace")]
+    return [
+        str(file)
+        for file in folder.rglob("*")
+        if file.is_file() and KEY in file.read_text(errors="replace")
+    ]
 
 
 PRICE = ", price: {input: 2.0, output: 10, as_of: 2026-11-20}"
 
 
 def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, command: Command) -> None:
-    with FaultServer([status(429, f"{KEY} is too fast", retry_after=0.01), says("cooperate", usage=(100, 10))]) as server:
+    with FaultServer(
+        [status(429, f"{KEY} is too fast", retry_after=0.01), says("cooperate", usage=(100, 10))]
+    ) as server:
         config(tmp_path, server.url, policy=PRICE)
         done = command("run", "talk.yaml", "--out", "out", "--json")
     assert done.returncode == 0, done.stderr
@@ -91,7 +100,9 @@ def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, comman
     # 6 episodes x 2 rounds: 12 requests each, 100 tokens read at $2 and 10 sampled at $10 a million
     for agent in ("player_0", "player_1"):
         one = summary["costs"][agent]
-        assert (one["requests"], one["prompt"], one["completion"]) == (12, 1200, 120) and one["usd"] == pytest.approx(0.0036)
+        assert (one["requests"], one["prompt"], one["completion"]) == (12, 1200, 120) and one[
+            "usd"
+        ] == pytest.approx(0.0036)
     assert sum(one["retries"] for one in summary["costs"].values()) == 1
     assert holds_the_key(tmp_path) == [] and KEY not in done.stdout + done.stderr
     shown = command("show", "out").stdout
@@ -102,11 +113,18 @@ def test_a_key_by_reference_is_the_same_as_one_by_name(tmp_path: Path, command: 
     with FaultServer([says("cooperate")]) as server:
         path = config(tmp_path, server.url)
         path.write_text(path.read_text().replace("api_key_env: MY_KEY", 'api_key: "${env:MY_KEY}"'))
-        assert command("run", "talk.yaml", "--out", "out").returncode == 0 and command("resume", "out").returncode == 0
-    assert {one.headers["authorization"] for one in server.asked} == {f"Bearer {KEY}"} and holds_the_key(tmp_path) == []
+        assert (
+            command("run", "talk.yaml", "--out", "out").returncode == 0
+            and command("resume", "out").returncode == 0
+        )
+    assert {one.headers["authorization"] for one in server.asked} == {
+        f"Bearer {KEY}"
+    } and holds_the_key(tmp_path) == []
 
 
-def test_a_cost_without_a_price_is_not_available_and_never_0(tmp_path: Path, command: Command) -> None:
+def test_a_cost_without_a_price_is_not_available_and_never_0(
+    tmp_path: Path, command: Command
+) -> None:
     with FaultServer([says("cooperate")]) as server:
         config(tmp_path, server.url)
         done = command("run", "talk.yaml", "--out", "out")
@@ -123,7 +141,9 @@ ENDS: dict[str, tuple[Script, int, str]] = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_what_no_request_survives_ends_the_run_in_one_line_with_its_exit_code(tmp_path: Path, command: Command, case: str) -> None:
+def test_what_no_request_survives_ends_the_run_in_one_line_with_its_exit_code(
+    tmp_path: Path, command: Command, case: str
+) -> None:
     script, code, what = ENDS[case]
     with FaultServer(script) as server:
         config(tmp_path, server.url, more="retry: {attempts: 3, wall_s: 20}")
@@ -136,22 +156,35 @@ def test_what_no_request_survives_ends_the_run_in_one_line_with_its_exit_code(tm
     assert again.returncode == 0 and "6 ok / 0 failed" in again.stdout
 
 
-def test_a_server_that_dies_in_the_middle_leaves_a_run_that_goes_on(tmp_path: Path, command: Command) -> None:
+def test_a_server_that_dies_in_the_middle_leaves_a_run_that_goes_on(
+    tmp_path: Path, command: Command
+) -> None:
     with FaultServer(lambda asked: says("cooperate") if asked.number < 10 else drop()) as server:
         config(tmp_path, server.url, more="run: {concurrency: 1}\nretry: {attempts: 2}")
         done = command("run", "talk.yaml", "--out", "out")
-    assert done.returncode == 3 and "resume with: gem-ma resume out" in done.stderr and "2 ok / 0 failed" in done.stdout
+    assert (
+        done.returncode == 3
+        and "resume with: gem-ma resume out" in done.stderr
+        and "2 ok / 0 failed" in done.stdout
+    )
     with FaultServer([says("cooperate")], port=server.port) as server:
         assert command("resume", "out").returncode == 0
-        assert len(server.asked) == 14  # four episodes of four requests, of which two were answered before
+        # four episodes of four requests, of which two were answered before
+        assert len(server.asked) == 14
     assert len(list(read_episodes(tmp_path / "out"))) == 6
 
 
-def test_a_request_that_fails_for_good_costs_its_episode_only(tmp_path: Path, command: Command) -> None:
-    with FaultServer(lambda asked: status(422, "strange") if asked.number == 3 else says("cooperate")) as server:
+def test_a_request_that_fails_for_good_costs_its_episode_only(
+    tmp_path: Path, command: Command
+) -> None:
+    with FaultServer(
+        lambda asked: status(422, "strange") if asked.number == 3 else says("cooperate")
+    ) as server:
         config(tmp_path, server.url)
         done = command("run", "talk.yaml", "--out", "out")
-        assert done.returncode == 1 and "5 ok / 1 failed" in done.stdout and "strange" in done.stdout
+        assert (
+            done.returncode == 1 and "5 ok / 1 failed" in done.stdout and "strange" in done.stdout
+        )
         assert command("resume", "out", "--retry-failed").returncode == 0
 
 
@@ -164,27 +197,42 @@ def billed(asked: Asked) -> Answer:
     return says("cooperate", usage=(prompt_tokens(asked), 4))
 
 
-def test_a_budget_stops_the_run_with_exit_code_1_and_a_resumed_run_buys_nothing_twice(tmp_path: Path, command: Command) -> None:
+def test_a_budget_stops_the_run_with_exit_code_1_and_a_resumed_run_buys_nothing_twice(
+    tmp_path: Path, command: Command
+) -> None:
     with FaultServer(billed) as server:
         config(tmp_path, server.url, more="limits: {tokens: 300}\nrun: {concurrency: 3}")
         codes, spent = [], []
         while codes[-1:] != [0] and len(codes) < 20:
             before = len(server.asked)
-            done = command("resume", "out") if codes else command("run", "talk.yaml", "--out", "out")
+            done = (
+                command("resume", "out") if codes else command("run", "talk.yaml", "--out", "out")
+            )
             codes.append(done.returncode)
             spent.append(sum(prompt_tokens(one) + 4 for one in server.asked[before:]))
             if done.returncode:
-                assert "limits.tokens is 300" in done.stderr and "resume with: gem-ma resume out" in done.stderr
+                assert (
+                    "limits.tokens is 300" in done.stderr
+                    and "resume with: gem-ma resume out" in done.stderr
+                )
     assert len(codes) > 2 and codes == [1] * (len(codes) - 1) + [0]
     assert max(spent) <= 300 and min(spent[:-1]) > 150
-    assert Counter(episode.end for episode in read_episodes(tmp_path / "out")) == {End.TERMINATED: 6}
+    assert Counter(episode.end for episode in read_episodes(tmp_path / "out")) == {
+        End.TERMINATED: 6
+    }
     asked = Counter(json.dumps(one.body, sort_keys=True) for one in server.asked)
-    assert len(asked) == 24 and set(asked.values()) == {1}  # 6 episodes x 2 rounds x 2 agents, each request sent once
+    # 6 episodes x 2 rounds x 2 agents, each request sent once
+    assert len(asked) == 24 and set(asked.values()) == {1}
 
 
 def test_a_budget_in_usd_is_kept_too_and_wants_a_price(tmp_path: Path, command: Command) -> None:
     with FaultServer(billed) as server:
-        config(tmp_path, server.url, policy=", price: {input: 1000, output: 1000}", more="limits: {usd: 0.3}\nrun: {concurrency: 1}")
+        config(
+            tmp_path,
+            server.url,
+            policy=", price: {input: 1000, output: 1000}",
+            more="limits: {usd: 0.3}\nrun: {concurrency: 1}",
+        )
         done = command("run", "talk.yaml", "--out", "out")
         assert done.returncode == 1 and "limits.usd is 0.3" in done.stderr
         assert 0.15 < sum(prompt_tokens(one) + 4 for one in server.asked) / 1000 <= 0.3
@@ -193,7 +241,9 @@ def test_a_budget_in_usd_is_kept_too_and_wants_a_price(tmp_path: Path, command: 
     assert done.returncode == 2 and "add price" in done.stderr and not (tmp_path / "other").exists()
 
 
-def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(tmp_path: Path, command: Command) -> None:
+def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(
+    tmp_path: Path, command: Command
+) -> None:
     poisoned = []
 
     def script(asked: Asked) -> Answer:  # the third request hangs whenever it comes
@@ -202,108 +252,198 @@ def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(tmp_pa
         return hang() if asked.body.get("seed") in poisoned else says("cooperate")
 
     with FaultServer(script) as server:
-        config(tmp_path, server.url, policy=", timeout_s: 0.5", more="run: {concurrency: 1}\nretry: {attempts: 2}")
+        config(
+            tmp_path,
+            server.url,
+            policy=", timeout_s: 0.5",
+            more="run: {concurrency: 1}\nretry: {attempts: 2}",
+        )
         done = command("run", "talk.yaml", "--out", "out")
-    assert done.returncode == 1 and "5 ok / 1 failed" in done.stdout and "resume out --retry-failed" in done.stderr
+    assert (
+        done.returncode == 1
+        and "5 ok / 1 failed" in done.stdout
+        and "resume out --retry-failed" in done.stderr
+    )
 
 
-def test_limits_and_retry_change_no_result_so_a_run_may_go_on_with_others(tmp_path: Path, command: Command) -> None:
+def test_limits_and_retry_change_no_result_so_a_run_may_go_on_with_others(
+    tmp_path: Path, command: Command
+) -> None:
     with FaultServer([says("cooperate")]) as server:
         config(tmp_path, server.url, more="limits: {tokens: 300}")
         assert command("run", "talk.yaml").returncode == 1
-        done = command("run", "talk.yaml", "limits.tokens=100000", "retry.attempts=3", "policies.main.timeout_s=9")
+        done = command(
+            "run",
+            "talk.yaml",
+            "limits.tokens=100000",
+            "retry.attempts=3",
+            "policies.main.timeout_s=9",
+        )
     assert done.returncode == 0 and len(list((tmp_path / "runs").iterdir())) == 1
 
 
-def test_unknown_keys_of_limits_retry_and_policy_are_named(tmp_path: Path, command: Command) -> None:
-    config(tmp_path, "http://127.0.0.1:1/v1", policy=", timeout: 3", more="limits: {dollars: 3}\nretry: {tries: 0}")
+def test_unknown_keys_of_limits_retry_and_policy_are_named(
+    tmp_path: Path, command: Command
+) -> None:
+    config(
+        tmp_path,
+        "http://127.0.0.1:1/v1",
+        policy=", timeout: 3",
+        more="limits: {dollars: 3}\nretry: {tries: 0}",
+    )
     done = command("check", "talk.yaml")
-    assert done.returncode == 2 and "limits.dollars" in done.stderr and "retry.tries" in done.stderr and "did you mean 'timeout_s'" in done.stderr
+    assert (
+        done.returncode == 2
+        and "limits.dollars" in done.stderr
+        and "retry.tries" in done.stderr
+        and "did you mean 'timeout_s'" in done.stderr
+    )
     config(tmp_path, "http://127.0.0.1:1/v1", policy=", budget: 3")
     assert "unknown key" in command("check", "talk.yaml").stderr
 
 
-# -- silence, and who answered --------------------------------------------------------------------------------------------------
+# -- silence, and who answered -------------------------------------------------------------------
 
-SILENT = {"null": says(None), "empty": says(""), "blank": says(" \n "), "cut": says("", finish="length"), "nothing": says(choice={"message": {}})}
+SILENT = {
+    "null": says(None),
+    "empty": says(""),
+    "blank": says(" \n "),
+    "cut": says("", finish="length"),
+    "nothing": says(choice={"message": {}}),
+}
 
 
 @pytest.mark.parametrize("case", SILENT)
 @pytest.mark.parametrize("allowed", ["0", "100%"])
-def test_a_model_that_never_says_a_thing_makes_a_failed_run(tmp_path: Path, command: Command, case: str, allowed: str) -> None:
+def test_a_model_that_never_says_a_thing_makes_a_failed_run(
+    tmp_path: Path, command: Command, case: str, allowed: str
+) -> None:
     with FaultServer([SILENT[case]]) as server:
         config(tmp_path, server.url, more=f"run: {{max_failed: {allowed}}}", episodes=2)
         done = command("run", "talk.yaml", "--out", "out")
-    assert done.returncode == 1 and "policy 'main' said nothing: each of its 8 replies was empty" in done.stderr
-    assert "0 ok / 2 failed" in done.stdout and "empty replies main" in done.stdout and "100.0 % (8 of 8)" in done.stdout
+    assert (
+        done.returncode == 1
+        and "policy 'main' said nothing: each of its 8 replies was empty" in done.stderr
+    )
+    assert (
+        "0 ok / 2 failed" in done.stdout
+        and "empty replies main" in done.stdout
+        and "100.0 % (8 of 8)" in done.stdout
+    )
     assert len(done.stderr.strip().splitlines()) == 1
     with FaultServer([says("cooperate")], port=server.port):
         again = command("resume", "out", "--retry-failed")
-    assert again.returncode == 0 and "2 ok / 0 failed" in again.stdout and "empty" not in again.stdout
+    assert (
+        again.returncode == 0 and "2 ok / 0 failed" in again.stdout and "empty" not in again.stdout
+    )
 
 
-def test_a_play_in_which_a_model_only_ever_said_nothing_failed_and_the_share_is_told(tmp_path: Path, command: Command) -> None:
-    def script(asked: Asked) -> Answer:  # the first play is silent, three tries for each of its four replies
+def test_a_play_in_which_a_model_only_ever_said_nothing_failed_and_the_share_is_told(
+    tmp_path: Path, command: Command
+) -> None:
+    # the first play is silent, three tries for each of its four replies
+    def script(asked: Asked) -> Answer:
         return says(None) if asked.number < 12 or asked.number % 4 == 0 else says("cooperate")
 
     with FaultServer(script) as server:
         config(tmp_path, server.url, more="run: {concurrency: 1, max_failed: 1}", episodes=3)
         done = command("run", "talk.yaml", "--out", "out", "--json")
     summary = json.loads(done.stdout)
-    assert done.returncode == 0 and summary["failed"] == 1 and summary["empty"]["main"]["replies"] == 12
-    assert summary["empty"]["main"]["empty"] == 4 and summary["empty"]["main"]["share"] == pytest.approx(1 / 3)
+    assert (
+        done.returncode == 0
+        and summary["failed"] == 1
+        and summary["empty"]["main"]["replies"] == 12
+    )
+    assert summary["empty"]["main"]["empty"] == 4 and summary["empty"]["main"][
+        "share"
+    ] == pytest.approx(1 / 3)
     assert "said nothing in this play" in next(iter(summary["errors"]))
 
 
 @pytest.mark.parametrize(
     "answer",
-    [says(None, calls=[("c", "f", "{}")]), says(None, choice={"message": {"content": None, "reasoning": "hm"}}), says(None, finish="content_filter")],
+    [
+        says(None, calls=[("c", "f", "{}")]),
+        says(None, choice={"message": {"content": None, "reasoning": "hm"}}),
+        says(None, finish="content_filter"),
+    ],
 )
-def test_calls_reasoning_and_filters_are_no_silence(tmp_path: Path, command: Command, answer: Answer) -> None:
+def test_calls_reasoning_and_filters_are_no_silence(
+    tmp_path: Path, command: Command, answer: Answer
+) -> None:
     with FaultServer([answer]) as server:
         config(tmp_path, server.url, episodes=2)
         done = command("run", "talk.yaml", "--out", "out", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["empty"]["main"] == {"replies": 8, "empty": 0, "share": 0.0}
+    assert done.returncode == 0 and json.loads(done.stdout)["empty"]["main"] == {
+        "replies": 8,
+        "empty": 0,
+        "share": 0.0,
+    }
 
 
-def test_another_model_than_the_one_that_was_asked_stands_in_the_score(tmp_path: Path, command: Command) -> None:
-    with FaultServer(lambda asked: says("cooperate", model="fallback-1" if asked.number % 4 == 0 else "m")) as server:
+def test_another_model_than_the_one_that_was_asked_stands_in_the_score(
+    tmp_path: Path, command: Command
+) -> None:
+    with FaultServer(
+        lambda asked: says("cooperate", model="fallback-1" if asked.number % 4 == 0 else "m")
+    ) as server:
         config(tmp_path, server.url)
         done = command("run", "talk.yaml", "--out", "out")
     shown = command("show", "out", "--json")
-    assert done.returncode == 0 and "other models main" in done.stdout and "fallback-1 6" in done.stdout
+    assert (
+        done.returncode == 0
+        and "other models main" in done.stdout
+        and "fallback-1 6" in done.stdout
+    )
     assert json.loads(shown.stdout)["served"] == {"main": {"m": 18, "fallback-1": 6}}
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["other_models"] == {"main": {"fallback-1": 6}}
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["other_models"] == {
+        "main": {"fallback-1": 6}
+    }
 
 
-# -- replies that were paid -----------------------------------------------------------------------------------------------------
+# -- replies that were paid ----------------------------------------------------------------------
 
 
 def test_a_reply_is_kept_before_its_play_ends_and_forgotten_after(tmp_path: Path) -> None:
     def asked(seed: int, play: int, agent: str = "a") -> Request:
-        return Request(agent, (Message("x"),), seed=seed, conversation=f"test/{play}/7/0/{agent}/thread")
+        return Request(
+            agent, (Message("x"),), seed=seed, conversation=f"test/{play}/7/0/{agent}/thread"
+        )
 
     for seed, play in ((1, 1), (2, 1), (3, 11), (4, 2)):
         keep_reply(tmp_path, asked(seed, play), Recorded(Reply(f"r{seed}", reasoning="hm"), ("x",)))
-    assert set(read_replies(tmp_path)) == {1, 2, 3, 4} and read_replies(tmp_path)[1] == Recorded(Reply("r1", reasoning="hm"), ("x",))
+    assert set(read_replies(tmp_path)) == {1, 2, 3, 4} and read_replies(tmp_path)[1] == Recorded(
+        Reply("r1", reasoning="hm"), ("x",)
+    )
     forget_replies(tmp_path, ("test/1", 7, 0))
     assert set(read_replies(tmp_path)) == {3, 4}  # test/11 is another play
-    keep_reply(tmp_path, asked(1, 1), Recorded(Reply("again"), None))  # its second try, as of resume --retry-failed
+    # its second try, as of resume --retry-failed
+    keep_reply(tmp_path, asked(1, 1), Recorded(Reply("again"), None))
     with open(tmp_path / "interrupted.jsonl", "ab") as file:
         file.write(b'{"seed": 9, "leg')  # killed in the middle
     keep_reply(tmp_path, asked(5, 2), Recorded(Reply("r5"), None))
-    assert {seed: one.reply.text for seed, one in read_replies(tmp_path).items()} == {1: "again", 3: "r3", 4: "r4", 5: "r5"}
+    assert {seed: one.reply.text for seed, one in read_replies(tmp_path).items()} == {
+        1: "again",
+        3: "r3",
+        4: "r4",
+        5: "r5",
+    }
     remove_replies(tmp_path)
     assert read_replies(tmp_path) == {} and not list(tmp_path.iterdir())
 
 
-def test_a_run_that_is_killed_buys_no_reply_again(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL leaves no time for anything: it is a copy of the folder, taken while a request is under way."""
+def test_a_run_that_is_killed_buys_no_reply_again(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL leaves no time for anything: it is a copy of the folder, taken while a request is
+    under way."""
     import shutil
 
     def script(asked: Asked) -> Answer:
         if asked.number == 13:  # in the middle of the fourth play
-            shutil.copytree(tmp_path / "out", tmp_path / "killed", ignore=shutil.ignore_patterns(".lock"))
+            shutil.copytree(
+                tmp_path / "out", tmp_path / "killed", ignore=shutil.ignore_patterns(".lock")
+            )
         return says("cooperate")
 
     with FaultServer(script) as server:
@@ -312,37 +452,57 @@ def test_a_run_that_is_killed_buys_no_reply_again(tmp_path: Path, command: Comma
         before = Counter(json.dumps(one.body, sort_keys=True) for one in server.asked[:13])
         assert command("resume", "killed").returncode == 0
         after = Counter(json.dumps(one.body, sort_keys=True) for one in server.asked[24:])
-    late = before & after  # asked side by side with the request at which it was killed, so perhaps not answered then
+    # asked side by side with the request at which it was killed, so perhaps not answered then
+    late = before & after
     assert len(before) == 13 and len(late) <= 1 and sum(after.values()) <= 12
     assert not (tmp_path / "killed" / "interrupted.jsonl").exists()
-    mine, other = (sorted((tmp_path / name / "episodes.jsonl").read_text().splitlines()) for name in ("out", "killed"))
+    mine, other = (
+        sorted((tmp_path / name / "episodes.jsonl").read_text().splitlines())
+        for name in ("out", "killed")
+    )
     assert mine == other
 
 
-def test_a_fault_of_an_engine_names_file_and_line(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_an_engine_names_file_and_line(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config(tmp_path, "127.0.0.1:1/v1")
     for arguments in (("run", "talk.yaml", "--out", "out"), ("check", "talk.yaml")):
         done = command(*arguments)
-        assert done.returncode == 2 and done.stderr.startswith("talk.yaml:7: policies.main.base_url: base_url is an address")
+        assert done.returncode == 2 and done.stderr.startswith(
+            "talk.yaml:7: policies.main.base_url: base_url is an address"
+        )
     config(tmp_path, "http://127.0.0.1:1/v1")
     monkeypatch.delenv("MY_KEY")
     done = command("run", "talk.yaml", "--out", "out")
-    assert done.returncode == 2 and done.stderr.startswith("talk.yaml:7: policies.main: the environment variable MY_KEY is not set")
+    assert done.returncode == 2 and done.stderr.startswith(
+        "talk.yaml:7: policies.main: the environment variable MY_KEY is not set"
+    )
 
 
-def test_a_short_key_is_warned_of_once(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_short_key_is_warned_of_once(
+    tmp_path: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     monkeypatch.setenv("MY_KEY", "ollama")
     with FaultServer([says("cooperate")]) as server:
         config(tmp_path, server.url)
-        assert command("run", "talk.yaml", "--out", "out").returncode == 0 and command("resume", "out").returncode == 0
+        assert (
+            command("run", "talk.yaml", "--out", "out").returncode == 0
+            and command("resume", "out").returncode == 0
+        )
     told = [record.getMessage() for record in caplog.records if "MY_KEY" in record.getMessage()]
     assert len(told) == 1 and "less than 16 characters" in told[0] and "ollama" not in told[0]
 
 
-# -- check ----------------------------------------------------------------------------------------------------------------------
+# -- check ---------------------------------------------------------------------------------------
 
 
-def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(tmp_path: Path, command: Command) -> None:
+def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(
+    tmp_path: Path, command: Command
+) -> None:
     with FaultServer([says("ok")]) as server:
         config(tmp_path, server.url, policy=PRICE)
         done = command("check", "talk.yaml", "--json")
@@ -350,28 +510,46 @@ def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(tmp_path: Pa
         assert done.returncode == 0, done.stderr
         facts = json.loads(done.stdout)
         guess = facts["estimate"]["main"]
-        assert guess["requests"] == 24 and guess["prompt"] > 24 * 20 and guess["usd"] > 0 and "answers in" in facts["endpoints"]["main"]
+        assert (
+            guess["requests"] == 24
+            and guess["prompt"] > 24 * 20
+            and guess["usd"] > 0
+            and "answers in" in facts["endpoints"]["main"]
+        )
         offline = command("check", "talk.yaml", "--offline")
-        assert offline.returncode == 0 and "estimate main" in offline.stdout and len(server.asked) == 1
+        assert (
+            offline.returncode == 0 and "estimate main" in offline.stdout and len(server.asked) == 1
+        )
 
 
-def test_check_tells_an_endpoint_that_is_not_there_and_all_the_rest(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_tells_an_endpoint_that_is_not_there_and_all_the_rest(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config(tmp_path, "http://127.0.0.1:9/v1")
     done = command("check", "talk.yaml")
-    assert done.returncode == 3 and "its rules hold" in done.stdout and "cannot be reached" in done.stderr
+    assert (
+        done.returncode == 3
+        and "its rules hold" in done.stdout
+        and "cannot be reached" in done.stderr
+    )
     monkeypatch.delenv("MY_KEY")
     assert command("check", "talk.yaml").returncode == 2
     assert command("check", "talk.yaml", "--offline").returncode == 0
 
 
-# -- the parts ------------------------------------------------------------------------------------------------------------------
+# -- the parts -----------------------------------------------------------------------------------
 
 
 def test_prices_by_hand() -> None:
     price = Price.of({"input": 2, "output": 10, "cached_input": 0.5, "as_of": "2026-11-20"}, "here")
-    assert price is not None and price.of_usage(Usage(1000, 100, 400)) == pytest.approx((600 * 2 + 400 * 0.5 + 100 * 10) / 1e6)
+    assert price is not None and price.of_usage(Usage(1000, 100, 400)) == pytest.approx(
+        (600 * 2 + 400 * 0.5 + 100 * 10) / 1e6
+    )
     assert price.of_usage(Usage(None, 100)) is None and price.of_usage(Usage(1000, None)) is None
-    assert Price(1, 1).of_usage(Usage(10, 10, 99)) == pytest.approx(20e-6) and Price(0, 0).of_usage(Usage(10, 10)) == 0.0
+    assert (
+        Price(1, 1).of_usage(Usage(10, 10, 99)) == pytest.approx(20e-6)
+        and Price(0, 0).of_usage(Usage(10, 10)) == 0.0
+    )
     assert Price.of(None, "here") is None
 
 
@@ -382,10 +560,22 @@ def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
         reply = Reply("x", policy=policy, usage=usage, attempts=(Attempt("server"),))
         return Turn(0, agent, (), None, (), Action("x"), (reply,))
 
-    turns = (turn("a", "p", Usage(10, 1)), turn("a", "p", Usage(20, 2)), turn("b", "p", Usage(5, 5)), turn("b", "q", Usage(5, 5)))
+    turns = (
+        turn("a", "p", Usage(10, 1)),
+        turn("a", "p", Usage(20, 2)),
+        turn("b", "p", Usage(5, 5)),
+        turn("b", "q", Usage(5, 5)),
+    )
     episode = Episode("s", 1, 0, "t/0", 0, None, {}, turns, (), (), {}, (), End.FAILED, "x")
     found = costs([episode], {"p": lambda usage: float(usage.prompt_tokens or 0)})
-    assert found["a"] == {"requests": 2, "retries": 2, "prompt": 30, "cached": 0, "completion": 3, "usd": 30.0}
+    assert found["a"] == {
+        "requests": 2,
+        "retries": 2,
+        "prompt": 30,
+        "cached": 0,
+        "completion": 3,
+        "usd": 30.0,
+    }
     assert found["b"]["usd"] is None and dict(cost_rows(found))["cost"] == "n/a (no price)"
 
 
@@ -418,7 +608,8 @@ def test_a_failed_request_frees_its_claim_and_an_uncounted_one_keeps_it() -> Non
         budget.settle(await budget.claim(90, None, 0), Reply("?"), Usage(3, 4), None)
         return budget
 
-    assert asyncio.run(work()).tokens == 97  # 90 for want of a count, and 7 that an empty reply took
+    # 90 for want of a count, and 7 that an empty reply took
+    assert asyncio.run(work()).tokens == 97
 
 
 def test_usd_without_a_price_is_refused_by_the_budget() -> None:
@@ -434,9 +625,16 @@ def test_the_same_request_with_the_same_seed_is_bought_once(tmp_path: Path) -> N
         return asyncio.run(work())
 
     def script(asked: Asked) -> Any:
-        return status(500) if asked.number == 0 else says(f"reply {asked.number}", calls=[("c", "add", '{"x": 1}')])
+        return (
+            status(500)
+            if asked.number == 0
+            else says(f"reply {asked.number}", calls=[("c", "add", '{"x": 1}')])
+        )
 
-    one, other = Request("a", (Message("hi"),), seed=1, policy="p"), Request("a", (Message("hi"),), seed=2)
+    one, other = (
+        Request("a", (Message("hi"),), seed=1, policy="p"),
+        Request("a", (Message("hi"),), seed=2),
+    )
     with FaultServer(script) as server:
         options: dict[str, Any] = {"base_url": server.url, "cache": str(tmp_path / "kept")}
         first = asks(OpenAI("m", **options), one, one, other)
@@ -445,8 +643,17 @@ def test_the_same_request_with_the_same_seed_is_bought_once(tmp_path: Path) -> N
         asks(OpenAI("n", **options), one)
         asks(OpenAI("m", extra_body={"x": 1}, **options), one)
         assert len(server.asked) == 5
-        assert [reply.text for reply in first] == ["reply 1", "reply 1", "reply 2"] == [first[0].text, *[reply.text for reply in again]]
-        assert len(first[0].attempts) == 1 and first[1].attempts == () and again[0].tool_calls == first[0].tool_calls and again[0].policy == "p"
+        assert (
+            [reply.text for reply in first]
+            == ["reply 1", "reply 1", "reply 2"]
+            == [first[0].text, *[reply.text for reply in again]]
+        )
+        assert (
+            len(first[0].attempts) == 1
+            and first[1].attempts == ()
+            and again[0].tool_calls == first[0].tool_calls
+            and again[0].policy == "p"
+        )
         for file in (tmp_path / "kept").rglob("*.json"):
             file.write_text('{"text": 3}')
         asks(OpenAI("m", **options), one)  # a damaged file is bought again

@@ -1,4 +1,5 @@
-"""A key that a server repeats stands in no file, no page and no output, however it is disguised; and a key that is a word changes no answer."""
+"""A key that a server repeats stands in no file, no page and no output, however it is disguised;
+and a key that is a word changes no answer."""
 
 from __future__ import annotations
 
@@ -23,7 +24,18 @@ from gem_ma.engines.openai import OpenAI
 from gem_ma.errors import ConfigError
 from gem_ma.secret_names import is_secret
 from gem_ma.types import Message, Reply, Request, Tool
-from tests.fault_server import EVENTS, HTML, Answer, Asked, FaultServer, events, raw, reply, says, status
+from tests.fault_server import (
+    EVENTS,
+    HTML,
+    Answer,
+    Asked,
+    FaultServer,
+    events,
+    raw,
+    reply,
+    says,
+    status,
+)
 
 KEY = "sk-Canary/7f3a+9bD41c"
 MESSAGE = {"role": "assistant", "content": "cooperate"}
@@ -45,18 +57,31 @@ def says_with(**message: Any) -> Answer:
 
 
 def error(body: str, code: int = 500, **headers: str) -> Answer:
-    return Answer(code, body.encode(), headers={name.replace("_", "-"): value for name, value in headers.items()})
+    return Answer(
+        code,
+        body.encode(),
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
 
 
 def call(arguments: str, **more: Any) -> dict[str, Any]:
-    return {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}} | more]}
+    return {
+        "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+            | more
+        ]
+    }
 
 
 SLASHED = KEY.replace("/", "\\/")
 ANSWERS: dict[str, Answer] = {  # good replies that hold the key
     "text": says(f"my key is {KEY}."),
     "quoted text": says(f'{{"key":"{KEY}"}} Bearer {KEY},key={KEY};{KEY}'),
-    "escaped text": raw(b'{"choices": [{"message": {"content": ' + escaped(KEY).encode() + b'}, "finish_reason": "stop"}]}'),
+    "escaped text": raw(
+        b'{"choices": [{"message": {"content": '
+        + escaped(KEY).encode()
+        + b'}, "finish_reason": "stop"}]}'
+    ),
     "escaped slash": raw(f'{{"choices": [{{"message": {{"content": "{SLASHED}"}}}}]}}'.encode()),
     "JSON in text": says(json.dumps(json.dumps({"k": SLASHED, "l": f"\n{KEY}\t"}))),
     "percent": says(f"?a={quote(KEY, safe='')}&b=%22{quote(quote(KEY, safe=''), safe='')}%22"),
@@ -74,7 +99,12 @@ ANSWERS: dict[str, Answer] = {  # good replies that hold the key
     "model": says("cooperate", model=KEY),
     "stream pieces": events(*KEY),
     "stream pieces of reasoning": events(*[{"reasoning": piece} for piece in KEY], "cooperate"),
-    "stream pieces of a call": events(*[{"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": piece}}]} for piece in f'"{KEY}"']),
+    "stream pieces of a call": events(
+        *[
+            {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": piece}}]}
+            for piece in f'"{KEY}"'
+        ]
+    ),
 }
 FAULTS: dict[str, Answer] = {  # faults that hold the key, before a good reply
     "error": status(500, f"key {KEY} is bad"),
@@ -90,7 +120,9 @@ FAULTS: dict[str, Answer] = {  # faults that hold the key, before a good reply
     "encoding": Answer(body=b"{}", headers={"content-encoding": KEY}),
     "finish": says("cooperate", finish=KEY),
     "error in a choice": says("cooperate", choice={"error": {"code": 502, "message": KEY}}),
-    "error in a stream": raw(f'data: {{"error": {{"message": {escaped(KEY)}}}}}\n\n'.encode(), EVENTS),
+    "error in a stream": raw(
+        f'data: {{"error": {{"message": {escaped(KEY)}}}}}\n\n'.encode(), EVENTS
+    ),
     "broken JSON": raw(f'{{"key": "{KEY}", '.encode()),
     "page": raw(f"<p>{KEY}".encode(), HTML),
     "bad status line": Answer(reason=f"\x00{KEY}"),
@@ -108,14 +140,23 @@ LAST: dict[str, Answer] = {  # what ends a run
 
 def traces(text: str) -> list[str]:
     """The key, in whatever case and escape, or a long beginning of it."""
-    plain = text.lower().replace("\\/", "/").replace("%2f", "/").replace("%2b", "+").replace("%252f", "/").replace("%252b", "+")
+    plain = (
+        text.lower()
+        .replace("\\/", "/")
+        .replace("%2f", "/")
+        .replace("%2b", "+")
+        .replace("%252f", "/")
+        .replace("%252b", "+")
+    )
     for char in set(KEY):
         plain = plain.replace(f"\\u{ord(char):04x}", char.lower())
     return [one for one in (KEY.lower(), KEY[:12].lower()) if one in plain]
 
 
 @pytest.mark.parametrize("name", [*ANSWERS, *FAULTS, *LAST])
-def test_a_key_that_a_server_repeats_is_in_no_reply_and_no_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_a_server_repeats_is_in_no_reply_and_no_error(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     script = [ANSWERS[name]] if name in ANSWERS else [(FAULTS | LAST)[name], says("cooperate")]
     with FaultServer(script) as server:
@@ -135,7 +176,9 @@ def test_all_disguises_in_one_run_leave_no_trace_in_files_pages_and_output(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MY_KEY", KEY)
     script = [*FAULTS.values(), *ANSWERS.values()]
-    with FaultServer(lambda asked: script[asked.number] if asked.number < len(script) else says("cooperate")) as server:
+    with FaultServer(
+        lambda asked: script[asked.number] if asked.number < len(script) else says("cooperate")
+    ) as server:
         Path("talk.yaml").write_text(CONFIG.format(url=server.url), encoding="utf-8")
         assert main(["run", "talk.yaml", "--out", "out", "retry.attempts=40"]) == 0
         assert len(server.asked) > len(script)
@@ -159,22 +202,45 @@ policies: {{main: {{model: openai/m, base_url: "{url}", api_key_env: MY_KEY, max
 """
 
 
-# -- what is no key -------------------------------------------------------------------------------------------------------------
+# -- what is no key ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["choices", "cooperate", "ollama", "lm-studio", "content", "finish_reason", "m", "EMPTY", "assistant", "sk-1234"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "choices",
+        "cooperate",
+        "ollama",
+        "lm-studio",
+        "content",
+        "finish_reason",
+        "m",
+        "EMPTY",
+        "assistant",
+        "sk-1234",
+    ],
+)
 def test_a_key_that_is_a_word_changes_no_answer(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", key)
-    body = reply(f"I say {key}, {key}.", choice={"message": MESSAGE | {"content": f"I say {key}", **call(json.dumps({"x": key}))}})
+    body = reply(
+        f"I say {key}, {key}.",
+        choice={"message": MESSAGE | {"content": f"I say {key}", **call(json.dumps({"x": key}))}},
+    )
     for script in ([raw(json.dumps(body).encode())], [events(*f"I say {key}")]):
         with FaultServer(script) as server:
             engine = OpenAI("m", base_url=server.url, api_key_env="MY_KEY", timeout_s=10.0)
             got = asyncio.run(engine.sample(Request("a", (Message("hi"),))))
-        assert got.text == f"I say {key}" and got.attempts == () and server.asked[0].headers["authorization"] == f"Bearer {key}"
+        assert (
+            got.text == f"I say {key}"
+            and got.attempts == ()
+            and server.asked[0].headers["authorization"] == f"Bearer {key}"
+        )
 
 
 @given(st.text("ab-_./%\\", min_size=LEAST, max_size=24), st.text(max_size=3), st.text(max_size=3))
-def test_a_whole_token_is_hidden_and_a_part_of_a_longer_word_is_not(key: str, before: str, after: str) -> None:
+def test_a_whole_token_is_hidden_and_a_part_of_a_longer_word_is_not(
+    key: str, before: str, after: str
+) -> None:
     secret = Secret(key)
     assert key not in secret.hide(f"“{key}”") and secret.hide("nothing") == "nothing"
     inner = f"{before}x{key}x{after}"
@@ -204,7 +270,7 @@ def test_hiding_is_linear(run: str) -> None:
     assert cost(2 * size) <= 4 * cost(size) + 0.01
 
 
-# -- configs --------------------------------------------------------------------------------------------------------------------
+# -- configs -------------------------------------------------------------------------------------
 
 NAMES = [
     "api_key",
@@ -220,7 +286,10 @@ NAMES = [
     "client_secret",
     "cookie",
 ]
-WRITTEN = "scenario: {id: dilemma, tasks: 2}\nagents: {player_0: {policy: main}, player_1: {policy: main}}\npolicies:\n"
+WRITTEN = (
+    "scenario: {id: dilemma, tasks: 2}\nagents: {player_0: {policy: main}, player_1: {policy:"
+    " main}}\npolicies:\n"
+)
 
 
 def refused(tmp_path: Path, text: str, *overrides: str) -> str:
@@ -232,26 +301,52 @@ def refused(tmp_path: Path, text: str, *overrides: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("key", ["k1", KEY])
-def test_a_secret_that_is_written_is_refused_in_one_line_with_the_way_out(tmp_path: Path, name: str, key: str) -> None:
+def test_a_secret_that_is_written_is_refused_in_one_line_with_the_way_out(
+    tmp_path: Path, name: str, key: str
+) -> None:
     assert is_secret(name)
-    for nest in ("{name}: {key}", "extra_body: {{{name}: {key}}}", "extra_body: {{headers: [{{{name}: [Bearer {key}]}}]}}"):
-        told = refused(tmp_path, "  main: {model: openai/m, base_url: 'http://h/v1', " + nest.format(name=name, key=key) + "}\n")
+    for nest in (
+        "{name}: {key}",
+        "extra_body: {{{name}: {key}}}",
+        "extra_body: {{headers: [{{{name}: [Bearer {key}]}}]}}",
+    ):
+        told = refused(
+            tmp_path,
+            "  main: {model: openai/m, base_url: 'http://h/v1', "
+            + nest.format(name=name, key=key)
+            + "}\n",
+        )
         lines = [line for line in told.splitlines() if "secret" in line]
-        assert len(lines) == 1 and lines[0].startswith(f"{tmp_path}/c.yaml:4: policies.main") and "env" in lines[0] and key not in told
+        assert (
+            len(lines) == 1
+            and lines[0].startswith(f"{tmp_path}/c.yaml:4: policies.main")
+            and "env" in lines[0]
+            and key not in told
+        )
 
 
-def test_secrets_are_refused_in_every_section_and_in_overrides_that_others_replace(tmp_path: Path) -> None:
+def test_secrets_are_refused_in_every_section_and_in_overrides_that_others_replace(
+    tmp_path: Path,
+) -> None:
     good = "  main: {model: table/softmax}\n"
-    for override in ("policies.main.api_key=k1", "policies.main.extra_body.token=k1", "agents.player_0.options.auth_token=k1"):
+    for override in (
+        "policies.main.api_key=k1",
+        "policies.main.extra_body.token=k1",
+        "agents.player_0.options.auth_token=k1",
+    ):
         told = refused(tmp_path, good, override, override.replace("=k1", "=none"))
         assert "secret" in told and "k1" not in told
     for value in ("sk-" + "a1" * 12, "Bearer " + "b2" * 12, "hf_" + "c3" * 12):
         told = refused(tmp_path, f"  main: {{model: openai/m, extra_body: {{user: '{value}'}}}}\n")
         assert "holds a key" in told and value not in told
-        assert "c.yaml:4: this comment holds a key" in refused(tmp_path, f"  # once {value}\n" + good)
+        assert "c.yaml:4: this comment holds a key" in refused(
+            tmp_path, f"  # once {value}\n" + good
+        )
 
 
-def test_a_key_of_the_environment_stands_nowhere_in_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_of_the_environment_stands_nowhere_in_a_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     main_ = "  main: {model: openai/m, base_url: 'http://h/v1', api_key_env: MY_KEY%s}\n"
     assert "holds a key" in refused(tmp_path, main_ % f", extra_body: {{user: 'x {KEY}'}}")
@@ -260,16 +355,33 @@ def test_a_key_of_the_environment_stands_nowhere_in_a_config(tmp_path: Path, mon
     assert "policies.main.api_key_env: VARIABLE" in told  # nobody reads a reference there
 
 
-@pytest.mark.parametrize("value", [KEY, "abc-123", "0f3a9c1d2e4b5a69", "k3x9a8c7d6e5f4a3b2c1", "two words"])
-def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated(tmp_path: Path, value: str) -> None:
-    told = refused(tmp_path, f"  main: {{model: openai/m, base_url: 'http://h/v1', api_key_env: '{value}'}}\n")
+@pytest.mark.parametrize(
+    "value", [KEY, "abc-123", "0f3a9c1d2e4b5a69", "k3x9a8c7d6e5f4a3b2c1", "two words"]
+)
+def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated(
+    tmp_path: Path, value: str
+) -> None:
+    told = refused(
+        tmp_path, f"  main: {{model: openai/m, base_url: 'http://h/v1', api_key_env: '{value}'}}\n"
+    )
     assert "c.yaml:4: policies.main.api_key_env: " in told and value not in told
-    for name in ("OPENAI_API_KEY", "my_key2", "KEY", "A1", "MyLongVariableForTheKey", "TEAM_2_KEY_OF_2026"):
-        (tmp_path / "c.yaml").write_text(WRITTEN + f"  main: {{model: openai/m, base_url: 'http://h/v1', api_key_env: {name}}}\n")
+    for name in (
+        "OPENAI_API_KEY",
+        "my_key2",
+        "KEY",
+        "A1",
+        "MyLongVariableForTheKey",
+        "TEAM_2_KEY_OF_2026",
+    ):
+        (tmp_path / "c.yaml").write_text(
+            WRITTEN + f"  main: {{model: openai/m, base_url: 'http://h/v1', api_key_env: {name}}}\n"
+        )
         load(tmp_path / "c.yaml")
 
 
-def test_a_server_that_answers_listing_requests_with_the_key_shows_it_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_answers_listing_requests_with_the_key_shows_it_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from gem_ma.engines.remote import Remote
 
     monkeypatch.setenv("MY_KEY", KEY)
@@ -278,6 +390,8 @@ def test_a_server_that_answers_listing_requests_with_the_key_shows_it_nowhere(mo
         return raw(json.dumps({"data": [{"id": KEY, KEY: [KEY]}]}).encode())
 
     with FaultServer(script) as server:
-        remote = Remote("p", model="m", base_url=server.url, path="/x", model_hint="", api_key_env="MY_KEY")
+        remote = Remote(
+            "p", model="m", base_url=server.url, path="/x", model_hint="", api_key_env="MY_KEY"
+        )
         got = asyncio.run(remote.call("/models", None, {}))
     assert got == {"data": [{"id": HIDDEN, HIDDEN: [HIDDEN]}]}

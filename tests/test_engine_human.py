@@ -39,7 +39,10 @@ def test_it_shows_numbered_legal_strings_and_takes_number_or_text() -> None:
 def test_a_line_that_names_no_move_is_asked_for_again_and_costs_nothing(typed: str) -> None:
     engine, output = seat(f"{typed}\nbet\n")
     assert ask(engine, Message("Your turn."), legal=("check", "bet")).text == "bet"
-    assert "is none of the moves; type one of them, or its number from 1 to 2" in output.getvalue() and output.getvalue().count("a> ") == 2
+    assert (
+        "is none of the moves; type one of them, or its number from 1 to 2" in output.getvalue()
+        and output.getvalue().count("a> ") == 2
+    )
 
 
 def test_the_end_of_a_play_is_shown_with_what_everybody_got() -> None:
@@ -51,7 +54,9 @@ def test_the_end_of_a_play_is_shown_with_what_everybody_got() -> None:
     engine.show_end(episode)
     shown = output.getvalue()
 
-    assert "--- the play is over (terminated) ---" in shown and "player_0 (you) 3, player_1 3" in shown
+    assert (
+        "--- the play is over (terminated) ---" in shown and "player_0 (you) 3, player_1 3" in shown
+    )
     output.truncate(0)
     engine.show_end(replace(episode, cast={"player_0": Seat("direct", "other")}))
     assert output.getvalue().strip("\0") == ""  # nobody at this terminal played
@@ -59,13 +64,21 @@ def test_the_end_of_a_play_is_shown_with_what_everybody_got() -> None:
 
 def test_who_asks_a_person_is_known_before_a_play() -> None:
     engine, _ = seat("")
-    assert asks_person({"me": Policy("me", engine), "bot": Policy("bot", open_engine("bot", "table/softmax"))}) == [engine]
+    assert asks_person(
+        {"me": Policy("me", engine), "bot": Policy("bot", open_engine("bot", "table/softmax"))}
+    ) == [engine]
 
 
 def test_a_legal_number_means_itself() -> None:
     assert chosen("2", ("3", "2", "1")) == "2"
     assert chosen("2", ("x", "y")) == "y"
-    assert [chosen(text, ("x", "y")) for text in ("0", "3", "²", "9" * 5000, "-1")] == ["0", "3", "²", "9" * 5000, "-1"]
+    assert [chosen(text, ("x", "y")) for text in ("0", "3", "²", "9" * 5000, "-1")] == [
+        "0",
+        "3",
+        "²",
+        "9" * 5000,
+        "-1",
+    ]
 
 
 def test_only_what_is_new_is_printed_and_never_the_own_lines() -> None:
@@ -73,14 +86,27 @@ def test_only_what_is_new_is_printed_and_never_the_own_lines() -> None:
     first = (Message("one"),)
     ask(engine, *first, conversation="x")
     ask(engine, *first, Message("hello", "a"), Message("two", "b"), conversation="x")
-    assert output.getvalue().count("one") == 1 and "[b] two" in output.getvalue() and "[a]" not in output.getvalue()
+    assert (
+        output.getvalue().count("one") == 1
+        and "[b] two" in output.getvalue()
+        and "[a]" not in output.getvalue()
+    )
 
 
 def test_control_characters_of_others_never_reach_the_terminal() -> None:
     engine, output = seat("ok\n")
-    ask(engine, Message("\x1b[2J\x07 \u202egnp.exe\r\x9b31m", "b"), legal=("\x1b]0;x\x07", "ok"), tools=(Tool("t\x1b"),))
+    ask(
+        engine,
+        Message("\x1b[2J\x07 \u202egnp.exe\r\x9b31m", "b"),
+        legal=("\x1b]0;x\x07", "ok"),
+        tools=(Tool("t\x1b"),),
+    )
     shown = output.getvalue()
-    assert not any(char < " " and char != "\n" for char in shown) and "\x9b" not in shown and "\u202e" not in shown
+    assert (
+        not any(char < " " and char != "\n" for char in shown)
+        and "\x9b" not in shown
+        and "\u202e" not in shown
+    )
     assert "\\x1b[2J\\x07 \\u202egnp.exe\\r\\x9b31m" in shown
 
 
@@ -98,9 +124,25 @@ def test_images_are_named_and_tools_are_listed() -> None:
 PAY = Tool(
     "pay",
     "Pays.",
-    {"type": "object", "properties": {"who": {"type": "string"}, "sum": {"type": "integer"}, "notes": {"type": "array"}}, "required": ["who", "sum"]},
+    {
+        "type": "object",
+        "properties": {
+            "who": {"type": "string"},
+            "sum": {"type": "integer"},
+            "notes": {"type": "array"},
+        },
+        "required": ["who", "sum"],
+    },
 )
-LEAVE = Tool("leave", "Goes.", {"type": "object", "properties": {"why": {"enum": ["done", "late"], "type": "string"}}, "required": ["why"]})
+LEAVE = Tool(
+    "leave",
+    "Goes.",
+    {
+        "type": "object",
+        "properties": {"why": {"enum": ["done", "late"], "type": "string"}},
+        "required": ["why"],
+    },
+)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +177,9 @@ def test_a_tool_call_may_be_typed_by_hand(line: str, arguments: dict[str, Any]) 
 )
 def test_a_call_that_cannot_be_meant_is_asked_for_again(line: str, told: str) -> None:
     engine, output = seat(f"{line}\n/leave late\n")
-    assert ask(engine, Message("?"), tools=(PAY, LEAVE)).tool_calls == (ToolCall("call_0", "leave", {"why": "late"}),)
+    assert ask(engine, Message("?"), tools=(PAY, LEAVE)).tool_calls == (
+        ToolCall("call_0", "leave", {"why": "late"}),
+    )
     assert told in output.getvalue() and output.getvalue().count("a> ") == 2
 
 
@@ -149,7 +193,9 @@ def test_tools_are_shown_once_and_where_none_are_offered_a_slash_is_text() -> No
 
 def test_the_end_of_the_input_is_one_line_and_no_use_to_ask_again() -> None:
     engine, _ = seat("")
-    with pytest.raises(EngineError, match="the input ended before agent 'a' had answered") as caught:
+    with pytest.raises(
+        EngineError, match="the input ended before agent 'a' had answered"
+    ) as caught:
         ask(engine, Message("?"))
     assert not caught.value.retryable and "\n" not in str(caught.value)
 
@@ -174,7 +220,10 @@ def test_questions_do_not_interleave_and_the_loop_goes_on_meanwhile() -> None:
     engine = Human("me", force=True, input=os.fdopen(reader, "r", encoding="utf-8"), output=output)
 
     async def main() -> list[str]:
-        asks = [asyncio.ensure_future(engine.sample(Request(name, (Message("?"),)))) for name in ("a", "b")]
+        asks = [
+            asyncio.ensure_future(engine.sample(Request(name, (Message("?"),))))
+            for name in ("a", "b")
+        ]
         await asyncio.sleep(0.05)
         assert "a> " in output.getvalue() and "b> " not in output.getvalue()
         os.write(writer, b"first\nsecond\n")
@@ -186,7 +235,9 @@ def test_questions_do_not_interleave_and_the_loop_goes_on_meanwhile() -> None:
 
 def test_a_cancelled_question_swallows_no_line() -> None:
     reader, writer = os.pipe()
-    engine = Human("me", force=True, input=os.fdopen(reader, "r", encoding="utf-8"), output=io.StringIO())
+    engine = Human(
+        "me", force=True, input=os.fdopen(reader, "r", encoding="utf-8"), output=io.StringIO()
+    )
 
     async def main() -> str:
         first = asyncio.ensure_future(engine.sample(Request("a", ())))

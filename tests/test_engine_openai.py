@@ -1,4 +1,5 @@
-"""The openai engine against a real loopback server: what is sent, what is read, what is tried again, what ends a run, and that no key gets out."""
+"""The openai engine against a real loopback server: what is sent, what is read, what is tried
+again, what ends a run, and that no key gets out."""
 
 from __future__ import annotations
 
@@ -35,11 +36,40 @@ from gem_ma.engines.spending import Budget
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.installing import install
 from gem_ma.rollout import Plan, play, play_many
-from gem_ma.types import Attempt, End, Image, Malformed, Message, Reply, Request, Sampling, Seat, Tool, ToolCall, Usage
+from gem_ma.types import (
+    Attempt,
+    End,
+    Image,
+    Malformed,
+    Message,
+    Reply,
+    Request,
+    Sampling,
+    Seat,
+    Tool,
+    ToolCall,
+    Usage,
+)
 from tests.benchmarks import faults
-from tests.fault_server import EVENTS, HTML, Answer, Asked, FaultServer, drop, events, hang, raw, reply, says, status, truncated
+from tests.fault_server import (
+    EVENTS,
+    HTML,
+    Answer,
+    Asked,
+    FaultServer,
+    drop,
+    events,
+    hang,
+    raw,
+    reply,
+    says,
+    status,
+    truncated,
+)
 
-ADD = Tool("add", "Adds.", {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
+ADD = Tool(
+    "add", "Adds.", {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+)
 KEY = "sk-canary-7f3a9b"
 
 
@@ -72,13 +102,19 @@ def kinds(got: Reply) -> list[str]:
     return [attempt.kind for attempt in got.attempts]
 
 
-# -- what is sent ---------------------------------------------------------------------------------------------------------------
+# -- what is sent --------------------------------------------------------------------------------
 
 
 def test_a_request_carries_the_model_and_every_sampling_field() -> None:
     with FaultServer([says("fine")]) as server:
         engine = engine_at(server, extra_body={"user": "x", "cache_salt": "v3"})
-        got = ask(engine, sampling=Sampling(0.3, 0.9, 5, 17, ("END",)), seed=2**62 + 5, tools=(ADD,), policy="other")
+        got = ask(
+            engine,
+            sampling=Sampling(0.3, 0.9, 5, 17, ("END",)),
+            seed=2**62 + 5,
+            tools=(ADD,),
+            policy="other",
+        )
     assert got == Reply("fine", policy="other", usage=Usage(7, 3))
     assert server.asked[0].path == "/v1/chat/completions"
     assert server.asked[0].body == {
@@ -96,7 +132,9 @@ def test_a_request_carries_the_model_and_every_sampling_field() -> None:
     }
 
 
-def test_at_openai_itself_top_k_off_is_not_sent_and_max_tokens_has_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_openai_itself_top_k_off_is_not_sent_and_max_tokens_has_its_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     engine = OpenAI("gpt-x")
     sent = engine._adapted(engine.body(Request("a", (Message("hi"),))))
@@ -108,46 +146,78 @@ def test_an_option_that_a_server_refuses_and_that_has_an_equal_is_left_out_from_
         if "top_k" in asked.body:
             return status(400, "Unrecognized request argument supplied: top_k")
         if "max_tokens" in asked.body:
-            return status(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+            return status(
+                400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            )
         return says("ok")
 
     with FaultServer(script) as server:
         engine = engine_at(server)
 
         async def many() -> list[Reply]:
-            return list(await asyncio.gather(*(engine.sample(Request("a", (Message(str(n)),))) for n in range(8))))
+            return list(
+                await asyncio.gather(
+                    *(engine.sample(Request("a", (Message(str(n)),))) for n in range(8))
+                )
+            )
 
         first = asyncio.run(many())
         later = ask(engine)
-    assert [one.text for one in first] == ["ok"] * 8 and {kind for one in first for kind in kinds(one)} == {"adapted"}
+    assert [one.text for one in first] == ["ok"] * 8 and {
+        kind for one in first for kind in kinds(one)
+    } == {"adapted"}
     assert later.attempts == () and server.asked[-1].body["max_completion_tokens"] == 256
 
 
 def test_a_top_k_that_cuts_is_never_left_out_in_silence() -> None:
-    with FaultServer([status(400, "unknown field top_k")]) as server, pytest.raises(EngineError, match="unknown field top_k"):
+    with (
+        FaultServer([status(400, "unknown field top_k")]) as server,
+        pytest.raises(EngineError, match="unknown field top_k"),
+    ):
         ask(engine_at(server), sampling=Sampling(top_k=5))
     assert len(server.asked) == 1
 
 
 def test_roles_depend_on_who_looks_and_rows_of_user_messages_become_one() -> None:
-    messages = (Message.system("rules"), Message("start"), Message("hello", "b"), Message("mine", "a"), Message("yours", "b"), Message.system("late"))
+    messages = (
+        Message.system("rules"),
+        Message("start"),
+        Message("hello", "b"),
+        Message("mine", "a"),
+        Message("yours", "b"),
+        Message.system("late"),
+    )
     assert chat("a", messages) == [
         {"role": "system", "content": "rules"},
         {"role": "user", "content": "start\nb: hello"},
         {"role": "assistant", "content": "mine"},
         {"role": "user", "content": "b: yours\nlate"},
     ]
-    assert chat("b", messages)[1:3] == [{"role": "user", "content": "start"}, {"role": "assistant", "content": "hello"}]
+    assert chat("b", messages)[1:3] == [
+        {"role": "user", "content": "start"},
+        {"role": "assistant", "content": "hello"},
+    ]
     assert chat("a", (Message("x", "user"),)) == [{"role": "user", "content": "x"}]
 
 
 def test_a_call_and_its_result_are_fields_of_the_api() -> None:
-    messages = (Message("2?"), Message("", "a", (ToolCall("c1", "add", {"x": 2}),)), Message.tool("c1", "3"), Message("so?"))
+    messages = (
+        Message("2?"),
+        Message("", "a", (ToolCall("c1", "add", {"x": 2}),)),
+        Message.tool("c1", "3"),
+        Message("so?"),
+    )
     assert chat("a", messages)[1:] == [
         {
             "role": "assistant",
             "content": None,
-            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"x": 2}'}}],
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "add", "arguments": '{"x": 2}'},
+                }
+            ],
         },
         {"role": "tool", "tool_call_id": "c1", "content": "3"},
         {"role": "user", "content": "so?"},
@@ -155,21 +225,42 @@ def test_a_call_and_its_result_are_fields_of_the_api() -> None:
 
 
 def test_servers_get_a_result_for_every_call_and_no_result_without_its_call() -> None:
-    both = (ToolCall("c", "add", {"x": 1}), ToolCall("c", "add", {"x": 2}), Malformed("add(3", "bad_json: x"))
-    messages = (Message("go", "b"), Message("two", "a", both), Message("wait", "b"), Message.tool("c", "one"), Message.tool("?", "lost"))
+    both = (
+        ToolCall("c", "add", {"x": 1}),
+        ToolCall("c", "add", {"x": 2}),
+        Malformed("add(3", "bad_json: x"),
+    )
+    messages = (
+        Message("go", "b"),
+        Message("two", "a", both),
+        Message("wait", "b"),
+        Message.tool("c", "one"),
+        Message.tool("?", "lost"),
+    )
     rendered = chat("a", messages)
     assert [one["role"] for one in rendered] == ["user", "assistant", "tool", "tool", "user"]
-    assert [call["id"] for call in rendered[1]["tool_calls"]] == ["c", "c_1"] and rendered[1]["content"] == "two\nadd(3"
-    assert [(one["tool_call_id"], one["content"]) for one in rendered[2:4]] == [("c", "one"), ("c_1", NO_RESULT)]
+    assert [call["id"] for call in rendered[1]["tool_calls"]] == ["c", "c_1"] and rendered[1][
+        "content"
+    ] == "two\nadd(3"
+    assert [(one["tool_call_id"], one["content"]) for one in rendered[2:4]] == [
+        ("c", "one"),
+        ("c_1", NO_RESULT),
+    ]
     assert rendered[4]["content"] == "b: wait\ntool result: lost"
-    assert chat("a", (Message("bad", "a", (Malformed("{", "bad_json"),)), Message.tool("", "unreadable")))[1] == {
+    assert chat(
+        "a", (Message("bad", "a", (Malformed("{", "bad_json"),)), Message.tool("", "unreadable"))
+    )[1] == {
         "role": "user",
         "content": "tool result: unreadable",
     }
 
 
 CALL_IDS = st.sampled_from(["", "c", "d"])
-CALLS = st.lists(st.builds(ToolCall, CALL_IDS, st.just("add"), st.just({"x": 1})) | st.just(Malformed("{", "bad_json: x")), max_size=3).map(tuple)
+CALLS = st.lists(
+    st.builds(ToolCall, CALL_IDS, st.just("add"), st.just({"x": 1}))
+    | st.just(Malformed("{", "bad_json: x")),
+    max_size=3,
+).map(tuple)
 SENT = st.one_of(
     st.builds(Message, st.text(max_size=3), st.sampled_from(["scenario", "system", "b"])),
     st.builds(Message, st.text(max_size=3), st.just("a"), CALLS),
@@ -186,7 +277,11 @@ def test_any_conversation_is_rendered_as_servers_demand_it(messages: list[Messag
         if role == "tool":
             assert one["tool_call_id"] == open_calls.pop(0) and isinstance(one["content"], str)
             continue
-        assert not open_calls and not (role == before and role in ("user", "system")) and (role != "system" or before == "")
+        assert (
+            not open_calls
+            and not (role == before and role in ("user", "system"))
+            and (role != "system" or before == "")
+        )
         open_calls, before = [call["id"] for call in one.get("tool_calls", ())], role
         assert len(set(open_calls)) == len(open_calls) and all(open_calls)
         assert isinstance(one["content"], str) or (open_calls and one["content"] is None)
@@ -200,13 +295,25 @@ def test_any_conversation_is_rendered_as_servers_demand_it(messages: list[Messag
 def test_tools_as_text_stand_in_the_system_message_and_calls_are_read_from_text() -> None:
     call = '<tool_call>\n{"name": "add", "arguments": {"x": 2}}\n</tool_call>'
     with FaultServer([says(f"Sure. {call}")]) as server:
-        history = (Message("2?"), Message("", "a", (ToolCall("c", "add", {"x": 1}),)), Message.tool("c", "2"))
+        history = (
+            Message("2?"),
+            Message("", "a", (ToolCall("c", "add", {"x": 1}),)),
+            Message.tool("c", "2"),
+        )
         got = ask(engine_at(server, tools="text"), *history, tools=(ADD,))
     body = server.asked[0].body
-    assert "tools" not in body and body["messages"][0]["role"] == "system" and '"name": "add"' in body["messages"][0]["content"]
-    assert "<tool_call>" in body["messages"][2]["content"] and "<tool_response>\n2\n" in body["messages"][3]["content"]
+    assert (
+        "tools" not in body
+        and body["messages"][0]["role"] == "system"
+        and '"name": "add"' in body["messages"][0]["content"]
+    )
+    assert (
+        "<tool_call>" in body["messages"][2]["content"]
+        and "<tool_response>\n2\n" in body["messages"][3]["content"]
+    )
     assert got.text == "Sure." and got.tool_calls == (ToolCall("call_0", "add", {"x": 2}),)
-    assert answered(says(call), tools="text") == Reply(call, policy="main", usage=Usage(7, 3))  # none was offered
+    # none was offered
+    assert answered(says(call), tools="text") == Reply(call, policy="main", usage=Usage(7, 3))
 
 
 def test_a_server_that_knows_no_tools_is_told_with_the_way_out() -> None:
@@ -217,7 +324,13 @@ def test_a_server_that_knows_no_tools_is_told_with_the_way_out() -> None:
 def test_an_image_goes_as_a_data_url_and_one_without_bytes_is_refused() -> None:
     image = Image.of(b"\x89PNG")
     assert chat("a", (Message(("look", image)),)) == [
-        {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}]}
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "look"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+            ],
+        }
     ]
     with pytest.raises(EngineError, match="its bytes are in the run folder"):
         chat("a", (Message((Image(image.digest),)),))
@@ -225,16 +338,27 @@ def test_an_image_goes_as_a_data_url_and_one_without_bytes_is_refused() -> None:
 
 def test_lone_surrogates_are_sent_as_question_marks() -> None:
     with FaultServer([says()]) as server:
-        ask(engine_at(server), Message("a\ud800b"), Message("", "a", (ToolCall("c", "f\udfff", {"k": "\ud800"}),)))
+        ask(
+            engine_at(server),
+            Message("a\ud800b"),
+            Message("", "a", (ToolCall("c", "f\udfff", {"k": "\ud800"}),)),
+        )
     assert server.asked[0].body["messages"][0]["content"] == "a?b"
 
 
-# -- what is read ---------------------------------------------------------------------------------------------------------------
+# -- what is read --------------------------------------------------------------------------------
 
 
 def test_calls_are_read_from_fields_and_a_bad_one_is_data_with_its_reason() -> None:
     deep = '{"x": ' + "[" * 10_000 + "]" * 10_000 + "}"
-    given = [("c1", "add", '{"x": 2}'), ("c2", "add", "{x: 2}"), ("c3", "add", "[2]"), ("c4", "add", deep), ("c5", "", "{}"), ("c6", "add", "")]
+    given = [
+        ("c1", "add", '{"x": 2}'),
+        ("c2", "add", "{x: 2}"),
+        ("c3", "add", "[2]"),
+        ("c4", "add", deep),
+        ("c5", "", "{}"),
+        ("c6", "add", ""),
+    ]
     given += [
         ("c7", "add", '"{\\"x\\": 4}"'),
         ("c8", "add", {"x": 5}),
@@ -243,8 +367,23 @@ def test_calls_are_read_from_fields_and_a_bad_one_is_data_with_its_reason() -> N
         (None, "add", "{}"),
     ]
     got = answered(says(None, calls=given, finish="tool_calls"))
-    reasons = [call.reason.split(":")[0] if isinstance(call, Malformed) else call.arguments for call in got.tool_calls]
-    assert reasons == [{"x": 2}, "bad_json", "not_object", "bad_json", "missing_name", {}, {"x": 4}, {"x": 5}, "bad_json", "too_large", {}]
+    reasons = [
+        call.reason.split(":")[0] if isinstance(call, Malformed) else call.arguments
+        for call in got.tool_calls
+    ]
+    assert reasons == [
+        {"x": 2},
+        "bad_json",
+        "not_object",
+        "bad_json",
+        "missing_name",
+        {},
+        {"x": 4},
+        {"x": 5},
+        "bad_json",
+        "too_large",
+        {},
+    ]
     assert got.finish == "stop" and got.text == "" and got.attempts == ()
     assert got.tool_calls[0].id == "c1" and got.tool_calls[-1].id == "call_10"  # type: ignore[union-attr]
 
@@ -256,12 +395,23 @@ def test_a_call_that_max_tokens_cut_says_so() -> None:
 
 def test_more_than_64_calls_are_cut_in_plain_sight() -> None:
     calls = answered(says(None, calls=[(f"c{n}", "add", "{}") for n in range(100)])).tool_calls
-    assert len(calls) == 65 and isinstance(calls[64], Malformed) and calls[64].reason.startswith("too_many")
+    assert (
+        len(calls) == 65
+        and isinstance(calls[64], Malformed)
+        and calls[64].reason.startswith("too_many")
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "finish"),
-    [("stop", "stop"), ("tool_calls", "stop"), ("length", "length"), ("content_filter", "content_filter"), ("eos", "stop"), (None, "stop")],
+    [
+        ("stop", "stop"),
+        ("tool_calls", "stop"),
+        ("length", "length"),
+        ("content_filter", "content_filter"),
+        ("eos", "stop"),
+        (None, "stop"),
+    ],
 )
 def test_finish_reasons(given: str | None, finish: str) -> None:
     assert answered(says("x", finish=given)).finish == finish  # type: ignore[arg-type]
@@ -272,15 +422,30 @@ def test_usage_is_read_and_unknown_where_the_server_does_not_say() -> None:
     full = reply("x", usage=(10, 4))
     full["usage"]["prompt_tokens_details"] = {"cached_tokens": 6}
     assert answered(raw(json.dumps(full).encode())).usage == Usage(10, 4, 6)
-    assert answered(raw(json.dumps(reply("x") | {"usage": {"prompt_tokens": -1, "completion_tokens": "4"}}).encode())).usage == Usage()
+    assert (
+        answered(
+            raw(
+                json.dumps(
+                    reply("x") | {"usage": {"prompt_tokens": -1, "completion_tokens": "4"}}
+                ).encode()
+            )
+        ).usage
+        == Usage()
+    )
 
 
 def test_ids_and_log_probabilities_are_read_where_they_are_asked_for() -> None:
-    choice = {"token_ids": [5, 6], "logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}]}}
+    choice = {
+        "token_ids": [5, 6],
+        "logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}]},
+    }
     with FaultServer([says("ab", choice=choice, prompt_token_ids=[1, 2, 3])]) as server:
         got = ask(engine_at(server, token_ids=True))
     assert (got.prompt_ids, got.token_ids, got.logprobs) == ((1, 2, 3), (5, 6), (-0.5, -1.0))
-    assert server.asked[0].body["logprobs"] is True and server.asked[0].body["return_token_ids"] is True
+    assert (
+        server.asked[0].body["logprobs"] is True
+        and server.asked[0].body["return_token_ids"] is True
+    )
 
 
 def test_ids_that_were_asked_for_and_do_not_come_are_a_fault() -> None:
@@ -298,29 +463,67 @@ def test_invalid_utf8_and_lone_surrogates_are_replaced() -> None:
 
 def test_a_server_that_says_nothing_of_the_content_type_is_taken_at_its_json() -> None:
     assert answered(raw(json.dumps(reply("x")).encode(), None)).text == "x"
-    assert answered(raw(json.dumps(reply("x")).encode(), "application/problem+json; charset=utf-8")).text == "x"
+    assert (
+        answered(
+            raw(json.dumps(reply("x")).encode(), "application/problem+json; charset=utf-8")
+        ).text
+        == "x"
+    )
 
 
 def test_a_stream_adds_up_to_the_same_reply() -> None:
     parts = [
         {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "add", "arguments": ""}}]},
         {"tool_calls": [{"index": 0, "function": {"arguments": '{"x"'}}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": ": 2}"}}, {"index": 1, "id": "c2", "function": {"name": "add", "arguments": "{}"}}]},
+        {
+            "tool_calls": [
+                {"index": 0, "function": {"arguments": ": 2}"}},
+                {"index": 1, "id": "c2", "function": {"name": "add", "arguments": "{}"}},
+            ]
+        },
     ]
-    with FaultServer([events({"role": "assistant"}, "he", "llo\u2028", *parts, finish="tool_calls", usage=(3, 4))]) as server:
+    with FaultServer(
+        [
+            events(
+                {"role": "assistant"}, "he", "llo\u2028", *parts, finish="tool_calls", usage=(3, 4)
+            )
+        ]
+    ) as server:
         got = ask(engine_at(server, stream=True))
-    assert got == Reply("hello\u2028", (ToolCall("c1", "add", {"x": 2}), ToolCall("c2", "add", {})), policy="main", usage=Usage(3, 4))
-    assert server.asked[0].body["stream"] is True and server.asked[0].body["stream_options"] == {"include_usage": True}
+    assert got == Reply(
+        "hello\u2028",
+        (ToolCall("c1", "add", {"x": 2}), ToolCall("c2", "add", {})),
+        policy="main",
+        usage=Usage(3, 4),
+    )
+    assert server.asked[0].body["stream"] is True and server.asked[0].body["stream_options"] == {
+        "include_usage": True
+    }
 
 
 def test_a_line_separator_inside_a_stream_is_no_end_of_line() -> None:
-    chunk = {"choices": [{"index": 0, "delta": {"content": "a\u2028b\x85c"}, "finish_reason": "stop"}]}
-    assert answered(raw(f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode(), EVENTS), stream=True).text == "a\u2028b\x85c"
+    chunk = {
+        "choices": [{"index": 0, "delta": {"content": "a\u2028b\x85c"}, "finish_reason": "stop"}]
+    }
+    assert (
+        answered(
+            raw(f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode(), EVENTS), stream=True
+        ).text
+        == "a\u2028b\x85c"
+    )
 
 
 def test_a_stream_may_carry_ids() -> None:
     chunk = {
-        "choices": [{"index": 0, "delta": {"content": "a"}, "token_ids": [4], "logprobs": {"content": [{"logprob": -1.5}]}, "finish_reason": "stop"}]
+        "choices": [
+            {
+                "index": 0,
+                "delta": {"content": "a"},
+                "token_ids": [4],
+                "logprobs": {"content": [{"logprob": -1.5}]},
+                "finish_reason": "stop",
+            }
+        ]
     }
     body = f"data: {json.dumps(chunk | {'prompt_token_ids': [1, 2]})}\r\n\r\n".encode()
     got = answered(raw(body, EVENTS), stream=True, token_ids=True)
@@ -331,14 +534,32 @@ def test_a_server_that_does_not_stream_is_understood_all_the_same() -> None:
     assert answered(says("whole"), stream=True).text == "whole"
 
 
-# -- what is tried again --------------------------------------------------------------------------------------------------------
+# -- what is tried again -------------------------------------------------------------------------
 
 GARBAGE = Answer(body=b"\x1f\x8bnot gzip", headers={"content-encoding": "gzip"})
 DEEP = raw(b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
 FAULTS = {
-    "rate_limited": [status(429, retry_after=0), status(529), status(503, retry_after="0"), raw(b'{"error": {"code": "rate_limit_exceeded"}}')],
-    "server": [status(500), status(502), status(503), status(408), status(409), status(425), raw(b'{"error": {"code": 500, "message": "x"}}')],
-    "transport": [drop(), drop(after=30), GARBAGE, Answer(body=b"x" * 10, promised=100, then="drop")],
+    "rate_limited": [
+        status(429, retry_after=0),
+        status(529),
+        status(503, retry_after="0"),
+        raw(b'{"error": {"code": "rate_limit_exceeded"}}'),
+    ],
+    "server": [
+        status(500),
+        status(502),
+        status(503),
+        status(408),
+        status(409),
+        status(425),
+        raw(b'{"error": {"code": 500, "message": "x"}}'),
+    ],
+    "transport": [
+        drop(),
+        drop(after=30),
+        GARBAGE,
+        Answer(body=b"x" * 10, promised=100, then="drop"),
+    ],
     "bad_reply": [
         truncated(),
         raw(b"<html>busy</html>", HTML),
@@ -362,13 +583,18 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "fault"), [(kind, fault) for kind, several in FAULTS.items() for fault in several])
+@pytest.mark.parametrize(
+    ("kind", "fault"), [(kind, fault) for kind, several in FAULTS.items() for fault in several]
+)
 def test_a_fault_is_tried_again_and_stands_in_the_record(kind: str, fault: Answer) -> None:
     got = answered(fault, says("whole"))
     assert got.text == "whole" and kinds(got) == [kind]
     assert kind == "transport" or got.attempts[0].status in (fault.status, 200)
     told = fault.headers.get("retry-after") is not None
-    assert 0 <= got.attempts[0].wait_s <= (0.4 if kind == "rate_limited" and not told else 0.1) and got.attempts[0].detail
+    assert (
+        0 <= got.attempts[0].wait_s <= (0.4 if kind == "rate_limited" and not told else 0.1)
+        and got.attempts[0].detail
+    )
 
 
 def test_a_stream_that_is_cut_is_tried_again() -> None:
@@ -377,7 +603,11 @@ def test_a_stream_that_is_cut_is_tried_again() -> None:
 
 
 def test_a_hang_and_a_slow_drip_are_cut_at_the_time_limit() -> None:
-    for slow in (hang(), Answer(body=json.dumps(reply("drip")).encode(), drip_s=0.05), says("late", delay_s=5.0)):
+    for slow in (
+        hang(),
+        Answer(body=json.dumps(reply("drip")).encode(), drip_s=0.05),
+        says("late", delay_s=5.0),
+    ):
         began = time.monotonic()
         got = answered(slow, says("whole"), timeout_s=0.3)
         assert kinds(got) == ["transport"] and "within 0.3 s" in got.attempts[0].detail
@@ -411,35 +641,64 @@ def test_retry_after_is_obeyed_and_one_beyond_the_budget_gives_up_at_once() -> N
 
 
 def test_retry_after_in_all_its_forms() -> None:
-    assert retry_after({"retry-after": "2"}) == 2.0 and retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
+    assert (
+        retry_after({"retry-after": "2"}) == 2.0
+        and retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
+    )
     now = 1_800_000_000
-    assert retry_after({"retry-after": formatdate(now + 30, usegmt=True), "date": formatdate(now, usegmt=True)}) == 30.0
-    assert retry_after({"retry-after": formatdate(now - 30, usegmt=True), "date": formatdate(now, usegmt=True)}) == 0.0
+    assert (
+        retry_after(
+            {"retry-after": formatdate(now + 30, usegmt=True), "date": formatdate(now, usegmt=True)}
+        )
+        == 30.0
+    )
+    assert (
+        retry_after(
+            {"retry-after": formatdate(now - 30, usegmt=True), "date": formatdate(now, usegmt=True)}
+        )
+        == 0.0
+    )
     assert retry_after({"retry-after": "-5"}) == 0.0
-    assert [retry_after({"retry-after": bad}) for bad in ("soon", "nan", "inf", "")] == [None] * 4 and retry_after({}) is None
+    assert [retry_after({"retry-after": bad}) for bad in ("soon", "nan", "inf", "")] == [
+        None
+    ] * 4 and retry_after({}) is None
 
 
-def test_the_wait_grows_its_ceiling_sixfold_and_never_undercuts_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_grows_its_ceiling_sixfold_and_never_undercuts_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.5)
     rng, fault = random.Random(1), Fault("server")
     most = [max(back_off(tries, fault, rng) for _ in range(1000)) for tries in (1, 2, 3, 12, 10**6)]
-    assert most[:3] == pytest.approx([0.5, 3.0, 18.0], rel=0.02) and 29.0 < most[3] <= 30.0 and 29.0 < most[4] <= 30.0
+    assert (
+        most[:3] == pytest.approx([0.5, 3.0, 18.0], rel=0.02)
+        and 29.0 < most[3] <= 30.0
+        and 29.0 < most[4] <= 30.0
+    )
     waits = [back_off(1, Fault("rate_limited", retry_after=2.0), rng) for _ in range(100)]
     assert min(waits) >= 2.0 and max(waits) <= 2.04 and len(set(waits)) == 100
 
 
 def test_a_request_gives_up_after_its_attempts_and_names_them() -> None:
-    with FaultServer([status(500, "one"), truncated(), status(500, "three")]) as server, pytest.raises(EngineError) as caught:
+    with (
+        FaultServer([status(500, "one"), truncated(), status(500, "three")]) as server,
+        pytest.raises(EngineError) as caught,
+    ):
         ask(engine_at(server, attempts=3))
     assert len(server.asked) == 3 and caught.value.retryable
-    assert "3 attempts" in str(caught.value) and "2 x server (500), 1 x bad_reply (200)" in str(caught.value) and "three" in str(caught.value)
+    assert (
+        "3 attempts" in str(caught.value)
+        and "2 x server (500), 1 x bad_reply (200)" in str(caught.value)
+        and "three" in str(caught.value)
+    )
 
 
 def test_a_request_gives_up_at_its_wall_budget() -> None:
     began = time.monotonic()
     with FaultServer([hang()]) as server, pytest.raises(EndpointError):
         ask(engine_at(server, timeout_s=0.2, wall_s=0.5, attempts=1000))
-    assert 0.4 < time.monotonic() - began < 4 and len(server.asked) <= 5  # three attempts of 0.2 s or less, one more to see whether it is there
+    # three attempts of 0.2 s or less, one more to see whether it is there
+    assert 0.4 < time.monotonic() - began < 4 and len(server.asked) <= 5
 
 
 def test_a_request_that_makes_a_server_hang_is_told_from_a_server_that_is_gone() -> None:
@@ -447,7 +706,11 @@ def test_a_request_that_makes_a_server_hang_is_told_from_a_server_that_is_gone()
         engine = engine_at(server, timeout_s=0.2, attempts=2)
         with pytest.raises(EngineError) as caught:
             ask(engine, Message("poison"))
-        assert type(caught.value) is EngineError and caught.value.retryable and ask(engine).text == "ok"
+        assert (
+            type(caught.value) is EngineError
+            and caught.value.retryable
+            and ask(engine).text == "ok"
+        )
 
 
 def test_a_budget_learns_how_many_tokens_a_server_counts() -> None:
@@ -461,7 +724,9 @@ def test_a_budget_learns_how_many_tokens_a_server_counts() -> None:
     assert len(server.asked) == 2
 
 
-def test_without_the_client_library_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_client_library_one_line_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(ConfigError, match=re.escape(install("api"))):
         OpenAI("m", base_url="http://127.0.0.1:1/v1")
@@ -472,19 +737,27 @@ def test_the_wall_budget_does_not_run_while_a_request_waits_for_its_place() -> N
         engine = engine_at(server, concurrency=1, wall_s=0.6)
 
         async def many() -> list[Reply]:
-            return list(await asyncio.gather(*(engine.sample(Request("a", (Message(str(n)),))) for n in range(6))))
+            return list(
+                await asyncio.gather(
+                    *(engine.sample(Request("a", (Message(str(n)),))) for n in range(6))
+                )
+            )
 
         assert [one.text for one in asyncio.run(many())] == ["ok"] * 6
     assert server.most_at_once == 1
 
 
-# -- what is never tried again --------------------------------------------------------------------------------------------------
+# -- what is never tried again -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        status(400, "This model's maximum context length is 100 tokens. However, you requested 120 tokens", code_word=None),
+        status(
+            400,
+            "This model's maximum context length is 100 tokens. However, you requested 120 tokens",
+            code_word=None,
+        ),
         status(400, "too long", code_word="context_length_exceeded"),
         status(413, "maximum context length"),
         raw(b'{"error": {"code": "context_length_exceeded", "message": "x"}}'),
@@ -494,7 +767,11 @@ def test_the_wall_budget_does_not_run_while_a_request_waits_for_its_place() -> N
 def test_a_context_overflow_is_a_reply_that_says_so_once(answer: Answer) -> None:
     with FaultServer([answer]) as server:
         got = ask(engine_at(server))
-    assert got.finish == "context_overflow" and kinds(got) == ["context_overflow"] and len(server.asked) == 1
+    assert (
+        got.finish == "context_overflow"
+        and kinds(got) == ["context_overflow"]
+        and len(server.asked) == 1
+    )
 
 
 def test_a_context_overflow_cuts_its_episode_once() -> None:
@@ -511,18 +788,31 @@ def test_a_refusal_by_a_filter_is_data() -> None:
 def test_a_wrong_key_is_one_line_that_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     for code in (401, 403):
-        with FaultServer([status(code, f"Incorrect key provided: {KEY}.")]) as server, pytest.raises(EndpointError) as caught:
+        with (
+            FaultServer([status(code, f"Incorrect key provided: {KEY}.")]) as server,
+            pytest.raises(EndpointError) as caught,
+        ):
             ask(engine_at(server, api_key_env="MY_KEY"))
         text = str(caught.value)
         assert len(server.asked) == 1 and not caught.value.retryable
-        assert "policy 'main'" in text and "MY_KEY" in text and "export a valid key" in text and KEY not in text and "\n" not in text
+        assert (
+            "policy 'main'" in text
+            and "MY_KEY" in text
+            and "export a valid key" in text
+            and KEY not in text
+            and "\n" not in text
+        )
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         status(404, "The model `m` does not exist.", code_word="model_not_found"),
-        Answer(404, b'{"object":"error","message":"The model `m` does not exist.","type":"NotFoundError","code":404}'),
+        Answer(
+            404,
+            b'{"object":"error","message":"The model `m` does not'
+            b' exist.","type":"NotFoundError","code":404}',
+        ),
         status(400, "model m not found"),
     ],
 )
@@ -533,7 +823,10 @@ def test_a_wrong_model_name_is_told_from_a_wrong_address(answer: Answer) -> None
 
 
 def test_no_quota_ends_the_run_although_it_is_a_429() -> None:
-    for answer in (status(429, "You exceeded your quota", code_word="insufficient_quota"), status(402)):
+    for answer in (
+        status(429, "You exceeded your quota", code_word="insufficient_quota"),
+        status(402),
+    ):
         error = refused(answer)
         assert isinstance(error, EndpointError) and "no quota" in str(error)
 
@@ -549,7 +842,11 @@ def test_a_redirect_is_not_followed_because_the_key_would_travel() -> None:
 
 
 def test_a_request_that_a_server_refuses_fails_alone() -> None:
-    with FaultServer(lambda asked: status(422, "bad temperature") if "poison" in asked.last else says("ok", delay_s=0.02)) as server:
+    with FaultServer(
+        lambda asked: (
+            status(422, "bad temperature") if "poison" in asked.last else says("ok", delay_s=0.02)
+        )
+    ) as server:
         engine = engine_at(server)
 
         async def many() -> list[Any]:
@@ -567,7 +864,11 @@ def test_a_server_that_is_not_there_is_one_line_after_few_attempts() -> None:
     with pytest.raises(EndpointError) as caught:
         ask(OpenAI("m", base_url=url, policy="main"))
     error = caught.value
-    assert "5 attempts" in str(error) and "start it, or correct base_url" in str(error) and "\n" not in str(error)
+    assert (
+        "5 attempts" in str(error)
+        and "start it, or correct base_url" in str(error)
+        and "\n" not in str(error)
+    )
 
 
 def test_a_server_that_comes_back_is_waited_for() -> None:
@@ -580,13 +881,21 @@ def test_a_server_that_comes_back_is_waited_for() -> None:
             second = asyncio.ensure_future(engine.sample(Request("a", (Message("2"),))))
             await asyncio.sleep(0.3)
             with FaultServer([says("after")], port=port):
-                return [first.text, (await second).text, *{one.kind for one in (await second).attempts}]
+                return [
+                    first.text,
+                    (await second).text,
+                    *{one.kind for one in (await second).attempts},
+                ]
 
         assert asyncio.run(through_a_restart()) == ["before", "after", "transport"]
 
 
 @given(
-    st.binary(max_size=200) | st.sampled_from([b'{"choices": [1]}', b'{"choices": {}}', b'{"error": []}', b'{"error": {"code": [1]}}']), st.booleans()
+    st.binary(max_size=200)
+    | st.sampled_from(
+        [b'{"choices": [1]}', b'{"choices": {}}', b'{"error": []}', b'{"error": {"code": [1]}}']
+    ),
+    st.booleans(),
 )
 def test_no_body_raises_anything_but_a_fault(body: bytes, stream: bool) -> None:
     try:
@@ -595,18 +904,49 @@ def test_no_body_raises_anything_but_a_fault(body: bytes, stream: bool) -> None:
         assert fault.kind
 
 
-JSON_VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
-FIELDS = st.sampled_from(
-    ["content", "tool_calls", "function_call", "logprobs", "token_ids", "finish_reason", "delta", "function", "index", "refusal"]
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
 )
-SHAPES = st.recursive(JSON_VALUES, lambda inner: st.dictionaries(FIELDS, inner, max_size=4) | st.lists(inner, max_size=3), max_leaves=12)
+FIELDS = st.sampled_from(
+    [
+        "content",
+        "tool_calls",
+        "function_call",
+        "logprobs",
+        "token_ids",
+        "finish_reason",
+        "delta",
+        "function",
+        "index",
+        "refusal",
+    ]
+)
+SHAPES = st.recursive(
+    JSON_VALUES,
+    lambda inner: st.dictionaries(FIELDS, inner, max_size=4) | st.lists(inner, max_size=3),
+    max_leaves=12,
+)
 
 
 @given(SHAPES, SHAPES, SHAPES)
-def test_no_shape_of_a_reply_raises_anything_but_a_fault(message: Any, choice: Any, rest: Any) -> None:
-    whole = {"choices": [{"message": message, **(choice if isinstance(choice, dict) else {})}], "usage": rest, "prompt_token_ids": rest}
-    chunk = {"choices": [{"delta": message, **(choice if isinstance(choice, dict) else {})}, rest], "usage": rest}
-    for body, kind in ((json.dumps(whole), ""), (f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", EVENTS)):
+def test_no_shape_of_a_reply_raises_anything_but_a_fault(
+    message: Any, choice: Any, rest: Any
+) -> None:
+    whole = {
+        "choices": [{"message": message, **(choice if isinstance(choice, dict) else {})}],
+        "usage": rest,
+        "prompt_token_ids": rest,
+    }
+    chunk = {
+        "choices": [{"delta": message, **(choice if isinstance(choice, dict) else {})}, rest],
+        "usage": rest,
+    }
+    for body, kind in (
+        (json.dumps(whole), ""),
+        (f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", EVENTS),
+    ):
         try:
             read(decode(body.encode(), kind))
         except Fault as fault:
@@ -615,7 +955,7 @@ def test_no_shape_of_a_reply_raises_anything_but_a_fault(message: Any, choice: A
         assert of_error_body(error).kind and of_status(400, {}, json.dumps({"error": error})).kind
 
 
-# -- many at once ---------------------------------------------------------------------------------------------------------------
+# -- many at once --------------------------------------------------------------------------------
 
 
 def test_64_requests_are_under_way_at_once_and_each_gets_its_own_reply() -> None:
@@ -623,7 +963,11 @@ def test_64_requests_are_under_way_at_once_and_each_gets_its_own_reply() -> None
         engine = engine_at(server, concurrency=64)
 
         async def many() -> list[Reply]:
-            return list(await asyncio.gather(*(engine.sample(Request("a", (Message(str(n)),))) for n in range(128))))
+            return list(
+                await asyncio.gather(
+                    *(engine.sample(Request("a", (Message(str(n)),))) for n in range(128))
+                )
+            )
 
         assert [one.text for one in asyncio.run(many())] == [f"to {n}" for n in range(128)]
     assert 32 < server.most_at_once <= 64
@@ -631,10 +975,15 @@ def test_64_requests_are_under_way_at_once_and_each_gets_its_own_reply() -> None
 
 def test_policies_of_one_endpoint_share_its_limit() -> None:
     with FaultServer([says(delay_s=0.05)]) as server:
-        one, other = engine_at(server, concurrency=3), engine_at(server, concurrency=8, policy="other")
+        one, other = (
+            engine_at(server, concurrency=3),
+            engine_at(server, concurrency=8, policy="other"),
+        )
 
         async def many() -> None:
-            await asyncio.gather(*((other, one)[n % 2].sample(Request("a", (Message("x"),))) for n in range(24)))
+            await asyncio.gather(
+                *((other, one)[n % 2].sample(Request("a", (Message("x"),))) for n in range(24))
+            )
 
         asyncio.run(many())
     assert server.most_at_once == 3
@@ -643,7 +992,9 @@ def test_policies_of_one_endpoint_share_its_limit() -> None:
 def test_a_limit_halves_where_most_answers_say_too_many_and_grows_back() -> None:
     async def work() -> list[int]:
         limiter, seen = Limiter(8), []
-        for refused in [True] * 8 + [True] * 4 + [False] * 2 + [False, True, True, False, False, False]:
+        for refused in (
+            [True] * 8 + [True] * 4 + [False] * 2 + [False, True, True, False, False, False]
+        ):
             limiter.heard(refused)
             seen.append(limiter.limit)
         return seen
@@ -722,12 +1073,20 @@ class Talk(Scenario):
 
 def _plans(count: int) -> Iterator[Plan]:
     scenario = Talk()
-    return (Plan(scenario, dict.fromkeys(scenario.agents, Seat("direct", "main")), seed=seed) for seed in range(count))
+    return (
+        Plan(scenario, dict.fromkeys(scenario.agents, Seat("direct", "main")), seed=seed)
+        for seed in range(count)
+    )
 
 
 def _episodes(engine: OpenAI, count: int) -> list[Any]:
     async def work() -> list[Any]:
-        return [episode async for episode in play_many(_plans(count), {"main": Policy("main", engine)}, concurrency=count)]
+        return [
+            episode
+            async for episode in play_many(
+                _plans(count), {"main": Policy("main", engine)}, concurrency=count
+            )
+        ]
 
     return asyncio.run(work())
 
@@ -755,19 +1114,29 @@ def test_no_episode_is_lost_or_doubled_by_a_server_full_of_faults(stream: bool) 
 
     with FaultServer(script) as server:
         episodes = _episodes(engine_at(server, concurrency=64, timeout_s=1.0, stream=stream), 50)
-    assert sorted(episode.seed for episode in episodes) == list(range(50)) and all(episode.end is End.TERMINATED for episode in episodes)
+    assert sorted(episode.seed for episode in episodes) == list(range(50)) and all(
+        episode.end is End.TERMINATED for episode in episodes
+    )
     replies = [one for episode in episodes for turn in episode.turns for one in turn.replies]
     assert len(replies) == len({one.text for one in replies}) == 200
     attempts = [attempt for one in replies for attempt in one.attempts]
-    late = len(attempts) - len(sent)  # a busy machine makes an honest answer miss the time-out, as a hang does
-    assert 0 <= late <= sum(attempt.kind == "transport" for attempt in attempts) and len(server.asked) == 200 + len(attempts)
+    # a busy machine makes an honest answer miss the time-out, as a hang does
+    late = len(attempts) - len(sent)
+    assert 0 <= late <= sum(attempt.kind == "transport" for attempt in attempts) and len(
+        server.asked
+    ) == 200 + len(attempts)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("together", [False, True])
 def test_the_benchmark_of_faults_holds_small(stream: bool, together: bool) -> None:
-    got = faults.play({**faults.EVERY, "hang": 0.005}, 20, 0.02, stream=stream, together=together, timeout_s=1.5)
-    assert got["lost"] == got["doubled"] == got["wrong"] == 0 and got["attempts"] == got["faults"] + got["late"] > 0 <= got["late"]
+    got = faults.play(
+        {**faults.EVERY, "hang": 0.005}, 20, 0.02, stream=stream, together=together, timeout_s=1.5
+    )
+    assert (
+        got["lost"] == got["doubled"] == got["wrong"] == 0
+        and got["attempts"] == got["faults"] + got["late"] > 0 <= got["late"]
+    )
     assert got["requests"] == 80 + got["attempts"]
 
 
@@ -789,18 +1158,28 @@ def test_what_ends_a_run_is_raised_through_a_behaviour_that_catches_everything()
             asyncio.run(play(next(_plans(1)), policies, dict.fromkeys(Talk.agents, Stubborn)))
 
 
-# -- secrets, options -----------------------------------------------------------------------------------------------------------
+# -- secrets, options ----------------------------------------------------------------------------
 
 
-def test_a_key_reaches_the_server_and_nothing_else(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_reaches_the_server_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     caplog.set_level(logging.DEBUG)
-    echo = [status(500, f"key {KEY}"), raw(f"<p>{KEY}</p>".encode(), HTML), says(f"your key is {KEY}")]
+    echo = [
+        status(500, f"key {KEY}"),
+        raw(f"<p>{KEY}</p>".encode(), HTML),
+        says(f"your key is {KEY}"),
+    ]
     with FaultServer(echo) as server:
         engine = engine_at(server, api_key_env="MY_KEY")
         got = ask(engine)
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
-    assert got.text == "your key is ***" and KEY not in repr(got) and kinds(got) == ["server", "bad_reply"]
+    assert (
+        got.text == "your key is ***"
+        and KEY not in repr(got)
+        and kinds(got) == ["server", "bad_reply"]
+    )
     assert KEY not in repr(engine) and KEY not in repr(vars(engine)) and KEY not in caplog.text
     for answer in (status(401, KEY), status(400, KEY), status(500, KEY), drop()):
         with FaultServer([answer]) as server:
@@ -808,32 +1187,47 @@ def test_a_key_reaches_the_server_and_nothing_else(monkeypatch: pytest.MonkeyPat
                 ask(engine_at(server, api_key_env="MY_KEY", attempts=2))
             except EngineError as error:
                 assert error.__cause__ is None and error.__context__ is None
-                frames = traceback.TracebackException.from_exception(error, capture_locals=True).stack
-                assert KEY not in str([(frame.line, frame.locals) for frame in frames if "gem_ma" in frame.filename])
+                frames = traceback.TracebackException.from_exception(
+                    error, capture_locals=True
+                ).stack
+                assert KEY not in str(
+                    [(frame.line, frame.locals) for frame in frames if "gem_ma" in frame.filename]
+                )
                 assert any("gem_ma" in frame.filename for frame in frames)
             else:
                 pytest.fail("no error")
 
 
-def test_a_key_of_the_default_server_is_never_sent_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_of_the_default_server_is_never_sent_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with FaultServer([says()]) as server:
         ask(engine_at(server))
     assert KEY not in str(server.asked[0].headers)
 
 
-def test_what_the_environment_says_for_openai_is_sent_to_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer sesame-1\nX-Secret: sesame-2")
+def test_what_the_environment_says_for_openai_is_sent_to_no_other_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(
+        "OPENAI_CUSTOM_HEADERS", "Authorization: Bearer sesame-1\nX-Secret: sesame-2"
+    )
     monkeypatch.setenv("OPENAI_ORG_ID", "sesame-3")
     monkeypatch.setenv("OPENAI_ADMIN_KEY", "sesame-4")
     monkeypatch.setenv("MY_KEY", f" {KEY}\n")
     with FaultServer([says()]) as server:
         ask(engine_at(server, api_key_env="MY_KEY"))
-    assert "sesame" not in str(server.asked[0].headers) and server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+    assert (
+        "sesame" not in str(server.asked[0].headers)
+        and server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+    )
 
 
 @pytest.mark.parametrize("key", ["sk-canary\nX-Other: 1", "sk-canary\u00e9", " ", "sk canary"])
-def test_a_key_that_is_none_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_a_key_that_is_none_is_refused_without_showing_it(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
     monkeypatch.setenv("MY_KEY", key)
     with pytest.raises(ConfigError, match="the key in MY_KEY holds white space") as caught:
         OpenAI("m", base_url="http://127.0.0.1:1/v1", api_key_env="MY_KEY")

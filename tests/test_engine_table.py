@@ -1,4 +1,5 @@
-"""The table engine and its learner: exact probabilities, seeded draws, gradients against finite differences, files that survive."""
+"""The table engine and its learner: exact probabilities, seeded draws, gradients against finite
+differences, files that survive."""
 
 from __future__ import annotations
 
@@ -44,7 +45,15 @@ def hands(engine: Table, count: int, first: int = 0):
     async def collect():
         seats = dict.fromkeys(("player_0", "player_1"), Seat(policy="main"))
         plans = [Plan(make("kuhn_poker"), seats, seed=first + seed) for seed in range(count)]
-        return sorted([e async for e in play_many(plans, {"main": Policy("main", engine)}, deterministic=True)], key=lambda e: e.seed)
+        return sorted(
+            [
+                e
+                async for e in play_many(
+                    plans, {"main": Policy("main", engine)}, deterministic=True
+                )
+            ],
+            key=lambda e: e.seed,
+        )
 
     return asyncio.run(collect())
 
@@ -70,12 +79,16 @@ def test_the_same_seed_draws_the_same_choice_and_frequencies_are_the_probabiliti
 def test_temperature_zero_takes_the_most_probable_and_the_first_of_equals():
     assert draws(engine_with([0.0, 0.1]), 50, sampling=Sampling(temperature=0)) == {"bet": 50}
     assert draws(Table(policy="main"), 50, sampling=Sampling(temperature=0)) == {"check": 50}
-    assert asyncio.run(engine_with([0.0, 0.1]).sample(ask(sampling=Sampling(temperature=0)))).logprobs == (0.0,)
+    assert asyncio.run(
+        engine_with([0.0, 0.1]).sample(ask(sampling=Sampling(temperature=0)))
+    ).logprobs == (0.0,)
 
 
 def test_temperature_top_k_and_top_p_shape_the_probabilities():
     logits = np.log([0.5, 0.3, 0.2])
-    assert softmax(logits, Sampling(temperature=0.5)).tolist() == pytest.approx([25 / 38, 9 / 38, 4 / 38])
+    assert softmax(logits, Sampling(temperature=0.5)).tolist() == pytest.approx(
+        [25 / 38, 9 / 38, 4 / 38]
+    )
     assert softmax(logits, Sampling(top_k=2)).tolist() == pytest.approx([0.625, 0.375, 0])
     assert softmax(logits, Sampling(top_p=0.5)).tolist() == [1, 0, 0]
     assert softmax(logits, Sampling(top_p=0.6)).tolist() == pytest.approx([0.625, 0.375, 0])
@@ -92,20 +105,36 @@ def test_a_view_key_tells_own_lines_others_lines_and_legal_strings_apart():
     said = (Message("hello", "a"), Message("hello", "b"))
     assert view_key("a", said, LEGAL) != view_key("b", said, LEGAL)
     assert view_key("a", (Message("x"),), LEGAL) != view_key("a", (Message("x"),), ("bet", "check"))
-    assert view_key("a", (Message("x"), Message("hi", "a")), LEGAL) == view_key("b", (Message("x"), Message("hi", "b")), LEGAL)  # two seats, one row
+    # two seats, one row
+    assert view_key("a", (Message("x"), Message("hi", "a")), LEGAL) == view_key(
+        "b", (Message("x"), Message("hi", "b")), LEGAL
+    )
     assert 0 <= view_key("a", said, LEGAL) < 2**63
 
 
 def test_a_table_survives_its_file_bit_for_bit(tmp_path):
     logits = {5: np.array([0.1, 1 / 3]), 2: np.array([-1e300, 7.0, 0.0])}
     back = decode(encode(logits), "here")
-    assert {key: row.tolist() for key, row in back.items()} == {key: row.tolist() for key, row in logits.items()}
+    assert {key: row.tolist() for key, row in back.items()} == {
+        key: row.tolist() for key, row in logits.items()
+    }
     (tmp_path / "t.json").write_bytes(encode({view_key("a", VIEW, LEGAL): np.array([0.0, 2.0])}))
     engine = open_engine("main", f"table/{tmp_path / 't.json'}")
     assert engine.probabilities(ask())[1] == pytest.approx(1 / (1 + np.exp(-2)))
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"logits": {"x": [1]}}', b'{"logits": {"1": []}}', b'{"logits": {"1": [1e999]}}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"logits": {"x": [1]}}',
+        b'{"logits": {"1": []}}',
+        b'{"logits": {"1": [1e999]}}',
+        b"\xff",
+    ],
+)
 def test_a_damaged_table_file_is_a_data_error_that_names_it(tmp_path, data):
     path = tmp_path / "t.json"
     path.write_bytes(data)
@@ -122,7 +151,9 @@ def test_an_unknown_option_or_optimizer_is_a_config_error():
         open_engine("main", "table/softmax", optimizer="adamw")
 
 
-@pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(top_p=0.9), Sampling(top_k=5)])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=0), Sampling(top_p=0.9), Sampling(top_k=5)]
+)
 def test_only_the_full_distribution_can_be_learned(sampling):
     with pytest.raises(ConfigError, match="top_p 1 and top_k 0"):
         TableLearner(Table(policy="main"), sampling)
@@ -145,7 +176,10 @@ def test_one_step_follows_the_gradient_of_the_objective(temperature, aggregation
     def objective(logits):
         total = 0.0
         for key, choice, advantage in zip(keys, choices, advantages, strict=True):
-            old, new = softmax(start[key], Sampling(temperature=temperature)), softmax(logits[key], Sampling(temperature=temperature))
+            old, new = (
+                softmax(start[key], Sampling(temperature=temperature)),
+                softmax(logits[key], Sampling(temperature=temperature)),
+            )
             total += new[choice] / old[choice] * advantage - 0.3 * float(new @ np.log(new))
         return total / len(keys)
 
@@ -165,7 +199,13 @@ def test_a_choice_that_has_moved_too_far_is_clipped():
     key = table.turns[0].replies[0].prompt_ids[0]
     for epochs, most in ((1, None), (500, 0.05)):
         learner.weights = {key: np.zeros(2)}
-        stats = learner.update(table, np.array([1.0]), lr=0.1, settings=LossSettings(epochs=epochs, minibatches=1), rng=random.Random(0))
+        stats = learner.update(
+            table,
+            np.array([1.0]),
+            lr=0.1,
+            settings=LossSettings(epochs=epochs, minibatches=1),
+            rng=random.Random(0),
+        )
         chance = softmax(learner.weights[key]).max()
         assert chance > 0.5
         if most is not None:
@@ -177,7 +217,9 @@ def test_target_kl_ends_the_update_and_says_so():
     engine = engine_with([0.0, 0.0])
     learner = TableLearner(engine)
     how = LossSettings(epochs=50, minibatches=1, target_kl=1e-4)
-    stats = learner.update(_one_turn(engine), np.array([1.0]), lr=0.2, settings=how, rng=random.Random(0))
+    stats = learner.update(
+        _one_turn(engine), np.array([1.0]), lr=0.2, settings=how, rng=random.Random(0)
+    )
     assert stats["stopped"] == 1.0
     assert stats["optimizer_steps"] < 50
 
@@ -190,8 +232,16 @@ def test_the_gradient_norm_is_limited():
     engine = Table(policy="main")
     learner = TableLearner(engine)
     table = turns(hands(engine, 8), "main")
-    learner.update(table, np.full(len(table), 1e6), lr=1.0, settings=LossSettings(minibatches=1, grad_clip=0.5), rng=random.Random(0))
-    assert np.sqrt(sum(float((row**2).sum()) for row in learner.weights.values())) == pytest.approx(0.5)
+    learner.update(
+        table,
+        np.full(len(table), 1e6),
+        lr=1.0,
+        settings=LossSettings(minibatches=1, grad_clip=0.5),
+        rng=random.Random(0),
+    )
+    assert np.sqrt(sum(float((row**2).sum()) for row in learner.weights.values())) == pytest.approx(
+        0.5
+    )
 
 
 def test_advantages_that_do_not_fit_or_are_not_finite_are_refused_with_the_episode():
@@ -204,13 +254,20 @@ def test_advantages_that_do_not_fit_or_are_not_finite_are_refused_with_the_episo
     bad[0] = np.nan
     with pytest.raises(ValueError, match=r"not finite.*train/0"):
         learner.update(table, bad, lr=1, settings=LossSettings(), rng=random.Random(0))
-    assert learner.update(table.take([]), np.zeros(0), lr=1, settings=LossSettings(), rng=random.Random(0))["turns"] == 0
+    assert (
+        learner.update(
+            table.take([]), np.zeros(0), lr=1, settings=LossSettings(), rng=random.Random(0)
+        )["turns"]
+        == 0
+    )
 
 
 def test_cloning_reproduces_the_shares_of_the_demonstrations():
     engine = Table(policy="main")
     learner = TableLearner(engine)
-    shown = [Demonstration(ask(), text) for text in ["bet"] * 30 + ["I will check"] * 10 + ["nonsense"]]
+    shown = [
+        Demonstration(ask(), text) for text in ["bet"] * 30 + ["I will check"] * 10 + ["nonsense"]
+    ]
     stats = learner.clone(shown, WarmStartSettings(cast={"a": AgentSettings()}))
     learner.publish()
     assert engine.probabilities(ask()).tolist() == pytest.approx([10.5 / 41, 30.5 / 41])
@@ -233,7 +290,9 @@ def test_nothing_reaches_the_engine_before_it_is_published():
 def test_a_publication_that_arrives_wrong_is_refused():
     class Broken(Table):
         def publish(self, logits, version):
-            super().publish({key: row + np.array([0.0, 1e-3]) for key, row in logits.items()}, version)
+            super().publish(
+                {key: row + np.array([0.0, 1e-3]) for key, row in logits.items()}, version
+            )
 
     engine = Broken(policy="main")
     learner = TableLearner(engine)
@@ -247,7 +306,9 @@ def test_a_publication_that_arrives_wrong_is_refused():
 def test_a_learner_that_is_stored_and_loaded_goes_on_bit_for_bit(optimizer):
     def learn(learner, episodes):
         table = turns(episodes, "main")
-        learner.update(table, table.ret, lr=0.3, settings=LossSettings(entropy=0.01), rng=random.Random(1))
+        learner.update(
+            table, table.ret, lr=0.3, settings=LossSettings(entropy=0.01), rng=random.Random(1)
+        )
         learner.publish()
 
     first = TableLearner(Table(policy="main", optimizer=optimizer))
@@ -270,7 +331,9 @@ def test_the_average_weighs_versions_by_their_number_and_by_own_reach():
         learner.publish()
     average = learner.average()
     assert softmax(average.logits[root])[1] == pytest.approx((1 * 0.5 + 2 * 0.9) / 3)
-    assert softmax(average.logits[after_bet])[1] == pytest.approx((0.5 * 0.1 + 2 * 0.9 * 0.8) / (0.5 + 2 * 0.9))
+    assert softmax(average.logits[after_bet])[1] == pytest.approx(
+        (0.5 * 0.1 + 2 * 0.9 * 0.8) / (0.5 + 2 * 0.9)
+    )
 
 
 def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
@@ -285,7 +348,15 @@ def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
 
     async def collect(step):
         plans = [Plan(kuhn, seats, seed=1000 * step + index) for index in range(64)]
-        return sorted([e async for e in play_many(plans, {"main": Policy("main", engine)}, deterministic=True)], key=lambda e: e.seed)
+        return sorted(
+            [
+                e
+                async for e in play_many(
+                    plans, {"main": Policy("main", engine)}, deterministic=True
+                )
+            ],
+            key=lambda e: e.seed,
+        )
 
     def value():
         players = {"player_0": uniform_strategy, "player_1": engine_strategy(engine)}
@@ -295,6 +366,12 @@ def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
     assert value().best_responses["player_1"] == pytest.approx(5 / 12)
     for step in range(60):
         table = turns(asyncio.run(collect(step)), "main")
-        learner.update(table, rebn(table), lr=0.1, settings=LossSettings(minibatches=1), rng=random.Random(step))
+        learner.update(
+            table,
+            rebn(table),
+            lr=0.1,
+            settings=LossSettings(minibatches=1),
+            rng=random.Random(step),
+        )
         learner.publish()
     assert value().values["player_1"] > 0.35

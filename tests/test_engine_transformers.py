@@ -1,4 +1,5 @@
-"""The transformers engine: batches, left padding, seeds, the distribution that is sampled, finishes, damaged folders."""
+"""The transformers engine: batches, left padding, seeds, the distribution that is sampled,
+finishes, damaged folders."""
 
 from __future__ import annotations
 
@@ -18,7 +19,19 @@ from gem_ma.engines.base import Policy, open_engine
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.installing import install
 from gem_ma.rollout import Plan, play_many
-from gem_ma.types import Action, Image, Malformed, Message, Reply, Request, Sampling, Seat, Tool, ToolCall, spoken
+from gem_ma.types import (
+    Action,
+    Image,
+    Malformed,
+    Message,
+    Reply,
+    Request,
+    Sampling,
+    Seat,
+    Tool,
+    ToolCall,
+    spoken,
+)
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -38,26 +51,41 @@ def byte_engine(byte_model: Path) -> Transformers:
 
 
 def request(text: str = WORDS, seed: int = 0, **sampling: object) -> Request:
-    return Request("player_0", (Message(text),), seed=seed, sampling=Sampling(**{"max_tokens": 6, **sampling}), policy="main")  # type: ignore[arg-type]
+    return Request(
+        "player_0",
+        (Message(text),),
+        seed=seed,
+        sampling=Sampling(**{"max_tokens": 6, **sampling}),
+        policy="main",
+    )  # type: ignore[arg-type]
 
 
 def ragged(count: int = 24, **sampling: object) -> list[Request]:
     """Requests whose prompts have many lengths; some are equal."""
-    return [request(" ".join(WORDS.split()[: 1 + (7 * seed) % 11]), seed, **sampling) for seed in range(count)]
+    return [
+        request(" ".join(WORDS.split()[: 1 + (7 * seed) % 11]), seed, **sampling)
+        for seed in range(count)
+    ]
 
 
-def scored(engine: Transformers, prompt: tuple[int, ...], ids: tuple[int, ...], temperature: float = 1.0) -> list[float]:
+def scored(
+    engine: Transformers, prompt: tuple[int, ...], ids: tuple[int, ...], temperature: float = 1.0
+) -> list[float]:
     """Log-probabilities by one plain forward pass per token: no padding, no cache, no packing."""
     result = []
     for at, token in enumerate(ids):
         with torch.no_grad():
-            logits = engine.model(torch.tensor([[*prompt, *ids[:at]]]), use_cache=False).logits[0, -1]
+            logits = engine.model(torch.tensor([[*prompt, *ids[:at]]]), use_cache=False).logits[
+                0, -1
+            ]
         result.append(float(((logits + engine.banned) / temperature).log_softmax(-1)[token]))
     return result
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_logprobs_of_a_ragged_batch_are_those_of_the_plain_forward_pass(engine: Transformers, temperature: float) -> None:
+def test_logprobs_of_a_ragged_batch_are_those_of_the_plain_forward_pass(
+    engine: Transformers, temperature: float
+) -> None:
     for reply in engine.sample_batch(ragged(temperature=temperature)):
         assert len(reply.logprobs) == len(reply.token_ids) > 0
         expected = scored(engine, reply.prompt_ids, reply.token_ids, temperature)
@@ -65,18 +93,26 @@ def test_logprobs_of_a_ragged_batch_are_those_of_the_plain_forward_pass(engine: 
 
 
 @pytest.mark.parametrize("name", ["engine", "byte_engine"])
-def test_a_request_draws_the_same_tokens_alone_in_a_batch_and_in_another_batch(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_request_draws_the_same_tokens_alone_in_a_batch_and_in_another_batch(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     sampler: Transformers = request.getfixturevalue(name)
     asked = ragged(20)
     together = [reply.token_ids for reply in sampler.sample_batch(asked)]
     assert together == [sampler.sample_batch([one])[0].token_ids for one in asked]
-    assert together[5:9] == [reply.token_ids for reply in sampler.sample_batch(asked[5:9][::-1])][::-1]
+    assert (
+        together[5:9] == [reply.token_ids for reply in sampler.sample_batch(asked[5:9][::-1])][::-1]
+    )
     assert len(set(together)) > 10  # seeds differ, so do draws
 
 
-def test_a_small_cap_on_padded_tokens_changes_no_reply(kuhn_model: Path, engine: Transformers) -> None:
+def test_a_small_cap_on_padded_tokens_changes_no_reply(
+    kuhn_model: Path, engine: Transformers
+) -> None:
     narrow = Transformers(str(kuhn_model), policy="main", padded_tokens=64)
-    assert [r.token_ids for r in narrow.sample_batch(ragged())] == [r.token_ids for r in engine.sample_batch(ragged())]
+    assert [r.token_ids for r in narrow.sample_batch(ragged())] == [
+        r.token_ids for r in engine.sample_batch(ragged())
+    ]
 
 
 def test_the_global_random_stream_is_neither_read_nor_moved(engine: Transformers) -> None:
@@ -100,16 +136,24 @@ def test_first_tokens_are_drawn_in_proportion_to_their_probabilities(engine: Tra
 
 
 def test_top_k_keeps_the_likeliest_and_renormalises(engine: Transformers) -> None:
-    free = {r.token_ids[0]: math.exp(r.logprobs[0]) for r in engine.sample_batch([request(seed=s, max_tokens=1) for s in range(2000)])}
+    free = {
+        r.token_ids[0]: math.exp(r.logprobs[0])
+        for r in engine.sample_batch([request(seed=s, max_tokens=1) for s in range(2000)])
+    }
     best = sorted(free, key=lambda token: -free[token])[:3]
     kept = engine.sample_batch([request(seed=s, max_tokens=1, top_k=3) for s in range(200)])
     assert {r.token_ids[0] for r in kept} == set(best)
     for reply in kept:
-        assert math.exp(reply.logprobs[0]) == pytest.approx(free[reply.token_ids[0]] / sum(free[token] for token in best), rel=1e-4)
+        assert math.exp(reply.logprobs[0]) == pytest.approx(
+            free[reply.token_ids[0]] / sum(free[token] for token in best), rel=1e-4
+        )
 
 
 def test_top_p_keeps_the_smallest_set_that_reaches_it(engine: Transformers) -> None:
-    free = {r.token_ids[0]: math.exp(r.logprobs[0]) for r in engine.sample_batch([request(seed=s, max_tokens=1) for s in range(2000)])}
+    free = {
+        r.token_ids[0]: math.exp(r.logprobs[0])
+        for r in engine.sample_batch([request(seed=s, max_tokens=1) for s in range(2000)])
+    }
     order = sorted(free, key=lambda token: -free[token])
     sums = list(itertools.accumulate(free[token] for token in order))
     best = order[: 1 + next(at for at, mass in enumerate(sums) if mass >= 0.3)]
@@ -120,8 +164,15 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it(engine: Transformers) -> N
 
 
 def test_one_batch_may_mix_all_sampling_options(engine: Transformers) -> None:
-    asked = [request(seed=1), request(seed=2, temperature=0.0), request(seed=3, top_k=2), request(seed=4, top_p=0.4, max_tokens=2)]
-    assert [r.token_ids for r in engine.sample_batch(asked)] == [engine.sample_batch([one])[0].token_ids for one in asked]
+    asked = [
+        request(seed=1),
+        request(seed=2, temperature=0.0),
+        request(seed=3, top_k=2),
+        request(seed=4, top_p=0.4, max_tokens=2),
+    ]
+    assert [r.token_ids for r in engine.sample_batch(asked)] == [
+        engine.sample_batch([one])[0].token_ids for one in asked
+    ]
 
 
 def test_temperature_zero_takes_the_likeliest_token_whatever_the_seed(engine: Transformers) -> None:
@@ -168,10 +219,14 @@ def test_a_stop_string_ends_the_reply_and_is_not_part_of_its_text(engine: Transf
     assert len(short.token_ids) < len(long.token_ids)
 
 
-def test_a_prompt_that_leaves_no_room_is_answered_without_sampling(byte_model: Path, tmp_path: Path) -> None:
+def test_a_prompt_that_leaves_no_room_is_answered_without_sampling(
+    byte_model: Path, tmp_path: Path
+) -> None:
     small = shutil.copytree(byte_model, tmp_path / "small")
     config = (small / "config.json").read_text()
-    (small / "config.json").write_text(config.replace('"max_position_embeddings": 4096', '"max_position_embeddings": 64'))
+    (small / "config.json").write_text(
+        config.replace('"max_position_embeddings": 4096', '"max_position_embeddings": 64')
+    )
     engine = Transformers(str(small), policy="main")
     fits, full = request("bet", max_tokens=500), request("bet " * 100)
     short, over = engine.sample_batch([fits, full])
@@ -182,21 +237,44 @@ def test_a_prompt_that_leaves_no_room_is_answered_without_sampling(byte_model: P
     assert [len(r.token_ids) for r in engine.sample_batch([request("x " * edge)])] == [1]
 
 
-@pytest.mark.parametrize("wrong", [{"max_tokens": 0}, {"temperature": -1.0}, {"temperature": math.nan}, {"top_p": 0.0}, {"top_k": -1}])
-def test_sampling_options_out_of_range_are_refused_by_name(engine: Transformers, wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_tokens": 0},
+        {"temperature": -1.0},
+        {"temperature": math.nan},
+        {"top_p": 0.0},
+        {"top_k": -1},
+    ],
+)
+def test_sampling_options_out_of_range_are_refused_by_name(
+    engine: Transformers, wrong: dict[str, float]
+) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         engine.sample_batch([request(**wrong)])
 
 
-def test_tool_calls_are_parsed_only_where_tools_are_offered(byte_engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_calls_are_parsed_only_where_tools_are_offered(
+    byte_engine: Transformers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = {"text": ""}
     monkeypatch.setattr(byte_engine, "text", lambda ids, stop=(): said["text"])
     call = '<tool_call>{"name": "look", "arguments": {"at": "it"}}</tool_call>'
-    with_tools = Request("a", (Message("x"),), tools=(Tool("look"),), sampling=Sampling(max_tokens=2))
+    with_tools = Request(
+        "a", (Message("x"),), tools=(Tool("look"),), sampling=Sampling(max_tokens=2)
+    )
     said["text"] = "I look. " + call
     reply = byte_engine.sample_batch([with_tools])[0]
-    assert (reply.text, reply.tool_calls) == ("I look.", (ToolCall("call_0", "look", {"at": "it"}),))
-    assert byte_engine.sample_batch([Request("a", (Message("x"),), sampling=Sampling(max_tokens=2))])[0].tool_calls == ()
+    assert (reply.text, reply.tool_calls) == (
+        "I look.",
+        (ToolCall("call_0", "look", {"at": "it"}),),
+    )
+    assert (
+        byte_engine.sample_batch([Request("a", (Message("x"),), sampling=Sampling(max_tokens=2))])[
+            0
+        ].tool_calls
+        == ()
+    )
     said["text"] = call + '<tool_call>{"name": "look"'  # cut by max_tokens inside the second call
     calls = byte_engine.sample_batch([with_tools])[0].tool_calls
     assert isinstance(calls[0], ToolCall)
@@ -224,31 +302,51 @@ def test_many_concurrent_askers_each_get_their_own_reply(kuhn_model: Path) -> No
         replies = await asyncio.gather(*(engine.sample(one) for one in ragged(64)))
         return [reply.token_ids for reply in replies]
 
-    assert asyncio.run(ask()) == [reply.token_ids for reply in engine.engine.sample_batch(ragged(64))]  # type: ignore[attr-defined]
+    assert asyncio.run(ask()) == [
+        reply.token_ids for reply in engine.engine.sample_batch(ragged(64))
+    ]  # type: ignore[attr-defined]
 
 
 def test_episodes_are_the_same_at_any_concurrency(kuhn_model: Path) -> None:
-    policies = {"main": Policy("main", open_engine("main", f"transformers/{kuhn_model}"), Sampling(max_tokens=4))}
+    policies = {
+        "main": Policy(
+            "main", open_engine("main", f"transformers/{kuhn_model}"), Sampling(max_tokens=4)
+        )
+    }
     cast = {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}
 
     async def episodes(concurrency: int) -> list[tuple[tuple[int, ...], ...]]:
         plans = [Plan(make("kuhn_poker"), cast, seed=seed) for seed in range(12)]
-        played = sorted([e async for e in play_many(plans, policies, concurrency=concurrency)], key=lambda e: e.seed)
+        played = sorted(
+            [e async for e in play_many(plans, policies, concurrency=concurrency)],
+            key=lambda e: e.seed,
+        )
         return [tuple(turn.replies[0].token_ids for turn in episode.turns) for episode in played]
 
     assert asyncio.run(episodes(1)) == asyncio.run(episodes(12))
 
 
 def talks(model: Path, episodes: int = 6, turns: int = 5, **options: object) -> list[list[Reply]]:
-    """Talks beside each other, not under a gate: every prompt is all that was said before and something new."""
+    """Talks beside each other, not under a gate: every prompt is all that was said before and
+    something new."""
     engine = open_engine("main", f"transformers/{model}", **options)
 
     async def talk(number: int) -> list[Reply]:
         messages, replies = [Message.system("You keep a shop. " * 6)], list[Reply]()
         for turn in range(turns):
-            messages.append(Message(f"I want {number} of item {turn}. " * (1 + (number + turn) % 3)))
+            messages.append(
+                Message(f"I want {number} of item {turn}. " * (1 + (number + turn) % 3))
+            )
             how = Sampling(max_tokens=3 + (5 * number + turn) % 9)
-            asked = Request("a", tuple(messages), seed=100 * number + turn, sampling=how, conversation=f"{number}", turn=turn, policy="main")
+            asked = Request(
+                "a",
+                tuple(messages),
+                seed=100 * number + turn,
+                sampling=how,
+                conversation=f"{number}",
+                turn=turn,
+                policy="main",
+            )
             replies.append(await engine.sample(asked))
             messages.append(spoken("a", Action(replies[-1].text)))
         return replies
@@ -264,11 +362,15 @@ def test_the_turns_of_a_talk_compute_what_is_new_only_and_sample_the_same(byte_m
     for mine, others in zip(kept, anew, strict=True):
         for turn, (reply, other) in enumerate(zip(mine, others, strict=True)):
             assert (reply.prompt_ids, reply.token_ids) == (other.prompt_ids, other.token_ids)
-            assert max(abs(a - b) for a, b in zip(reply.logprobs, other.logprobs, strict=True)) < 1e-5
+            assert (
+                max(abs(a - b) for a, b in zip(reply.logprobs, other.logprobs, strict=True)) < 1e-5
+            )
             assert other.usage.cached_tokens == 0
             if turn:
                 before = mine[turn - 1]
-                assert reply.usage.cached_tokens == len(before.prompt_ids) + len(before.token_ids) - 1
+                assert (
+                    reply.usage.cached_tokens == len(before.prompt_ids) + len(before.token_ids) - 1
+                )
     prompts = [reply.usage for talk in kept for reply in talk]
     computed = sum((usage.prompt_tokens or 0) - (usage.cached_tokens or 0) for usage in prompts)
     assert 3 * computed < sum(usage.prompt_tokens or 0 for usage in prompts)
@@ -278,28 +380,64 @@ def test_a_broken_prefix_is_computed_from_where_it_breaks(byte_model: Path) -> N
     engine = Transformers(str(byte_model), policy="main")
 
     def ask(*texts: str) -> Reply:
-        messages = tuple(Message(text, "a" if at % 2 else "scenario") for at, text in enumerate(texts))
-        return engine.sample_batch([Request("a", messages, sampling=Sampling(max_tokens=4), conversation="x", policy="main")])[0]  # type: ignore[return-value]
+        messages = tuple(
+            Message(text, "a" if at % 2 else "scenario") for at, text in enumerate(texts)
+        )
+        return engine.sample_batch(
+            [
+                Request(
+                    "a", messages, sampling=Sampling(max_tokens=4), conversation="x", policy="main"
+                )
+            ]
+        )[0]  # type: ignore[return-value]
 
     first = ask("one two three")
     other = ask("one two four", "never said", "five")
-    same = next(n for n, (a, b) in enumerate(zip(first.prompt_ids, other.prompt_ids, strict=False)) if a != b)
+    same = next(
+        n
+        for n, (a, b) in enumerate(zip(first.prompt_ids, other.prompt_ids, strict=False))
+        if a != b
+    )
     assert other.usage.cached_tokens == same
-    assert max(abs(a - b) for a, b in zip(other.logprobs, scored(engine, other.prompt_ids, other.token_ids), strict=True)) < 1e-5
+    assert (
+        max(
+            abs(a - b)
+            for a, b in zip(
+                other.logprobs, scored(engine, other.prompt_ids, other.token_ids), strict=True
+            )
+        )
+        < 1e-5
+    )
 
 
 def test_nothing_is_kept_over_new_weights(byte_model: Path) -> None:
     engine = Transformers(str(byte_model), policy="main")
-    asked = Request("a", (Message("one two three"),), sampling=Sampling(max_tokens=4), conversation="x", policy="main")
+    asked = Request(
+        "a",
+        (Message("one two three"),),
+        sampling=Sampling(max_tokens=4),
+        conversation="x",
+        policy="main",
+    )
     engine.sample_batch([asked])
     assert engine.sample_batch([asked])[0].usage.cached_tokens > 0  # type: ignore[union-attr, operator]
     engine.take({name: weight * 1.5 for name, weight in engine.weights().items()})
     reply = engine.sample_batch([asked])[0]
     assert reply.usage.cached_tokens == 0  # type: ignore[union-attr]
-    assert max(abs(a - b) for a, b in zip(reply.logprobs, scored(engine, reply.prompt_ids, reply.token_ids), strict=True)) < 1e-5  # type: ignore[union-attr]
+    assert (
+        max(
+            abs(a - b)
+            for a, b in zip(
+                reply.logprobs, scored(engine, reply.prompt_ids, reply.token_ids), strict=True
+            )
+        )
+        < 1e-5
+    )  # type: ignore[union-attr]
 
 
-def test_two_engines_on_one_folder_hold_weights_of_their_own(kuhn_model: Path, engine: Transformers) -> None:
+def test_two_engines_on_one_folder_hold_weights_of_their_own(
+    kuhn_model: Path, engine: Transformers
+) -> None:
     other = Transformers(str(kuhn_model), policy="other")
     assert other.fingerprint() == engine.fingerprint()
     with torch.no_grad():
@@ -307,11 +445,15 @@ def test_two_engines_on_one_folder_hold_weights_of_their_own(kuhn_model: Path, e
     assert other.fingerprint() != engine.fingerprint()
 
 
-def test_a_saved_engine_loads_again_with_equal_weights(engine: Transformers, tmp_path: Path) -> None:
+def test_a_saved_engine_loads_again_with_equal_weights(
+    engine: Transformers, tmp_path: Path
+) -> None:
     engine.save(tmp_path / "copy")
     again = Transformers(str(tmp_path / "copy"), policy="main")
     assert again.fingerprint() == engine.fingerprint()
-    assert [r.token_ids for r in again.sample_batch(ragged(4))] == [r.token_ids for r in engine.sample_batch(ragged(4))]
+    assert [r.token_ids for r in again.sample_batch(ragged(4))] == [
+        r.token_ids for r in engine.sample_batch(ragged(4))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -319,16 +461,29 @@ def test_a_saved_engine_loads_again_with_equal_weights(engine: Transformers, tmp
     [
         (lambda folder: shutil.rmtree(folder), "no model folder"),
         (lambda folder: (folder / "config.json").unlink(), "config.json"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "qwen3"'), "config.json"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "nothing-known"}'), "cannot be loaded"),
+        (
+            lambda folder: (folder / "config.json").write_text('{"model_type": "qwen3"'),
+            "config.json",
+        ),
+        (
+            lambda folder: (folder / "config.json").write_text('{"model_type": "nothing-known"}'),
+            "cannot be loaded",
+        ),
         (lambda folder: [f.unlink() for f in folder.glob("tokenizer*")], "tokenizer"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer"),
         (lambda folder: (folder / "model.safetensors").unlink(), "safetensors"),
-        (lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000]), "cannot be loaded"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(
+                (folder / "model.safetensors").read_bytes()[:5000]
+            ),
+            "cannot be loaded",
+        ),
         (lambda folder: (folder / "model.safetensors").write_bytes(b""), "cannot be loaded"),
     ],
 )
-def test_a_missing_or_damaged_model_folder_gives_one_line_that_names_it(kuhn_model: Path, tmp_path: Path, damage: object, named: str) -> None:
+def test_a_missing_or_damaged_model_folder_gives_one_line_that_names_it(
+    kuhn_model: Path, tmp_path: Path, damage: object, named: str
+) -> None:
     folder = shutil.copytree(kuhn_model, tmp_path / "model")
     damage(folder)  # type: ignore[operator]
     with pytest.raises(DataError, match=named) as caught:
@@ -346,13 +501,17 @@ def test_unknown_options_and_dtypes_are_config_errors(kuhn_model: Path) -> None:
         open_engine("main", f"transformers/{kuhn_model}", device="abacus")
 
 
-def test_without_the_train_extra_one_line_names_it(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_train_extra_one_line_names_it(
+    kuhn_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ConfigError, match=re.escape(install("train"))):
         open_engine("main", f"transformers/{kuhn_model}")
 
 
-def test_a_request_that_cannot_be_rendered_fails_alone_in_its_batch(kuhn_model: Path, engine: Transformers) -> None:
+def test_a_request_that_cannot_be_rendered_fails_alone_in_its_batch(
+    kuhn_model: Path, engine: Transformers
+) -> None:
     refused = Request("a", (Message(("look", Image.of(b"x"))),), policy="main")
     first, error, last = engine.sample_batch([request(seed=1), refused, request(seed=2)])
     assert [first, last] == engine.sample_batch([request(seed=1), request(seed=2)])
@@ -360,7 +519,10 @@ def test_a_request_that_cannot_be_rendered_fails_alone_in_its_batch(kuhn_model: 
     batched = open_engine("main", f"transformers/{kuhn_model}")
 
     async def ask() -> list[object]:
-        return await asyncio.gather(*(batched.sample(one) for one in (request(seed=1), refused, request(seed=2))), return_exceptions=True)
+        return await asyncio.gather(
+            *(batched.sample(one) for one in (request(seed=1), refused, request(seed=2))),
+            return_exceptions=True,
+        )
 
     replies = asyncio.run(ask())
     assert replies[0] == first and isinstance(replies[1], EngineError) and replies[2] == last

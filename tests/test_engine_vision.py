@@ -1,4 +1,5 @@
-"""The vision engine: images reach a small vision-language model, change what it says, and are scored as they were sampled."""
+"""The vision engine: images reach a small vision-language model, change what it says, and are
+scored as they were sampled."""
 
 from __future__ import annotations
 
@@ -41,9 +42,15 @@ TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
 
 @pytest.fixture(scope="module")
 def seeing_model(byte_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained vision-language model made from a config, with tokenizer and image processor, without a download."""
+    """An untrained vision-language model made from a config, with tokenizer and image processor,
+    without a download."""
     import torch
-    from transformers import AutoTokenizer, GenerationConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+    from transformers import (
+        AutoTokenizer,
+        GenerationConfig,
+        Qwen2_5_VLConfig,
+        Qwen2_5_VLForConditionalGeneration,
+    )
 
     folder = tmp_path_factory.mktemp("seeing")
     tokenizer = AutoTokenizer.from_pretrained(byte_model)
@@ -60,14 +67,30 @@ def seeing_model(byte_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         "depth": 2, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32, "patch_size": 14, "window_size": 56,
         "fullatt_block_indexes": [1], "initializer_range": 0.1,
     }  # fmt: skip
-    ids = {"image_token_id": image, "video_token_id": video, "vision_start_token_id": start, "vision_end_token_id": end}
+    ids = {
+        "image_token_id": image,
+        "video_token_id": video,
+        "vision_start_token_id": start,
+        "vision_end_token_id": end,
+    }
     torch.manual_seed(0)
-    model = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(text_config=text, vision_config=vision, **ids))
-    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    model = Qwen2_5_VLForConditionalGeneration(
+        Qwen2_5_VLConfig(text_config=text, vision_config=vision, **ids)
+    )
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2}
-    (folder / "preprocessor_config.json").write_text(json.dumps({**processor, "min_pixels": 28 * 28, "max_pixels": 28 * 28 * 16}))
+    processor = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": 14,
+        "merge_size": 2,
+        "temporal_patch_size": 2,
+    }
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({**processor, "min_pixels": 28 * 28, "max_pixels": 28 * 28 * 16})
+    )
     return folder
 
 
@@ -85,8 +108,17 @@ def picture(colour: tuple[int, int, int], size: tuple[int, int] = (60, 30)) -> I
 RED, BLUE = picture((255, 0, 0)), picture((0, 0, 255), (56, 84))
 
 
-def request(*messages: Message, seed: int = 0, conversation: str = "", max_tokens: int = 8, **sampling: Any) -> Request:
-    return Request("a", messages, seed=seed, conversation=conversation, sampling=Sampling(max_tokens=max_tokens, **sampling), policy="eye")
+def request(
+    *messages: Message, seed: int = 0, conversation: str = "", max_tokens: int = 8, **sampling: Any
+) -> Request:
+    return Request(
+        "a",
+        messages,
+        seed=seed,
+        conversation=conversation,
+        sampling=Sampling(max_tokens=max_tokens, **sampling),
+        policy="eye",
+    )
 
 
 def gap(engine: Vision, reply: Any, images: list[Image], temperature: float = 1.0) -> float:
@@ -95,10 +127,18 @@ def gap(engine: Vision, reply: Any, images: list[Image], temperature: float = 1.
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_sampled_logprobs_are_those_of_one_pass_with_the_pixels(engine: Vision, temperature: float) -> None:
+def test_sampled_logprobs_are_those_of_one_pass_with_the_pixels(
+    engine: Vision, temperature: float
+) -> None:
     for images in ([], [RED], [BLUE], [RED, BLUE], [RED, RED]):
         for seed in range(3):
-            (reply,) = engine.sample_batch([request(Message(("see ", *images, " and say")), seed=seed, temperature=temperature)])
+            (reply,) = engine.sample_batch(
+                [
+                    request(
+                        Message(("see ", *images, " and say")), seed=seed, temperature=temperature
+                    )
+                ]
+            )
             assert len(reply.logprobs) == len(reply.token_ids) > 0
             assert gap(engine, reply, images, temperature) < 1e-5
 
@@ -110,12 +150,19 @@ def test_the_pixels_matter(engine: Vision) -> None:
     assert gap(engine, reply, [RED]) < 1e-5 < 1e-3 < gap(engine, reply, [other])
 
 
-def test_an_image_is_as_many_ids_as_the_model_sees_patches_where_the_template_puts_it(engine: Vision) -> None:
-    assert (len(engine.image_ids(RED)), len(engine.image_ids(BLUE))) == (2, 6)  # 28 x 56 and 84 x 56 pixels in squares of 28
-    shown = engine.tokenizer.decode(engine.chat.render("a", (Message(("see ", RED, " now")), Message("and"), Message((BLUE,)))))
+def test_an_image_is_as_many_ids_as_the_model_sees_patches_where_the_template_puts_it(
+    engine: Vision,
+) -> None:
+    # 28 x 56 and 84 x 56 pixels in squares of 28
+    assert (len(engine.image_ids(RED)), len(engine.image_ids(BLUE))) == (2, 6)
+    shown = engine.tokenizer.decode(
+        engine.chat.render("a", (Message(("see ", RED, " now")), Message("and"), Message((BLUE,))))
+    )
     assert shown == (
         "<|im_start|>user\nsee <|vision_start|><|image_pad|><|image_pad|><|vision_end|> now\nand\n"
-        "<|vision_start|>" + "<|image_pad|>" * 6 + "<|vision_end|><|im_end|>\n<|im_start|>assistant\n"
+        "<|vision_start|>"
+        + "<|image_pad|>" * 6
+        + "<|vision_end|><|im_end|>\n<|im_start|>assistant\n"
     )
 
 
@@ -132,13 +179,20 @@ def test_prompts_with_images_only_grow_and_a_later_image_is_seen(engine: Vision)
     (reply,) = engine.sample_batch([first])
     more = (Message(("see", RED)), Message(reply.text, "a"), Message((BLUE, "now")))
     (grown,) = engine.sample_batch([request(*more, conversation="c")])
-    assert grown.prompt_ids[: len(reply.prompt_ids) + len(reply.token_ids)] == reply.prompt_ids + reply.token_ids
+    assert (
+        grown.prompt_ids[: len(reply.prompt_ids) + len(reply.token_ids)]
+        == reply.prompt_ids + reply.token_ids
+    )
     assert grown.prompt_ids.count(engine.image_id) == 8
     assert gap(engine, grown, [RED, BLUE]) < 1e-5
 
 
 def test_a_request_samples_the_same_whatever_was_seen_before(engine: Vision) -> None:
-    asked = [request(Message(("see", RED)), seed=1), request(Message("only text"), seed=2), request(Message((BLUE,)), seed=3)]
+    asked = [
+        request(Message(("see", RED)), seed=1),
+        request(Message("only text"), seed=2),
+        request(Message((BLUE,)), seed=3),
+    ]
     together = [reply.token_ids for reply in engine.sample_batch(asked)]
     assert together == [engine.sample_batch([one])[0].token_ids for one in asked]
     assert together[::-1] == [reply.token_ids for reply in engine.sample_batch(asked[::-1])]
@@ -146,7 +200,9 @@ def test_a_request_samples_the_same_whatever_was_seen_before(engine: Vision) -> 
 
 def test_what_is_no_image_fails_alone_and_says_why(engine: Vision) -> None:
     bad, lost = Image.of(b"no picture"), Image(RED.digest[::-1])
-    answers = engine.sample_batch([request(Message((bad,))), request(Message((RED,))), request(Message((lost,)))])
+    answers = engine.sample_batch(
+        [request(Message((bad,))), request(Message((RED,))), request(Message((lost,)))]
+    )
     assert isinstance(answers[0], EngineError) and "cannot be read" in str(answers[0])
     assert answers[1].token_ids
     assert isinstance(answers[2], EngineError) and "media/" in str(answers[2])
@@ -170,18 +226,25 @@ class Show(Scenario):
         yield Reward({"looker": 1.0}, why="looked")
 
 
-def test_an_episode_with_images_is_played_and_its_record_is_scored_again(seeing_model: Path) -> None:
+def test_an_episode_with_images_is_played_and_its_record_is_scored_again(
+    seeing_model: Path,
+) -> None:
     opened = open_engine("eye", f"vision/{seeing_model}")
     plan = Plan(Show(), {"looker": Seat("direct", "eye")})
     episode = asyncio.run(play(plan, {"eye": Policy("eye", opened, Sampling(max_tokens=6))}))
     assert (episode.end, episode.error) == (End.TERMINATED, None)
     seen: list[Image] = []
     for turn in episode.turns:
-        seen += [part for message in turn.observed for part in message.content if isinstance(part, Image)]
+        seen += [
+            part for message in turn.observed for part in message.content if isinstance(part, Image)
+        ]
         (reply,) = turn.replies
         assert gap(opened.engine, reply, seen) < 1e-5  # type: ignore[attr-defined]
     assert [image.digest for image in seen] == [RED.digest, BLUE.digest]
-    assert episode.turns[1].replies[0].prompt_ids[: len(episode.turns[0].replies[0].prompt_ids)] == episode.turns[0].replies[0].prompt_ids
+    assert (
+        episode.turns[1].replies[0].prompt_ids[: len(episode.turns[0].replies[0].prompt_ids)]
+        == episode.turns[0].replies[0].prompt_ids
+    )
 
 
 def test_the_engine_for_text_names_the_one_for_images(seeing_model: Path) -> None:

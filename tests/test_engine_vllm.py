@@ -1,4 +1,5 @@
-"""The vllm engine against a scripted server on loopback: what it asks for, which servers it refuses, what it makes of faults. No vLLM needed."""
+"""The vllm engine against a scripted server on loopback: what it asks for, which servers it
+refuses, what it makes of faults. No vLLM needed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ from gem_ma.engines.replay import Recorded, Remembered
 from gem_ma.engines.spending import Budget
 from gem_ma.engines.vllm import VLLM
 from gem_ma.engines.vllm_backend import Parameters
-from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, EngineError, ModelNotFound
+from gem_ma.errors import (
+    BudgetError,
+    ConfigError,
+    DataError,
+    EndpointError,
+    EngineError,
+    ModelNotFound,
+)
 from gem_ma.registry import load
 from gem_ma.types import Message, Reply, Request, Sampling
 from tests.fault_server import Answer, Asked, FaultServer, drop, raw, status
@@ -34,12 +42,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Fake:
-    """Answers as vLLM's server does, save for what a test changes. `completion` may change the body of a reply, or be an answer of its own."""
+    """Answers as vLLM's server does, save for what a test changes. `completion` may change the
+    body of a reply, or be an answer of its own."""
 
     tokenize: Callable[[str], list[int]] = lambda text: []
-    models: list[dict[str, Any]] = field(default_factory=lambda: [{"id": "base", "parent": None, "max_model_len": 64}])
+    models: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"id": "base", "parent": None, "max_model_len": 64}]
+    )
     adapters: set[str] = field(default_factory=set)
-    completion: Callable[[Asked, dict[str, Any]], Answer | dict[str, Any]] = lambda asked, body: body
+    completion: Callable[[Asked, dict[str, Any]], Answer | dict[str, Any]] = lambda asked, body: (
+        body
+    )
     lora: bool = True
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
@@ -59,7 +72,9 @@ class Fake:
         if asked.body["model"] not in {"base", *self.adapters}:
             return status(404, f"The model `{asked.body['model']}` does not exist.")
         allowed = asked.body.get("allowed_token_ids")
-        ids = allowed[:1] if allowed and len(allowed) == 1 else [7, 8, 9][: asked.body["max_tokens"]]
+        ids = (
+            allowed[:1] if allowed and len(allowed) == 1 else [7, 8, 9][: asked.body["max_tokens"]]
+        )
         body = {
             "choices": [
                 {
@@ -68,10 +83,16 @@ class Fake:
                     "finish_reason": "stop" if len(ids) == 3 else "length",
                     "token_ids": ids,
                     "prompt_token_ids": asked.body["prompt"],
-                    "logprobs": {"token_logprobs": [0.0] * len(ids) if allowed else [-1.0] * len(ids)},
+                    "logprobs": {
+                        "token_logprobs": [0.0] * len(ids) if allowed else [-1.0] * len(ids)
+                    },
                 }
             ],
-            "usage": {"prompt_tokens": len(asked.body["prompt"]), "completion_tokens": len(ids), "prompt_tokens_details": {"cached_tokens": 4}},
+            "usage": {
+                "prompt_tokens": len(asked.body["prompt"]),
+                "completion_tokens": len(ids),
+                "prompt_tokens_details": {"cached_tokens": 4},
+            },
         }
         changed = self.completion(asked, body)
         return changed if isinstance(changed, Answer) else self.json(changed)
@@ -81,8 +102,11 @@ class Fake:
         return Answer(body=json.dumps(body).encode())
 
     def completions(self) -> list[dict[str, Any]]:
-        """Bodies of the requests that were for something: those of the opening checks are left out."""
-        return [body for path, body in self.asked if path == "/v1/completions" and body["prompt"] != [0]]
+        """Bodies of the requests that were for something: those of the opening checks are left
+        out."""
+        return [
+            body for path, body in self.asked if path == "/v1/completions" and body["prompt"] != [0]
+        ]
 
 
 @pytest.fixture
@@ -94,7 +118,9 @@ def fake(kuhn_model: Path) -> Fake:
 
 
 def engine_at(server: FaultServer, model: Path, **options: Any) -> VLLM:
-    return VLLM(str(model), **{"base_url": server.url, "policy": "main", "timeout_s": 5.0, **options})
+    return VLLM(
+        str(model), **{"base_url": server.url, "policy": "main", "timeout_s": 5.0, **options}
+    )
 
 
 def request(text: str = "card K", seed: int = 2**62 + 5, **how: Any) -> Request:
@@ -118,11 +144,15 @@ def refused(fake: Fake, model: Path, kind: type[Exception], **options: Any) -> s
     return str(caught.value)
 
 
-# -- what is sent and what is read ----------------------------------------------------------------------------------------------
+# -- what is sent and what is read ---------------------------------------------------------------
 
 
-def test_every_sampling_field_is_sent_with_ids_seed_ends_and_mask(fake: Fake, kuhn_model: Path) -> None:
-    (reply,) = answered(fake, kuhn_model, request(temperature=0.5, top_p=0.9, top_k=5, stop=("END",)))
+def test_every_sampling_field_is_sent_with_ids_seed_ends_and_mask(
+    fake: Fake, kuhn_model: Path
+) -> None:
+    (reply,) = answered(
+        fake, kuhn_model, request(temperature=0.5, top_p=0.9, top_k=5, stop=("END",))
+    )
     (body,) = fake.completions()
     engine = VLLM(str(kuhn_model), base_url="http://127.0.0.1:1/v1")
     assert body == {
@@ -145,16 +175,28 @@ def test_every_sampling_field_is_sent_with_ids_seed_ends_and_mask(fake: Fake, ku
         "return_token_ids": True,
         "logit_bias": {str(token): -100.0 for token in engine.banned_ids},
     }
-    assert reply.token_ids == (7, 8, 9) and reply.logprobs == (-1.0, -1.0, -1.0) and reply.finish == "stop"
-    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.cached_tokens) == (len(reply.prompt_ids), 3, 4)
+    assert (
+        reply.token_ids == (7, 8, 9)
+        and reply.logprobs == (-1.0, -1.0, -1.0)
+        and reply.finish == "stop"
+    )
+    assert (
+        reply.usage.prompt_tokens,
+        reply.usage.completion_tokens,
+        reply.usage.cached_tokens,
+    ) == (len(reply.prompt_ids), 3, 4)
 
 
-def test_the_same_ids_are_never_sampled_as_by_the_transformers_engine(kuhn_model: Path, byte_model: Path) -> None:
+def test_the_same_ids_are_never_sampled_as_by_the_transformers_engine(
+    kuhn_model: Path, byte_model: Path
+) -> None:
     from gem_ma.engines.transformers import Transformers
 
     for model in (kuhn_model, byte_model):
         local, engine = Transformers(str(model)), VLLM(str(model), base_url="http://127.0.0.1:1/v1")
-        assert [token for token, bias in enumerate(local.banned.tolist()) if bias < 0] == engine.banned_ids
+        assert [
+            token for token, bias in enumerate(local.banned.tolist()) if bias < 0
+        ] == engine.banned_ids
         assert (local.ends, local.vocabulary) == (engine.ends, engine.vocabulary)
 
 
@@ -167,35 +209,63 @@ def test_at_temperature_0_the_likeliest_id_is_certain(fake: Fake, kuhn_model: Pa
     assert answered(fake, kuhn_model, request(temperature=0.0))[0].logprobs == (0.0, 0.0, 0.0)
 
 
-def test_a_prompt_without_room_is_not_sent_and_one_with_little_asks_for_little(fake: Fake, kuhn_model: Path) -> None:
-    length = len(VLLM(str(kuhn_model), base_url="http://127.0.0.1:1/v1").chat.render("a", (Message("K " * 10),))) - 10
-    full, tight = answered(fake, kuhn_model, request("K " * (64 - length)), request("K " * (62 - length)))
+def test_a_prompt_without_room_is_not_sent_and_one_with_little_asks_for_little(
+    fake: Fake, kuhn_model: Path
+) -> None:
+    length = (
+        len(
+            VLLM(str(kuhn_model), base_url="http://127.0.0.1:1/v1").chat.render(
+                "a", (Message("K " * 10),)
+            )
+        )
+        - 10
+    )
+    full, tight = answered(
+        fake, kuhn_model, request("K " * (64 - length)), request("K " * (62 - length))
+    )
     assert full.finish == "context_overflow" and len(full.prompt_ids) == 64 and not full.token_ids
-    assert len(tight.prompt_ids) == 62 and [body["max_tokens"] for body in fake.completions()] == [2]
+    assert len(tight.prompt_ids) == 62 and [body["max_tokens"] for body in fake.completions()] == [
+        2
+    ]
 
 
-def test_an_end_token_alone_is_an_answer_and_is_not_asked_for_again(fake: Fake, kuhn_model: Path) -> None:
+def test_an_end_token_alone_is_an_answer_and_is_not_asked_for_again(
+    fake: Fake, kuhn_model: Path
+) -> None:
     def only_an_end(asked: Asked, body: dict[str, Any]) -> dict[str, Any]:
         if body["choices"][0]["token_ids"] == [7, 8, 9]:
-            body["choices"][0] |= {"token_ids": asked.body["stop_token_ids"][:1], "logprobs": {"token_logprobs": [-0.5]}}
+            body["choices"][0] |= {
+                "token_ids": asked.body["stop_token_ids"][:1],
+                "logprobs": {"token_logprobs": [-0.5]},
+            }
         return body
 
     fake.completion = only_an_end
     (reply,) = answered(fake, kuhn_model)
-    assert reply.text == "" and len(reply.token_ids) == 1 and reply.attempts == () and len(fake.completions()) == 1
+    assert (
+        reply.text == ""
+        and len(reply.token_ids) == 1
+        and reply.attempts == ()
+        and len(fake.completions()) == 1
+    )
 
 
-# -- which servers are refused --------------------------------------------------------------------------------------------------
+# -- which servers are refused -------------------------------------------------------------------
 
 
 def test_raw_log_probabilities_are_refused_with_the_flag(fake: Fake, kuhn_model: Path) -> None:
     def raw_ones(asked: Asked, body: dict[str, Any]) -> dict[str, Any]:
-        body["choices"][0]["logprobs"] = {"token_logprobs": [-4.2] * len(body["choices"][0]["token_ids"])}
+        body["choices"][0]["logprobs"] = {
+            "token_logprobs": [-4.2] * len(body["choices"][0]["token_ids"])
+        }
         return body
 
     fake.completion = raw_ones
     said = refused(fake, kuhn_model, ConfigError)
-    assert "log-probabilities before temperature and masks; start the server with --logprobs-mode processed_logprobs" in said
+    assert (
+        "log-probabilities before temperature and masks; start the server with --logprobs-mode"
+        " processed_logprobs" in said
+    )
 
 
 def test_a_server_without_token_ids_is_refused(fake: Fake, kuhn_model: Path) -> None:
@@ -204,7 +274,9 @@ def test_a_server_without_token_ids_is_refused(fake: Fake, kuhn_model: Path) -> 
         return body
 
     fake.completion = without
-    assert "gives no token ids with return_token_ids; it must be vLLM 0.32 or newer" in refused(fake, kuhn_model, ConfigError)
+    assert "gives no token ids with return_token_ids; it must be vLLM 0.32 or newer" in refused(
+        fake, kuhn_model, ConfigError
+    )
 
 
 def test_a_server_that_ignores_masks_is_refused(fake: Fake, kuhn_model: Path) -> None:
@@ -221,13 +293,17 @@ def test_another_tokenizer_is_refused_and_a_hidden_one_passes(fake: Fake, kuhn_m
     assert "another tokenizer than this policy's folder" in refused(fake, kuhn_model, ConfigError)
     plain = fake.__call__
     closed = Fake(completion=lambda asked, body: body)
-    with FaultServer(lambda asked: status(404, "no such path") if asked.path == "/tokenize" else plain(asked)) as server:
+    with FaultServer(
+        lambda asked: status(404, "no such path") if asked.path == "/tokenize" else plain(asked)
+    ) as server:
         assert asyncio.run(engine_at(server, kuhn_model).sample(request())).token_ids == (7, 8, 9)
     assert closed.asked == []
 
 
 def test_a_wrong_model_name_and_a_choice_of_models_are_told(fake: Fake, kuhn_model: Path) -> None:
-    assert "no model 'other'; served_model is one of base" in refused(fake, kuhn_model, ModelNotFound, served_model="other")
+    assert "no model 'other'; served_model is one of base" in refused(
+        fake, kuhn_model, ModelNotFound, served_model="other"
+    )
     fake.models = [{"id": name, "parent": None, "max_model_len": 64} for name in ("one", "two")]
     assert "serves one, two; name one with served_model" in refused(fake, kuhn_model, ConfigError)
     fake.models = []
@@ -236,24 +312,40 @@ def test_a_wrong_model_name_and_a_choice_of_models_are_told(fake: Fake, kuhn_mod
 
 def test_a_server_that_is_no_vllm_is_told(fake: Fake, kuhn_model: Path) -> None:
     fake.models = [{"id": "base"}]
-    assert "names no max_model_len, so it is no vLLM server; take openai/ for other servers" in refused(fake, kuhn_model, ConfigError)
+    assert (
+        "names no max_model_len, so it is no vLLM server; take openai/ for other servers"
+        in refused(fake, kuhn_model, ConfigError)
+    )
 
 
 def test_an_address_of_something_else_is_told(fake: Fake, kuhn_model: Path) -> None:
-    with FaultServer([raw(b"<html>hello</html>", "text/html")]) as server, pytest.raises(ConfigError, match="is not what a vLLM server answers"):
+    with (
+        FaultServer([raw(b"<html>hello</html>", "text/html")]) as server,
+        pytest.raises(ConfigError, match="is not what a vLLM server answers"),
+    ):
         asyncio.run(engine_at(server, kuhn_model).sample(request()))
 
 
 def test_another_machine_over_plain_http_must_be_allowed(kuhn_model: Path) -> None:
-    with pytest.raises(ConfigError, match=r"gpu1:8000 is another machine and base_url no https; forward its port, or set allow_http: true"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"gpu1:8000 is another machine and base_url no https; forward its port, or set"
+            r" allow_http: true"
+        ),
+    ):
         VLLM(str(kuhn_model), policy="main", base_url="http://gpu1:8000/v1")
     with pytest.raises(ConfigError, match="is another machine"):
         VLLM(str(kuhn_model), policy="main", base_url="http://127.0.0.1.example.org/v1")
-    for fine in ({"base_url": "http://gpu1:8000/v1", "allow_http": True}, {"base_url": "https://gpu1/v1"}, {"base_url": "http://localhost:8000/v1"}):
+    for fine in (
+        {"base_url": "http://gpu1:8000/v1", "allow_http": True},
+        {"base_url": "https://gpu1/v1"},
+        {"base_url": "http://localhost:8000/v1"},
+    ):
         VLLM(str(kuhn_model), policy="main", **fine)  # type: ignore[arg-type]
 
 
-# -- faults ---------------------------------------------------------------------------------------------------------------------
+# -- faults --------------------------------------------------------------------------------------
 
 
 def sometimes(*faults: Answer) -> Callable[[Asked, dict[str, Any]], Answer | dict[str, Any]]:
@@ -262,29 +354,81 @@ def sometimes(*faults: Answer) -> Callable[[Asked, dict[str, Any]], Answer | dic
 
 
 def test_faults_are_tried_again_and_stand_in_the_record(fake: Fake, kuhn_model: Path) -> None:
-    abort = {"choices": [{"finish_reason": "abort", "token_ids": [7], "logprobs": {"token_logprobs": [-1.0]}}]}
-    other = {"choices": [{"finish_reason": "stop", "token_ids": [7], "logprobs": {"token_logprobs": [-1.0]}, "prompt_token_ids": [1]}]}
-    bad = [json.dumps(one).encode() for one in ({"choices": []}, abort, other, {"choices": [{"token_ids": [7], "logprobs": None}]})]
-    fake.completion = sometimes(status(500), status(429, retry_after=0), drop(), raw(b'{"choices": [{"tok'), *map(raw, bad))
+    abort = {
+        "choices": [
+            {"finish_reason": "abort", "token_ids": [7], "logprobs": {"token_logprobs": [-1.0]}}
+        ]
+    }
+    other = {
+        "choices": [
+            {
+                "finish_reason": "stop",
+                "token_ids": [7],
+                "logprobs": {"token_logprobs": [-1.0]},
+                "prompt_token_ids": [1],
+            }
+        ]
+    }
+    bad = [
+        json.dumps(one).encode()
+        for one in (
+            {"choices": []},
+            abort,
+            other,
+            {"choices": [{"token_ids": [7], "logprobs": None}]},
+        )
+    ]
+    fake.completion = sometimes(
+        status(500), status(429, retry_after=0), drop(), raw(b'{"choices": [{"tok'), *map(raw, bad)
+    )
     (reply,) = answered(fake, kuhn_model)
     kinds = [attempt.kind for attempt in reply.attempts]
-    assert kinds == ["server", "rate_limited", "transport", "bad_reply", "bad_reply", "server", "bad_reply", "bad_reply"]
+    assert kinds == [
+        "server",
+        "rate_limited",
+        "transport",
+        "bad_reply",
+        "bad_reply",
+        "server",
+        "bad_reply",
+        "bad_reply",
+    ]
     assert "which are not the" in reply.attempts[6].detail and reply.token_ids == (7, 8, 9)
 
 
-def test_the_key_goes_into_the_header_and_into_no_message(fake: Fake, kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_goes_into_the_header_and_into_no_message(
+    fake: Fake, kuhn_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_KEY", "sk-canary-19af-2b7c")
-    with FaultServer(lambda asked: fake(asked) if asked.path != "/v1/completions" else status(401, "bad key sk-canary-19af-2b7c")) as server:
+    with FaultServer(
+        lambda asked: (
+            fake(asked)
+            if asked.path != "/v1/completions"
+            else status(401, "bad key sk-canary-19af-2b7c")
+        )
+    ) as server:
         with pytest.raises(EndpointError, match="refused the key in MY_KEY") as caught:
             asyncio.run(engine_at(server, kuhn_model, api_key_env="MY_KEY").sample(request()))
-        assert {asked.headers["authorization"] for asked in server.asked} == {"Bearer sk-canary-19af-2b7c"}
+        assert {asked.headers["authorization"] for asked in server.asked} == {
+            "Bearer sk-canary-19af-2b7c"
+        }
     assert "canary" not in str(caught.value)
 
 
-def test_after_a_reply_out_of_a_stopped_run_the_prompt_goes_on_from_its_ids(fake: Fake, kuhn_model: Path) -> None:
-    first = Request("a", (Message("card K"),), sampling=Sampling(max_tokens=8), seed=1, conversation="e/a")
+def test_after_a_reply_out_of_a_stopped_run_the_prompt_goes_on_from_its_ids(
+    fake: Fake, kuhn_model: Path
+) -> None:
+    first = Request(
+        "a", (Message("card K"),), sampling=Sampling(max_tokens=8), seed=1, conversation="e/a"
+    )
     (reply,) = answered(fake, kuhn_model, first)
-    later = Request("a", (*first.messages, Message(reply.text, "a"), Message("bet")), sampling=Sampling(max_tokens=8), seed=2, conversation="e/a")
+    later = Request(
+        "a",
+        (*first.messages, Message(reply.text, "a"), Message("bet")),
+        sampling=Sampling(max_tokens=8),
+        seed=2,
+        conversation="e/a",
+    )
     with FaultServer(fake) as server:
         engine = Remembered(engine_at(server, kuhn_model), {1: Recorded(reply, None)})
 
@@ -296,7 +440,9 @@ def test_after_a_reply_out_of_a_stopped_run_the_prompt_goes_on_from_its_ids(fake
         assert asyncio.run(both()).prompt_ids[: len(known)] == known
 
 
-def test_an_outage_after_the_first_answer_is_waited_for_on_every_loop(fake: Fake, kuhn_model: Path) -> None:
+def test_an_outage_after_the_first_answer_is_waited_for_on_every_loop(
+    fake: Fake, kuhn_model: Path
+) -> None:
     answers = {"left": 0}
 
     def shaky(asked: Asked) -> Answer:
@@ -309,22 +455,34 @@ def test_an_outage_after_the_first_answer_is_waited_for_on_every_loop(fake: Fake
         engine = engine_at(server, kuhn_model)
         asyncio.run(engine.sample(request()))
         answers["left"] = 7  # more than a server gets that was never there
-        (drawn,) = engine.sample_ids([(1, 2, 3)], [Sampling(max_tokens=8)], [1])  # on a loop of its own
+        # on a loop of its own
+        (drawn,) = engine.sample_ids([(1, 2, 3)], [Sampling(max_tokens=8)], [1])
     assert drawn.ids == [7, 8, 9] and answers["left"] == 0
 
 
-def test_a_context_overflow_that_the_server_finds_is_an_outcome(fake: Fake, kuhn_model: Path) -> None:
-    fake.completion = sometimes(status(400, "This model's maximum context length is 64 tokens. However, you requested 70"))
+def test_a_context_overflow_that_the_server_finds_is_an_outcome(
+    fake: Fake, kuhn_model: Path
+) -> None:
+    fake.completion = sometimes(
+        status(400, "This model's maximum context length is 64 tokens. However, you requested 70")
+    )
     (reply,) = answered(fake, kuhn_model)
     assert reply.finish == "context_overflow" and reply.prompt_ids and not reply.token_ids
 
 
-def test_a_wrong_key_and_a_server_that_is_not_there_end_the_run(fake: Fake, kuhn_model: Path) -> None:
-    with FaultServer([status(401, "Unauthorized")]) as server, pytest.raises(EndpointError, match="refused a request without a key"):
+def test_a_wrong_key_and_a_server_that_is_not_there_end_the_run(
+    fake: Fake, kuhn_model: Path
+) -> None:
+    with (
+        FaultServer([status(401, "Unauthorized")]) as server,
+        pytest.raises(EndpointError, match="refused a request without a key"),
+    ):
         asyncio.run(engine_at(server, kuhn_model).sample(request()))
     gone = f"http://127.0.0.1:{server.port}/v1"
     with pytest.raises(EndpointError, match="cannot be reached: start it, or correct base_url"):
-        asyncio.run(VLLM(str(kuhn_model), policy="main", base_url=gone, attempts=2).sample(request()))
+        asyncio.run(
+            VLLM(str(kuhn_model), policy="main", base_url=gone, attempts=2).sample(request())
+        )
 
 
 def test_tokens_of_requests_are_counted_against_the_budget(fake: Fake, kuhn_model: Path) -> None:
@@ -334,7 +492,7 @@ def test_tokens_of_requests_are_counted_against_the_budget(fake: Fake, kuhn_mode
     assert 0 < budget.tokens <= 60
 
 
-# -- adapters -------------------------------------------------------------------------------------------------------------------
+# -- adapters ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -344,7 +502,10 @@ def adapter(kuhn_model: Path, tmp_path: Path) -> Path:
     from gem_ma.engines.vllm_adapters import write_adapter
 
     name = "model.layers.0.self_attn.q_proj"
-    weights = {f"{name}.lora_A.weight": torch.zeros(4, 64), f"{name}.lora_B.weight": torch.zeros(64, 4)}
+    weights = {
+        f"{name}.lora_A.weight": torch.zeros(4, 64),
+        f"{name}.lora_B.weight": torch.zeros(64, 4),
+    }
     write_adapter(tmp_path / "adapter", weights, 8.0, str(kuhn_model))
     return tmp_path / "adapter"
 
@@ -360,35 +521,60 @@ def test_an_adapter_folder_is_one_that_peft_reads(adapter: Path, kuhn_model: Pat
         assert "does not fit this base" in str(error) and "layers.1" in str(error)
 
 
-def test_an_adapter_is_loaded_at_first_and_again_where_it_was_forgotten(fake: Fake, kuhn_model: Path, adapter: Path) -> None:
+def test_an_adapter_is_loaded_at_first_and_again_where_it_was_forgotten(
+    fake: Fake, kuhn_model: Path, adapter: Path
+) -> None:
     with FaultServer(fake) as server:
         engine = engine_at(server, kuhn_model, lora=str(adapter))
         asyncio.run(engine.sample(request()))
         (name,) = fake.adapters
         assert name.startswith("main.") and fake.completions()[-1]["model"] == name
         fake.adapters.clear()
-        assert asyncio.run(engine.sample(request())).token_ids == (7, 8, 9) and fake.adapters == {name}
+        assert asyncio.run(engine.sample(request())).token_ids == (7, 8, 9) and fake.adapters == {
+            name
+        }
     loads = [body for path, body in fake.asked if path == "/v1/load_lora_adapter"]
-    assert len(loads) == 2 and loads[0] == {"lora_name": name, "lora_path": str(adapter.resolve()), "load_inplace": False}
+    assert len(loads) == 2 and loads[0] == {
+        "lora_name": name,
+        "lora_path": str(adapter.resolve()),
+        "load_inplace": False,
+    }
 
 
-def test_a_server_that_takes_no_adapters_is_told_which_flags_to_start_with(fake: Fake, kuhn_model: Path, adapter: Path) -> None:
+def test_a_server_that_takes_no_adapters_is_told_which_flags_to_start_with(
+    fake: Fake, kuhn_model: Path, adapter: Path
+) -> None:
     fake.lora = False
     said = refused(fake, kuhn_model, ConfigError, lora=str(adapter))
-    assert "takes no adapters; start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank" in said
+    assert (
+        "takes no adapters; start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
+        " --max-lora-rank" in said
+    )
 
 
-# -- options --------------------------------------------------------------------------------------------------------------------
+# -- options -------------------------------------------------------------------------------------
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "dtype": ({"dtype": "float8"}, "dtype is one of float32, bfloat16, float16"),
     "parity": ({"parity": 0.0}, "parity is in nats, above 0"),
     "route": ({"route": "copy"}, "route is one of adapter, in_place, full"),
-    "full with lora": ({"route": "full", "lora": {"rank": 4}}, "route full publishes all weights; leave lora out"),
+    "full with lora": (
+        {"route": "full", "lora": {"rank": 4}},
+        "route full publishes all weights; leave lora out",
+    ),
     "adapter without lora": ({"route": "adapter"}, r"route adapter needs lora: \{rank: 8\}"),
-    "engine with a server": ({"engine": {"dtype": "float32"}}, "engine starts vLLM in this process"),
-    "served_model without one": ({"base_url": None, "served_model": "x"}, "served_model is the name of a model at a server"),
-    "options of its own": ({"base_url": None, "engine": {"logprobs_mode": "raw_logprobs"}}, "engine may not hold 'logprobs_mode'"),
+    "engine with a server": (
+        {"engine": {"dtype": "float32"}},
+        "engine starts vLLM in this process",
+    ),
+    "served_model without one": (
+        {"base_url": None, "served_model": "x"},
+        "served_model is the name of a model at a server",
+    ),
+    "options of its own": (
+        {"base_url": None, "engine": {"logprobs_mode": "raw_logprobs"}},
+        "engine may not hold 'logprobs_mode'",
+    ),
     "address": ({"base_url": "127.0.0.1:8000"}, "base_url is an address such as"),
 }
 
@@ -410,7 +596,9 @@ def test_without_vllm_the_engine_in_process_says_what_to_do(kuhn_model: Path) ->
 
     if find_spec("vllm") is not None:
         pytest.skip("this environment has vLLM")
-    with pytest.raises(ConfigError, match=r"needs vLLM in this environment \(docs/vllm.md\), or a server: base_url"):
+    with pytest.raises(
+        ConfigError, match=r"needs vLLM in this environment \(docs/vllm.md\), or a server: base_url"
+    ):
         asyncio.run(VLLM(str(kuhn_model), policy="main").sample(request()))
 
 
@@ -422,13 +610,19 @@ class FakeCore:
         self.llm = SimpleNamespace(model_config=SimpleNamespace(max_model_len=64))
 
 
-def test_policies_share_one_vllm_in_process_until_all_weights_of_one_are_to_change(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policies_share_one_vllm_in_process_until_all_weights_of_one_are_to_change(
+    kuhn_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vllm_process, "Core", FakeCore)
     monkeypatch.setattr(vllm_process, "_OPEN", {})
-    one, other, adapted = (vllm_process.Process("policy", str(kuhn_model), Parameters([], frozenset({2})), {}, rank) for rank in (0, 0, 4))
+    one, other, adapted = (
+        vllm_process.Process("policy", str(kuhn_model), Parameters([], frozenset({2})), {}, rank)
+        for rank in (0, 0, 4)
+    )
     for process in (one, other, adapted):
         asyncio.run(process.open())
-    assert one.core is other.core and one.core is not adapted.core and adapted.core.rank == 8  # vLLM makes room for 8 at least
+    # vLLM makes room for 8 at least
+    assert one.core is other.core and one.core is not adapted.core and adapted.core.rank == 8
     shared = one.core
     one.own()
     asyncio.run(one.open())
@@ -436,7 +630,10 @@ def test_policies_share_one_vllm_in_process_until_all_weights_of_one_are_to_chan
 
 
 def test_a_tied_head_is_refused_in_process_before_anything_starts(kuhn_model: Path) -> None:
-    with pytest.raises(ConfigError, match=r"keeps the old output head of a model with tied embeddings; add lora: \{rank: 8\}"):
+    with pytest.raises(
+        ConfigError,
+        match=r"keeps the old output head of a model with tied embeddings; add lora: \{rank: 8\}",
+    ):
         VLLM(str(kuhn_model), policy="main").trained()
 
 

@@ -72,14 +72,34 @@ def test_order_deaths_and_rewards_are_those_worked_out_by_hand():
 
 def test_infos_hold_the_facts_and_nothing_else():
     env = started()
-    assert env.infos["ann"] == {"active_agents": ("ann",), "active": True, "step": 0, "turn": 0, "illegal": False, "action_mask": ("a", "b")}
-    assert env.infos["bob"] == {"active_agents": ("ann",), "active": False, "step": 0, "turn": 0, "illegal": False}
+    assert env.infos["ann"] == {
+        "active_agents": ("ann",),
+        "active": True,
+        "step": 0,
+        "turn": 0,
+        "illegal": False,
+        "action_mask": ("a", "b"),
+    }
+    assert env.infos["bob"] == {
+        "active_agents": ("ann",),
+        "active": False,
+        "step": 0,
+        "turn": 0,
+        "illegal": False,
+    }
     env.step("nonsense")
-    assert env.infos["ann"]["illegal"] and env.infos["ann"]["stop"] == "terminated" and env.infos["ann"]["turn"] == 1
+    assert (
+        env.infos["ann"]["illegal"]
+        and env.infos["ann"]["stop"] == "terminated"
+        and env.infos["ann"]["turn"] == 1
+    )
     env.step(None)
     assert "stop" not in env.infos["bob"] and "action_mask" not in env.infos["bob"]
     env.step("anything")
-    assert env.infos["bob"]["active_agents"] == ("bob", "cat") and "action_mask" not in env.infos["cat"]
+    assert (
+        env.infos["bob"]["active_agents"] == ("bob", "cat")
+        and "action_mask" not in env.infos["cat"]
+    )
 
 
 def test_the_second_of_a_simultaneous_step_sees_nothing_of_the_first():
@@ -87,7 +107,11 @@ def test_the_second_of_a_simultaneous_step_sees_nothing_of_the_first():
     env.reset(seed=0)
     before, infos = env.observe("player_1"), dict(env.infos)
     env.step("defect")
-    assert env.agent_selection == "player_1" and env.observe("player_1") == before and env.infos == infos
+    assert (
+        env.agent_selection == "player_1"
+        and env.observe("player_1") == before
+        and env.infos == infos
+    )
     assert set(env.rewards.values()) == {0}
 
 
@@ -96,12 +120,20 @@ def test_a_limit_truncates_and_the_rules_own_end_terminates():
     env.step("a")
     env.step(None)
     env.step("a")
-    assert env.truncations == {"bob": True, "cat": True} and env.terminations == {"bob": False, "cat": False}
+    assert env.truncations == {"bob": True, "cat": True} and env.terminations == {
+        "bob": False,
+        "cat": False,
+    }
     assert env.infos["bob"]["stop"] == "max_steps"
-    assert env.observe("bob")["messages"][-1]["content"] == "Both."  # the unanswered Ask stays visible
+    # the unanswered Ask stays visible
+    assert env.observe("bob")["messages"][-1]["content"] == "Both."
     env = started(limits=Limits(max_turns=1))
     env.step("a")
-    assert env.terminations["ann"] and env.truncations["bob"] and env.infos["bob"]["stop"] == "max_turns"
+    assert (
+        env.terminations["ann"]
+        and env.truncations["bob"]
+        and env.infos["bob"]["stop"] == "max_turns"
+    )
     env = gem_ma.aec_env("dilemma", rounds=1, max_steps=1)
     env.reset(seed=0)
     for _ in range(2):
@@ -140,7 +172,12 @@ def test_tasks_are_chosen_by_object_by_key_by_index_by_reset_or_by_seed():
     assert shown(gem_ma.aec_env(Line, task=2), seed=0) == "Task two."
     assert shown(gem_ma.aec_env(Line, task=2), seed=0, options={"task": 0}) == "Task zero."
     env = gem_ma.aec_env(Line)
-    assert [shown(env, seed=seed) for seed in range(4)] == ["Task zero.", "Task one.", "Task two.", "Task zero."]
+    assert [shown(env, seed=seed) for seed in range(4)] == [
+        "Task zero.",
+        "Task one.",
+        "Task two.",
+        "Task zero.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +261,10 @@ def test_any_text_is_in_the_spaces_and_is_taken():
         assert env.action_space("ann").contains(text)
         env.step(text)
         observation = env.observe("ann")
-        assert env.observation_space("ann").contains(observation) and observation["messages"][-1]["content"] == text
+        assert (
+            env.observation_space("ann").contains(observation)
+            and observation["messages"][-1]["content"] == text
+        )
     env.reset(seed=0)
     env.step("lone \ud800")
     assert env.observe("ann")["messages"][-1]["content"].encode("utf-8")
@@ -235,14 +275,22 @@ class Desk(Scenario):
 
     agents = ("clerk",)
     chance = False
-    tools = (Tool("close", "Closes.", {"type": "object", "properties": {"why": {"type": "string"}}}),)
+    tools = (
+        Tool("close", "Closes.", {"type": "object", "properties": {"why": {"type": "string"}}}),
+    )
 
     def play(self, rng, task):
         said = yield Ask({"clerk": "?"}, tools=self.tools)
         yield Reward({"clerk": float(len(said["clerk"].tool_calls))})
 
 
-@pytest.mark.parametrize("action", ['{"name": "close", "arguments": {"why": "done"}}', Action("", (ToolCall("1", "close", {"why": "done"}),))])
+@pytest.mark.parametrize(
+    "action",
+    [
+        '{"name": "close", "arguments": {"why": "done"}}',
+        Action("", (ToolCall("1", "close", {"why": "done"}),)),
+    ],
+)
 def test_tool_calls_come_as_text_or_as_an_action(action):
     env = started(Desk)
     assert env.infos["clerk"]["tools"] == (Desk.tools[0].schema,)

@@ -35,7 +35,11 @@ def seeded(messages, legal, rng):
     return rng.choice(legal)
 
 
-@pytest.mark.parametrize("other", ["first_legal", seeded, Plain(), Waits(), Seat("random_legal")], ids=lambda given: type(given).__name__)
+@pytest.mark.parametrize(
+    "other",
+    ["first_legal", seeded, Plain(), Waits(), Seat("random_legal")],
+    ids=lambda given: type(given).__name__,
+)
 def test_every_kind_of_behaviour_may_play_the_others(other):
     env = gem_ma.gym_env("dilemma", agent="player_0", others={"player_1": other})
     assert isinstance(env, gymnasium.Env)
@@ -101,7 +105,9 @@ def test_an_agent_that_leaves_is_done_while_others_go_on():
 
 
 def test_a_limit_counts_the_steps_of_all_and_truncates():
-    env = gem_ma.gym_env(Short, agent="bob", others={"ann": lambda messages, legal, rng: "go"}, max_steps=2)
+    env = gem_ma.gym_env(
+        Short, agent="bob", others={"ann": lambda messages, legal, rng: "go"}, max_steps=2
+    )
     env.reset(seed=0)
     assert env.step("x")[2:4] == (False, True)
 

@@ -1,4 +1,5 @@
-"""Estimators that compare returns: numbers worked by hand, state, refusals. `test_estimators_slow.py` holds what is true of all of them."""
+"""Estimators that compare returns: numbers worked by hand, state, refusals.
+`test_estimators_slow.py` holds what is true of all of them."""
 
 from __future__ import annotations
 
@@ -15,12 +16,36 @@ from gem_ma.estimators.groups import by_group
 from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
 
 
-def played(rewards: dict[str, list[float]], seed: int = 0, group: str | None = "g", task: str = "train/0") -> Episode:
+def played(
+    rewards: dict[str, list[float]], seed: int = 0, group: str | None = "g", task: str = "train/0"
+) -> Episode:
     """Agents take their turns in rounds; turn k of an agent is paid rewards[agent][k]."""
-    steps = [(agent, k) for k in range(max(map(len, rewards.values()))) for agent in rewards if k < len(rewards[agent])]
-    made = tuple(Turn(step, agent, (), None, (), Action(""), (Reply(policy="main"),)) for step, (agent, _) in enumerate(steps))
+    steps = [
+        (agent, k)
+        for k in range(max(map(len, rewards.values())))
+        for agent in rewards
+        if k < len(rewards[agent])
+    ]
+    made = tuple(
+        Turn(step, agent, (), None, (), Action(""), (Reply(policy="main"),))
+        for step, (agent, _) in enumerate(steps)
+    )
     paid = tuple(Entry(step, agent, rewards[agent][k]) for step, (agent, k) in enumerate(steps))
-    return Episode("game", 1, seed, task, 0, group, {agent: Seat(policy="main") for agent in rewards}, made, (), (), {}, paid, End.TERMINATED)
+    return Episode(
+        "game",
+        1,
+        seed,
+        task,
+        0,
+        group,
+        {agent: Seat(policy="main") for agent in rewards},
+        made,
+        (),
+        (),
+        {},
+        paid,
+        End.TERMINATED,
+    )
 
 
 def table_of(*episodes: Episode, gamma: float = 1.0) -> TurnTable:
@@ -39,7 +64,8 @@ def test_each_agent_is_centred_by_itself_and_globally_only_on_request():
     table = table_of(played({"a": [3.0], "b": [-1.0]}, 0), played({"a": [1.0], "b": [-3.0]}, 1))
     assert rebn(table) == pytest.approx([1, 1, -1, -1])
     pooled = rebn(table, key="global")
-    assert pooled == pytest.approx(np.array([3, -1, 1, -3]) / np.sqrt(5))  # a's worse play is reinforced: why the default is keyed
+    # a's worse play is reinforced: why the default is keyed
+    assert pooled == pytest.approx(np.array([3, -1, 1, -3]) / np.sqrt(5))
     assert rebn(table, key=()) == pytest.approx(pooled)
     assert rebn(table, key="agent") == pytest.approx(rebn(table, key=["agent"]))
 
@@ -57,7 +83,13 @@ def test_a_spread_of_rounding_is_no_spread():
 
 
 def test_single_turns_teach_nothing_where_a_mean_is_taken():
-    assert [function([5.0]).tolist() for function in (rebn, grpo, dr_grpo, rloo, reinforce)] == [[0], [0], [0], [0], [5]]
+    assert [function([5.0]).tolist() for function in (rebn, grpo, dr_grpo, rloo, reinforce)] == [
+        [0],
+        [0],
+        [0],
+        [0],
+        [5],
+    ]
 
 
 def test_group_estimators_by_hand():
@@ -73,7 +105,12 @@ def test_group_estimators_count_an_episode_once_however_long_it_is():
 
 
 def test_groups_are_apart():
-    table = table_of(played({"a": [1]}, 0, "g"), played({"a": [3]}, 1, "g"), played({"a": [100]}, 2, "h"), played({"a": [102]}, 3, "h"))
+    table = table_of(
+        played({"a": [1]}, 0, "g"),
+        played({"a": [3]}, 1, "g"),
+        played({"a": [100]}, 2, "h"),
+        played({"a": [102]}, 3, "h"),
+    )
     assert rloo(table).tolist() == [-2, 2, -2, 2]
 
 
@@ -90,7 +127,9 @@ def test_role_baselines_go_on_from_their_state_and_leave_it_unchanged():
     _, state = rae(first)
     before = dict(state)
     advantages, _ = rae(second, state=state)
-    whole, _ = rae(table_of(played({"a": [1.0], "b": [-1.0]}, 0), played({"a": [1.0], "b": [-1.0]}, 1)))
+    whole, _ = rae(
+        table_of(played({"a": [1.0], "b": [-1.0]}, 0), played({"a": [1.0], "b": [-1.0]}, 1))
+    )
     assert state == before == {"game/a": pytest.approx(0.05), "game/b": pytest.approx(-0.05)}
     assert advantages.tolist() == whole[2:].tolist()
 
@@ -100,7 +139,9 @@ def test_role_baselines_do_not_depend_on_the_order_of_completion():
     straight, _ = rae(table_of(*episodes))
     mixed = [episodes[i] for i in (5, 0, 11, 3, 8, 1, 2, 10, 4, 9, 7, 6)]
     shuffled, _ = rae(table_of(*mixed))
-    assert {e.seed: a for e, a in zip(mixed, shuffled, strict=True)} == {e.seed: a for e, a in zip(episodes, straight, strict=True)}
+    assert {e.seed: a for e, a in zip(mixed, shuffled, strict=True)} == {
+        e.seed: a for e, a in zip(episodes, straight, strict=True)
+    }
 
 
 def test_wrong_shapes_name_what_they_got():
@@ -124,10 +165,13 @@ def test_the_registry_gives_a_function_and_its_default_key():
 
 
 def test_rebn_keyed_by_turn_index_points_along_the_true_gradient_of_the_termination_example():
-    copies = [(length, 64 // 2 ** min(length + 1, 6)) for length in range(7)]  # exact frequencies in 64 episodes
+    # exact frequencies in 64 episodes
+    copies = [(length, 64 // 2 ** min(length + 1, 6)) for length in range(7)]
     episodes = [
         played({"a": [1.0] * min(n, 6) + [0.0] * (n < 6)}, seed)
-        for seed, n in enumerate(itertools.chain.from_iterable([length] * many for length, many in copies))
+        for seed, n in enumerate(
+            itertools.chain.from_iterable([length] * many for length, many in copies)
+        )
     ]
     table = table_of(*episodes)
     went_on = table.reward == 1.0

@@ -1,7 +1,8 @@
-"""Every registered estimator against a second slow implementation, and what all of them must hold, over tables of 1-4 agents and 1-12 turns.
+"""Every registered estimator against a second slow implementation, and what all of them must hold,
+over tables of 1-4 agents and 1-12 turns.
 
-The slow ones are written from the papers. They read the plays as they were made up, compute in fractions (roots to 40 digits), and share nothing
-with `gem_ma.estimators`.
+The slow ones are written from the papers. They read the plays as they were made up, compute in
+fractions (roots to 40 digits), and share nothing with `gem_ma.estimators`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.credit import TurnTable, turns
-from gem_ma.estimators import ESTIMATORS, at_grpo, dr_grpo, estimate, groups, grpo, raw_gae, rebn, reinforce, rloo, turn_grpo
+from gem_ma.estimators import (
+    ESTIMATORS,
+    at_grpo,
+    dr_grpo,
+    estimate,
+    groups,
+    grpo,
+    raw_gae,
+    rebn,
+    reinforce,
+    rloo,
+    turn_grpo,
+)
 from gem_ma.estimators.groups import by_group, centred
 from gem_ma.types import Action, End, Entry, Episode, Message, Reply, Seat, Turn
 
@@ -37,22 +50,55 @@ class Play:
 
     def steps(self) -> list[tuple[str, int]]:
         rounds = max(map(len, self.moves.values()))
-        return [(agent, k) for k in range(rounds) for agent in self.moves if k < len(self.moves[agent])]
+        return [
+            (agent, k) for k in range(rounds) for agent in self.moves if k < len(self.moves[agent])
+        ]
 
     def episode(self, seed: int) -> Episode:
         made, said = [], ""
         for step, (agent, k) in enumerate(self.steps()):
-            made.append(Turn(step, agent, (Message(f"so far {said}"),), None, (), Action(self.moves[agent][k][0]), (Reply(policy="main"),)))
+            made.append(
+                Turn(
+                    step,
+                    agent,
+                    (Message(f"so far {said}"),),
+                    None,
+                    (),
+                    Action(self.moves[agent][k][0]),
+                    (Reply(policy="main"),),
+                )
+            )
             said += self.moves[agent][k][0]
-        paid = tuple(Entry(step, agent, self.moves[agent][k][1]) for step, (agent, k) in enumerate(self.steps()))
+        paid = tuple(
+            Entry(step, agent, self.moves[agent][k][1])
+            for step, (agent, k) in enumerate(self.steps())
+        )
         cast = {agent: Seat(policy="main") for agent in self.moves}
-        return Episode("game", 1, seed, self.task, 0, self.group, cast, tuple(made), (), (), {}, paid, End.TERMINATED)
+        return Episode(
+            "game",
+            1,
+            seed,
+            self.task,
+            0,
+            self.group,
+            cast,
+            tuple(made),
+            (),
+            (),
+            {},
+            paid,
+            End.TERMINATED,
+        )
 
 
-REWARD = st.integers(-8, 8).map(lambda quarters: quarters / 4)  # two that differ do so by more than any rounding
+# two that differ do so by more than any rounding
+REWARD = st.integers(-8, 8).map(lambda quarters: quarters / 4)
 MOVES = st.lists(st.tuples(st.sampled_from("xy"), REWARD), min_size=1, max_size=12)
 PLAY = st.builds(
-    Play, st.dictionaries(st.sampled_from("abcd"), MOVES, min_size=1, max_size=4), st.sampled_from("gh"), st.sampled_from(["t/0", "t/1"])
+    Play,
+    st.dictionaries(st.sampled_from("abcd"), MOVES, min_size=1, max_size=4),
+    st.sampled_from("gh"),
+    st.sampled_from(["t/0", "t/1"]),
 )
 PLAYS = st.lists(PLAY, min_size=1, max_size=5)
 some = settings(max_examples=12, deadline=None)
@@ -63,11 +109,13 @@ def table_of(plays: Sequence[Play], gamma: float = GAMMA) -> TurnTable:
     return replace(table, value=np.random.default_rng(len(table)).normal(size=len(table)).round(2))
 
 
-def advantages(name: str, table: TurnTable, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+def advantages(
+    name: str, table: TurnTable, **options: Any
+) -> np.ndarray[Any, np.dtype[np.float64]]:
     return estimate(name, table, gamma=GAMMA, **options)[0]
 
 
-# -- slow implementations: (plays, rows as (episode, agent, k), values) -> one number per row ---------------------------------
+# -- slow implementations: (plays, rows as (episode, agent, k), values) -> one number per row ----
 
 Row = tuple[int, str, int]
 DISCOUNT, ONE = Fraction(9, 10), Fraction(1)
@@ -80,7 +128,9 @@ def mean(values: Sequence[Fraction]) -> Fraction:
 
 def deviation(values: Sequence[Fraction], ddof: int = 0) -> Fraction:
     """The standard deviation, to 40 digits."""
-    variance = sum(((value - mean(values)) ** 2 for value in values), Fraction(0)) / max(1, len(values) - ddof)
+    variance = sum(((value - mean(values)) ** 2 for value in values), Fraction(0)) / max(
+        1, len(values) - ddof
+    )
     return Fraction(isqrt(variance.numerator * 10**80 // variance.denominator), 10**40)
 
 
@@ -93,7 +143,10 @@ def paid(plays: Sequence[Play], row: Row) -> list[Fraction]:
 
 
 def gain(plays: Sequence[Play], row: Row) -> Fraction:
-    return sum((DISCOUNT**later * reward for later, reward in enumerate(paid(plays, row)[row[2] :])), Fraction(0))
+    return sum(
+        (DISCOUNT**later * reward for later, reward in enumerate(paid(plays, row)[row[2] :])),
+        Fraction(0),
+    )
 
 
 def total(plays: Sequence[Play], row: Row) -> Fraction:
@@ -104,20 +157,42 @@ def middled(value: Fraction, others: Sequence[Fraction]) -> Fraction:
     return Fraction(0) if max(others) - min(others) < TINY else value - mean(others)
 
 
-def normal(value: Fraction, others: Sequence[Fraction], epsilon: float = 1e-8, ddof: int = 0) -> Fraction:
-    return middled(value, others) / (deviation(others, ddof) + Fraction(epsilon)) if max(others) - min(others) >= TINY else Fraction(0)
+def normal(
+    value: Fraction, others: Sequence[Fraction], epsilon: float = 1e-8, ddof: int = 0
+) -> Fraction:
+    return (
+        middled(value, others) / (deviation(others, ddof) + Fraction(epsilon))
+        if max(others) - min(others) >= TINY
+        else Fraction(0)
+    )
 
 
-def per_row(rows: Sequence[Row], key: Callable[[Row], Hashable], value: Callable[[Row], Fraction], epsilon: float) -> list[Fraction]:
+def per_row(
+    rows: Sequence[Row],
+    key: Callable[[Row], Hashable],
+    value: Callable[[Row], Fraction],
+    epsilon: float,
+) -> list[Fraction]:
     """Normalised among the rows of one key."""
-    return [normal(value(row), [value(other) for other in rows if key(other) == key(row)], epsilon) for row in rows]
+    return [
+        normal(value(row), [value(other) for other in rows if key(other) == key(row)], epsilon)
+        for row in rows
+    ]
 
 
 def per_play(
-    rows: Sequence[Row], key: Callable[[Row], Hashable], value: Callable[[Row], Fraction], form: Callable[[Fraction, list[Fraction]], Fraction]
+    rows: Sequence[Row],
+    key: Callable[[Row], Hashable],
+    value: Callable[[Row], Fraction],
+    form: Callable[[Fraction, list[Fraction]], Fraction],
 ) -> list[Fraction]:
     """Each (episode, agent) counted once among those of one key."""
-    return [form(value(row), [value(other) for other in rows if other[2] == 0 and key(other) == key(row)]) for row in rows]
+    return [
+        form(
+            value(row), [value(other) for other in rows if other[2] == 0 and key(other) == key(row)]
+        )
+        for row in rows
+    ]
 
 
 def slow_rae(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
@@ -140,7 +215,10 @@ def slow_gae(plays: Sequence[Play], rows: Sequence[Row], values: Sequence[float]
     def raw(row: Row) -> Fraction:
         rewards, (episode, agent, k) = paid(plays, row), row
         after = [value.get((episode, agent, at + 1), Fraction(0)) for at in range(len(rewards))]
-        steps = [rewards[at] + DISCOUNT * after[at] - value[episode, agent, at] for at in range(len(rewards))]
+        steps = [
+            rewards[at] + DISCOUNT * after[at] - value[episode, agent, at]
+            for at in range(len(rewards))
+        ]
         return sum((fade ** (at - k) * steps[at] for at in range(k, len(rewards))), Fraction(0))
 
     return per_row(rows, lambda row: row[1], raw, 1e-8)
@@ -160,8 +238,15 @@ def view(plays: Sequence[Play], row: Row) -> tuple[str, ...]:
     raise AssertionError
 
 
-def slow_gigpo(plays: Sequence[Play], rows: Sequence[Row], divide: bool = True, history: bool = False, ddof: int = 0) -> list[Fraction]:
-    """A_E + A_S, each divided by the same kind of normaliser; states are last observations, or whole histories."""
+def slow_gigpo(
+    plays: Sequence[Play],
+    rows: Sequence[Row],
+    divide: bool = True,
+    history: bool = False,
+    ddof: int = 0,
+) -> list[Fraction]:
+    """A_E + A_S, each divided by the same kind of normaliser; states are last observations, or
+    whole histories."""
 
     def group(row: Row) -> Hashable:
         return plays[row[0]].group, row[1]
@@ -171,13 +256,29 @@ def slow_gigpo(plays: Sequence[Play], rows: Sequence[Row], divide: bool = True, 
 
     states = {row: view(plays, row) if history else view(plays, row)[-1] for row in rows}
     step = [
-        norm(gain(plays, row), [gain(plays, other) for other in rows if group(other) == group(row) and states[other] == states[row]]) for row in rows
+        norm(
+            gain(plays, row),
+            [
+                gain(plays, other)
+                for other in rows
+                if group(other) == group(row) and states[other] == states[row]
+            ],
+        )
+        for row in rows
     ]
-    return [a + b for a, b in zip(per_play(rows, group, lambda row: total(plays, row), norm), step, strict=True)]
+    return [
+        a + b
+        for a, b in zip(
+            per_play(rows, group, lambda row: total(plays, row), norm), step, strict=True
+        )
+    ]
 
 
-def slow_mt_grpo(plays: Sequence[Play], rows: Sequence[Row], weight: Fraction = ONE, turn_weight: Fraction = ONE) -> list[Fraction]:
-    """Before the last turn the normalised reward of the turn and the normalised outcome, in the last turn the outcome alone."""
+def slow_mt_grpo(
+    plays: Sequence[Play], rows: Sequence[Row], weight: Fraction = ONE, turn_weight: Fraction = ONE
+) -> list[Fraction]:
+    """Before the last turn the normalised reward of the turn and the normalised outcome, in the
+    last turn the outcome alone."""
 
     def last(row: Row) -> bool:
         return row[2] == len(paid(plays, row)) - 1
@@ -185,10 +286,20 @@ def slow_mt_grpo(plays: Sequence[Play], rows: Sequence[Row], weight: Fraction = 
     member, turn = _member(plays), _member(plays, True)
     result = []
     for row in rows:
-        outcomes = [paid(plays, other)[-1] for other in rows if last(other) and member(other) == member(row)]
+        outcomes = [
+            paid(plays, other)[-1] for other in rows if last(other) and member(other) == member(row)
+        ]
         outcome = normal(paid(plays, row)[-1], outcomes, 1e-6)
-        alike = [paid(plays, other)[other[2]] for other in rows if not last(other) and turn(other) == turn(row)]
-        result.append(outcome if last(row) else turn_weight * normal(paid(plays, row)[row[2]], alike, 1e-6) + weight * outcome)
+        alike = [
+            paid(plays, other)[other[2]]
+            for other in rows
+            if not last(other) and turn(other) == turn(row)
+        ]
+        result.append(
+            outcome
+            if last(row)
+            else turn_weight * normal(paid(plays, row)[row[2]], alike, 1e-6) + weight * outcome
+        )
     return result
 
 
@@ -198,7 +309,8 @@ def rest(play: Play, at: int) -> Fraction:
 
 
 def slow_magrpo(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
-    """The mean of what the cast is still paid, over the plays that did the same up to and with this step, less that over those up to it."""
+    """The mean of what the cast is still paid, over the plays that did the same up to and with
+    this step, less that over those up to it."""
     result = []
     for episode, agent, k in rows:
         at = plays[episode].steps().index((agent, k))
@@ -207,41 +319,71 @@ def slow_magrpo(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
             return [(who, play.moves[who][turn][0]) for who, turn in play.steps()[:count]]
 
         mine = plays[episode]
-        node = [play for play in plays if play.group == mine.group and did(play, at) == did(mine, at)]
+        node = [
+            play for play in plays if play.group == mine.group and did(play, at) == did(mine, at)
+        ]
         branch = [play for play in node if did(play, at + 1) == did(mine, at + 1)]
-        result.append(mean([rest(play, at) for play in branch]) - mean([rest(play, at) for play in node]))
+        result.append(
+            mean([rest(play, at) for play in branch]) - mean([rest(play, at) for play in node])
+        )
     return result
 
 
 def slow_team(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
     """What the cast is still paid, less its mean over the k-th turns of the agent in the group."""
-    still = {(episode, agent, k): rest(plays[episode], plays[episode].steps().index((agent, k))) for episode, agent, k in rows}
+    still = {
+        (episode, agent, k): rest(plays[episode], plays[episode].steps().index((agent, k)))
+        for episode, agent, k in rows
+    }
     turn = _member(plays, True)
-    return [middled(still[row], [still[other] for other in rows if turn(other) == turn(row)]) for row in rows]
+    return [
+        middled(still[row], [still[other] for other in rows if turn(other) == turn(row)])
+        for row in rows
+    ]
 
 
 def slow_credit(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
     result, half = [], Fraction(1, 2)
     for row in rows:
         rewards, k = paid(plays, row), row[2]
-        shares = (rewards[t] * half ** (t - k) / sum(half**d for d in range(t + 1)) for t in range(k, len(rewards)))
+        shares = (
+            rewards[t] * half ** (t - k) / sum(half**d for d in range(t + 1))
+            for t in range(k, len(rewards))
+        )
         result.append(sum(shares, Fraction(0)))
     return result
 
 
 SLOW: dict[str, Callable[[Sequence[Play], list[Row], list[float]], list[Fraction]]] = {
     "reinforce": lambda plays, rows, _: [gain(plays, row) for row in rows],
-    "rebn": lambda plays, rows, _: per_row(rows, lambda row: row[1], lambda row: gain(plays, row), 1e-8),
-    "grpo": lambda plays, rows, _: per_play(rows, _member(plays), lambda row: total(plays, row), lambda one, all_: normal(one, all_, 1e-6)),
-    "dr_grpo": lambda plays, rows, _: per_play(rows, _member(plays), lambda row: total(plays, row), middled),
-    "rloo": lambda plays, rows, _: per_play(rows, _member(plays), lambda row: total(plays, row), _leave_one_out),
+    "rebn": lambda plays, rows, _: per_row(
+        rows, lambda row: row[1], lambda row: gain(plays, row), 1e-8
+    ),
+    "grpo": lambda plays, rows, _: per_play(
+        rows,
+        _member(plays),
+        lambda row: total(plays, row),
+        lambda one, all_: normal(one, all_, 1e-6),
+    ),
+    "dr_grpo": lambda plays, rows, _: per_play(
+        rows, _member(plays), lambda row: total(plays, row), middled
+    ),
+    "rloo": lambda plays, rows, _: per_play(
+        rows, _member(plays), lambda row: total(plays, row), _leave_one_out
+    ),
     "rae": lambda plays, rows, _: slow_rae(plays, rows),
-    "agent_norm": lambda plays, rows, _: per_row(rows, _member(plays), lambda row: total(plays, row), 1e-8),
+    "agent_norm": lambda plays, rows, _: per_row(
+        rows, _member(plays), lambda row: total(plays, row), 1e-8
+    ),
     "gae": slow_gae,
     "gigpo": lambda plays, rows, _: slow_gigpo(plays, rows),
     "mt_grpo": lambda plays, rows, _: slow_mt_grpo(plays, rows),
-    "turn_grpo": lambda plays, rows, _: per_row(rows, _member(plays, True), lambda row: gain(plays, row), 1e-6),
-    "at_grpo": lambda plays, rows, _: per_row(rows, _member(plays, True), lambda row: paid(plays, row)[row[2]], 1e-6),
+    "turn_grpo": lambda plays, rows, _: per_row(
+        rows, _member(plays, True), lambda row: gain(plays, row), 1e-6
+    ),
+    "at_grpo": lambda plays, rows, _: per_row(
+        rows, _member(plays, True), lambda row: paid(plays, row)[row[2]], 1e-6
+    ),
     "magrpo": lambda plays, rows, _: slow_magrpo(plays, rows),
     "team_grpo": lambda plays, rows, _: slow_team(plays, rows),
     "turn_credit": lambda plays, rows, _: slow_credit(plays, rows),
@@ -266,19 +408,48 @@ def test_every_estimator_has_a_slow_one():
 def test_an_estimator_agrees_with_its_slow_one(name, plays):
     table = table_of(plays)
     exact = SLOW[name](plays, rows_of(table), table.value.tolist())
-    assert advantages(name, table) == pytest.approx([float(one) for one in exact], rel=1e-9, abs=1e-9)
+    assert advantages(name, table) == pytest.approx(
+        [float(one) for one in exact], rel=1e-9, abs=1e-9
+    )
 
 
-FORMS: dict[str, tuple[str, dict[str, Any], Callable[[Sequence[Play], list[Row]], list[Fraction]]]] = {
-    "gigpo, mean_norm": ("gigpo", {"divide": False}, lambda plays, rows: slow_gigpo(plays, rows, divide=False)),
-    "gigpo, sample form": ("gigpo", {"ddof": 1}, lambda plays, rows: slow_gigpo(plays, rows, ddof=1)),
-    "gigpo, histories": ("gigpo", {"history": True}, lambda plays, rows: slow_gigpo(plays, rows, history=True)),
-    "mt_grpo, the paper's lambda": ("mt_grpo", {"weight": 0.5}, lambda plays, rows: slow_mt_grpo(plays, rows, weight=Fraction(1, 2))),
-    "mt_grpo, the code's coefficient": ("mt_grpo", {"turn_weight": 0.25}, lambda plays, rows: slow_mt_grpo(plays, rows, turn_weight=Fraction(1, 4))),
+FORMS: dict[
+    str, tuple[str, dict[str, Any], Callable[[Sequence[Play], list[Row]], list[Fraction]]]
+] = {
+    "gigpo, mean_norm": (
+        "gigpo",
+        {"divide": False},
+        lambda plays, rows: slow_gigpo(plays, rows, divide=False),
+    ),
+    "gigpo, sample form": (
+        "gigpo",
+        {"ddof": 1},
+        lambda plays, rows: slow_gigpo(plays, rows, ddof=1),
+    ),
+    "gigpo, histories": (
+        "gigpo",
+        {"history": True},
+        lambda plays, rows: slow_gigpo(plays, rows, history=True),
+    ),
+    "mt_grpo, the paper's lambda": (
+        "mt_grpo",
+        {"weight": 0.5},
+        lambda plays, rows: slow_mt_grpo(plays, rows, weight=Fraction(1, 2)),
+    ),
+    "mt_grpo, the code's coefficient": (
+        "mt_grpo",
+        {"turn_weight": 0.25},
+        lambda plays, rows: slow_mt_grpo(plays, rows, turn_weight=Fraction(1, 4)),
+    ),
     "grpo, sample form": (
         "grpo",
         {"ddof": 1},
-        lambda plays, rows: per_play(rows, _member(plays), lambda row: total(plays, row), lambda one, all_: normal(one, all_, 1e-6, 1)),
+        lambda plays, rows: per_play(
+            rows,
+            _member(plays),
+            lambda row: total(plays, row),
+            lambda one, all_: normal(one, all_, 1e-6, 1),
+        ),
     ),
 }
 
@@ -289,17 +460,30 @@ FORMS: dict[str, tuple[str, dict[str, Any], Callable[[Sequence[Play], list[Row]]
 def test_an_option_is_the_form_that_it_is_said_to_be(form, plays):
     name, options, slow = FORMS[form]
     table = table_of(plays)
-    assert advantages(name, table, **options) == pytest.approx([float(one) for one in slow(plays, rows_of(table))], rel=1e-9, abs=1e-9)
+    assert advantages(name, table, **options) == pytest.approx(
+        [float(one) for one in slow(plays, rows_of(table))], rel=1e-9, abs=1e-9
+    )
 
 
 def test_the_numbers_of_the_paper_of_turn_and_outcome():
-    """Three plays of a tool turn and an answer: outcomes 1, 0, 0 and turn rewards 1, 0, 1 as the authors' code normalises them, each apart."""
-    plays = [Play({"a": [("call", turn), ("answer", outcome)]}, "g", "t/0") for turn, outcome in ((1.0, 1.0), (0.0, 0.0), (1.0, 0.0))]
+    """Three plays of a tool turn and an answer: outcomes 1, 0, 0 and turn rewards 1, 0, 1 as the
+    authors' code normalises them, each apart."""
+    plays = [
+        Play({"a": [("call", turn), ("answer", outcome)]}, "g", "t/0")
+        for turn, outcome in ((1.0, 1.0), (0.0, 0.0), (1.0, 0.0))
+    ]
     table = table_of(plays)
-    assert advantages("mt_grpo", table).round(3).tolist() == [2.121, 1.414, -2.121, -0.707, 0.0, -0.707]
+    assert advantages("mt_grpo", table).round(3).tolist() == [
+        2.121,
+        1.414,
+        -2.121,
+        -0.707,
+        0.0,
+        -0.707,
+    ]
 
 
-# -- what all of them hold ----------------------------------------------------------------------------------------------------
+# -- what all of them hold -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -315,16 +499,28 @@ def test_a_permutation_of_the_rows_permutes_bit_for_bit(name, plays, seed):
 @some
 @given(PLAYS, st.lists(REWARD, min_size=48, max_size=48))
 def test_rewards_of_another_key_change_no_bit(name, plays, others):
-    """What the rows of one key are paid is not seen by those of another. Without a key an episode is one; who reads the ledger reads the cast."""
+    """What the rows of one key are paid is not seen by those of another. Without a key an
+    episode is one; who reads the ledger reads the cast."""
     table = table_of(plays)
     keys = ESTIMATORS[name].key or ("episode", "agent")
-    named = list(zip(*(table.column(key).tolist() for key in keys if key not in ("k", "policy")), strict=True))
+    named = list(
+        zip(
+            *(table.column(key).tolist() for key in keys if key not in ("k", "policy")), strict=True
+        )
+    )
     mine = [one == named[0] for one in named]
     changed = []
     for seed, play in enumerate(plays):
-        rows = {(agent, k) for (episode, agent, k), own in zip(rows_of(table), mine, strict=True) if episode == seed and own}
+        rows = {
+            (agent, k)
+            for (episode, agent, k), own in zip(rows_of(table), mine, strict=True)
+            if episode == seed and own
+        }
         moves = {
-            agent: [(said, reward if (agent, k) in rows else others[(seed * 12 + k) % 48]) for k, (said, reward) in enumerate(acted)]
+            agent: [
+                (said, reward if (agent, k) in rows else others[(seed * 12 + k) % 48])
+                for k, (said, reward) in enumerate(acted)
+            ]
             for agent, acted in play.moves.items()
         }
         changed.append(replace(play, moves=moves))
@@ -337,8 +533,20 @@ def test_rewards_of_another_key_change_no_bit(name, plays, others):
 @given(PLAYS)
 def test_float32_columns_are_computed_in_float64(name, plays):
     table = table_of(plays)
-    narrow = replace(table, **{column: getattr(table, column).astype(np.float32) for column in ("reward", "ret", "total", "value")})
-    wide = replace(table, **{column: getattr(narrow, column).astype(np.float64) for column in ("reward", "ret", "total", "value")})
+    narrow = replace(
+        table,
+        **{
+            column: getattr(table, column).astype(np.float32)
+            for column in ("reward", "ret", "total", "value")
+        },
+    )
+    wide = replace(
+        table,
+        **{
+            column: getattr(narrow, column).astype(np.float64)
+            for column in ("reward", "ret", "total", "value")
+        },
+    )
     found = advantages(name, narrow)
     assert found.dtype == np.float64
     assert found.tolist() == advantages(name, wide).tolist()
@@ -346,17 +554,34 @@ def test_float32_columns_are_computed_in_float64(name, plays):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_columns_of_another_length_are_named_with_both(name):
-    table = table_of([Play({"a": [("x", 1.0), ("y", 2.0)]}, "g", "t/0"), Play({"a": [("x", 3.0)]}, "g", "t/0")])
+    table = table_of(
+        [Play({"a": [("x", 1.0), ("y", 2.0)]}, "g", "t/0"), Play({"a": [("x", 3.0)]}, "g", "t/0")]
+    )
     if not ESTIMATORS[name].ledger:
-        short = replace(table, **{column: getattr(table, column)[:2] for column in ("reward", "ret", "total")})
-        with pytest.raises(ValueError, match=r"column (reward|ret|total) has shape \(2,\), the table has 3 turns"):
+        short = replace(
+            table, **{column: getattr(table, column)[:2] for column in ("reward", "ret", "total")}
+        )
+        with pytest.raises(
+            ValueError, match=r"column (reward|ret|total) has shape \(2,\), the table has 3 turns"
+        ):
             advantages(name, short)
     if ESTIMATORS[name].critic:
-        with pytest.raises(ValueError, match=r"column value has shape \(4,\), the table has 3 turns"):
+        with pytest.raises(
+            ValueError, match=r"column value has shape \(4,\), the table has 3 turns"
+        ):
             advantages(name, replace(table, value=np.zeros(4)))
     if ESTIMATORS[name].key:
         with pytest.raises(ValueError, match=r"column \w+ has 2 entries, the table has 3 turns"):
-            advantages(name, replace(table, **{key: getattr(table, key)[:2] for key in ("agent", "group", "policy", "scenario")}))
+            advantages(
+                name,
+                replace(
+                    table,
+                    **{
+                        key: getattr(table, key)[:2]
+                        for key in ("agent", "group", "policy", "scenario")
+                    },
+                ),
+            )
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -374,7 +599,7 @@ def test_bare_arrays_are_one_group_and_their_numbers_are_float64(function):
         function(np.zeros((2, 2)))
 
 
-# -- what some of them declare ------------------------------------------------------------------------------------------------
+# -- what some of them declare -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if one.centred])
@@ -396,7 +621,14 @@ def test_those_that_declare_it_see_no_offset_of_an_agents_last_reward(name, play
 
     def moved(play: Play) -> Play:
         acted = play.moves.get("a")
-        return play if acted is None else replace(play, moves={**play.moves, "a": [*acted[:-1], (acted[-1][0], acted[-1][1] + offset)]})
+        return (
+            play
+            if acted is None
+            else replace(
+                play,
+                moves={**play.moves, "a": [*acted[:-1], (acted[-1][0], acted[-1][1] + offset)]},
+            )
+        )
 
     before, after = table_of(plays, 1.0), table_of([moved(play) for play in plays], 1.0)
     assert estimate(name, after)[0] == pytest.approx(estimate(name, before)[0], abs=1e-9)
@@ -407,12 +639,24 @@ def test_those_that_declare_it_see_no_offset_of_an_agents_last_reward(name, play
 @given(PLAYS, st.sampled_from([0.5, 3.0, 1000.0]))
 def test_those_that_declare_it_see_no_factor_on_all_rewards(name, plays, factor):
     """Up to the epsilon beside the deviation."""
-    scaled = [replace(play, moves={a: [(said, factor * r) for said, r in acted] for a, acted in play.moves.items()}) for play in plays]
+    scaled = [
+        replace(
+            play,
+            moves={a: [(said, factor * r) for said, r in acted] for a, acted in play.moves.items()},
+        )
+        for play in plays
+    ]
     before, after = table_of(plays), table_of(scaled)
     parts = {"gigpo": ("observation",), "mt_grpo": ("k",)}.get(name, ())
     keys = [groups(before, (*_listed(ESTIMATORS[name].key), *more)) for more in {(), parts}]
-    spreads = [values[key == number].std() for values in (before.ret, before.total, before.reward) for key in keys for number in set(key.tolist())]
-    if all(spread < 1e-12 or spread > 1e-2 for spread in spreads):  # returns of equal rewards differ in the last bit under a discount
+    spreads = [
+        values[key == number].std()
+        for values in (before.ret, before.total, before.reward)
+        for key in keys
+        for number in set(key.tolist())
+    ]
+    # returns of equal rewards differ in the last bit under a discount
+    if all(spread < 1e-12 or spread > 1e-2 for spread in spreads):
         assert advantages(name, after) == pytest.approx(advantages(name, before), abs=2e-3)
 
 
@@ -431,20 +675,26 @@ def test_constant_and_single_groups_give_exact_zeros_where_declared(name, value,
         assert (found.tolist() == [0.0] * len(table)) is ESTIMATORS[name].silent
 
 
-# -- the termination example --------------------------------------------------------------------------------------------------
-# A policy goes on with p = 1/2 (the parameter of a sigmoid), each continuation pays 1, at most 6. 64 plays have its exact frequencies.
+# -- the termination example --------------------------------------------------------------------- A
+# policy goes on with p = 1/2 (the parameter of a sigmoid), each continuation pays 1, at most 6. 64
+# plays have its exact frequencies.
 
 LENGTHS = [length for length in range(7) for _ in range(64 // 2 ** min(length + 1, 6))]
 
 
 def exact_table() -> TurnTable:
-    """Stopping is a turn of its own, paid 0; after six continuations there is nothing left to decide."""
-    plays = [Play({"a": [("go", 1.0)] * length + [("stop", 0.0)] * (length < 6)}, "g", "t/0") for length in LENGTHS]
+    """Stopping is a turn of its own, paid 0; after six continuations there is nothing left to
+    decide."""
+    plays = [
+        Play({"a": [("go", 1.0)] * length + [("stop", 0.0)] * (length < 6)}, "g", "t/0")
+        for length in LENGTHS
+    ]
     return turns([play.episode(seed) for seed, play in enumerate(plays)], "main")
 
 
 def gradient(table: TurnTable, values: Any) -> float:
-    """Mean over plays of the sum over turns of d log p / d theta, +1/2 for going on and -1/2 for stopping, times the value."""
+    """Mean over plays of the sum over turns of d log p / d theta, +1/2 for going on and -1/2 for
+    stopping, times the value."""
     went = np.array([turn.action.text == "go" for turn in table.turns])
     return math.fsum(np.where(went, 0.5, -0.5) * values) / len(LENGTHS)
 
@@ -463,15 +713,20 @@ def test_the_exact_gradients_of_the_termination_example():
     assert gradient(table, by_group(table.ret, by_turn, centred)) == pytest.approx(TRUE)
     assert gradient(table, table.total - table.total[table.k == 0].mean()) == pytest.approx(TRUE)
     assert gradient(table, centred_rewards) == pytest.approx(63 / 128)  # myopic
-    assert gradient(table, _to_go(table, centred_rewards)) == pytest.approx(63 / 128)  # the stopping turn counted with reward 0
-    absent = {k: table.reward[table.k == k].sum() / 64 for k in range(6)}  # absent turns counted as 0 up to the horizon
+    # the stopping turn counted with reward 0
+    assert gradient(table, _to_go(table, centred_rewards)) == pytest.approx(63 / 128)
+    # absent turns counted as 0 up to the horizon
+    absent = {k: table.reward[table.k == k].sum() / 64 for k in range(6)}
     horizon = [sum(-absent[later] for later in range(int(last) + 1, 6)) for last in table.K - 1]
-    padded = _to_go(table, table.reward - np.array([absent[k] for k in table.k.tolist()])) + np.array(horizon)
+    padded = _to_go(
+        table, table.reward - np.array([absent[k] for k in table.k.tolist()])
+    ) + np.array(horizon)
     assert gradient(table, padded) == pytest.approx(TRUE)
 
 
 def test_rewards_that_are_centred_by_turn_and_summed_teach_nothing_where_stopping_is_no_turn():
-    """Every continuation is paid 1, the mean of its turn: what is left is 0, to go or in sum, and with it the gradient."""
+    """Every continuation is paid 1, the mean of its turn: what is left is 0, to go or in sum,
+    and with it the gradient."""
     plays = [Play({"a": [("go", 1.0)] * length}, "g", "t/0") for length in LENGTHS if length]
     table = turns([play.episode(seed) for seed, play in enumerate(plays)], "main")
     left = by_group(table.reward, groups(table, ("agent", "k")), centred)
@@ -489,7 +744,8 @@ def test_estimators_that_are_declared_unbiased_give_the_true_gradient_up_to_thei
     table = exact_table()
     returns_std, totals = table.ret.std(), table.total[table.k == 0]
     by_turn = sum(
-        gradient(table, np.where(table.k == k, table.ret - table.ret[table.k == k].mean(), 0.0)) / (table.ret[table.k == k].std() + 1e-6)
+        gradient(table, np.where(table.k == k, table.ret - table.ret[table.k == k].mean(), 0.0))
+        / (table.ret[table.k == k].std() + 1e-6)
         for k in range(6)
     )
     expected = {
@@ -509,16 +765,23 @@ def test_estimators_that_are_declared_unbiased_give_the_true_gradient_up_to_thei
     for name, value in expected.items():
         options = (
             {"decay": 1.0} if name == "rae" else {}
-        )  # a baseline that stands still; one that moves is independent of the play, not of this sample
+            # a baseline that stands still; one that moves is independent of the play, not of this
+            # sample
+        )
         state = {"game/a": 1.7} if name == "rae" else None
-        assert gradient(table, estimate(name, table, state=state, **options)[0]) == pytest.approx(value), name
-    assert gradient(table, at_grpo(table)) == pytest.approx(63 / 128 / (0.5 + 1e-6))  # declared myopic: its own reward alone
+        assert gradient(table, estimate(name, table, state=state, **options)[0]) == pytest.approx(
+            value
+        ), name
+    # declared myopic: its own reward alone
+    assert gradient(table, at_grpo(table)) == pytest.approx(63 / 128 / (0.5 + 1e-6))
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
 def test_generalised_advantages_are_exact_with_exact_values_and_with_lambda_one(lam):
     table = exact_table()
-    exact = replace(table, value=np.array([table.ret[table.k == k].mean() for k in table.k.tolist()]))
+    exact = replace(
+        table, value=np.array([table.ret[table.k == k].mean() for k in table.k.tolist()])
+    )
     assert gradient(table, raw_gae(exact, lam=lam)) == pytest.approx(TRUE)
     blind = gradient(table, raw_gae(table, lam=lam))  # the critic says 0 everywhere
     assert blind == pytest.approx(TRUE) if lam == 1.0 else blind < TRUE - 0.1

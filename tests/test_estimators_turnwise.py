@@ -1,4 +1,5 @@
-"""Estimators that look at single turns: hand numbers and slow loops. `test_estimators_slow.py` holds what is true of all."""
+"""Estimators that look at single turns: hand numbers and slow loops. `test_estimators_slow.py`
+holds what is true of all."""
 
 from __future__ import annotations
 
@@ -13,35 +14,94 @@ from hypothesis import strategies as st
 
 from gem_ma.credit import TurnTable, turns
 from gem_ma.errors import ConfigError
-from gem_ma.estimators import agent_norm, at_grpo, estimate, gae, gigpo, magrpo, raw_gae, shaped, spread, turn_credit, turn_gae, turn_grpo
+from gem_ma.estimators import (
+    agent_norm,
+    at_grpo,
+    estimate,
+    gae,
+    gigpo,
+    magrpo,
+    raw_gae,
+    shaped,
+    spread,
+    turn_credit,
+    turn_gae,
+    turn_grpo,
+)
 from gem_ma.types import Action, End, Entry, Episode, Message, Reply, Seat, Turn
 
 REWARD = st.floats(-10, 10, allow_nan=False).map(lambda value: round(value, 3))
 MOVES = st.lists(st.tuples(st.sampled_from("xy"), REWARD), min_size=1, max_size=4)
-PLAYS = st.lists(st.dictionaries(st.sampled_from("ab"), MOVES, min_size=1, max_size=2), min_size=1, max_size=5)
+PLAYS = st.lists(
+    st.dictionaries(st.sampled_from("ab"), MOVES, min_size=1, max_size=2), min_size=1, max_size=5
+)
 
 
-def played(moves: dict[str, list[tuple[str, float]]], seed: int = 0, group: str = "g", end: End = End.TERMINATED, scenario: str = "game") -> Episode:
-    """Agents take their turns in rounds; turn k of an agent says moves[agent][k][0], is paid [1], and sees what was said before."""
-    steps = [(agent, k) for k in range(max(map(len, moves.values()))) for agent in moves if k < len(moves[agent])]
+def played(
+    moves: dict[str, list[tuple[str, float]]],
+    seed: int = 0,
+    group: str = "g",
+    end: End = End.TERMINATED,
+    scenario: str = "game",
+) -> Episode:
+    """Agents take their turns in rounds; turn k of an agent says moves[agent][k][0], is paid
+    [1], and sees what was said before."""
+    steps = [
+        (agent, k)
+        for k in range(max(map(len, moves.values())))
+        for agent in moves
+        if k < len(moves[agent])
+    ]
     made, said = [], ""
     for step, (agent, k) in enumerate(steps):
-        made.append(Turn(step, agent, (Message(f"so far {said}"),), None, (), Action(moves[agent][k][0]), (Reply(policy="main"),)))
+        made.append(
+            Turn(
+                step,
+                agent,
+                (Message(f"so far {said}"),),
+                None,
+                (),
+                Action(moves[agent][k][0]),
+                (Reply(policy="main"),),
+            )
+        )
         said += moves[agent][k][0]
     paid = tuple(Entry(step, agent, moves[agent][k][1]) for step, (agent, k) in enumerate(steps))
-    return Episode(scenario, 1, seed, "train/0", 0, group, {a: Seat(policy="main") for a in moves}, tuple(made), (), (), {}, paid, end)
+    return Episode(
+        scenario,
+        1,
+        seed,
+        "train/0",
+        0,
+        group,
+        {a: Seat(policy="main") for a in moves},
+        tuple(made),
+        (),
+        (),
+        {},
+        paid,
+        end,
+    )
 
 
-def table_of(*episodes: Episode, gamma: float = 1.0, tails: dict[tuple[int, str], float] | None = None) -> TurnTable:
+def table_of(
+    *episodes: Episode, gamma: float = 1.0, tails: dict[tuple[int, str], float] | None = None
+) -> TurnTable:
     return turns(episodes, "main", gamma=gamma, tails=tails)
 
 
-def random_table(plays: list[dict[str, list[tuple[str, float]]]], gamma: float = 1.0, valued: bool = False) -> TurnTable:
+def random_table(
+    plays: list[dict[str, list[tuple[str, float]]]], gamma: float = 1.0, valued: bool = False
+) -> TurnTable:
     table = table_of(*(played(moves, seed) for seed, moves in enumerate(plays)), gamma=gamma)
-    return replace(table, value=np.random.default_rng(len(table)).normal(size=len(table))) if valued else table
+    return (
+        replace(table, value=np.random.default_rng(len(table)).normal(size=len(table)))
+        if valued
+        else table
+    )
 
 
-# -- value baselines --------------------------------------------------------------------------------------------------------
+# -- value baselines -----------------------------------------------------------------------------
 
 
 def test_generalised_advantages_by_hand_ended_and_cut():
@@ -59,7 +119,9 @@ def test_lengths_that_do_not_fit_are_named():
 def test_the_table_gives_what_the_arrays_give(plays, gamma, lam):
     table = random_table(plays, gamma, valued=True)
     found = raw_gae(table, gamma=gamma, lam=lam)
-    for episode, agent in {(int(e), str(a)) for e, a in zip(table.episode, table.agent, strict=True)}:
+    for episode, agent in {
+        (int(e), str(a)) for e, a in zip(table.episode, table.agent, strict=True)
+    }:
         rows = (table.episode == episode) & (table.agent == agent)
         expected = gae(table.reward[rows], [*table.value[rows], 0.0], gamma, lam)
         assert found[rows] == pytest.approx(expected, abs=1e-9)
@@ -67,13 +129,19 @@ def test_the_table_gives_what_the_arrays_give(plays, gamma, lam):
 
 def test_a_cut_play_bootstraps_from_its_tail():
     moves = {"a": [("x", 0.0), ("x", 0.0), ("x", 1.0)]}
-    table = replace(table_of(played(moves, end=End.MAX_STEPS), tails={(0, "a"): 0.8}), value=np.full(3, 0.5))
+    table = replace(
+        table_of(played(moves, end=End.MAX_STEPS), tails={(0, "a"): 0.8}), value=np.full(3, 0.5)
+    )
     assert raw_gae(table, lam=0.5) == pytest.approx([0.325, 0.65, 1.3])
 
 
 def test_a_turn_of_another_policy_is_bridged():
-    """Rewards 1, 2, 4 at gamma .5; the turn in the middle is not in the table. V = 1 before turn 0 and 3 before turn 2."""
-    table = replace(table_of(played({"a": [("x", 1.0), ("x", 2.0), ("x", 4.0)]}), gamma=0.5), value=np.array([1.0, 9.0, 3.0]))
+    """Rewards 1, 2, 4 at gamma .5; the turn in the middle is not in the table. V = 1 before turn
+    0 and 3 before turn 2."""
+    table = replace(
+        table_of(played({"a": [("x", 1.0), ("x", 2.0), ("x", 4.0)]}), gamma=0.5),
+        value=np.array([1.0, 9.0, 3.0]),
+    )
     last = 4 - 3
     first = (1 + 0.5 * 2) + 0.25 * 3 - 1 + (0.5 * 0.8) ** 2 * last
     assert raw_gae(table.take([0, 2]), gamma=0.5, lam=0.8) == pytest.approx([first, last])
@@ -87,17 +155,24 @@ def test_lambda_one_without_values_is_the_return_and_lambda_zero_the_reward(play
 
 
 def test_what_training_gets_is_normalised_per_agent():
-    table = table_of(played({"a": [("x", 1.0)], "b": [("x", 100.0)]}, 0), played({"a": [("x", 3.0)], "b": [("x", 300.0)]}, 1))
+    table = table_of(
+        played({"a": [("x", 1.0)], "b": [("x", 100.0)]}, 0),
+        played({"a": [("x", 3.0)], "b": [("x", 300.0)]}, 1),
+    )
     assert turn_gae(table) == pytest.approx([-1, -1, 1, 1])
 
 
-# -- groups -----------------------------------------------------------------------------------------------------------------
+# -- groups --------------------------------------------------------------------------------------
 
 
 def test_agent_norm_counts_an_episode_once_per_turn():
-    table = table_of(played({"a": [("x", 0.0), ("x", 0.0), ("x", 1.0)]}, 0), played({"a": [("x", 0.0)]}, 1))
+    table = table_of(
+        played({"a": [("x", 0.0), ("x", 0.0), ("x", 1.0)]}, 0), played({"a": [("x", 0.0)]}, 1)
+    )
     values = [1, 1, 1, 0]
-    assert agent_norm(table) == pytest.approx([(v - fmean(values)) / pstdev(values) for v in values])
+    assert agent_norm(table) == pytest.approx(
+        [(v - fmean(values)) / pstdev(values) for v in values]
+    )
 
 
 @given(PLAYS)
@@ -106,41 +181,69 @@ def test_turn_index_groups_against_a_slow_loop(plays):
     for function, column in ((turn_grpo, table.ret), (at_grpo, table.reward)):
         found = function(table)
         for n in range(len(table)):
-            mine = [column[m] for m in range(len(table)) if (table.agent[m], table.k[m]) == (table.agent[n], table.k[n])]
+            mine = [
+                column[m]
+                for m in range(len(table))
+                if (table.agent[m], table.k[m]) == (table.agent[n], table.k[n])
+            ]
             spread_of = pstdev(mine)
-            expected = (column[n] - fmean(mine)) / (spread_of + 1e-6) if max(mine) - min(mine) >= 1e-8 and spread_of >= 1e-8 else 0.0
+            expected = (
+                (column[n] - fmean(mine)) / (spread_of + 1e-6)
+                if max(mine) - min(mine) >= 1e-8 and spread_of >= 1e-8
+                else 0.0
+            )
             assert found[n] == pytest.approx(expected, abs=1e-6)
 
 
 def test_two_turns_of_one_episode_get_different_advantages():
-    table = table_of(played({"a": [("x", 1.0), ("x", 0.0)]}, 0), played({"a": [("y", 0.0), ("x", 0.0)]}, 1))
+    table = table_of(
+        played({"a": [("x", 1.0), ("x", 0.0)]}, 0), played({"a": [("y", 0.0), ("x", 0.0)]}, 1)
+    )
     assert turn_grpo(table).round(3).tolist() == [1, 0, -1, 0]
 
 
 def test_anchor_states_compare_turns_from_the_same_view_and_are_silent_where_there_is_one():
-    same = played({"a": [("x", 0.0), ("x", 1.0)]}, 0), played({"a": [("x", 0.0), ("y", 0.0)]}, 1), played({"a": [("y", 0.0), ("x", 0.5)]}, 2)
+    same = (
+        played({"a": [("x", 0.0), ("x", 1.0)]}, 0),
+        played({"a": [("x", 0.0), ("y", 0.0)]}, 1),
+        played({"a": [("y", 0.0), ("x", 0.5)]}, 2),
+    )
     table = table_of(*same)
     step_part = gigpo(table, divide=False, history=True) - gigpo(table, weight=0.0, divide=False)
-    # turn 0 was taken from one view by all: G = 1, 0, .5; turn 1 of episodes 0 and 1 from one view: G = 1, 0; that of episode 2 stands alone
+    # turn 0 was taken from one view by all: G = 1, 0, .5; turn 1 of episodes 0 and 1 from one view:
+    # G = 1, 0; that of episode 2 stands alone
     assert step_part == pytest.approx([0.5, 0.5, -0.5, -0.5, 0.0, 0.0])
     assert gigpo(table, weight=0.0, divide=False) == pytest.approx([0.5, 0.5, -0.5, -0.5, 0, 0])
 
 
-# -- trees ------------------------------------------------------------------------------------------------------------------
+# -- trees ---------------------------------------------------------------------------------------
 
 
 def test_siblings_of_a_tree_by_hand():
-    """x first, then x pays 4 or y pays 0; y first pays 1 and x follows for 0. Return of the first x = mean(4, 0) = 2, of the first y = 1."""
-    plays = {"a": [("x", 0.0), ("x", 4.0)]}, {"a": [("x", 0.0), ("y", 0.0)]}, {"a": [("y", 1.0), ("x", 0.0)]}
+    """x first, then x pays 4 or y pays 0; y first pays 1 and x follows for 0. Return of the
+    first x = mean(4, 0) = 2, of the first y = 1."""
+    plays = (
+        {"a": [("x", 0.0), ("x", 4.0)]},
+        {"a": [("x", 0.0), ("y", 0.0)]},
+        {"a": [("y", 1.0), ("x", 0.0)]},
+    )
     table = table_of(*(played(moves, seed) for seed, moves in enumerate(plays)))
-    # x was sampled twice, so the mean of the first step is (2 + 2 + 1) / 3 and its deviation sqrt(2 / 9)
+    # x was sampled twice, so the mean of the first step is (2 + 2 + 1) / 3 and its deviation sqrt(2
+    # / 9)
     assert magrpo(table) == pytest.approx([1 / 3, 2.0, 1 / 3, -2.0, -2 / 3, 0.0])
-    assert magrpo(table, divide=True) == pytest.approx([0.5**0.5, 1.0, 0.5**0.5, -1.0, -(2**0.5), 0.0])
+    assert magrpo(table, divide=True) == pytest.approx(
+        [0.5**0.5, 1.0, 0.5**0.5, -1.0, -(2**0.5), 0.0]
+    )
 
 
 def test_a_prefix_that_a_fork_took_over_was_not_sampled_again():
-    """The same three plays, the second one a fork of the first: the first x was sampled once, so its siblings' mean is (2 + 1) / 2."""
-    plays = {"a": [("x", 0.0), ("x", 4.0)]}, {"a": [("x", 0.0), ("y", 0.0)]}, {"a": [("y", 1.0), ("x", 0.0)]}
+    """The same three plays, the second one a fork of the first: the first x was sampled once, so
+    its siblings' mean is (2 + 1) / 2."""
+    plays = (
+        {"a": [("x", 0.0), ("x", 4.0)]},
+        {"a": [("x", 0.0), ("y", 0.0)]},
+        {"a": [("y", 1.0), ("x", 0.0)]},
+    )
     trunk, branch, other = (played(moves, seed) for seed, moves in enumerate(plays))
     table = table_of(trunk, replace(branch, forks=((1, 7),)), other)
     assert table.step.tolist() == [0, 1, 1, 0, 1]
@@ -149,18 +252,37 @@ def test_a_prefix_that_a_fork_took_over_was_not_sampled_again():
 
 def test_all_agents_of_a_joint_action_share_its_advantage():
     def joint(seed: int, said: str, pay: float) -> Episode:
-        made = tuple(Turn(0, agent, (), None, (), Action(said), (Reply(policy="main"),)) for agent in "ab")
+        made = tuple(
+            Turn(0, agent, (), None, (), Action(said), (Reply(policy="main"),)) for agent in "ab"
+        )
         cast = {agent: Seat(policy="main") for agent in "ab"}
-        return Episode("game", 1, seed, "train/0", 0, "g", cast, made, (), (), {}, (Entry(0, "a", pay), Entry(0, "b", 0.0)), End.TERMINATED)
+        return Episode(
+            "game",
+            1,
+            seed,
+            "train/0",
+            0,
+            "g",
+            cast,
+            made,
+            (),
+            (),
+            {},
+            (Entry(0, "a", pay), Entry(0, "b", 0.0)),
+            End.TERMINATED,
+        )
 
     assert magrpo(table_of(joint(0, "x", 3.0), joint(1, "y", 1.0))).tolist() == [1, 1, -1, -1]
 
 
-# -- spread credit ----------------------------------------------------------------------------------------------------------
+# -- spread credit -------------------------------------------------------------------------------
 
 
 def test_a_tree_may_be_deeper_than_python_has_frames():
-    long = [played({"a": [("x", 0.0)] * 1200 + [(last, paid)]}, seed) for seed, (last, paid) in enumerate((("x", 1.0), ("y", 3.0)))]
+    long = [
+        played({"a": [("x", 0.0)] * 1200 + [(last, paid)]}, seed)
+        for seed, (last, paid) in enumerate((("x", 1.0), ("y", 3.0)))
+    ]
     assert magrpo(table_of(*long)).tolist() == [0.0] * 1200 + [-1.0] + [0.0] * 1200 + [1.0]
 
 
@@ -188,7 +310,7 @@ def test_scores_telescope_and_a_turn_without_one_passes_on():
         turn_credit(table, scores=[1.0])
 
 
-# -- shaping ----------------------------------------------------------------------------------------------------------------
+# -- shaping -------------------------------------------------------------------------------------
 
 
 def test_shaping_knows_the_past_only_and_keeps_the_table_consistent():
@@ -197,20 +319,27 @@ def test_shaping_knows_the_past_only_and_keeps_the_table_consistent():
     assert first.total.tolist() == [1, 1] and state == {"game/a#mean": 1.0, "game/a#n": 1}
     worse = table_of(played({"a": [("x", 0.0), ("x", 0.0)]}, 1), gamma=0.5)
     second, after = shaped(worse, "margin", 0.5, gamma=0.5, state=state)
-    assert (second.reward.tolist(), second.ret.tolist(), second.total.tolist()) == ([0, -0.5], [-0.25, -0.5], [-0.5, -0.5])
-    assert after == {"game/a#mean": 0.5, "game/a#n": 2} and worse.total.tolist() == [0, 0]  # the raw rewards stay
+    assert (second.reward.tolist(), second.ret.tolist(), second.total.tolist()) == (
+        [0, -0.5],
+        [-0.25, -0.5],
+        [-0.5, -0.5],
+    )
+    # the raw rewards stay
+    assert after == {"game/a#mean": 0.5, "game/a#n": 2} and worse.total.tolist() == [0, 0]
     quality, _ = shaped(table, "quality", 1.0, state={"game/a#mean": 0.25, "game/a#n": 4})
     assert quality.total.tolist() == pytest.approx([1.25, 1.25])
     with pytest.raises(ConfigError, match="shapings are margin, quality"):
         shaped(table, "bold", 1.0)
 
 
-# -- what the registry declares ---------------------------------------------------------------------------------------------
+# -- what the registry declares ------------------------------------------------------------------
 
 
 def test_options_reach_their_estimator_and_unknown_ones_are_named():
     table = table_of(played({"a": [("x", 1.0)]}, 0), played({"a": [("x", 0.0)]}, 1))
-    assert estimate("grpo", table, ddof=1)[0] == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], abs=1e-5)
+    assert estimate("grpo", table, ddof=1)[0] == pytest.approx(
+        [math.sqrt(0.5), -math.sqrt(0.5)], abs=1e-5
+    )
     with pytest.raises(ConfigError, match="estimator 'gigpo' has no option 'wieght'"):
         estimate("gigpo", table, wieght=2.0)
     with pytest.raises(ConfigError, match="it has none"):

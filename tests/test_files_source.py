@@ -1,4 +1,5 @@
-"""No file is opened beside the one room for it, `gem_ma.files`: read from the source, with the reasons of the exceptions."""
+"""No file is opened beside the one room for it, `gem_ma.files`: read from the source, with the
+reasons of the exceptions."""
 
 from __future__ import annotations
 
@@ -11,50 +12,126 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("gem_ma/files.py", "gem_ma/folders.py")
 OPENERS = {
-    *("open", "fdopen", "read_text", "read_bytes", "write_text", "write_bytes", "touch", "rename", "replace_path", "truncate"),
-    *("safe_open", "load_file", "save_file", "from_pretrained", "save_pretrained", "memmap", "fromfile", "tofile", "savez"),
-    *("mkdir", "makedirs", "rmtree", "copy2", "copyfile", "copytree", "move", "symlink_to", "link_to", "hardlink_to"),
+    *(
+        "open",
+        "fdopen",
+        "read_text",
+        "read_bytes",
+        "write_text",
+        "write_bytes",
+        "touch",
+        "rename",
+        "replace_path",
+        "truncate",
+    ),
+    *(
+        "safe_open",
+        "load_file",
+        "save_file",
+        "from_pretrained",
+        "save_pretrained",
+        "memmap",
+        "fromfile",
+        "tofile",
+        "savez",
+    ),
+    *(
+        "mkdir",
+        "makedirs",
+        "rmtree",
+        "copy2",
+        "copyfile",
+        "copytree",
+        "move",
+        "symlink_to",
+        "link_to",
+        "hardlink_to",
+    ),
 }
 OF_MODULES = {  # names that also mean something harmless: only as an attribute of these modules
-    *("os.replace", "os.rename", "os.unlink", "os.remove", "os.link", "os.symlink", "shutil.copy", "np.load", "np.save", "torch.load", "torch.save"),
+    *(
+        "os.replace",
+        "os.rename",
+        "os.unlink",
+        "os.remove",
+        "os.link",
+        "os.symlink",
+        "shutil.copy",
+        "np.load",
+        "np.save",
+        "torch.load",
+        "torch.save",
+    ),
     *("tempfile.mkstemp", "tempfile.mkdtemp", "io.open", "json.load", "yaml.load"),
 }
 SAVED = "writes to a path that is new: `files.place` gives it inside a run folder, a user elsewhere"
 ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/cli/demo.py": {"open": "/dev/null"},
     "gem_ma/cli/list.py": {"read_text": "configs of the package"},
-    "gem_ma/cli/main.py": {"open": "/dev/null", "fdopen": "a traceback in a new temporary file", "tempfile.mkstemp": "the same"},
+    "gem_ma/cli/main.py": {
+        "open": "/dev/null",
+        "fdopen": "a traceback in a new temporary file",
+        "tempfile.mkstemp": "the same",
+    },
     "gem_ma/cli/run.py": {"open": "RunFolder.open"},
     "gem_ma/cli/terminal.py": {"open": "/dev/null"},
     "gem_ma/engines/adapters.py": dict.fromkeys(("mkdir", "write_bytes", "write_text"), SAVED),
-    "gem_ma/engines/loading.py": {"from_pretrained": "after `check_folder`, which refuses what is no regular file"},
+    "gem_ma/engines/loading.py": {
+        "from_pretrained": "after `check_folder`, which refuses what is no regular file"
+    },
     "gem_ma/engines/reply_cache.py": {"mkdir": "the root of the cache, as the user names it"},
     "gem_ma/engines/table.py": {"write_bytes": SAVED},
     "gem_ma/engines/tiny.py": dict.fromkeys(
-        ("mkdir", "os.replace", "rmtree", "save_pretrained", "tempfile.mkdtemp", "write_text"), "a model in a folder that is new or empty"
+        ("mkdir", "os.replace", "rmtree", "save_pretrained", "tempfile.mkdtemp", "write_text"),
+        "a model in a folder that is new or empty",
     ),
     "gem_ma/engines/transformers.py": {"save_pretrained": SAVED},
-    "gem_ma/engines/vision.py": {"from_pretrained": "after `check_folder`", "open": "an image out of bytes in memory"},
-    "gem_ma/engines/vllm.py": {"from_pretrained": "after `check_named`", "open": "a backend", "rmtree": "adapters in a temporary folder"},
-    "gem_ma/engines/vllm_adapters.py": dict.fromkeys(("mkdir", "save_file", "shutil.copy", "write_text"), "adapters in a temporary folder"),
+    "gem_ma/engines/vision.py": {
+        "from_pretrained": "after `check_folder`",
+        "open": "an image out of bytes in memory",
+    },
+    "gem_ma/engines/vllm.py": {
+        "from_pretrained": "after `check_named`",
+        "open": "a backend",
+        "rmtree": "adapters in a temporary folder",
+    },
+    "gem_ma/engines/vllm_adapters.py": dict.fromkeys(
+        ("mkdir", "save_file", "shutil.copy", "write_text"), "adapters in a temporary folder"
+    ),
     "gem_ma/engines/vllm_server.py": {"open": "a connection"},
     "gem_ma/installing.py": {"read_text": "what pip noted beside the package"},
-    "gem_ma/store/disk.py": {"mkdir": "the root of a run folder", "rename": "the whole run folder, put aside"},
-    "gem_ma/testing/fresh.py": {"json.load": "a stream of a process", "read_text": "the source of the worker itself"},
+    "gem_ma/store/disk.py": {
+        "mkdir": "the root of a run folder",
+        "rename": "the whole run folder, put aside",
+    },
+    "gem_ma/testing/fresh.py": {
+        "json.load": "a stream of a process",
+        "read_text": "the source of the worker itself",
+    },
     "gem_ma/training/warm_model.py": dict.fromkeys(
-        ("mkdir", "os.replace", "read_text", "rmtree", "tempfile.mkdtemp", "write_text"), "a model in a folder that is new or empty"
+        ("mkdir", "os.replace", "read_text", "rmtree", "tempfile.mkdtemp", "write_text"),
+        "a model in a folder that is new or empty",
     ),
     "gem_ma/view/page.py": {"read_text": "assets of the package"},
     "gem_ma/view/report.py": {"mkdir": "the folder that a caller names for a page"},
-    "scenarios/retail/render.py": dict.fromkeys(("mkdir", "write_text"), "a world that the user writes to a folder of his own"),
-    "scenarios/retail/source.py": {"read_bytes": "data that the user names, after a look at its kind"},
+    "scenarios/retail/render.py": dict.fromkeys(
+        ("mkdir", "write_text"), "a world that the user writes to a folder of his own"
+    ),
+    "scenarios/retail/source.py": {
+        "read_bytes": "data that the user names, after a look at its kind"
+    },
 }
 
 
 def openers(source: str) -> Iterator[str]:
-    """The calls of a source that open, move or remove something by its path, less functions of its own and of the room."""
+    """The calls of a source that open, move or remove something by its path, less functions of
+    its own and of the room."""
     tree = ast.parse(source)
-    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and str(node.module).startswith("gem_ma")]
+    imported = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("gem_ma")
+    ]
     own = {alias.asname or alias.name for node in imported for alias in node.names}
     own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(tree):
@@ -69,17 +146,35 @@ def openers(source: str) -> Iterator[str]:
 
 
 def files() -> list[str]:
-    return sorted(str(path.relative_to(ROOT)) for room in ("gem_ma", "scenarios", "agents") for path in (ROOT / room).rglob("*.py"))
+    return sorted(
+        str(path.relative_to(ROOT))
+        for room in ("gem_ma", "scenarios", "agents")
+        for path in (ROOT / room).rglob("*.py")
+    )
 
 
 def test_no_file_is_opened_beside_the_room() -> None:
-    found = {file: set(openers((ROOT / file).read_text("utf-8"))) for file in files() if file not in ROOMS}
-    beside = {file: sorted(calls - ALLOWED.get(file, {}).keys()) for file, calls in found.items() if calls - ALLOWED.get(file, {}).keys()}
-    assert not beside, f"open what lies in a run folder, a model folder or a cache with gem_ma.files; else give the reason here: {beside}"
+    found = {
+        file: set(openers((ROOT / file).read_text("utf-8")))
+        for file in files()
+        if file not in ROOMS
+    }
+    beside = {
+        file: sorted(calls - ALLOWED.get(file, {}).keys())
+        for file, calls in found.items()
+        if calls - ALLOWED.get(file, {}).keys()
+    }
+    assert not beside, (
+        "open what lies in a run folder, a model folder or a cache with gem_ma.files; else give"
+        f" the reason here: {beside}"
+    )
 
 
 def test_every_exception_is_still_needed() -> None:
-    stale = {file: sorted(calls.keys() - set(openers((ROOT / file).read_text("utf-8")))) for file, calls in ALLOWED.items()}
+    stale = {
+        file: sorted(calls.keys() - set(openers((ROOT / file).read_text("utf-8"))))
+        for file, calls in ALLOWED.items()
+    }
     assert not {file: calls for file, calls in stale.items() if calls}
 
 
@@ -104,4 +199,8 @@ def test_what_opens_is_seen(source: str) -> None:
 
 
 def test_what_the_room_gives_is_no_exception() -> None:
-    assert not list(openers("from gem_ma.files import rename\nrename(a, b)\ntext.replace('a', 'b')\nre.compile(x)"))
+    assert not list(
+        openers(
+            "from gem_ma.files import rename\nrename(a, b)\ntext.replace('a', 'b')\nre.compile(x)"
+        )
+    )

@@ -1,4 +1,5 @@
-"""Group sampling from the middle of an episode: what branches share, what they are trained on, and that a killed run ends as an unbroken one."""
+"""Group sampling from the middle of an episode: what branches share, what they are trained on,
+and that a killed run ends as an unbroken one."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class Market(Scenario):
             said = yield Ask({"buyer": f"listed at {listed}"}, legal=("low", "middle", "high"))
             heard = yield Ask({"seller": f"bid {said['buyer'].parsed}"}, legal=("yes", "no"))
             yield Tell({"buyer": f"the seller says {heard['seller'].parsed}"})
-            yield Reward({"buyer": ("low", "middle", "high").index(said["buyer"].parsed) - price}, why="deal")
+            yield Reward(
+                {"buyer": ("low", "middle", "high").index(said["buyer"].parsed) - price}, why="deal"
+            )
 
 
 class Moody:
@@ -60,9 +63,20 @@ def policies() -> dict[str, Policy]:
 
 
 def settings_of(**fork) -> Config:
-    values = {"scenario": {"id": "x"}, "agents": {"buyer": {"policy": "main"}, "seller": {"behaviour": f"{__name__}:Moody"}}}
+    values = {
+        "scenario": {"id": "x"},
+        "agents": {"buyer": {"policy": "main"}, "seller": {"behaviour": f"{__name__}:Moody"}},
+    }
     values |= {"policies": {"main": {"model": "table/softmax"}}}
-    values |= {"train": {"policies": ["main"], "steps": 2, "episodes": 4, "estimator": {"name": "grpo"}, "fork": fork}}
+    values |= {
+        "train": {
+            "policies": ["main"],
+            "steps": 2,
+            "episodes": 4,
+            "estimator": {"name": "grpo"},
+            "fork": fork,
+        }
+    }
     return Config.model_validate(values)
 
 
@@ -81,7 +95,11 @@ def grown(**fork) -> tuple[list[Episode], list[Episode], dict]:
 
 
 def acts(episode: Episode, until: int) -> list[tuple]:
-    return [(turn.step, turn.agent, turn.observed, turn.action, turn.replies) for turn in episode.turns if turn.step < until]
+    return [
+        (turn.step, turn.agent, turn.observed, turn.action, turn.replies)
+        for turn in episode.turns
+        if turn.step < until
+    ]
 
 
 def test_branches_share_the_recorded_prefix_and_differ_afterwards():
@@ -90,13 +108,24 @@ def test_branches_share_the_recorded_prefix_and_differ_afterwards():
     for trunk in trunks:
         mine = [branch for branch in branches if branch.seed == trunk.seed]
         assert len(mine) == 6 and len({branch.group for branch in mine}) == 1
-        assert {step for branch in mine for step, _ in branch.forks} == {4} and len({branch.forks for branch in mine}) == 6
+        assert {step for branch in mine for step, _ in branch.forks} == {4} and len(
+            {branch.forks for branch in mine}
+        ) == 6
         assert all(acts(branch, 4) == acts(trunk, 4) for branch in mine)
         assert all(branch.calls[:3] == trunk.calls[:3] for branch in mine)
         first = {branch.turns[4].observed for branch in mine}
         assert len(first) == 1  # one state, several actions
-        assert len({tuple(t.action.text for t in branch.turns if t.agent == "seller") for branch in mine}) > 1
-        assert len({tuple(call.value for call in branch.calls) for branch in mine}) > 1  # chance after the fork is drawn anew
+        assert (
+            len(
+                {
+                    tuple(t.action.text for t in branch.turns if t.agent == "seller")
+                    for branch in mine
+                }
+            )
+            > 1
+        )
+        # chance after the fork is drawn anew
+        assert len({tuple(call.value for call in branch.calls) for branch in mine}) > 1
     assert len({episode.id for episode in [*trunks, *branches]}) == 4 + 24
     assert len({branch.group for branch in branches}) == 4
 
@@ -104,9 +133,16 @@ def test_branches_share_the_recorded_prefix_and_differ_afterwards():
 def test_no_sampled_token_is_trained_twice_and_none_is_left_out():
     trunks, branches, _ = grown(width=3, at="every", depth=3)
     table = credit.turns([*trunks, *branches], "main")
-    rows = Counter((episode.id, turn.step) for episode, turn in zip(table.episodes, table.turns, strict=True))
+    rows = Counter(
+        (episode.id, turn.step) for episode, turn in zip(table.episodes, table.turns, strict=True)
+    )
     assert set(rows.values()) == {1}
-    own = {(e.id, t.step) for e in [*trunks, *branches] for t in e.turns if t.agent == "buyer" and t.step >= max((s for s, _ in e.forks), default=0)}
+    own = {
+        (e.id, t.step)
+        for e in [*trunks, *branches]
+        for t in e.turns
+        if t.agent == "buyer" and t.step >= max((s for s, _ in e.forks), default=0)
+    }
     assert set(rows) == own
     for branch in branches:
         at = max(step for step, _ in branch.forks)
@@ -118,12 +154,22 @@ def test_the_record_of_a_branch_is_replayed_exactly():
     assert {len(branch.forks) for branch in branches} == {1, 2, 3}
     for branch in branches:
         game = replay(Market(), None, branch.seed, branch.turns, branch.calls, branch.forks)
-        assert (tuple(game.turns), tuple(game.ledger), tuple(game.forks), game.over) == (branch.turns, branch.ledger, branch.forks, True)
+        assert (tuple(game.turns), tuple(game.ledger), tuple(game.forks), game.over) == (
+            branch.turns,
+            branch.ledger,
+            branch.forks,
+            True,
+        )
 
 
 def test_behaviours_go_on_from_the_state_that_they_had():
     async def work():
-        [trunk] = [e async for e in play_many([Plan(Market(), SEATS, seed=5)], policies(), behaviours=BEHAVIOURS)]
+        [trunk] = [
+            e
+            async for e in play_many(
+                [Plan(Market(), SEATS, seed=5)], policies(), behaviours=BEHAVIOURS
+            )
+        ]
         states = []
 
         class Watched(Moody):
@@ -132,7 +178,11 @@ def test_behaviours_go_on_from_the_state_that_they_had():
                 states.append((asked.step, self.asked, len(asked.transcript)))
                 return said
 
-        branch = await play(Plan(Market(), SEATS, seed=5, repeat=9, branch=Branch(trunk, 7, "s", 0)), policies(), {"seller": Watched})
+        branch = await play(
+            Plan(Market(), SEATS, seed=5, repeat=9, branch=Branch(trunk, 7, "s", 0)),
+            policies(),
+            {"seller": Watched},
+        )
         return trunk, branch, states
 
     trunk, branch, states = asyncio.run(work())
@@ -165,19 +215,33 @@ def test_a_behaviour_that_does_not_repeat_itself_fails_its_branch_in_words():
         seats = {**SEATS, "seller": Seat("x", policy=policy)}
         trunk = await play(Plan(Market(), seats, seed=5), policies(), {"seller": factory})
         assert trunk.end is End.TERMINATED, trunk.error
-        return await play(Plan(Market(), seats, seed=5, repeat=9, branch=Branch(trunk, 6, "s", 0)), policies(), {"seller": factory})
+        return await play(
+            Plan(Market(), seats, seed=5, repeat=9, branch=Branch(trunk, 6, "s", 0)),
+            policies(),
+            {"seller": factory},
+        )
 
     branch = asyncio.run(forked(Whimsical))
-    assert branch.end is End.FAILED and "agent 'seller', step 1: its behaviour does not repeat what it did" in (branch.error or "")
+    assert (
+        branch.end is End.FAILED
+        and "agent 'seller', step 1: its behaviour does not repeat what it did"
+        in (branch.error or "")
+    )
     count = 0
     branch = asyncio.run(forked(Greedy, "main"))
-    assert branch.end is End.FAILED and "asks its model more often than on record" in (branch.error or "")
+    assert branch.end is End.FAILED and "asks its model more often than on record" in (
+        branch.error or ""
+    )
 
 
 def test_a_decision_point_that_is_not_on_record_cannot_be_forked():
     async def work():
         trunk = await play(Plan(Market(), SEATS, seed=5), policies(), BEHAVIOURS)
-        return await play(Plan(Market(), SEATS, seed=5, repeat=9, branch=Branch(trunk, 10, "s", 0)), policies(), BEHAVIOURS)
+        return await play(
+            Plan(Market(), SEATS, seed=5, repeat=9, branch=Branch(trunk, 10, "s", 0)),
+            policies(),
+            BEHAVIOURS,
+        )
 
     branch = asyncio.run(work())
     assert branch.end is End.FAILED and "no decision point 10" in (branch.error or "")
@@ -190,7 +254,13 @@ def test_points_are_decision_points_of_learners():
         assert found <= steps and (found or not steps)
         assert metrics["branches"] == 2 * metrics["points"] == len(branches)
     _, branches, metrics = grown(width=2, at="every")
-    assert metrics["points"] == 4 * 5 and {branch.forks[-1][0] for branch in branches} == {0, 2, 4, 6, 8}
+    assert metrics["points"] == 4 * 5 and {branch.forks[-1][0] for branch in branches} == {
+        0,
+        2,
+        4,
+        6,
+        8,
+    }
 
 
 def test_only_decision_points_of_policies_that_learn_at_this_step_are_forked():
@@ -215,7 +285,10 @@ def test_the_selector_says_which_play_is_forked_next():
     trunks, branches, metrics = grown(width=4, at="every", depth=2, selector="policy")
     by_seed = {trunk.seed: trunk for trunk in trunks}
     later = [branch for branch in branches if branch.forks[-1][0] == 2]
-    assert all(acts(branch, 2) == acts(by_seed[branch.seed], 2) and len(branch.forks) == 1 for branch in later)
+    assert all(
+        acts(branch, 2) == acts(by_seed[branch.seed], 2) and len(branch.forks) == 1
+        for branch in later
+    )
     assert metrics["off_policy"] == 0
     _, branches, metrics = grown(width=4, at="every", depth=2, selector="greedy")
     assert metrics["off_policy"] == 0.5  # the second of two levels
@@ -223,7 +296,10 @@ def test_the_selector_says_which_play_is_forked_next():
         mine = [branch for branch in branches if branch.seed == seed]
         first, later = mine[:4], mine[4:]
         best = max(first, key=lambda branch: branch.returns()["buyer"])
-        assert all(acts(branch, 2) == acts(best, 2) and branch.forks[0] == best.forks[0] for branch in later)
+        assert all(
+            acts(branch, 2) == acts(best, 2) and branch.forks[0] == best.forks[0]
+            for branch in later
+        )
     _, branches, metrics = grown(width=4, at="every", depth=2, selector="random")
     assert metrics["off_policy"] == 0
     assert all(len(branch.forks) == 2 for branch in branches if branch.forks[-1][0] == 2)
@@ -231,7 +307,11 @@ def test_the_selector_says_which_play_is_forked_next():
 
 def test_what_forks_cost_is_said_and_capped():
     settings = settings_of(width=3, at="every", depth=4).train
-    assert cost(settings) == "train.fork: every step plays 4 plays and up to 48 branches (4 x 3 of each play), 104 in all"
+    assert (
+        cost(settings)
+        == "train.fork: every step plays 4 plays and up to 48 branches (4 x 3 of each play), 104"
+        " in all"
+    )
     assert cost(settings.model_copy(update={"fork": None})) is None
     for wrong in (
         {"width": 1},
@@ -245,7 +325,13 @@ def test_what_forks_cost_is_said_and_capped():
             ForkSettings.model_validate(wrong)
 
 
-GUESS = ("train.steps=6", "train.episodes=8", "train.save_every=2", "evaluate.episodes=8", "train.fork={width: 3, at: random, depth: 2}")
+GUESS = (
+    "train.steps=6",
+    "train.episodes=8",
+    "train.save_every=2",
+    "evaluate.episodes=8",
+    "train.fork={width: 3, at: random, depth: 2}",
+)
 
 
 def small(*overrides: str) -> Config:
@@ -261,13 +347,18 @@ def trained(path: Path, settings: Config, **options) -> dict:
         return run_training(settings, folder, **options)
 
 
-@pytest.mark.parametrize("name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "magrpo", "team_grpo", "rebn"])
+@pytest.mark.parametrize(
+    "name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "magrpo", "team_grpo", "rebn"]
+)
 def test_estimators_learn_from_groups_of_branches(tmp_path, name):
     summary = trained(tmp_path / "run", small(f"train.estimator.name={name}"))
     assert summary["changed"] == ["player"]
     lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
-    assert all(line["episodes"] == 8 and line["forks"]["branches"] > 8 for line in lines)  # scores are of trunks alone
-    assert len(list(read_episodes(tmp_path / "run"))) == sum(8 + line["forks"]["branches"] for line in lines)
+    # scores are of trunks alone
+    assert all(line["episodes"] == 8 and line["forks"]["branches"] > 8 for line in lines)
+    assert len(list(read_episodes(tmp_path / "run"))) == sum(
+        8 + line["forks"]["branches"] for line in lines
+    )
 
 
 def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_does_not():
@@ -279,7 +370,9 @@ def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_do
     lone = [n for n, episode in enumerate(table.episodes) if not episode.forks]
     assert not advantages[lone].any() and advantages.any()
     for group in set(table.group.tolist()) - set(table.group[lone].tolist()):
-        first = {table.episode[n]: advantages[n] for n in range(len(table)) if table.group[n] == group}
+        first = {
+            table.episode[n]: advantages[n] for n in range(len(table)) if table.group[n] == group
+        }
         assert sum(first.values()) == pytest.approx(0, abs=1e-6)
 
 
@@ -290,7 +383,12 @@ class Killed(BaseException):
 @pytest.mark.parametrize("at", [1, 3, 6])
 def test_a_forked_run_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
     def truth(path: Path) -> dict[str, bytes]:
-        files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000006/*")]
+        files = [
+            path / "episodes.jsonl",
+            path / "metrics.jsonl",
+            path / "summary.json",
+            *(path / "checkpoints").glob("step-000006/*"),
+        ]
         return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
     def kill(step, metrics):
@@ -308,8 +406,20 @@ def test_a_forked_run_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
 def test_a_forked_training_tells_its_cost_before_it_plays(tmp_path):
     settings, notes = small(), []
     with opened(tmp_path / "run", settings) as folder:
-        asyncio.run(train(settings, make("guess_number"), {"player": Policy("player", Table(policy="player"))}, folder, on_note=notes.append))
-    assert notes[0] == "train.fork: every step plays 8 plays and up to 48 branches (2 x 3 of each play), 336 in all"
+        asyncio.run(
+            train(
+                settings,
+                make("guess_number"),
+                {"player": Policy("player", Table(policy="player"))},
+                folder,
+                on_note=notes.append,
+            )
+        )
+    assert (
+        notes[0]
+        == "train.fork: every step plays 8 plays and up to 48 branches (2 x 3 of each play), 336"
+        " in all"
+    )
 
 
 def test_a_group_key_needs_groups_or_forks():
@@ -329,7 +439,9 @@ def test_a_step_whose_branches_all_fail_ends_with_the_cause():
             yield Reward({"buyer": float(said["buyer"].parsed == "low")})
 
     settings = settings_of(width=2, at=2)
-    with pytest.raises(EngineError, match=r"all 8 episodes failed.*the replay differs from the record"):
+    with pytest.raises(
+        EngineError, match=r"all 8 episodes failed.*the replay differs from the record"
+    ):
         asyncio.run(train(settings, Odd(), policies(), None))
 
 
@@ -342,12 +454,22 @@ def test_a_branch_of_a_language_model_continues_the_very_ids_of_its_prefix(tmp_p
 
     make_model(tmp_path / "model", "guess_number", size="nano")
     scenario, seats = make("guess_number"), {"player": Seat(policy="main")}
-    limits = Sampling(max_tokens=8)  # an untrained byte-level model: its replies, encoded again, are other ids
+    # an untrained byte-level model: its replies, encoded again, are other ids
+    limits = Sampling(max_tokens=8)
 
     async def work():
-        opened = {"main": Policy("main", open_engine("main", f"transformers/{tmp_path / 'model'}"), limits)}
+        opened = {
+            "main": Policy(
+                "main", open_engine("main", f"transformers/{tmp_path / 'model'}"), limits
+            )
+        }
         trunk = await play(Plan(scenario, seats, seed=1), opened)
-        return trunk, [await play(Plan(scenario, seats, seed=1, repeat=n, branch=Branch(trunk, 2, f"s{n}", 0)), opened) for n in (1, 2)]
+        return trunk, [
+            await play(
+                Plan(scenario, seats, seed=1, repeat=n, branch=Branch(trunk, 2, f"s{n}", 0)), opened
+            )
+            for n in (1, 2)
+        ]
 
     trunk, branches = asyncio.run(work())
     assert len(trunk.turns) == 4
@@ -357,5 +479,7 @@ def test_a_branch_of_a_language_model_continues_the_very_ids_of_its_prefix(tmp_p
         table = credit.turns([trunk, branch], "main")
         made = rows(table, [0.0] * len(table), "main")
         assert made.forks == 0 and len(made.rows) == 2
-        assert made.tokens == sum(len(t.replies[0].token_ids) for t in (*trunk.turns, *branch.turns[2:]))
+        assert made.tokens == sum(
+            len(t.replies[0].token_ids) for t in (*trunk.turns, *branch.turns[2:])
+        )
     assert task_of(scenario, trunk.task) is None and json.dumps(trunk.id)

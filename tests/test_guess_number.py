@@ -62,17 +62,25 @@ def test_a_game_without_a_choice_or_a_turn_is_refused(options):
         GuessNumber(**options)
 
 
-def success(behaviour: str, count: int = 3000, seat: dict[str, float] | None = None, **options: int) -> tuple[float, float]:
+def success(
+    behaviour: str, count: int = 3000, seat: dict[str, float] | None = None, **options: int
+) -> tuple[float, float]:
     """(success, turns) of a behaviour."""
     scenario = make("guess_number", **options)
 
     async def collect():
-        plans = [Plan(scenario, {"player": Seat(behaviour, options=seat or {})}, seed=seed) for seed in range(count)]
+        plans = [
+            Plan(scenario, {"player": Seat(behaviour, options=seat or {})}, seed=seed)
+            for seed in range(count)
+        ]
         return [episode async for episode in play_many(plans)]
 
     episodes = asyncio.run(collect())
     assert not [episode.error for episode in episodes if episode.error]
-    return sum(bool(scenario.success(e)) for e in episodes) / count, sum(len(e.turns) for e in episodes) / count
+    return (
+        sum(bool(scenario.success(e)) for e in episodes) / count,
+        sum(len(e.turns) for e in episodes) / count,
+    )
 
 
 def test_players_find_the_number_as_often_as_the_baselines_say():
@@ -87,7 +95,9 @@ def test_players_find_the_number_as_often_as_the_baselines_say():
 def test_halving_finds_what_halving_can_find_in_a_larger_game():
     found, _ = success("number_halver", numbers=50, turns=4)
     assert found == pytest.approx(15 / 50, abs=0.03)
-    assert make("guess_number", numbers=50, turns=4).baselines["halves what is left (success)"] == pytest.approx(0.3)
+    assert make("guess_number", numbers=50, turns=4).baselines[
+        "halves what is left (success)"
+    ] == pytest.approx(0.3)
 
 
 def test_noise_makes_the_halver_a_guesser_and_is_a_probability():
@@ -110,8 +120,14 @@ def test_a_word_level_model_of_the_scenario_says_every_number_in_one_or_two_ids(
 
 
 def test_a_table_learns_to_use_the_hints():
-    """One seed of a minute's recipe, cut short: no player that is deaf to the hints is better than .40."""
-    summary = run_training(config.load(CONFIGS / "guess_number_table.yaml", ["train.steps=40", "train.episodes=128", "evaluate.episodes=512"]).config)
+    """One seed of a minute's recipe, cut short: no player that is deaf to the hints is better
+    than .40."""
+    summary = run_training(
+        config.load(
+            CONFIGS / "guess_number_table.yaml",
+            ["train.steps=40", "train.episodes=128", "evaluate.episodes=512"],
+        ).config
+    )
     before, after = (summary[when]["sampled"]["success"] for when in ("before", "after"))
     assert before == pytest.approx(0.344, abs=0.07) and after >= 0.5
 
@@ -122,7 +138,18 @@ def test_the_recipe_of_the_tiny_model_starts_and_learns_what_it_names(tmp_path):
     from gem_ma.engines.tiny import make_model
 
     make_model(tmp_path / "model", "guess_number")
-    short = ["train.steps=2", "train.episodes=32", "evaluate.episodes=64", "train.warm_start.player.steps=40", "train.warm_start.player.episodes=128"]
-    summary = run_training(config.load(CONFIGS / "guess_number.yaml", [f"policies.player.model=transformers/{tmp_path / 'model'}", *short]).config)
+    short = [
+        "train.steps=2",
+        "train.episodes=32",
+        "evaluate.episodes=64",
+        "train.warm_start.player.steps=40",
+        "train.warm_start.player.episodes=128",
+    ]
+    summary = run_training(
+        config.load(
+            CONFIGS / "guess_number.yaml",
+            [f"policies.player.model=transformers/{tmp_path / 'model'}", *short],
+        ).config
+    )
     assert summary["changed"] == ["player"] and summary["after"]["sampled"]["failed"] == 0
     assert summary["before"]["sampled"]["invalid"]["player"] < 0.5  # cloned: it names numbers

@@ -1,4 +1,5 @@
-"""A run folder may come from a stranger: whatever stands in place of a file or folder of ours, nothing outside is touched and nothing hangs."""
+"""A run folder may come from a stranger: whatever stands in place of a file or folder of ours,
+nothing outside is touched and nothing hangs."""
 
 from __future__ import annotations
 
@@ -11,7 +12,17 @@ import pytest
 from tests.hostile import KINDS, Folders, entries, make, one_line, plant, state
 
 OPENED = ("episodes.jsonl", "metrics.jsonl", ".lock")  # by every writer
-BESIDE = ["interrupted.jsonl", "forks.jsonl", "timings.jsonl", "episodes.torn", "metrics.torn", "media", "models", "league", ".summary.json.tmp"]
+BESIDE = [
+    "interrupted.jsonl",
+    "forks.jsonl",
+    "timings.jsonl",
+    "episodes.torn",
+    "metrics.torn",
+    "media",
+    "models",
+    "league",
+    ".summary.json.tmp",
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,34 +43,55 @@ def test_nothing_outside_is_touched_and_nothing_hangs(
     whole: Folders, tmp_path: Path, name: str, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    for number, entry in enumerate([*entries(whole.root / name), *(BESIDE if name != "study" else [])]):
+    for number, entry in enumerate(
+        [*entries(whole.root / name), *(BESIDE if name != "study" else [])]
+    ):
         here, outside = tmp_path / str(number), tmp_path / f"outside-{number}"
         folders = copied(whole, name, here)
         place = folders.root / name / entry
-        in_place = place.suffix in (".jsonl", ".torn") or place.name == ".lock"  # what is written without a rename
+        # what is written without a rename
+        in_place = place.suffix in (".jsonl", ".torn") or place.name == ".lock"
         if (what == "hard link" and not in_place) or not plant(place, what, outside):
             continue
         before = state(outside)
         commands = folders.commands(name)
-        codes = {words[0]: one_line(capsys, words) for words in commands[: 4 if name == "run" else 3]}
+        codes = {
+            words[0]: one_line(capsys, words) for words in commands[: 4 if name == "run" else 3]
+        }
         assert state(outside) == before, (entry, codes)
-        sure = {"hard link": place.name in OPENED, "folder": "/" not in entry and "." in entry}.get(what, True)
-        assert all(code for command, code in codes.items() if command not in ("list", "show")) or not sure, (entry, codes)
+        sure = {"hard link": place.name in OPENED, "folder": "/" not in entry and "." in entry}.get(
+            what, True
+        )
+        assert (
+            all(code for command, code in codes.items() if command not in ("list", "show"))
+            or not sure
+        ), (entry, codes)
         shutil.rmtree(here)
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "device", "folder"])
-def test_checking_the_config_of_a_run_follows_no_link(whole: Folders, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checking_the_config_of_a_run_follows_no_link(
+    whole: Folders, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     folders = copied(whole, "run", tmp_path)
     plant(tmp_path / "run" / "resolved.yaml", what, tmp_path / "outside")
     assert one_line(capsys, folders.commands("run")[-1])
 
 
-def test_a_run_folder_that_the_user_names_by_a_link_is_the_one_behind_it(whole: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_folder_that_the_user_names_by_a_link_is_the_one_behind_it(
+    whole: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copied(whole, "run", tmp_path)
     (tmp_path / "named").symlink_to("run")
-    for words in (["show", "named"], ["resume", "named", "--quiet"], ["run", "guess_number", "-n", "2", "--out", "named", "--quiet"]):
-        assert one_line(capsys, [word.replace("named", str(tmp_path / "named")) for word in words]) == 0
+    for words in (
+        ["show", "named"],
+        ["resume", "named", "--quiet"],
+        ["run", "guess_number", "-n", "2", "--out", "named", "--quiet"],
+    ):
+        assert (
+            one_line(capsys, [word.replace("named", str(tmp_path / "named")) for word in words])
+            == 0
+        )
     assert (tmp_path / "named").is_symlink()
 
 
@@ -70,7 +102,16 @@ def test_a_model_in_a_run_folder_is_opened_without_following_links_and_one_elsew
     shutil.copytree(whole.root / "train", tmp_path / "run")
     (tmp_path / place).rename(tmp_path / "moved")
     (tmp_path / place).symlink_to(tmp_path / "moved")
-    words = ["run", "kuhn_poker", "-n", "1", "--quiet", "--out", str(tmp_path / "out"), "agents.player_0.behaviour=direct"]
+    words = [
+        "run",
+        "kuhn_poker",
+        "-n",
+        "1",
+        "--quiet",
+        "--out",
+        str(tmp_path / "out"),
+        "agents.player_0.behaviour=direct",
+    ]
     code = one_line(capsys, [*words, f"agents.player_0.model=table/{tmp_path}/run/models/main"])
     assert code == (0 if place == "run" else 2)
 

@@ -10,16 +10,35 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAVY = ("torch", "transformers", "pettingzoo", "gymnasium", "numpy", "openai", "vllm", "peft", "pydantic", "rich", "yaml")
+HEAVY = (
+    "torch",
+    "transformers",
+    "pettingzoo",
+    "gymnasium",
+    "numpy",
+    "openai",
+    "vllm",
+    "peft",
+    "pydantic",
+    "rich",
+    "yaml",
+)
 
 
 def fresh(code: str, *arguments: str) -> dict[str, object]:
     report = (
-        "import sys, json, time\nstart = time.process_time()\n"
-        f"try:\n    exec({code!r})\nexcept SystemExit:\n    pass\n"
-        f"print('\\n' + json.dumps({{'seconds': time.process_time() - start, 'loaded': [m for m in {HEAVY!r} if m in sys.modules]}}))"
+        f"import sys, json, time\nstart = time.process_time()\ntry:\n    exec({code!r})\nexcept"
+        " SystemExit:\n    pass\nprint('\\n' + json.dumps({'seconds': time.process_time() -"
+        f" start, 'loaded': [m for m in {HEAVY!r} if m in sys.modules]}}))"
     )
-    done = subprocess.run([sys.executable, "-c", report, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", report, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
@@ -35,7 +54,11 @@ def test_importing_gem_ma_loads_nothing_heavy_and_is_fast() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["from gem_ma import Scenario, Ask, Game, make; Game(make('kuhn_poker'))", "import gem_ma.rollout, gem_ma.engines.base, gem_ma.store"]
+    "code",
+    [
+        "from gem_ma import Scenario, Ask, Game, make; Game(make('kuhn_poker'))",
+        "import gem_ma.rollout, gem_ma.engines.base, gem_ma.store",
+    ],
 )
 def test_playing_needs_neither_numpy_nor_a_library_of_models(code: str) -> None:
     seconds, loaded = least(code)
@@ -43,5 +66,11 @@ def test_playing_needs_neither_numpy_nor_a_library_of_models(code: str) -> None:
 
 
 def test_the_command_line_shows_its_help_without_loading_anything_heavy() -> None:
-    seconds, loaded = least("import sys; sys.argv = ['gem-ma', '--help']\nfrom gem_ma.cli.main import main\nmain()")
-    assert not set(loaded) & {"torch", "transformers", "pettingzoo", "gymnasium", "numpy", "openai", "vllm", "peft"} and seconds < 0.5
+    seconds, loaded = least(
+        "import sys; sys.argv = ['gem-ma', '--help']\nfrom gem_ma.cli.main import main\nmain()"
+    )
+    assert (
+        not set(loaded)
+        & {"torch", "transformers", "pettingzoo", "gymnasium", "numpy", "openai", "vllm", "peft"}
+        and seconds < 0.5
+    )

@@ -18,7 +18,10 @@ class Noted:
 
 def test_a_checkout_is_installed_from_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(installing.CHECKOUT)
-    assert installing.install("train", "api") == 'pip install ".[train,api]"' and installing.install() == 'pip install "."'
+    assert (
+        installing.install("train", "api") == 'pip install ".[train,api]"'
+        and installing.install() == 'pip install "."'
+    )
     monkeypatch.chdir(installing.CHECKOUT / "tests")
     assert installing.install("train") == 'pip install "..[train]"'
 
@@ -26,14 +29,22 @@ def test_a_checkout_is_installed_from_where_it_lies(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("note", "advice"),
     [
-        ({"url": "file:///x/gem_ma-0.1.0-py3-none-any.whl", "archive_info": {}}, "gem-ma[train] @ file:///x/gem_ma-0.1.0-py3-none-any.whl"),
-        ({"url": "https://host/gem_ma.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}, "gem-ma[train] @ git+https://host/gem_ma.git@abc"),
+        (
+            {"url": "file:///x/gem_ma-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "gem-ma[train] @ file:///x/gem_ma-0.1.0-py3-none-any.whl",
+        ),
+        (
+            {"url": "https://host/gem_ma.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "gem-ma[train] @ git+https://host/gem_ma.git@abc",
+        ),
         (None, "gem-ma[train]"),
         ("{broken", "gem-ma[train]"),
         ([1], "gem-ma[train]"),
     ],
 )
-def test_a_package_is_installed_from_where_pip_had_it(note: object, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_is_installed_from_where_pip_had_it(
+    note: object, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = note if isinstance(note, str) or note is None else json.dumps(note)
     monkeypatch.setattr(installing, "CHECKOUT", tmp_path)
     monkeypatch.setattr(installing, "distribution", lambda name: Noted(text))

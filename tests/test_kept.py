@@ -1,4 +1,5 @@
-"""Kept KV and the running batch: what is computed, what is reused, what is dropped, and that no result depends on it."""
+"""Kept KV and the running batch: what is computed, what is reused, what is dropped, and that no
+result depends on it."""
 
 from __future__ import annotations
 
@@ -42,23 +43,42 @@ def told(kept: Kept, owner: str, ids: Sequence[int]) -> tuple[list[int], list[in
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 2), min_size=1, max_size=9)), max_size=25), st.data())
-def test_what_is_found_is_the_longest_kept_beginning_with_its_own_states(sequences: list[tuple[str, list[int]]], data: Any) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 2), min_size=1, max_size=9)),
+        max_size=25,
+    ),
+    st.data(),
+)
+def test_what_is_found_is_the_longest_kept_beginning_with_its_own_states(
+    sequences: list[tuple[str, list[int]]], data: Any
+) -> None:
     kept = Kept(10_000)
     for owner, ids in sequences:
         kept.keep(owner, tuple(ids), lambda start, ids=ids: states_of(ids, start))
     asked = data.draw(st.lists(st.integers(0, 2), max_size=12))
     for owner in "ab":
         mine = [ids for other, ids in sequences if other == owner]
-        longest = max((n for n in range(len(asked) + 1) if any(ids[:n] == asked[:n] for ids in mine if len(ids) >= n)), default=0)
+        longest = max(
+            (
+                n
+                for n in range(len(asked) + 1)
+                if any(ids[:n] == asked[:n] for ids in mine if len(ids) >= n)
+            ),
+            default=0,
+        )
         assert told(kept, owner, asked) == (asked[:longest], list(range(longest)))
     prefixes = {(owner, tuple(ids[: n + 1])) for owner, ids in sequences for n in range(len(ids))}
     assert kept.tokens == len(prefixes)  # nothing is held twice
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), max_size=40), st.integers(0, 30))
-def test_never_more_than_the_limit_is_kept_and_what_is_left_is_whole(sequences: list[list[int]], limit: int) -> None:
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), max_size=40), st.integers(0, 30)
+)
+def test_never_more_than_the_limit_is_kept_and_what_is_left_is_whole(
+    sequences: list[list[int]], limit: int
+) -> None:
     kept = Kept(limit)
     for ids in sequences:
         kept.keep("a", tuple(ids), lambda start, ids=ids: states_of(ids, start))
@@ -87,7 +107,7 @@ def test_what_one_owner_has_computed_can_be_dropped_alone() -> None:
     assert (kept.tokens, kept.find("a", (1, 2, 3))[1], kept.find("b", (1, 2, 4, 5))[1]) == (5, 0, 4)
 
 
-# -- with a model -----------------------------------------------------------------------------------------------------------
+# -- with a model --------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -119,34 +139,52 @@ def some(seed: int, count: int) -> tuple[int, ...]:
     return tuple(rng.randrange(10, 300) for _ in range(count))
 
 
-def row(decoder: Decoder, prompt: tuple[int, ...], seed: int = 0, max_tokens: int = 6, **options: Any) -> Draw:
-    return decoder.draw(prompt, Sampling(max_tokens=max_tokens), seed, Source(), **{"keep": True, **options})
+def row(
+    decoder: Decoder, prompt: tuple[int, ...], seed: int = 0, max_tokens: int = 6, **options: Any
+) -> Draw:
+    return decoder.draw(
+        prompt, Sampling(max_tokens=max_tokens), seed, Source(), **{"keep": True, **options}
+    )
 
 
 def plain(decoder: Decoder, draw: Draw) -> float:
-    """The largest gap of a row's log-probabilities to one forward pass without a cache, padding or batch."""
+    """The largest gap of a row's log-probabilities to one forward pass without a cache, padding
+    or batch."""
     whole = torch.tensor([[*draw.prompt, *draw.ids]])
     with torch.no_grad():
         logits = decoder.model.model(whole, use_cache=False).logits[0, len(draw.prompt) - 1 : -1]
-    expected = (logits + decoder.banned).log_softmax(-1).gather(1, torch.tensor(draw.ids)[:, None])[:, 0]
+    expected = (
+        (logits + decoder.banned).log_softmax(-1).gather(1, torch.tensor(draw.ids)[:, None])[:, 0]
+    )
     return float((expected - torch.tensor(draw.logprobs)).abs().max())
 
 
-def talk(decoder: Decoder, kv_tokens: int | None, talks: int = 5, turns: int = 4) -> list[list[Draw]]:
-    """Ragged talks: prompts and replies of different lengths, some end early; each turn goes on from all before."""
+def talk(
+    decoder: Decoder, kv_tokens: int | None, talks: int = 5, turns: int = 4
+) -> list[list[Draw]]:
+    """Ragged talks: prompts and replies of different lengths, some end early; each turn goes on
+    from all before."""
     decoder = copy.copy(decoder)
     decoder.kv_tokens = kv_tokens
     prompts = [some(talk, 3 + 17 * talk) for talk in range(talks)]
     said: list[list[Draw]] = []
     for turn in range(turns):
-        draws = [row(decoder, prompt, 100 * turn + n, 2 + (5 * n + turn) % 9) for n, prompt in enumerate(prompts)]
+        draws = [
+            row(decoder, prompt, 100 * turn + n, 2 + (5 * n + turn) % 9)
+            for n, prompt in enumerate(prompts)
+        ]
         decoder.finish(draws)
         said.append(draws)
-        prompts = [(*draw.prompt, *draw.ids, *some(1000 + turn, 1 + (7 * n + 3 * turn) % 11)) for n, draw in enumerate(draws)]
+        prompts = [
+            (*draw.prompt, *draw.ids, *some(1000 + turn, 1 + (7 * n + 3 * turn) % 11))
+            for n, draw in enumerate(draws)
+        ]
     return said
 
 
-def test_talks_sample_the_same_with_and_without_reuse_and_are_those_of_the_plain_pass(decoder: Decoder) -> None:
+def test_talks_sample_the_same_with_and_without_reuse_and_are_those_of_the_plain_pass(
+    decoder: Decoder,
+) -> None:
     kept, anew = talk(decoder, None), talk(decoder, 0)
     for mine, others in zip(kept, anew, strict=True):
         for draw, other in zip(mine, others, strict=True):
@@ -154,7 +192,10 @@ def test_talks_sample_the_same_with_and_without_reuse_and_are_those_of_the_plain
             assert plain(decoder, draw) < 1e-5
             assert other.cached == 0
     for before, after in itertools.pairwise(kept):
-        assert [draw.cached for draw in after] == [len(draw.prompt) + len(draw.ids) - 1 for draw in before]  # the last one was never fed
+        # the last one was never fed
+        assert [draw.cached for draw in after] == [
+            len(draw.prompt) + len(draw.ids) - 1 for draw in before
+        ]
 
 
 def test_only_new_tokens_are_fed(decoder: Decoder) -> None:
@@ -167,9 +208,11 @@ def test_only_new_tokens_are_fed(decoder: Decoder) -> None:
 
 def test_equal_prompts_are_computed_once_and_a_long_common_beginning_too(decoder: Decoder) -> None:
     system = some(2, 150)
-    draws = [row(decoder, (*system, *some(n // 2, 5)), n) for n in range(8)]  # four different, each twice
+    # four different, each twice
+    draws = [row(decoder, (*system, *some(n // 2, 5)), n) for n in range(8)]
     decoder.finish(draws)
-    assert decoder.model.passes[1:3] == [(1, 155), (3, 5)]  # the first looks at the cache of the model
+    # the first looks at the cache of the model
+    assert decoder.model.passes[1:3] == [(1, 155), (3, 5)]
     assert sum(len(draw.prompt) - draw.cached for draw in draws) == 150 + 4 * 5
     assert max(plain(decoder, draw) for draw in draws) < 1e-5
 
@@ -194,8 +237,12 @@ def test_what_other_weights_have_computed_is_never_used(decoder: Decoder) -> Non
     after = row(decoder, (*first.prompt, *first.ids, 40))
     decoder.finish([after])
     assert after.cached == 0 and plain(decoder, after) < 1e-5
-    assert decoder.kept.tokens == len(after.prompt) + len(after.ids) - 1  # the rest is gone, not only hidden
-    apart = [decoder.draw(after.prompt, after.sampling, 0, Source(None, version), keep=True) for version in (1, 2)]
+    # the rest is gone, not only hidden
+    assert decoder.kept.tokens == len(after.prompt) + len(after.ids) - 1
+    apart = [
+        decoder.draw(after.prompt, after.sampling, 0, Source(None, version), keep=True)
+        for version in (1, 2)
+    ]
     decoder.finish(apart)
     assert [draw.cached for draw in apart] == [0, 0]
 
@@ -217,7 +264,9 @@ def test_what_is_kept_is_bounded_by_the_option(decoder: Decoder) -> None:
     assert decoder.kept.find(Source(), some(11, 40))[1] == 40
 
 
-def test_where_the_memory_is_full_all_that_is_kept_goes_and_the_pass_is_made_again(decoder: Decoder) -> None:
+def test_where_the_memory_is_full_all_that_is_kept_goes_and_the_pass_is_made_again(
+    decoder: Decoder,
+) -> None:
     first = row(decoder, some(6, 30))
     decoder.finish([first])
     module, failed = decoder.model, list[int]()
@@ -228,7 +277,8 @@ def test_where_the_memory_is_full_all_that_is_kept_goes_and_the_pass_is_made_aga
                 raise torch.OutOfMemoryError("no memory, and nothing is kept")
             if not failed:
                 failed.append(1)
-                layer = given["past_key_values"].layers[0]  # one layer has taken the new tokens when the memory ends
+                # one layer has taken the new tokens when the memory ends
+                layer = given["past_key_values"].layers[0]
                 layer.update(layer.keys[:, :, :2], layer.values[:, :, :2])
                 raise torch.OutOfMemoryError("no memory")
             return self.model(**given)
@@ -244,12 +294,17 @@ def test_where_the_memory_is_full_all_that_is_kept_goes_and_the_pass_is_made_aga
         decoder.finish([row(decoder, some(9, 3))])
 
 
-# -- the running batch ------------------------------------------------------------------------------------------------------
+# -- the running batch ---------------------------------------------------------------------------
 
 
-def test_a_row_that_waits_joins_at_the_next_token_and_one_that_ends_leaves_at_once(decoder: Decoder) -> None:
+def test_a_row_that_waits_joins_at_the_next_token_and_one_that_ends_leaves_at_once(
+    decoder: Decoder,
+) -> None:
     decoder.ends = frozenset()
-    long, late = row(decoder, some(7, 20), 1, 30), [row(decoder, some(8 + n, 3 + 30 * n), 10 + n, 4) for n in range(3)]
+    long, late = (
+        row(decoder, some(7, 20), 1, 30),
+        [row(decoder, some(8 + n, 3 + 30 * n), 10 + n, 4) for n in range(3)],
+    )
     come, ended = iter([[long], [], [late[0]], [], [late[1], late[2]]]), list[Draw]()
     steps = 0
 
@@ -262,7 +317,9 @@ def test_a_row_that_waits_joins_at_the_next_token_and_one_that_ends_leaves_at_on
     assert ended[-1] is long and set(map(id, ended[:3])) == set(map(id, late))
     assert steps == 31  # one look before each token of the longest, and a last one
     for draw in (long, *late):
-        alone = row(decoder, draw.prompt, draws_seed(draw, long, late), draw.sampling.max_tokens, keep=False)
+        alone = row(
+            decoder, draw.prompt, draws_seed(draw, long, late), draw.sampling.max_tokens, keep=False
+        )
         decoder.finish([alone])
         assert alone.ids == draw.ids and plain(decoder, draw) < 1e-5
 
@@ -273,14 +330,17 @@ def draws_seed(draw: Draw, long: Draw, late: list[Draw]) -> int:
 
 def test_no_more_rows_run_together_than_fit_and_none_is_starved(decoder: Decoder) -> None:
     decoder.padded_tokens = 120
-    draws = [row(decoder, some(n, 5 + 9 * n), n, 8) for n in range(10)]  # the last ones do not fit even alone
+    # the last ones do not fit even alone
+    draws = [row(decoder, some(n, 5 + 9 * n), n, 8) for n in range(10)]
     decoder.finish(draws)
     assert all(len(draw.ids) == 8 or draw.finish == "stop" for draw in draws)
     assert all(rows * width <= 120 or rows == 1 for rows, width in decoder.model.passes)
     assert max(plain(decoder, draw) for draw in draws) < 1e-5
 
 
-def test_a_model_whose_cache_slides_is_sampled_without_reuse(tmp_path: Path, decoder: Decoder) -> None:
+def test_a_model_whose_cache_slides_is_sampled_without_reuse(
+    tmp_path: Path, decoder: Decoder
+) -> None:
     import transformers
 
     config = transformers.MistralConfig(
@@ -299,28 +359,38 @@ def test_a_model_whose_cache_slides_is_sampled_without_reuse(tmp_path: Path, dec
     assert again.cached == 0 and plain(decoder, again) < 1e-5
 
 
-# -- choices and stops ------------------------------------------------------------------------------------------------------
+# -- choices and stops ---------------------------------------------------------------------------
 
 
-def test_a_constrained_row_spells_a_choice_with_the_probability_of_the_masked_distribution(decoder: Decoder) -> None:
+def test_a_constrained_row_spells_a_choice_with_the_probability_of_the_masked_distribution(
+    decoder: Decoder,
+) -> None:
     end = min(decoder.ends)
     answers = [(40, end), (40, 41, end), (50, end)]
     tree, prompt = tree_of(answers), some(3, 20)
-    draws = [row(decoder, prompt, seed, choices=tree) for seed in range(200)] + [row(decoder, prompt, 1)]
+    draws = [row(decoder, prompt, seed, choices=tree) for seed in range(200)] + [
+        row(decoder, prompt, 1)
+    ]
     decoder.finish(draws)
-    assert {tuple(draw.ids) for draw in draws[:-1]} == set(answers) and {draw.finish for draw in draws[:-1]} == {"stop"}
+    assert {tuple(draw.ids) for draw in draws[:-1]} == set(answers) and {
+        draw.finish for draw in draws[:-1]
+    } == {"stop"}
     free = row(decoder, prompt, 1)
     decoder.finish([free])
     assert free.ids == draws[-1].ids  # its neighbours' masks are not its own
     with torch.no_grad():
         logits = decoder.model.model(torch.tensor([prompt])).logits[0, -1]
     expected = float(logits[[40, 50]].log_softmax(0)[1])
-    assert all(abs(sum(draw.logprobs) - expected) < 1e-5 for draw in draws[:-1] if draw.ids[0] == 50)
+    assert all(
+        abs(sum(draw.logprobs) - expected) < 1e-5 for draw in draws[:-1] if draw.ids[0] == 50
+    )
     assert all(draw.logprobs[1] == 0 for draw in draws[:-1] if draw.ids[0] == 50)  # no choice left
     assert allowed_along(tree, draws[0].ids) is not None
 
 
-def test_stop_strings_look_at_the_last_ids_only_and_are_found_across_tokens(decoder: Decoder) -> None:
+def test_stop_strings_look_at_the_last_ids_only_and_are_found_across_tokens(
+    decoder: Decoder,
+) -> None:
     seen: list[int] = []
     text = decoder.text
     pieces = [decoder.text([token], ()) for token in range(3, 320)]
@@ -334,9 +404,14 @@ def test_stop_strings_look_at_the_last_ids_only_and_are_found_across_tokens(deco
     decoder.finish([free])
     whole = text(free.ids, ())
     marks = [whole[at : at + 6] for at in range(80, len(whole) - 6)]
-    mark = next(mark for mark in marks if mark.isascii() and not any(mark in piece for piece in pieces))  # no token holds all of it
+    # no token holds all of it
+    mark = next(
+        mark for mark in marks if mark.isascii() and not any(mark in piece for piece in pieces)
+    )
     seen.clear()
-    stopped = decoder.draw(free.prompt, Sampling(max_tokens=60, stop=("~~never~~", mark)), 3, Source())
+    stopped = decoder.draw(
+        free.prompt, Sampling(max_tokens=60, stop=("~~never~~", mark)), 3, Source()
+    )
     decoder.finish([stopped])
     first = next(n for n in range(1, 61) if mark in text(free.ids[:n], ()))
     assert (len(stopped.ids), stopped.finish) == (first, "stop")
@@ -352,7 +427,7 @@ def test_an_empty_prompt_is_refused_and_a_full_context_is_told(decoder: Decoder)
     assert full.ids == []
 
 
-# -- several policies on one base -------------------------------------------------------------------------------------------
+# -- several policies on one base ----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -361,7 +436,9 @@ def pair(byte_model: Path) -> list[Any]:
     pytest.importorskip("peft", reason="needs the train extra")
     from gem_ma.engines.transformers import Transformers
 
-    engines = [Transformers(str(byte_model), policy=name, lora={"rank": 4}) for name in ("one", "two")]
+    engines = [
+        Transformers(str(byte_model), policy=name, lora={"rank": 4}) for name in ("one", "two")
+    ]
     generator = torch.Generator().manual_seed(0)
     for engine in engines:
         with torch.no_grad():
@@ -371,7 +448,9 @@ def pair(byte_model: Path) -> list[Any]:
     return engines
 
 
-def turns_of(engines: Sequence[Any], texts: Sequence[str], said: dict[str, list[Message]]) -> list[Reply]:
+def turns_of(
+    engines: Sequence[Any], texts: Sequence[str], said: dict[str, list[Message]]
+) -> list[Reply]:
     """The next turn of one talk per policy, all in one free batch; the talks begin alike."""
 
     async def ask() -> list[Reply]:
@@ -380,8 +459,19 @@ def turns_of(engines: Sequence[Any], texts: Sequence[str], said: dict[str, list[
         for engine in engines:
             said.setdefault(engine.policy, []).extend(map(Message, texts))
             how = Sampling(max_tokens=5)
-            asked.append(Request("a", tuple(said[engine.policy]), sampling=how, seed=1, conversation=engine.policy, policy=engine.policy))
-        return await asyncio.gather(*(one.sample(request) for one, request in zip(batched, asked, strict=True)))
+            asked.append(
+                Request(
+                    "a",
+                    tuple(said[engine.policy]),
+                    sampling=how,
+                    seed=1,
+                    conversation=engine.policy,
+                    policy=engine.policy,
+                )
+            )
+        return await asyncio.gather(
+            *(one.sample(request) for one, request in zip(batched, asked, strict=True))
+        )
 
     replies = asyncio.run(ask())
     for engine, reply in zip(engines, replies, strict=True):
@@ -389,12 +479,18 @@ def turns_of(engines: Sequence[Any], texts: Sequence[str], said: dict[str, list[
         whole = torch.tensor([[*reply.prompt_ids, *reply.token_ids]])
         with torch.no_grad(), engine.active():
             logits = engine.model(whole, use_cache=False).logits[0, len(reply.prompt_ids) - 1 : -1]
-        expected = (logits + engine.banned).log_softmax(-1).gather(1, torch.tensor(reply.token_ids)[:, None])[:, 0]
+        expected = (
+            (logits + engine.banned)
+            .log_softmax(-1)
+            .gather(1, torch.tensor(reply.token_ids)[:, None])[:, 0]
+        )
         assert float((expected - torch.tensor(reply.logprobs)).abs().max()) < 1e-5
     return replies
 
 
-def test_policies_on_one_base_reuse_their_own_and_never_what_the_other_has_computed(pair: list[Any]) -> None:
+def test_policies_on_one_base_reuse_their_own_and_never_what_the_other_has_computed(
+    pair: list[Any],
+) -> None:
     said: dict[str, list[Message]] = {}
     first = turns_of(pair, ["You keep a shop. " * 8], said)
     assert first[0].prompt_ids == first[1].prompt_ids
@@ -403,11 +499,16 @@ def test_policies_on_one_base_reuse_their_own_and_never_what_the_other_has_compu
     assert [reply.usage.cached_tokens for reply in turns_of(pair, ["What is new?"], said)] == known
 
 
-def test_an_adapter_that_learns_drops_what_it_has_computed_and_nothing_of_the_other(pair: list[Any]) -> None:
+def test_an_adapter_that_learns_drops_what_it_has_computed_and_nothing_of_the_other(
+    pair: list[Any],
+) -> None:
     said: dict[str, list[Message]] = {}
     before = turns_of(pair, ["You keep a shop. " * 8], said)
     with torch.no_grad():
         for weight in pair[0].weights().values():
             weight.mul_(1.5)
     after = turns_of(pair, ["What is new?"], said)
-    assert [reply.usage.cached_tokens for reply in after] == [0, len(before[1].prompt_ids) + len(before[1].token_ids) - 1]
+    assert [reply.usage.cached_tokens for reply in after] == [
+        0,
+        len(before[1].prompt_ids) + len(before[1].token_ids) - 1,
+    ]

@@ -17,27 +17,41 @@ def played(moves, **options):
         ((agent, _),) = game.pending.items()
         game.send({agent: move})
     assert not game.pending
-    paid = {agent: sum(entry.value for entry in game.ledger if entry.agent == agent) for agent in ("player_0", "player_1")}
+    paid = {
+        agent: sum(entry.value for entry in game.ledger if entry.agent == agent)
+        for agent in ("player_0", "player_1")
+    }
     return paid, [entry.why for entry in game.ledger]
 
 
 def test_a_foul_costs_its_agent_and_the_other_gets_it():
     plain, _ = played(["check", "check"])
-    for first, second, fouls in (("what", "check", (1, 0)), ("check", "what", (0, 1)), ("what", "what", (1, 1))):
+    for first, second, fouls in (
+        ("what", "check", (1, 0)),
+        ("check", "what", (0, 1)),
+        ("what", "what", (1, 1)),
+    ):
         paid, whys = played([first, second], foul=0.5)
         assert paid["player_0"] == plain["player_0"] - 0.5 * fouls[0] + 0.5 * fouls[1]
         assert sum(paid.values()) == 0 and whys.count("foul") == 2 * sum(fouls)
-    assert played(["I bet.", "fold"])[1][0] == "bf"  # words around a move are forgiven, but not where a foul costs something
+    # words around a move are forgiven, but not where a foul costs something
+    assert played(["I bet.", "fold"])[1][0] == "bf"
     paid, whys = played(["I bet.", "check"], foul=0.5)
     assert paid["player_0"] == plain["player_0"] - 0.5 and whys == ["foul", "foul", "cc", "cc"]
     assert played(["what", "check"]) == played(["check", "check"])  # by default it is a check
 
 
 def test_a_foul_changes_nothing_for_who_is_readable():
-    with_foul, without = (exploitability(make("kuhn_poker", **options), uniform_strategy) for options in ({"foul": 1.0}, {}))
+    with_foul, without = (
+        exploitability(make("kuhn_poker", **options), uniform_strategy)
+        for options in ({"foul": 1.0}, {})
+    )
     assert with_foul == without
     half = lambda agent, view, legal: [0.25, 0.5]  # noqa: E731  (a quarter unreadable)
-    assert exploitability(make("kuhn_poker", foul=1.0), half).nash_conv > exploitability(make("kuhn_poker"), half).nash_conv + 0.3
+    assert (
+        exploitability(make("kuhn_poker", foul=1.0), half).nash_conv
+        > exploitability(make("kuhn_poker"), half).nash_conv + 0.3
+    )
 
 
 @pytest.mark.parametrize("foul", [-1, True, "much", float("inf")])

@@ -1,4 +1,5 @@
-"""The floors: a room stands above all that it imports. Read from the source, imports inside functions included."""
+"""The floors: a room stands above all that it imports. Read from the source, imports inside
+functions included."""
 
 from __future__ import annotations
 
@@ -12,8 +13,31 @@ import gem_ma
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
-    0: {"errors", "types", "codec", "conversations", "parsing", "document", "installing", "files", "folders", "secret_names"},
-    1: {"effects", "scenario", "calling", "registry", "behaviour", "settings", "fit", "schema", "grid", "config", "casts"},
+    0: {
+        "errors",
+        "types",
+        "codec",
+        "conversations",
+        "parsing",
+        "document",
+        "installing",
+        "files",
+        "folders",
+        "secret_names",
+    },
+    1: {
+        "effects",
+        "scenario",
+        "calling",
+        "registry",
+        "behaviour",
+        "settings",
+        "fit",
+        "schema",
+        "grid",
+        "config",
+        "casts",
+    },
     2: {"envs", "adapters", "tools", "engines", "testing"},
     3: {"rollout", "plans", "store", "tracking", "credit", "estimators", "evaluation", "view"},
     4: {"training"},
@@ -50,17 +74,33 @@ NEVER = {  # allowed by the floors and still refused: these read episodes only
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 TRACKERS = {"tensorboard", "wandb", "trackio"}
-HEAVY = {"torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "vllm", "openai", "httpx2", "ray", *TRACKERS}
+HEAVY = {
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "safetensors",
+    "tokenizers",
+    "vllm",
+    "openai",
+    "httpx2",
+    "ray",
+    *TRACKERS,
+}
 HEAVY_ROOMS = {"engines", "training", "cli", "adapters", "tracking"}
-OPEN_TO_AUTHORS = {"effects", "scenario", "parsing", "errors", "types", "testing", "evaluation"}  # all else by `from gem_ma import name`
+# all else by `from gem_ma import name`
+OPEN_TO_AUTHORS = {"effects", "scenario", "parsing", "errors", "types", "testing", "evaluation"}
 
 
 def imports(source: str, *, top: bool = False) -> Iterator[str]:
-    """Every imported module or name as a dotted path; with `top`, only what runs when the module is imported."""
+    """Every imported module or name as a dotted path; with `top`, only what runs when the module
+    is imported."""
     tree = ast.parse(source)
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
-        late = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        late = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        )
         if top and late:
             skipped |= {inner for inner in ast.walk(node) if inner is not node}
         if node in skipped:
@@ -73,7 +113,8 @@ def imports(source: str, *, top: bool = False) -> Iterator[str]:
 
 
 def room_of(path: str) -> str | None:
-    """The room of gem_ma behind an imported path; None for what is no room (the version, the package itself)."""
+    """The room of gem_ma behind an imported path; None for what is no room (the version, the
+    package itself)."""
     parts = path.split(".")
     if parts[0] != "gem_ma" or len(parts) == 1:
         return None
@@ -85,7 +126,9 @@ def room_of(path: str) -> str | None:
 def faults(file: str, source: str) -> list[str]:
     """Sentences about the imports of a file, whose path is relative to the checkout."""
     parts = Path(file).with_suffix("").parts
-    module = ".".join(parts if parts[0] == "gem_ma" else ("gem_ma", *parts)).removesuffix(".__init__")
+    module = ".".join(parts if parts[0] == "gem_ma" else ("gem_ma", *parts)).removesuffix(
+        ".__init__"
+    )
     home = parts[1] if parts[0] == "gem_ma" and len(parts) > 1 else parts[0]
     if home == "__init__":
         home = "gem_ma"
@@ -96,31 +139,51 @@ def faults(file: str, source: str) -> list[str]:
         if path.startswith("."):
             found.append(f"{told}: {module} may not import {path}: imports are absolute")
         elif path.split(".")[0] in ("scenarios", "agents"):
-            found.append(f"{told}: {module} may not import {path}: the package is called gem_ma.{path.split('.')[0]}")
+            found.append(
+                f"{told}: {module} may not import {path}: the package is called"
+                f" gem_ma.{path.split('.')[0]}"
+            )
         elif room is not None and not allowed(home, room, path):
             found.append(f"{told}: {module} may not import gem_ma.{room}")
         elif path.split(".")[0] in HEAVY and home not in HEAVY_ROOMS:
             found.append(f"{told}: {module} may not import {path.split('.')[0]}")
-    found += [f"{told}: {module} may not import {path.split('.')[0]} at its top" for path in imports(source, top=True) if path.split(".")[0] in HEAVY]
+    found += [
+        f"{told}: {module} may not import {path.split('.')[0]} at its top"
+        for path in imports(source, top=True)
+        if path.split(".")[0] in HEAVY
+    ]
     return list(dict.fromkeys(found))
 
 
 def allowed(home: str, room: str, path: str) -> bool:
     if home in ("scenarios", "agents"):
         if room in ("scenarios", "agents"):
-            return (home, room) != ("scenarios", "agents") and not path.split(".")[-1].startswith("_")
-        return path.split(".")[1] in gem_ma._PUBLIC or (room in OPEN_TO_AUTHORS and not path.split(".")[-1].startswith("_"))
+            return (home, room) != ("scenarios", "agents") and not path.split(".")[-1].startswith(
+                "_"
+            )
+        return path.split(".")[1] in gem_ma._PUBLIC or (
+            room in OPEN_TO_AUTHORS and not path.split(".")[-1].startswith("_")
+        )
     if home == room:
         return True
-    if room not in FLOOR_OF or home not in FLOOR_OF:  # scenarios and agents are found by the registry, never by name; the facade is lazy
+    # scenarios and agents are found by the registry, never by name; the facade is lazy
+    if room not in FLOOR_OF or home not in FLOOR_OF:
         return False
     if room in NEVER.get(home, ()):
         return False
-    return FLOOR_OF[room] < FLOOR_OF[home] if FLOOR_OF[room] != FLOOR_OF[home] else room in SAME_FLOOR.get(home, ())
+    return (
+        FLOOR_OF[room] < FLOOR_OF[home]
+        if FLOOR_OF[room] != FLOOR_OF[home]
+        else room in SAME_FLOOR.get(home, ())
+    )
 
 
 def files() -> list[str]:
-    return sorted(str(path.relative_to(ROOT)) for room in ("gem_ma", "scenarios", "agents") for path in (ROOT / room).rglob("*.py"))
+    return sorted(
+        str(path.relative_to(ROOT))
+        for room in ("gem_ma", "scenarios", "agents")
+        for path in (ROOT / room).rglob("*.py")
+    )
 
 
 @pytest.mark.parametrize("file", files())
@@ -129,36 +192,89 @@ def test_a_room_stands_above_all_that_it_imports(file: str) -> None:
 
 
 def test_every_room_has_a_floor() -> None:
-    rooms = {Path(file).parts[1].removesuffix(".py") for file in files() if file.startswith("gem_ma")}
+    rooms = {
+        Path(file).parts[1].removesuffix(".py") for file in files() if file.startswith("gem_ma")
+    }
     assert rooms - {"__init__"} <= FLOOR_OF.keys()
 
 
 @pytest.mark.parametrize(
     ("file", "source", "fault"),
     [
-        ("gem_ma/types.py", "import gem_ma.cli", "types.py: gem_ma.types may not import gem_ma.cli"),
-        ("gem_ma/types.py", "from gem_ma import cli", "types.py: gem_ma.types may not import gem_ma.cli"),
-        ("gem_ma/types.py", "def f():\n    from gem_ma.cli.main import main", "types.py: gem_ma.types may not import gem_ma.cli"),
-        ("gem_ma/types.py", "from gem_ma import play", "types.py: gem_ma.types may not import gem_ma.rollout"),
-        ("gem_ma/engines/base.py", "from gem_ma.envs.aec import aec_env", "engines/base.py: gem_ma.engines.base may not import gem_ma.envs"),
-        ("gem_ma/engines/base.py", "from . import table", "engines/base.py: gem_ma.engines.base may not import ..table: imports are absolute"),
-        ("gem_ma/rollout.py", "import gem_ma.scenarios.kuhn", "rollout.py: gem_ma.rollout may not import gem_ma.scenarios"),
+        (
+            "gem_ma/types.py",
+            "import gem_ma.cli",
+            "types.py: gem_ma.types may not import gem_ma.cli",
+        ),
+        (
+            "gem_ma/types.py",
+            "from gem_ma import cli",
+            "types.py: gem_ma.types may not import gem_ma.cli",
+        ),
+        (
+            "gem_ma/types.py",
+            "def f():\n    from gem_ma.cli.main import main",
+            "types.py: gem_ma.types may not import gem_ma.cli",
+        ),
+        (
+            "gem_ma/types.py",
+            "from gem_ma import play",
+            "types.py: gem_ma.types may not import gem_ma.rollout",
+        ),
+        (
+            "gem_ma/engines/base.py",
+            "from gem_ma.envs.aec import aec_env",
+            "engines/base.py: gem_ma.engines.base may not import gem_ma.envs",
+        ),
+        (
+            "gem_ma/engines/base.py",
+            "from . import table",
+            "engines/base.py: gem_ma.engines.base may not import ..table: imports are absolute",
+        ),
+        (
+            "gem_ma/rollout.py",
+            "import gem_ma.scenarios.kuhn",
+            "rollout.py: gem_ma.rollout may not import gem_ma.scenarios",
+        ),
         (
             "gem_ma/rollout.py",
             "import scenarios.kuhn",
-            "rollout.py: gem_ma.rollout may not import scenarios.kuhn: the package is called gem_ma.scenarios",
+            (
+                "rollout.py: gem_ma.rollout may not import scenarios.kuhn: the package is called"
+                " gem_ma.scenarios"
+            ),
         ),
         ("gem_ma/rollout.py", "import torch", "rollout.py: gem_ma.rollout may not import torch"),
-        ("gem_ma/engines/base.py", "import torch.nn", "engines/base.py: gem_ma.engines.base may not import torch at its top"),
+        (
+            "gem_ma/engines/base.py",
+            "import torch.nn",
+            "engines/base.py: gem_ma.engines.base may not import torch at its top",
+        ),
         (
             "gem_ma/evaluation/metrics.py",
             "import gem_ma.engines.base",
             "evaluation/metrics.py: gem_ma.evaluation.metrics may not import gem_ma.engines",
         ),
-        ("gem_ma/store/__init__.py", "import gem_ma.view", "store/__init__.py: gem_ma.store may not import gem_ma.view"),
-        ("scenarios/kuhn.py", "from gem_ma.rollout import Plan", "scenarios/kuhn.py: gem_ma.scenarios.kuhn may not import gem_ma.rollout"),
-        ("scenarios/kuhn.py", "from gem_ma.agents.bots import Silent", "scenarios/kuhn.py: gem_ma.scenarios.kuhn may not import gem_ma.agents"),
-        ("agents/bots.py", "from gem_ma.scenario import _closed", "agents/bots.py: gem_ma.agents.bots may not import gem_ma.scenario"),
+        (
+            "gem_ma/store/__init__.py",
+            "import gem_ma.view",
+            "store/__init__.py: gem_ma.store may not import gem_ma.view",
+        ),
+        (
+            "scenarios/kuhn.py",
+            "from gem_ma.rollout import Plan",
+            "scenarios/kuhn.py: gem_ma.scenarios.kuhn may not import gem_ma.rollout",
+        ),
+        (
+            "scenarios/kuhn.py",
+            "from gem_ma.agents.bots import Silent",
+            "scenarios/kuhn.py: gem_ma.scenarios.kuhn may not import gem_ma.agents",
+        ),
+        (
+            "agents/bots.py",
+            "from gem_ma.scenario import _closed",
+            "agents/bots.py: gem_ma.agents.bots may not import gem_ma.scenario",
+        ),
     ],
 )
 def test_a_forbidden_import_is_named_in_one_line(file: str, source: str, fault: str) -> None:
@@ -166,7 +282,31 @@ def test_a_forbidden_import_is_named_in_one_line(file: str, source: str, fault: 
 
 
 def test_allowed_imports_are_not_named() -> None:
-    assert faults("gem_ma/engines/base.py", "import json\nfrom gem_ma.engines.batching import Batched\ndef f():\n    import torch") == []
-    assert faults("gem_ma/cli/run.py", "from gem_ma import __version__, play\nimport gem_ma.training.train") == []
-    assert faults("scenarios/kuhn.py", "from gem_ma import Ask\nfrom gem_ma.scenario import Play\nimport random") == []
-    assert faults("gem_ma/engines/base.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch") == []
+    assert (
+        faults(
+            "gem_ma/engines/base.py",
+            "import json\nfrom gem_ma.engines.batching import Batched\ndef f():\n    import torch",
+        )
+        == []
+    )
+    assert (
+        faults(
+            "gem_ma/cli/run.py",
+            "from gem_ma import __version__, play\nimport gem_ma.training.train",
+        )
+        == []
+    )
+    assert (
+        faults(
+            "scenarios/kuhn.py",
+            "from gem_ma import Ask\nfrom gem_ma.scenario import Play\nimport random",
+        )
+        == []
+    )
+    assert (
+        faults(
+            "gem_ma/engines/base.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch",
+        )
+        == []
+    )

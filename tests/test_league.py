@@ -1,4 +1,5 @@
-"""Who plays whom: seats, turns to learn, the pool and its draws, and that all of it is resumed exactly."""
+"""Who plays whom: seats, turns to learn, the pool and its draws, and that all of it is resumed
+exactly."""
 
 from __future__ import annotations
 
@@ -27,8 +28,17 @@ from gem_ma.training.schedule import exam_plans, play_all, training_plans
 from gem_ma.training.train import run_training, train
 from gem_ma.types import Seat
 
-SMALL = ("train.steps=6", "train.episodes=16", "train.save_every=2", "evaluate.episodes=8", "evaluate.every=3")
-MIXED = "train.opponents={latest: 0.4, uniform: 0.2, prioritised: 0.2, anchors: {random_legal: 0.2, first_legal: 0}}"
+SMALL = (
+    "train.steps=6",
+    "train.episodes=16",
+    "train.save_every=2",
+    "evaluate.episodes=8",
+    "evaluate.every=3",
+)
+MIXED = (
+    "train.opponents={latest: 0.4, uniform: 0.2, prioritised: 0.2, anchors: {random_legal: 0.2,"
+    " first_legal: 0}}"
+)
 TWO = """
 scenario: {id: kuhn_poker}
 agents:
@@ -64,11 +74,16 @@ def trained(path: Path, settings: Config, **options) -> dict:
 def truth(path: Path) -> dict[str, bytes]:
     """Everything of a run folder that must not depend on interruptions."""
     files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json"]
-    files += [file for part in ("checkpoints/step-000006", "league") for file in sorted((path / part).rglob("*")) if file.is_file()]
+    files += [
+        file
+        for part in ("checkpoints/step-000006", "league")
+        for file in sorted((path / part).rglob("*"))
+        if file.is_file()
+    ]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
-# -- seats --------------------------------------------------------------------------------------------------------------------
+# -- seats ---------------------------------------------------------------------------------------
 
 
 def test_swap_plays_every_start_once_from_each_side(two):
@@ -77,7 +92,9 @@ def test_swap_plays_every_start_once_from_each_side(two):
     assert len(plans) == 16 == len({plan.id for plan in plans})
     starts = {}
     for plan in plans:
-        starts.setdefault((plan.task, plan.seed), []).append(tuple(seat.policy for seat in plan.cast.values()))
+        starts.setdefault((plan.task, plan.seed), []).append(
+            tuple(seat.policy for seat in plan.cast.values())
+        )
     assert list(starts.values()) == [[("one", "two"), ("two", "one")]] * 8
     assert {plan.group for plan in plans} == {None}
 
@@ -99,7 +116,11 @@ def test_random_seats_are_a_function_of_seed_and_start():
     counts = Counter(tuple(map(str, one.values())) for one in drawn)
     assert len(counts) == 6 and min(counts.values()) > 25  # every order, about 50 times each
     assert drawn != [casts(cast, "random", 6, start)[0] for start in range(300)]
-    assert [list(one.values()) for one in casts(cast, "swap", 0, 0)][1] == [cast["b"], cast["c"], cast["a"]]
+    assert [list(one.values()) for one in casts(cast, "swap", 0, 0)][1] == [
+        cast["b"],
+        cast["c"],
+        cast["a"],
+    ]
     assert casts(cast, "fixed", 0, 9) == [cast]
 
 
@@ -116,25 +137,48 @@ def test_the_record_says_who_sat_where_and_each_policy_learns_from_both_seats(tw
 
 
 def test_one_shared_policy_learns_both_roles_of_a_team():
-    """What it is asked tells it its role: a speaker's and a listener's views are rows of one table."""
-    warm = "{cast: {speaker: {behaviour: noisy_speaker}, listener: {behaviour: noisy_listener}}, episodes: 512}"
-    shared = ("agents.listener.policy=speaker", "train.policies=[speaker]", f"train.warm_start={{speaker: {warm}}}")
-    settings = config.load("referential_table", [*shared, "train.steps=30", "evaluate.episodes=128", "evaluate.every=~"]).config
+    """What it is asked tells it its role: a speaker's and a listener's views are rows of one
+    table."""
+    warm = (
+        "{cast: {speaker: {behaviour: noisy_speaker}, listener: {behaviour: noisy_listener}},"
+        " episodes: 512}"
+    )
+    shared = (
+        "agents.listener.policy=speaker",
+        "train.policies=[speaker]",
+        f"train.warm_start={{speaker: {warm}}}",
+    )
+    settings = config.load(
+        "referential_table",
+        [*shared, "train.steps=30", "evaluate.episodes=128", "evaluate.every=~"],
+    ).config
     summary = run_training(settings)
-    assert summary["before"]["sampled"]["success"] < 0.4 < 0.8 < summary["after"]["sampled"]["success"]
+    assert (
+        summary["before"]["sampled"]["success"] < 0.4 < 0.8 < summary["after"]["sampled"]["success"]
+    )
 
 
-# -- turns to learn -----------------------------------------------------------------------------------------------------------
+# -- turns to learn ------------------------------------------------------------------------------
 
 
 def test_alternating_policies_wait_bit_equal(two, tmp_path):
     settings = two("train.alternate={two: 2, one: 1}", "train.save_every=1")
     trained(tmp_path / "run", settings)
     weights = [
-        {name: (tmp_path / "run" / "checkpoints" / f"step-{step:06d}" / f"{name}.table.json").read_bytes() for name in ("one", "two")}
+        {
+            name: (
+                (
+                    tmp_path / "run" / "checkpoints" / f"step-{step:06d}" / f"{name}.table.json"
+                ).read_bytes()
+            )
+            for name in ("one", "two")
+        }
         for step in range(7)
     ]
-    moved = ["".join(name[0] for name in ("one", "two") if a[name] != b[name]) for a, b in pairwise(weights)]
+    moved = [
+        "".join(name[0] for name in ("one", "two") if a[name] != b[name])
+        for a, b in pairwise(weights)
+    ]
     assert moved == ["t", "t", "o", "t", "t", "o"]
     lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
     assert [list(line["policies"]) for line in lines] == [["two"], ["two"], ["one"]] * 2
@@ -142,46 +186,86 @@ def test_alternating_policies_wait_bit_equal(two, tmp_path):
 
 def test_policies_without_a_turn_always_learn():
     settings = TrainSettings(policies=["a", "b", "c"], alternate={"a": 1, "b": 2})
-    assert [learning(settings, step) for step in range(4)] == [("a", "c"), ("b", "c"), ("b", "c"), ("a", "c")]
+    assert [learning(settings, step) for step in range(4)] == [
+        ("a", "c"),
+        ("b", "c"),
+        ("b", "c"),
+        ("a", "c"),
+    ]
     assert learning(TrainSettings(policies=["a", "b"]), 3) == ("a", "b")
 
 
 def test_settings_of_one_policy_replace_single_keys(two, tmp_path):
-    own = "train.per_policy={two: {lr: 0.5, loss: {entropy: 0.2}, estimator: {name: rae}, credit: {gamma: 0.9}}}"
+    own = (
+        "train.per_policy={two: {lr: 0.5, loss: {entropy: 0.2}, estimator: {name: rae}, credit:"
+        " {gamma: 0.9}}}"
+    )
     settings = two(own)
     mine = settings_of(settings.train, "two")
-    assert (mine.lr, mine.loss.entropy, mine.loss.minibatches, mine.estimator.name, mine.credit.gamma) == (0.5, 0.2, 1, "rae", 0.9)
+    assert (
+        mine.lr,
+        mine.loss.entropy,
+        mine.loss.minibatches,
+        mine.estimator.name,
+        mine.credit.gamma,
+    ) == (0.5, 0.2, 1, "rae", 0.9)
     assert settings_of(settings.train, "one") == settings.train
     trained(tmp_path / "run", settings)
     line = next(line for line in read_metrics(tmp_path / "run") if line["kind"] == "train")
     assert (line["policies"]["one"]["lr"], line["policies"]["two"]["lr"]) == (3.0, 0.5)
-    state = json.loads((tmp_path / "run" / "checkpoints" / "step-000006" / "trainer.json").read_bytes())["estimators"]
+    state = json.loads(
+        (tmp_path / "run" / "checkpoints" / "step-000006" / "trainer.json").read_bytes()
+    )["estimators"]
     assert state["one"] == {} and state["two"]
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.alternate={three: 1}", "train.alternate.three: no policy of train.policies is called so; they are one, two"),
-        ("train.per_policy={one: {loss: {entrop: 1}}}", "train.per_policy.one.loss.entrop: unknown key"),
-        ("train.per_policy={one: {loss: {clip: -1}}}", "train.per_policy.one.loss.clip: .*greater than 0"),
+        (
+            "train.alternate={three: 1}",
+            "train.alternate.three: no policy of train.policies is called so; they are one, two",
+        ),
+        (
+            "train.per_policy={one: {loss: {entrop: 1}}}",
+            "train.per_policy.one.loss.entrop: unknown key",
+        ),
+        (
+            "train.per_policy={one: {loss: {clip: -1}}}",
+            "train.per_policy.one.loss.clip: .*greater than 0",
+        ),
         ("train.per_policy={one: {estimator: {name: grpo}}}", "share a start"),
-        ("train.seats=swap train.episodes=15", "15 episodes are no whole number of starts, which have 2 seatings"),
+        (
+            "train.seats=swap train.episodes=15",
+            "15 episodes are no whole number of starts, which have 2 seatings",
+        ),
         ("train.opponents={latest: 0.5}", "sum to 1; here to 0.5"),
-        ("train.opponents={latest: 1.0, anchors: {one: 0}}", "an anchor stands still, and this policy learns"),
-        ("train.opponents={latest: 1.0, anchors: {direct: 0}}", "samples from a policy; name the policy instead"),
+        (
+            "train.opponents={latest: 1.0, anchors: {one: 0}}",
+            "an anchor stands still, and this policy learns",
+        ),
+        (
+            "train.opponents={latest: 1.0, anchors: {direct: 0}}",
+            "samples from a policy; name the policy instead",
+        ),
         ("train.opponents={latest: 1.0, anchors: {nobody: 0}}", "no behaviour is called 'nobody'"),
-        ("train.policies=[one] train.opponents={latest: 0.5, uniform: 0.5}", "no other agent is played by one; use anchors"),
+        (
+            "train.policies=[one] train.opponents={latest: 0.5, uniform: 0.5}",
+            "no other agent is played by one; use anchors",
+        ),
         ("train.alternate={one: 0}", "at least 1 step"),
     ],
 )
 def test_what_no_league_can_be_is_refused_in_one_line(two, override, message):
     with pytest.raises(ConfigError, match=message):
-        settings = two(*override.split(" train.")[:1], *(f"train.{rest}" for rest in override.split(" train.")[1:]))
+        settings = two(
+            *override.split(" train.")[:1],
+            *(f"train.{rest}" for rest in override.split(" train.")[1:]),
+        )
         checked(settings, settings.policies)
 
 
-# -- opponents ----------------------------------------------------------------------------------------------------------------
+# -- opponents -----------------------------------------------------------------------------------
 
 
 def league_of(settings: Config, tmp_path: Path, snapshots: int = 0) -> tuple[League, Policy]:
@@ -214,22 +298,39 @@ def test_opponents_come_in_their_shares_one_per_start_and_from_the_whole_pool(tm
     assert kinds["main@"] / 2000 == pytest.approx(0.4, abs=0.04)
     assert kinds["random_legal"] / 2000 == pytest.approx(0.2, abs=0.03)
     assert "first_legal" not in kinds  # a share of 0: met in exams only
-    assert set(members) == {f"main@{n}" for n in range(10)} and min(members.values()) > 40  # 80 each
+    # 80 each
+    assert set(members) == {f"main@{n}" for n in range(10)} and min(members.values()) > 40
     assert abs(sides[0] - sides[1]) < 150
 
 
 def test_the_harder_or_the_more_even_member_is_drawn_more_often(tmp_path):
     league, _ = league_of(kuhn("train.opponents={prioritised: 1.0}"), tmp_path, snapshots=3)
-    league.recent = {("main", "main@0"): 18.0, ("main@0", "main"): 0.0, ("main", "main@1"): 2.0, ("main@1", "main"): 16.0}
-    assert [league.win_rate("main", f"main@{n}") for n in range(3)] == [pytest.approx(0.95), pytest.approx(0.15), 0.5]
+    league.recent = {
+        ("main", "main@0"): 18.0,
+        ("main@0", "main"): 0.0,
+        ("main", "main@1"): 2.0,
+        ("main@1", "main"): 16.0,
+    }
+    assert [league.win_rate("main", f"main@{n}") for n in range(3)] == [
+        pytest.approx(0.95),
+        pytest.approx(0.15),
+        0.5,
+    ]
     drawn = Counter()
     for step in range(300):
         seats = league.opponents(step, ("main",))
-        drawn.update(seat.policy for start in range(step * 8, step * 8 + 8) for seat in seats(start).values() if "@" in (seat.policy or ""))
+        drawn.update(
+            seat.policy
+            for start in range(step * 8, step * 8 + 8)
+            for seat in seats(start).values()
+            if "@" in (seat.policy or "")
+        )
     weights = [0.05**2, 0.85**2, 0.5**2]
     for n, weight in enumerate(weights):
         assert drawn[f"main@{n}"] / drawn.total() == pytest.approx(weight / sum(weights), abs=0.05)
-    assert prioritised([0.95, 0.15, 0.5], PoolSettings(prioritised="even")) == pytest.approx([0.0475, 0.1275, 0.25])
+    assert prioritised([0.95, 0.15, 0.5], PoolSettings(prioritised="even")) == pytest.approx(
+        [0.0475, 0.1275, 0.25]
+    )
 
 
 def test_only_the_newest_members_are_drawn_and_few_are_open_at_once(tmp_path):
@@ -238,12 +339,17 @@ def test_only_the_newest_members_are_drawn_and_few_are_open_at_once(tmp_path):
     assert [member.version for member in league.drawn_from("main")] == [4, 5, 6, 7, 8, 9]
     met = set()
     for step in range(40):
-        plans = training_plans(settings, settings.train, make("kuhn_poker"), step, league.opponents(step, ("main",)))
+        plans = training_plans(
+            settings, settings.train, make("kuhn_poker"), step, league.opponents(step, ("main",))
+        )
         members = league.opened(plans)
         assert 1 <= len(members) <= 2 >= len(league._open)
         met |= set(members)
     assert met == {f"main@{n}" for n in range(4, 10)}
-    assert sorted(path.name for path in (tmp_path / "league").iterdir()) == [f"main@{n}" for n in range(10)]  # none is deleted
+    # none is deleted
+    assert sorted(path.name for path in (tmp_path / "league").iterdir()) == [
+        f"main@{n}" for n in range(10)
+    ]
 
 
 def test_snapshots_are_taken_in_time_and_only_when_the_weights_are_new(tmp_path):
@@ -254,7 +360,10 @@ def test_snapshots_are_taken_in_time_and_only_when_the_weights_are_new(tmp_path)
     main.engine.version, main.engine.logits[1] = 7, np.array([1.0, 2.0])
     league.snapshot(11)
     league.snapshot(15)
-    assert [(member.name, member.step) for member in league.members] == [("main@0", 0), ("main@7", 15)]
+    assert [(member.name, member.step) for member in league.members] == [
+        ("main@0", 0),
+        ("main@7", 15),
+    ]
 
 
 def test_opponents_are_never_trained_on_and_stay_bit_equal(tmp_path):
@@ -263,21 +372,40 @@ def test_opponents_are_never_trained_on_and_stay_bit_equal(tmp_path):
     played = list(read_episodes(tmp_path / "run"))
     table = credit.turns(played, "main")
     assert {reply.policy for turn in table.turns for reply in turn.replies} == {"main"}
-    frozen = [reply for episode in played for turn in episode.turns for reply in turn.replies if "@" in reply.policy]
+    frozen = [
+        reply
+        for episode in played
+        for turn in episode.turns
+        for reply in turn.replies
+        if "@" in reply.policy
+    ]
     assert frozen and all(reply.version == int(reply.policy.partition("@")[2]) for reply in frozen)
     lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
-    own = sum(reply.policy == "main" for episode in played for turn in episode.turns for reply in turn.replies)
+    own = sum(
+        reply.policy == "main"
+        for episode in played
+        for turn in episode.turns
+        for reply in turn.replies
+    )
     assert sum(line["policies"]["main"]["turns"] for line in lines) == own
-    for step in (0, 2, 4, 6):  # what plays as main@4 is what was learned up to step 4, also after it played
+    # what plays as main@4 is what was learned up to step 4, also after it played
+    for step in (0, 2, 4, 6):
         file = (tmp_path / "run" / "league" / f"main@{step}").read_bytes()
-        assert file == (tmp_path / "run" / "checkpoints" / f"step-{step:06d}" / "main.table.json").read_bytes()
+        assert (
+            file
+            == (
+                tmp_path / "run" / "checkpoints" / f"step-{step:06d}" / "main.table.json"
+            ).read_bytes()
+        )
 
 
 def test_the_standing_is_that_of_the_recorded_games(tmp_path):
     trained(tmp_path / "run", kuhn(MIXED, "train.episodes=64"))
     last = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "league"][-1]
     rated = ratings(games(read_episodes(tmp_path / "run")), resamples=20)
-    assert last["ratings"] == {name: pytest.approx(rating.points, abs=0.06) for name, rating in rated.items()}
+    assert last["ratings"] == {
+        name: pytest.approx(rating.points, abs=0.06) for name, rating in rated.items()
+    }
     assert all(rating.low < rating.high for rating in rated.values())
     summary = json.loads((tmp_path / "run" / "summary.json").read_bytes())
     assert summary["league"]["ratings"] == last["ratings"] and last["members"] == 7
@@ -290,11 +418,20 @@ def test_every_anchor_is_met_in_exams_from_each_side_on_the_same_seeds(tmp_path)
     one = scores["against first_legal"]
     assert one["episodes"] == 32 and set(one["return"]) == {"main"} == set(one["standard_error"])
     assert set(one["players"]["main"]) == {"player_0", "player_1"}
-    assert not any("first_legal" in {seat.behaviour for seat in e.cast.values()} for e in read_episodes(tmp_path / "run"))
+    assert not any(
+        "first_legal" in {seat.behaviour for seat in e.cast.values()}
+        for e in read_episodes(tmp_path / "run")
+    )
 
 
 def test_nobody_is_examined_against_anchors_where_nobody_learns():
-    scores = run_training(kuhn(MIXED, "train.opponents={latest: 0.5, anchors: {random_legal: 0.5}}", "train.policies=[]"))["after"]
+    scores = run_training(
+        kuhn(
+            MIXED,
+            "train.opponents={latest: 0.5, anchors: {random_legal: 0.5}}",
+            "train.policies=[]",
+        )
+    )["after"]
     assert "sampled" in scores and not any(key.startswith("against") for key in scores)
 
 
@@ -308,16 +445,31 @@ def test_a_frozen_policy_may_be_an_anchor_without_a_seat(tmp_path):
     settings = config.load(file, list(SMALL)).config
     summary = trained(tmp_path / "run", settings)
     assert summary["changed"] == ["main"] and summary["unchanged"] == ["old"]
-    assert any(seat.policy == "old" for episode in read_episodes(tmp_path / "run") for seat in episode.cast.values())
+    assert any(
+        seat.policy == "old"
+        for episode in read_episodes(tmp_path / "run")
+        for seat in episode.cast.values()
+    )
 
 
 def test_separate_policies_meet_snapshots_of_each_other(two, tmp_path):
-    settings = two("train.opponents={latest: 0.5, uniform: 0.5}", "train.pool.every=2", "train.alternate={one: 3, two: 3}")
+    settings = two(
+        "train.opponents={latest: 0.5, uniform: 0.5}",
+        "train.pool.every=2",
+        "train.alternate={one: 3, two: 3}",
+    )
     trained(tmp_path / "run", settings)
-    seated = [{agent: seat.policy for agent, seat in episode.cast.items()} for episode in read_episodes(tmp_path / "run")]
+    seated = [
+        {agent: seat.policy for agent, seat in episode.cast.items()}
+        for episode in read_episodes(tmp_path / "run")
+    ]
     first, later = seated[:48], seated[48:]
-    assert {cast["player_0"] for cast in first} == {"one"} and {cast["player_1"].partition("@")[0] for cast in first} == {"two"}
-    assert {cast["player_1"] for cast in later} == {"two"} and any("one@" in cast["player_0"] for cast in later)
+    assert {cast["player_0"] for cast in first} == {"one"} and {
+        cast["player_1"].partition("@")[0] for cast in first
+    } == {"two"}
+    assert {cast["player_1"] for cast in later} == {"two"} and any(
+        "one@" in cast["player_0"] for cast in later
+    )
 
 
 def test_three_agents_each_meet_a_member_of_their_own():
@@ -328,28 +480,54 @@ def test_three_agents_each_meet_a_member_of_their_own():
             said = yield Ask(dict.fromkeys(self.agents, "?"), legal=("left", "right"))
             yield Reward({agent: float(said[agent].parsed == "left") for agent in self.agents})
 
-    values = {"scenario": {"id": "x"}, "agents": {agent: {"policy": "main"} for agent in "abc"}, "policies": {"main": {"model": "table/softmax"}}}
+    values = {
+        "scenario": {"id": "x"},
+        "agents": {agent: {"policy": "main"} for agent in "abc"},
+        "policies": {"main": {"model": "table/softmax"}},
+    }
     league = {"opponents": {"latest": 0.2, "uniform": 0.8}, "pool": {"every": 1}, "seats": "random"}
-    values |= {"train": {"policies": ["main"], "steps": 5, "episodes": 12, "lr": 3.0, **league}, "evaluate": {"episodes": 12}}
+    values |= {
+        "train": {"policies": ["main"], "steps": 5, "episodes": 12, "lr": 3.0, **league},
+        "evaluate": {"episodes": 12},
+    }
     settings = Config.model_validate(values)
-    summary = asyncio.run(train(settings, Trio(), open_policies(settings), None))  # without a folder the pool is a temporary one
+    # without a folder the pool is a temporary one
+    summary = asyncio.run(train(settings, Trio(), open_policies(settings), None))
     assert summary["changed"] == ["main"] and summary["league"]["members"] >= 3
-    assert summary["after"]["sampled"]["return"]["c"] > 0.8 > summary["before"]["sampled"]["return"]["c"]
+    assert (
+        summary["after"]["sampled"]["return"]["c"]
+        > 0.8
+        > summary["before"]["sampled"]["return"]["c"]
+    )
 
 
-# -- exploiters ---------------------------------------------------------------------------------------------------------------
+# -- exploiters ----------------------------------------------------------------------------------
 
 
 def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
-    summary = run_training(two("train.policies=[two]", "train.seats=swap", "train.steps=40", "train.episodes=96", "train.lr=5", "evaluate.every=~"))
+    summary = run_training(
+        two(
+            "train.policies=[two]",
+            "train.seats=swap",
+            "train.steps=40",
+            "train.episodes=96",
+            "train.lr=5",
+            "evaluate.every=~",
+        )
+    )
     before, after = summary["before"], summary["after"]
     assert summary["unchanged"] == ["one"]
-    assert before["best_return two"] == after["best_return two"] == pytest.approx(0.916667 / 2, abs=1e-6)  # of an untrained table
+    # of an untrained table
+    assert (
+        before["best_return two"]
+        == after["best_return two"]
+        == pytest.approx(0.916667 / 2, abs=1e-6)
+    )
     assert before["exact_return two"] == pytest.approx(0)
     assert after["exact_return two"] > 0.8 * after["best_return two"]
 
 
-# -- resuming -----------------------------------------------------------------------------------------------------------------
+# -- resuming ------------------------------------------------------------------------------------
 
 
 class Killed(BaseException):
@@ -358,7 +536,12 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_a_league_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
-    collapsing = ("train.lr=1000.0", "train.on_collapse=rollback", "train.loss.entropy=0.0", "train.episodes=128")
+    collapsing = (
+        "train.lr=1000.0",
+        "train.on_collapse=rollback",
+        "train.loss.entropy=0.0",
+        "train.episodes=128",
+    )
     settings = kuhn(MIXED, "train.seats=swap", *collapsing)
 
     def kill(step, metrics):
@@ -370,7 +553,9 @@ def test_a_league_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
         trained(tmp_path / "broken", settings, on_step=kill)
     trained(tmp_path / "broken", settings)
     assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
-    assert [line["step"] for line in read_metrics(tmp_path / "whole") if "rolled_back_to" in line] == [4]
+    assert [
+        line["step"] for line in read_metrics(tmp_path / "whole") if "rolled_back_to" in line
+    ] == [4]
 
 
 @pytest.mark.parametrize("harm", ["gone", "changed"])
@@ -384,12 +569,18 @@ def test_a_snapshot_that_is_gone_or_changed_is_told_with_its_path(tmp_path, harm
     with pytest.raises(Killed):
         trained(tmp_path / "run", settings, on_step=kill)
     file = tmp_path / "run" / "league" / "main@2"
-    file.unlink() if harm == "gone" else file.write_text(file.read_text().replace('"logits": {', '"logits": {"1": [0.0, 1.0], '))
+    (
+        file.unlink()
+        if harm == "gone"
+        else file.write_text(
+            file.read_text().replace('"logits": {', '"logits": {"1": [0.0, 1.0], ')
+        )
+    )
     with pytest.raises(DataError, match=r"main@2: .*(is gone|not those that were written)"):
         trained(tmp_path / "run", settings)
 
 
-# -- language models ----------------------------------------------------------------------------------------------------------
+# -- language models -----------------------------------------------------------------------------
 
 
 def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
@@ -397,8 +588,19 @@ def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
         "kuhn_table",
         [
             f"policies.main.model=transformers/{kuhn_model}",
-            *("policies.main.max_tokens=4", "train.steps=2", "train.episodes=8", "train.lr=0.001", "train.save_every=1"),
-            *("train.opponents={latest: 0.5, uniform: 0.5}", "train.pool.every=1", "train.pool.loaded=1", "evaluate.episodes=4"),
+            *(
+                "policies.main.max_tokens=4",
+                "train.steps=2",
+                "train.episodes=8",
+                "train.lr=0.001",
+                "train.save_every=1",
+            ),
+            *(
+                "train.opponents={latest: 0.5, uniform: 0.5}",
+                "train.pool.every=1",
+                "train.pool.loaded=1",
+                "evaluate.episodes=4",
+            ),
         ],
     ).config
 
@@ -415,16 +617,28 @@ def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
         trained(tmp_path / "broken", settings, on_step=kill)
     trained(tmp_path / "broken", settings)
     assert list(read_episodes(tmp_path / "broken")) == played
-    assert (tmp_path / "broken" / "metrics.jsonl").read_bytes() == (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    assert (tmp_path / "broken" / "metrics.jsonl").read_bytes() == (
+        tmp_path / "run" / "metrics.jsonl"
+    ).read_bytes()
 
 
 def test_the_shipped_league_plays_both_sides_and_prints_its_exploitability(tmp_path):
-    settings = config.load("kuhn_league", ["train.steps=4", "train.episodes=32", "evaluate.episodes=16"]).config
+    settings = config.load(
+        "kuhn_league", ["train.steps=4", "train.episodes=32", "evaluate.episodes=16"]
+    ).config
     summary = trained(tmp_path / "run", settings)
     assert {"nash_conv", "nash_conv_averaged", "against random_legal"} <= summary["after"].keys()
     mean = summary["averaged"]["main"]  # a model like any other
-    again = config.load("kuhn_table", [f"policies.main.model={mean['engine']}/{tmp_path / 'run' / mean['path']}", "train.policies=[]"]).config
-    assert run_training(again)["before"]["nash_conv"] == pytest.approx(summary["after"]["nash_conv_averaged"])
+    again = config.load(
+        "kuhn_table",
+        [
+            f"policies.main.model={mean['engine']}/{tmp_path / 'run' / mean['path']}",
+            "train.policies=[]",
+        ],
+    ).config
+    assert run_training(again)["before"]["nash_conv"] == pytest.approx(
+        summary["after"]["nash_conv_averaged"]
+    )
     plans = exam_plans(settings, scenario_of(settings))
     assert len(plans) == 16 and len({plan.id for plan in plans}) == 16
     assert len(asyncio.run(play_all(settings, plans, open_policies(settings)))) == 16

@@ -1,4 +1,5 @@
-"""The torch learner: parity, exact gradients, frozen weights, exact resume, cloning that listens, refusals."""
+"""The torch learner: parity, exact gradients, frozen weights, exact resume, cloning that
+listens, refusals."""
 
 from __future__ import annotations
 
@@ -37,15 +38,25 @@ def learner_of(path: Path, policy: str = "main", **sampling: Any) -> TorchLearne
     return TorchLearner(engine.engine, Sampling(**sampling))
 
 
-def episodes(learners: Sequence[TorchLearner], count: int = 24, first: int = 0, **sampling: Any) -> list[Episode]:
+def episodes(
+    learners: Sequence[TorchLearner], count: int = 24, first: int = 0, **sampling: Any
+) -> list[Episode]:
     """Hands of Kuhn between two policies, or of one with itself."""
     names = [learner.policy for learner in learners]
-    policies = {one.policy: Policy(one.policy, Batched(one.engine), Sampling(**{"max_tokens": 4, **sampling})) for one in learners}
+    policies = {
+        one.policy: Policy(
+            one.policy, Batched(one.engine), Sampling(**{"max_tokens": 4, **sampling})
+        )
+        for one in learners
+    }
     cast = {"player_0": Seat("direct", names[0]), "player_1": Seat("direct", names[-1])}
     plans = [Plan(make("kuhn_poker"), cast, seed=first + number) for number in range(count)]
 
     async def play() -> list[Episode]:
-        return sorted([e async for e in play_many(plans, policies, concurrency=count, deterministic=True)], key=lambda e: e.seed)
+        return sorted(
+            [e async for e in play_many(plans, policies, concurrency=count, deterministic=True)],
+            key=lambda e: e.seed,
+        )
 
     return asyncio.run(play())
 
@@ -54,20 +65,29 @@ def noise(table: Any, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([random.Random(f"{seed}/{at}").gauss(0, 1) for at in range(len(table.turns))])
 
 
-def update(learner: TorchLearner, table: Any, seed: int = 0, lr: float = 1e-3, **settings: Any) -> dict[str, float]:
-    return learner.update(table, noise(table, seed), lr=lr, settings=LossSettings(**settings), rng=random.Random(seed))
+def update(
+    learner: TorchLearner, table: Any, seed: int = 0, lr: float = 1e-3, **settings: Any
+) -> dict[str, float]:
+    return learner.update(
+        table, noise(table, seed), lr=lr, settings=LossSettings(**settings), rng=random.Random(seed)
+    )
 
 
 def plain(learner: TorchLearner, prompt: Sequence[int], ids: Sequence[int]) -> Any:
-    """Log-probabilities [len(ids)] by one forward pass per token: no padding, no packing, no cache."""
+    """Log-probabilities [len(ids)] by one forward pass per token: no padding, no packing, no
+    cache."""
     result = []
     for at, token in enumerate(ids):
-        logits = learner.engine.model(torch.tensor([[*prompt, *ids[:at]]]), use_cache=False).logits[0, -1]
-        result.append(((logits + learner.engine.banned) / learner.temperature).log_softmax(-1)[token])
+        logits = learner.engine.model(torch.tensor([[*prompt, *ids[:at]]]), use_cache=False).logits[
+            0, -1
+        ]
+        result.append(
+            ((logits + learner.engine.banned) / learner.temperature).log_softmax(-1)[token]
+        )
     return torch.stack(result)
 
 
-# -- parity --------------------------------------------------------------------------------------------------------------------
+# -- parity --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", ["kuhn_model", "byte_model"])
@@ -84,11 +104,16 @@ def test_the_learner_gives_sampled_tokens_the_probability_they_were_sampled_with
     for ours, reply in zip(scored, replies, strict=True):
         assert np.abs(ours - np.array(reply.logprobs)).max() < 1e-5
         with torch.no_grad():
-            assert np.abs(ours - plain(learner, reply.prompt_ids, reply.token_ids).numpy()).max() < 1e-5
+            assert (
+                np.abs(ours - plain(learner, reply.prompt_ids, reply.token_ids).numpy()).max()
+                < 1e-5
+            )
 
 
 @pytest.mark.parametrize("model", ["kuhn_model", "byte_model"])
-def test_rollouts_of_several_turns_are_rescored_within_the_tolerance_and_never_fork(model: str, request: pytest.FixtureRequest) -> None:
+def test_rollouts_of_several_turns_are_rescored_within_the_tolerance_and_never_fork(
+    model: str, request: pytest.FixtureRequest
+) -> None:
     learner = learner_of(request.getfixturevalue(model))
     played = episodes([learner], 40)
     assert any(len([t for t in e.turns if t.agent == "player_0"]) == 2 for e in played)
@@ -97,18 +122,36 @@ def test_rollouts_of_several_turns_are_rescored_within_the_tolerance_and_never_f
     assert metrics["mismatch_kl"] < 1e-9
     assert metrics["forks"] == 0
     assert metrics["rows"] == 80
-    assert metrics["tokens"] == sum(len(reply.token_ids) for e in played for t in e.turns for reply in t.replies)
+    assert metrics["tokens"] == sum(
+        len(reply.token_ids) for e in played for t in e.turns for reply in t.replies
+    )
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "llama"])
-def test_another_architecture_is_learned_with_the_logits_it_samples_from(kind: str, byte_model: Path, tmp_path: Path) -> None:
+def test_another_architecture_is_learned_with_the_logits_it_samples_from(
+    kind: str, byte_model: Path, tmp_path: Path
+) -> None:
     import transformers
 
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+    }
     tokenizer = transformers.AutoTokenizer.from_pretrained(byte_model)
-    shape |= {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    if kind == "gemma2":  # caps its logits after the head, and every second layer sees four tokens only
-        model: Any = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**shape, final_logit_softcapping=0.5, sliding_window=4))
+    shape |= {
+        "vocab_size": len(tokenizer),
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    # caps its logits after the head, and every second layer sees four tokens only
+    if kind == "gemma2":
+        model: Any = transformers.Gemma2ForCausalLM(
+            transformers.Gemma2Config(**shape, final_logit_softcapping=0.5, sliding_window=4)
+        )
     else:
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape))
     folder = shutil.copytree(byte_model, tmp_path / kind)
@@ -122,35 +165,53 @@ def test_another_architecture_is_learned_with_the_logits_it_samples_from(kind: s
 
 
 @pytest.mark.parametrize("model", ["kuhn_model", "byte_model"])
-def test_our_own_architecture_is_learned_by_the_fast_path(model: str, request: pytest.FixtureRequest) -> None:
+def test_our_own_architecture_is_learned_by_the_fast_path(
+    model: str, request: pytest.FixtureRequest
+) -> None:
     learner = learner_of(request.getfixturevalue(model))
-    assert (learner.scorer.selects, learner.scorer.branches) == (True, True)  # a wrong fast path would only turn itself off
+    # a wrong fast path would only turn itself off
+    assert (learner.scorer.selects, learner.scorer.branches) == (True, True)
 
 
-# -- gradients -----------------------------------------------------------------------------------------------------------------
+# -- gradients -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("aggregation", ["turn_sum", "token_mean", "turn_mean"])
 @pytest.mark.parametrize("model", ["kuhn_model", "byte_model"])
-def test_one_step_equals_a_slow_loop_over_single_tokens(aggregation: str, model: str, request: pytest.FixtureRequest) -> None:
-    learner, slow = learner_of(request.getfixturevalue(model)), learner_of(request.getfixturevalue(model))
+def test_one_step_equals_a_slow_loop_over_single_tokens(
+    aggregation: str, model: str, request: pytest.FixtureRequest
+) -> None:
+    learner, slow = (
+        learner_of(request.getfixturevalue(model)),
+        learner_of(request.getfixturevalue(model)),
+    )
     table = credit.turns(episodes([learner], 10), "main")
     advantages = noise(table)
     made = rows(table, advantages, "main")
-    weights = iter(token_weights(np.concatenate([row.turn[row.mask] for row in made.rows]), aggregation))
+    weights = iter(
+        token_weights(np.concatenate([row.turn[row.mask] for row in made.rows]), aggregation)
+    )
     loss = torch.zeros(())
     spread = []
     for row in made.rows:
         for at in np.flatnonzero(row.mask):
-            logits = slow.engine.model(torch.tensor([row.ids[:at].tolist()]), use_cache=False).logits[0, -1] + slow.engine.banned
+            logits = (
+                slow.engine.model(torch.tensor([row.ids[:at].tolist()]), use_cache=False).logits[
+                    0, -1
+                ]
+                + slow.engine.banned
+            )
             logprobs = logits.log_softmax(-1)
             ratio = (logprobs[row.ids[at]] - logprobs[row.ids[at]].detach()).exp()
-            loss = loss - next(weights) * torch.minimum(ratio * row.advantage[at], ratio.clamp(0.8, 1.2) * row.advantage[at])
+            loss = loss - next(weights) * torch.minimum(
+                ratio * row.advantage[at], ratio.clamp(0.8, 1.2) * row.advantage[at]
+            )
             allowed = torch.isfinite(logprobs)
             spread.append(-(logprobs[allowed].exp() * logprobs[allowed]).sum())
     loss = loss - 0.05 * torch.stack(spread).mean()
     loss.backward()
-    learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)  # so that a step is the gradient itself
+    # so that a step is the gradient itself
+    learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)
     before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
     metrics = learner.update(
         table,
@@ -172,7 +233,18 @@ def test_small_passes_add_up_to_the_same_step(kuhn_model: Path, ratio: str) -> N
     told = []
     for learner, tokens in ((whole, 16_384), (cut, 64)):
         learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)
-        told.append(update(learner, table, lr=0.1, minibatches=1, pass_tokens=tokens, ratio=ratio, entropy=0.01, kl=0.1))
+        told.append(
+            update(
+                learner,
+                table,
+                lr=0.1,
+                minibatches=1,
+                pass_tokens=tokens,
+                ratio=ratio,
+                entropy=0.01,
+                kl=0.1,
+            )
+        )
     assert len(list(cut.scorer.packs(rows(table, noise(table), "main").rows))) > 4
     assert told[0] == pytest.approx(told[1], abs=1e-6)
     for name, weight in whole.parameters.items():
@@ -180,22 +252,36 @@ def test_small_passes_add_up_to_the_same_step(kuhn_model: Path, ratio: str) -> N
 
 
 @pytest.mark.parametrize("ratio", ["token", "turn_sum"])
-def test_the_log_probabilities_of_before_are_of_before_whichever_minibatch_measures_them(ratio: str, kuhn_model: Path) -> None:
+def test_the_log_probabilities_of_before_are_of_before_whichever_minibatch_measures_them(
+    ratio: str, kuhn_model: Path
+) -> None:
     table = credit.turns(episodes([learner_of(kuhn_model)]), "main")
     for minibatches, epochs in ((1, 1), (4, 1), (4, 3)):
-        found = update(learner_of(kuhn_model), table, lr=0.05, ratio=ratio, minibatches=minibatches, epochs=epochs)
+        found = update(
+            learner_of(kuhn_model),
+            table,
+            lr=0.05,
+            ratio=ratio,
+            minibatches=minibatches,
+            epochs=epochs,
+        )
         assert found["optimizer_steps"] == minibatches * epochs
-        assert found["logprob_gap"] < 1e-5 and found["mismatch_kl"] < 1e-9  # the same weights sampled them; lr .05 moves them by nats
+        # the same weights sampled them; lr .05 moves them by nats
+        assert found["logprob_gap"] < 1e-5 and found["mismatch_kl"] < 1e-9
         assert (found["kl"] > 1e-3) == (minibatches > 1)
 
 
-def test_a_single_minibatch_costs_one_pass_and_no_other_ahead_of_it(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_minibatch_costs_one_pass_and_no_other_ahead_of_it(
+    kuhn_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learner = learner_of(kuhn_model)
     table = credit.turns(episodes([learner]), "main")
     passes = []
     learner.noise = 1e-6  # as after a publish, which measures it
     ahead = learner.scorer._ahead
-    monkeypatch.setattr(learner.scorer, "_ahead", lambda pack: passes.append(torch.is_grad_enabled()) or ahead(pack))
+    monkeypatch.setattr(
+        learner.scorer, "_ahead", lambda pack: passes.append(torch.is_grad_enabled()) or ahead(pack)
+    )
     update(learner, table, minibatches=1)
     alone = len(list(learner.scorer.packs(rows(table, noise(table), "main").rows)))
     assert passes == [True] * alone
@@ -206,11 +292,20 @@ def test_a_single_minibatch_costs_one_pass_and_no_other_ahead_of_it(kuhn_model: 
 
 def test_the_sampled_end_of_turn_is_trained(kuhn_model: Path) -> None:
     learner = learner_of(kuhn_model)
-    prompt, said = learner.engine.chat.render("a", (Message(FIRST),)), learner.engine.chat.answer("bet")
+    prompt, said = (
+        learner.engine.chat.render("a", (Message(FIRST),)),
+        learner.engine.chat.answer("bet"),
+    )
     assert said[-1] in learner.engine.ends
     before = learner.score([(prompt, said)])[0]
     table = credit.turns(episodes([learner], 1), "main").take([0])
-    reply = replace(table.turns[0].replies[0], prompt_ids=prompt, token_ids=said, logprobs=tuple(before), finish="stop")
+    reply = replace(
+        table.turns[0].replies[0],
+        prompt_ids=prompt,
+        token_ids=said,
+        logprobs=tuple(before),
+        finish="stop",
+    )
     table = replace(table, turns=(replace(table.turns[0], replies=(reply,)),))
     learner.update(table, np.ones(1), lr=1e-3, settings=LossSettings(), rng=random.Random(0))
     assert (learner.score([(prompt, said)])[0] > before + 0.01).all()
@@ -223,16 +318,27 @@ def test_words_of_others_are_never_trained(kuhn_model: Path) -> None:
     assert {turn.agent for turn in table.turns} == {"player_0"}
     update(mine, table)
     swapped = learner_of(kuhn_model, "mine")
-    louder = [replace(e, turns=tuple(t if t.agent == "player_0" else replace(t, replies=()) for t in e.turns)) for e in played]
+    louder = [
+        replace(
+            e, turns=tuple(t if t.agent == "player_0" else replace(t, replies=()) for t in e.turns)
+        )
+        for e in played
+    ]
     update(swapped, credit.turns(louder, "mine"))
-    assert swapped.fingerprint() == mine.fingerprint()  # what the other said weighs nothing in the step
+    # what the other said weighs nothing in the step
+    assert swapped.fingerprint() == mine.fingerprint()
 
 
-# -- versions, frozen weights, resume ------------------------------------------------------------------------------------------
+# -- versions, frozen weights, resume ------------------------------------------------------------
 
 
-def test_learning_one_policy_leaves_the_other_bit_equal_though_they_share_a_folder(kuhn_model: Path) -> None:
-    mine, frozen = learner_of(kuhn_model, "mine"), open_engine("frozen", f"transformers/{kuhn_model}").engine  # type: ignore[attr-defined]
+def test_learning_one_policy_leaves_the_other_bit_equal_though_they_share_a_folder(
+    kuhn_model: Path,
+) -> None:
+    mine, frozen = (
+        learner_of(kuhn_model, "mine"),
+        open_engine("frozen", f"transformers/{kuhn_model}").engine,
+    )  # type: ignore[attr-defined]
     before = frozen.fingerprint()
     assert mine.fingerprint() == before
     update(mine, credit.turns(episodes([mine], 16), "mine"))
@@ -252,7 +358,9 @@ def test_nothing_is_sampled_between_an_update_and_its_publish(kuhn_model: Path) 
     assert (learner.version, learner.engine.sample_batch([request])[0].version) == (1, 1)
 
 
-def test_a_sampler_that_disagrees_is_not_published(kuhn_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sampler_that_disagrees_is_not_published(
+    kuhn_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learner = learner_of(kuhn_model)
     update(learner, credit.turns(episodes([learner], 8), "main"))
     forward: Callable[..., Any] = learner.engine.decoder._forward
@@ -274,7 +382,14 @@ def test_a_resumed_learner_ends_bit_equal_to_one_that_was_never_stopped(kuhn_mod
     def steps(learner: TorchLearner, numbers: Sequence[int]) -> list[dict[str, float]]:
         result = []
         for number in numbers:
-            result.append(update(learner, credit.turns(episodes([learner], 12, first=100 * number), "main"), number, epochs=2))
+            result.append(
+                update(
+                    learner,
+                    credit.turns(episodes([learner], 12, first=100 * number), "main"),
+                    number,
+                    epochs=2,
+                )
+            )
             result[-1] |= learner.publish()
         return result
 
@@ -297,12 +412,20 @@ def test_a_resumed_learner_ends_bit_equal_to_one_that_was_never_stopped(kuhn_mod
     ("damage", "named"),
     [
         (lambda files: files.pop("optimizer.safetensors"), "optimizer.safetensors"),
-        (lambda files: files.update({"model.safetensors": files["model.safetensors"][:1000]}), "cannot be read"),
+        (
+            lambda files: files.update({"model.safetensors": files["model.safetensors"][:1000]}),
+            "cannot be read",
+        ),
         (lambda files: files.update({"learner.json": b"{"}), "cannot be read"),
-        (lambda files: files.update({"optimizer.safetensors": files["model.safetensors"]}), "optimizer"),
+        (
+            lambda files: files.update({"optimizer.safetensors": files["model.safetensors"]}),
+            "optimizer",
+        ),
     ],
 )
-def test_a_damaged_checkpoint_is_refused_and_changes_nothing(kuhn_model: Path, damage: Callable[[dict[str, bytes]], Any], named: str) -> None:
+def test_a_damaged_checkpoint_is_refused_and_changes_nothing(
+    kuhn_model: Path, damage: Callable[[dict[str, bytes]], Any], named: str
+) -> None:
     learner = learner_of(kuhn_model)
     update(learner, credit.turns(episodes([learner], 4), "main"))
     files = learner.state()
@@ -319,7 +442,7 @@ def test_a_checkpoint_of_another_model_is_refused(kuhn_model: Path, byte_model: 
         learner_of(byte_model).load(learner_of(kuhn_model).state())
 
 
-# -- steps and refusals --------------------------------------------------------------------------------------------------------
+# -- steps and refusals --------------------------------------------------------------------------
 
 
 def test_the_same_update_twice_gives_the_same_weights(kuhn_model: Path) -> None:
@@ -339,7 +462,9 @@ def test_target_kl_ends_an_update_that_runs_away(kuhn_model: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_number_that_is_not_finite_is_refused_with_its_episode(kuhn_model: Path, bad: float) -> None:
+def test_a_number_that_is_not_finite_is_refused_with_its_episode(
+    kuhn_model: Path, bad: float
+) -> None:
     learner = learner_of(kuhn_model)
     table = credit.turns(episodes([learner], 6), "main")
     advantages = noise(table)
@@ -361,29 +486,41 @@ def test_nothing_to_learn_from_takes_no_step(kuhn_model: Path) -> None:
 
 
 @pytest.mark.parametrize("sampling", [{"top_p": 0.9}, {"top_k": 5}, {"temperature": 0.0}])
-def test_a_policy_that_is_filtered_or_greedy_cannot_learn(kuhn_model: Path, sampling: dict[str, float]) -> None:
+def test_a_policy_that_is_filtered_or_greedy_cannot_learn(
+    kuhn_model: Path, sampling: dict[str, float]
+) -> None:
     with pytest.raises(ConfigError, match=next(iter(sampling))):
         learner_of(kuhn_model, **sampling)
 
 
-# -- cloning -------------------------------------------------------------------------------------------------------------------
+# -- cloning -------------------------------------------------------------------------------------
 
 
 def demonstrations(bets: dict[str, float], count: int = 256) -> list[Demonstration]:
     rng = random.Random(0)
     return [
-        Demonstration(Request("player_0", (Message(CARDS[card]), Message(FIRST))), "bet" if rng.random() < bets[card] else "check")
+        Demonstration(
+            Request("player_0", (Message(CARDS[card]), Message(FIRST))),
+            "bet" if rng.random() < bets[card] else "check",
+        )
         for card in rng.choices("JQK", k=count)
     ]
 
 
 def bet_probability(learner: TorchLearner) -> dict[str, float]:
     chat = learner.engine.chat
-    pairs = [(chat.render("player_0", (Message(CARDS[card]), Message(FIRST))), chat.answer("bet")) for card in "JQK"]
-    return dict(zip("JQK", (math.exp(scored.sum()) for scored in learner.score(pairs)), strict=True))
+    pairs = [
+        (chat.render("player_0", (Message(CARDS[card]), Message(FIRST))), chat.answer("bet"))
+        for card in "JQK"
+    ]
+    return dict(
+        zip("JQK", (math.exp(scored.sum()) for scored in learner.score(pairs)), strict=True)
+    )
 
 
-def clone(path: Path, bets: dict[str, float], steps: int = 80) -> tuple[TorchLearner, dict[str, float]]:
+def clone(
+    path: Path, bets: dict[str, float], steps: int = 80
+) -> tuple[TorchLearner, dict[str, float]]:
     learner = learner_of(path)
     metrics = learner.clone(demonstrations(bets), WarmStartSettings(cast={}, steps=steps, batch=48))
     return learner, {**metrics, **learner.publish()}
@@ -397,24 +534,38 @@ def test_a_cloned_policy_depends_on_what_it_observes(kuhn_model: Path) -> None:
     assert max(abs(p - mean) for p in bets.values()) > 0.1
     assert bets == pytest.approx(wanted, abs=0.15)
     assert metrics["loss"] < 0.6 * metrics["loss_first"]
-    deaf, _ = clone(kuhn_model, dict.fromkeys("JQK", 0.5))  # the check can fail: blind demonstrations teach a deaf policy
+    # the check can fail: blind demonstrations teach a deaf policy
+    deaf, _ = clone(kuhn_model, dict.fromkeys("JQK", 0.5))
     blind = bet_probability(deaf)
     assert max(abs(p - sum(blind.values()) / 3) for p in blind.values()) < 0.1
 
 
 def test_cloning_twice_from_the_same_seed_gives_the_same_weights(kuhn_model: Path) -> None:
     bets = {"J": 0.0, "Q": 0.5, "K": 1.0}
-    assert clone(kuhn_model, bets, 10)[0].fingerprint() == clone(kuhn_model, bets, 10)[0].fingerprint()
+    assert (
+        clone(kuhn_model, bets, 10)[0].fingerprint() == clone(kuhn_model, bets, 10)[0].fingerprint()
+    )
 
 
-def test_a_rewarded_action_becomes_likelier_for_the_card_it_was_rewarded_with(kuhn_model: Path) -> None:
+def test_a_rewarded_action_becomes_likelier_for_the_card_it_was_rewarded_with(
+    kuhn_model: Path,
+) -> None:
     learner, _ = clone(kuhn_model, {"J": 0.3, "Q": 0.5, "K": 0.7})
     before = bet_probability(learner)
     for step in range(8):
         table = credit.turns(episodes([learner], 48, first=1000 * step), "main")
         table = table.take(["bet" in (turn.legal or ()) for turn in table.turns])
-        good = [(turn.action.parsed == "bet") == ("card is K" in turn.observed[0].text) for turn in table.turns]
-        learner.update(table, np.where(good, 1.0, -1.0), lr=2e-3, settings=LossSettings(), rng=random.Random(step))
+        good = [
+            (turn.action.parsed == "bet") == ("card is K" in turn.observed[0].text)
+            for turn in table.turns
+        ]
+        learner.update(
+            table,
+            np.where(good, 1.0, -1.0),
+            lr=2e-3,
+            settings=LossSettings(),
+            rng=random.Random(step),
+        )
         learner.publish()
     after = bet_probability(learner)
     assert after["K"] > before["K"] + 0.15
@@ -433,23 +584,31 @@ def test_demonstrations_that_cannot_be_cloned_are_refused(kuhn_model: Path) -> N
     assert learner.fingerprint() == before
 
 
-# -- ratios, reference, correction ------------------------------------------------------------------------------------------------
+# -- ratios, reference, correction ---------------------------------------------------------------
 
 
-def _gradient(learner: TorchLearner, table: Any, **settings: Any) -> tuple[dict[str, Any], dict[str, float]]:
+def _gradient(
+    learner: TorchLearner, table: Any, **settings: Any
+) -> tuple[dict[str, Any], dict[str, float]]:
     """What one plain step of rate 1 takes off the weights, and its metrics."""
     learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)
     before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
     metrics = update(learner, table, lr=1.0, minibatches=1, grad_clip=1e9, **settings)
-    return {name: before[name] - weight.detach() for name, weight in learner.parameters.items()}, metrics
+    return {
+        name: before[name] - weight.detach() for name, weight in learner.parameters.items()
+    }, metrics
 
 
 @pytest.mark.parametrize("ratio", ["turn_sum", "episode"])
-def test_before_the_first_step_every_exact_ratio_gives_the_gradient_of_the_action(ratio: str, byte_model: Path) -> None:
-    """At ratio 1 the derivative of a turn's ratio by one token is that of the token's own; an episode's ratio carries all its advantages."""
+def test_before_the_first_step_every_exact_ratio_gives_the_gradient_of_the_action(
+    ratio: str, byte_model: Path
+) -> None:
+    """At ratio 1 the derivative of a turn's ratio by one token is that of the token's own; an
+    episode's ratio carries all its advantages."""
     one, other = learner_of(byte_model), learner_of(byte_model)
     table = credit.turns(episodes([one], 8), "main")
-    table = table.take([n for n in range(len(table)) if table.k[n] == 0])  # one turn in each part: there all three agree
+    # one turn in each part: there all three agree
+    table = table.take([n for n in range(len(table)) if table.k[n] == 0])
     token, _ = _gradient(one, table)
     unit, metrics = _gradient(other, table, ratio=ratio)
     for name, change in token.items():
@@ -467,7 +626,9 @@ def test_the_geometric_mean_ratio_weighs_a_turn_as_its_mean(byte_model: Path) ->
 
 
 @pytest.mark.parametrize("ratio", ["token", "turn_sum"])
-def test_the_divergence_from_the_start_is_zero_at_the_start_and_pulls_back_later(ratio: str, kuhn_model: Path) -> None:
+def test_the_divergence_from_the_start_is_zero_at_the_start_and_pulls_back_later(
+    ratio: str, kuhn_model: Path
+) -> None:
     learner = learner_of(kuhn_model)
     table = credit.turns(episodes([learner]), "main")
     first = update(learner, table, lr=3e-3, kl=1.0, minibatches=1, ratio=ratio)
@@ -479,7 +640,10 @@ def test_the_divergence_from_the_start_is_zero_at_the_start_and_pulls_back_later
     for _ in range(12):
         update(free, table, lr=3e-3, minibatches=1, kl=1e-9, ratio=ratio)
         update(held, table, lr=3e-3, minibatches=1, kl=10.0, ratio=ratio)
-    away = [update(one, table, lr=0.0, minibatches=1, kl=1e-9, ratio=ratio)["kl_reference"] for one in (free, held)]
+    away = [
+        update(one, table, lr=0.0, minibatches=1, kl=1e-9, ratio=ratio)["kl_reference"]
+        for one in (free, held)
+    ]
     assert away[1] < away[0] / 2
 
 
@@ -491,16 +655,27 @@ def test_the_reference_survives_a_resume(kuhn_model: Path) -> None:
     for one in (learner, other):
         update(one, table, seed=1, lr=3e-3, kl=0.5)
     assert learner.fingerprint() == other.fingerprint()
-    assert all(torch.equal(weight, other.reference[name]) for name, weight in learner.reference.items())
+    assert all(
+        torch.equal(weight, other.reference[name]) for name, weight in learner.reference.items()
+    )
 
 
-def test_the_weight_between_engine_and_learner_scales_the_gradient_up_to_its_cap(kuhn_model: Path) -> None:
+def test_the_weight_between_engine_and_learner_scales_the_gradient_up_to_its_cap(
+    kuhn_model: Path,
+) -> None:
     one, other, capped = (learner_of(kuhn_model) for _ in range(3))
     table = credit.turns(episodes([one]), "main")
     shifted = replace(
         table,
         turns=tuple(
-            replace(t, replies=tuple(replace(r, logprobs=tuple(p - math.log(1.5) for p in r.logprobs)) for r in t.replies)) for t in table.turns
+            replace(
+                t,
+                replies=tuple(
+                    replace(r, logprobs=tuple(p - math.log(1.5) for p in r.logprobs))
+                    for r in t.replies
+                ),
+            )
+            for t in table.turns
         ),
     )
     plain_step, _ = _gradient(one, shifted)

@@ -1,7 +1,9 @@
-"""The whole loss of an update against a loop over single tokens: every ratio, every aggregation, with clipping, weights, reference and entropy.
+"""The whole loss of an update against a loop over single tokens: every ratio, every aggregation,
+with clipping, weights, reference and entropy.
 
-The slow side reads turns and replies, never rows or packs, and takes its own optimiser steps. Old log-probabilities are those before the first
-of two steps, so that in the second one the ratios are not 1 and some are clipped.
+The slow side reads turns and replies, never rows or packs, and takes its own optimiser steps.
+Old log-probabilities are those before the first of two steps, so that in the second one the
+ratios are not 1 and some are clipped.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ CLIP, ENTROPY, KL, CAP, LONGEST = 0.02, 0.03, 0.2, 1.15, 4
 def learner_of(path: Path) -> TorchLearner:
     engine: Any = open_engine("main", f"transformers/{path}")
     learner = TorchLearner(engine.engine, Sampling(max_tokens=LONGEST))
-    learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)  # so that a step is the gradient itself
+    # so that a step is the gradient itself
+    learner.optimizer = torch.optim.SGD(learner.parameters.values(), lr=1.0)
     return learner
 
 
@@ -45,24 +48,45 @@ def played(policy: Policy, scenario: Scenario, count: int) -> list[Episode]:
 
     async def play() -> list[Episode]:
         plans = [Plan(scenario, cast, seed=seed) for seed in range(count)]
-        return sorted([e async for e in play_many(plans, {"main": policy}, deterministic=True)], key=lambda e: e.seed)
+        return sorted(
+            [e async for e in play_many(plans, {"main": policy}, deterministic=True)],
+            key=lambda e: e.seed,
+        )
 
     return asyncio.run(play())
 
 
-def batch(learner: TorchLearner, scenario: Scenario, count: int = 5) -> tuple[credit.TurnTable, np.ndarray[Any, Any]]:
-    """Turns whose engine was off by a noise of its own at every token, and an advantage for each."""
-    table = credit.turns(played(Policy("main", Batched(learner.engine), Sampling(max_tokens=LONGEST)), scenario, count), "main")
+def batch(
+    learner: TorchLearner, scenario: Scenario, count: int = 5
+) -> tuple[credit.TurnTable, np.ndarray[Any, Any]]:
+    """Turns whose engine was off by a noise of its own at every token, and an advantage for
+    each."""
+    table = credit.turns(
+        played(
+            Policy("main", Batched(learner.engine), Sampling(max_tokens=LONGEST)), scenario, count
+        ),
+        "main",
+    )
     rng = np.random.default_rng(0)
 
     def off(turn: Turn) -> Turn:
-        shifted = tuple(replace(reply, logprobs=tuple(np.array(reply.logprobs) + rng.normal(0, 0.1, len(reply.logprobs)))) for reply in turn.replies)
+        shifted = tuple(
+            replace(
+                reply,
+                logprobs=tuple(np.array(reply.logprobs) + rng.normal(0, 0.1, len(reply.logprobs))),
+            )
+            for reply in turn.replies
+        )
         return replace(turn, replies=shifted)
 
-    return replace(table, turns=tuple(off(turn) for turn in table.turns)), rng.normal(size=len(table))
+    return replace(table, turns=tuple(off(turn) for turn in table.turns)), rng.normal(
+        size=len(table)
+    )
 
 
-def gradient_of(learner: TorchLearner, table: Any, advantages: Any, lr: float = 1.0, **settings: Any) -> dict[str, Any]:
+def gradient_of(
+    learner: TorchLearner, table: Any, advantages: Any, lr: float = 1.0, **settings: Any
+) -> dict[str, Any]:
     """What one update takes off the weights."""
     before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
     how = LossSettings(minibatches=1, grad_clip=1e9, **settings)
@@ -70,15 +94,18 @@ def gradient_of(learner: TorchLearner, table: Any, advantages: Any, lr: float = 
     return {name: before[name] - weight.detach() for name, weight in learner.parameters.items()}
 
 
-# -- the slow side --------------------------------------------------------------------------------------------------------------
+# -- the slow side -------------------------------------------------------------------------------
 
 
 def distributions(learner: TorchLearner, turn: Turn) -> list[tuple[Any, Any]]:
-    """(log-probability of the sampled id, entropy of all ids) of each token of a turn, by one forward pass per token."""
+    """(log-probability of the sampled id, entropy of all ids) of each token of a turn, by one
+    forward pass per token."""
     found = []
     for reply in turn.replies:
         for at, token in enumerate(reply.token_ids):
-            logits = learner.engine.model(torch.tensor([[*reply.prompt_ids, *reply.token_ids[:at]]]), use_cache=False).logits[0, -1]
+            logits = learner.engine.model(
+                torch.tensor([[*reply.prompt_ids, *reply.token_ids[:at]]]), use_cache=False
+            ).logits[0, -1]
             logprobs = (logits + learner.engine.banned).log_softmax(-1)
             allowed = logprobs[torch.isfinite(logprobs)]
             found.append((logprobs[token], -(allowed.exp() * allowed).sum()))
@@ -86,7 +113,13 @@ def distributions(learner: TorchLearner, turn: Turn) -> list[tuple[Any, Any]]:
 
 
 def slow_loss(
-    table: Any, advantages: Any, now: list[list[tuple[Any, Any]]], old: list[list[float]], start: list[list[float]], ratio: str, aggregation: str
+    table: Any,
+    advantages: Any,
+    now: list[list[tuple[Any, Any]]],
+    old: list[list[float]],
+    start: list[list[float]],
+    ratio: str,
+    aggregation: str,
 ) -> Any:
     parts: dict[Any, list[int]] = {}
     for n, (episode, turn) in enumerate(zip(table.episodes, table.turns, strict=True)):
@@ -106,7 +139,14 @@ def slow_loss(
     def objective(n: int, token: int) -> Any:
         tokens = unit(n, token)
         rho = ratio_of(tokens, lambda m, at: now[m][at][0], lambda m, at: old[m][at])
-        weight = min(float(ratio_of(tokens, lambda m, at: torch.tensor(old[m][at]), lambda m, at: sampled[m][at])), CAP)
+        weight = min(
+            float(
+                ratio_of(
+                    tokens, lambda m, at: torch.tensor(old[m][at]), lambda m, at: sampled[m][at]
+                )
+            ),
+            CAP,
+        )
         worth = float(advantages[n]) * weight
         return torch.minimum(rho * worth, rho.clamp(1 - CLIP, 1 + CLIP) * worth)
 
@@ -117,7 +157,12 @@ def slow_loss(
     elif aggregation == "turn_mean":
         total = sum(sum(one) / len(one) for one in terms) / count
     else:
-        below = {"turn_sum": count, "token_mean": tokens, "constant": count * LONGEST, "episode_sum": len(parts)}[aggregation]
+        below = {
+            "turn_sum": count,
+            "token_mean": tokens,
+            "constant": count * LONGEST,
+            "episode_sum": len(parts),
+        }[aggregation]
         total = sum(sum(one) for one in terms) / below
     spread = sum(entropy for one in now for _, entropy in one) / tokens
     gaps = [start[n][at] - lp for n, one in enumerate(now) for at, (lp, _) in enumerate(one)]
@@ -125,29 +170,54 @@ def slow_loss(
     return -total - ENTROPY * spread + KL * away
 
 
-@pytest.mark.parametrize(("ratio", "aggregation"), [*(("token", one) for one in AGGREGATIONS), *((one, "turn_sum") for one in RATIOS[1:])])
-def test_two_steps_of_every_ratio_and_aggregation_equal_a_loop_over_tokens(ratio: str, aggregation: str, kuhn_model: Path) -> None:
+@pytest.mark.parametrize(
+    ("ratio", "aggregation"),
+    [*(("token", one) for one in AGGREGATIONS), *((one, "turn_sum") for one in RATIOS[1:])],
+)
+def test_two_steps_of_every_ratio_and_aggregation_equal_a_loop_over_tokens(
+    ratio: str, aggregation: str, kuhn_model: Path
+) -> None:
     fast, slow = learner_of(kuhn_model), learner_of(kuhn_model)
     table, advantages = batch(fast, make("kuhn_poker"))
     lr = 0.3 if ratio == "token" and aggregation in ("token_mean", "turn_mean", "constant") else 0.1
     old = [[float(lp.detach()) for lp, _ in distributions(slow, turn)] for turn in table.turns]
     losses = []
     for _ in range(2):
-        loss = slow_loss(table, advantages, [distributions(slow, turn) for turn in table.turns], old, old, ratio, aggregation)
+        loss = slow_loss(
+            table,
+            advantages,
+            [distributions(slow, turn) for turn in table.turns],
+            old,
+            old,
+            ratio,
+            aggregation,
+        )
         losses.append(float(loss.detach()))
         loss.backward()
         slow.optimizer.param_groups[0]["lr"] = lr
         slow.optimizer.step()
         slow.optimizer.zero_grad()
-    how: Any = {"ratio": ratio, "aggregation": aggregation, "clip": CLIP, "tis": CAP, "entropy": ENTROPY, "kl": KL, "epochs": 2, "minibatches": 1}
-    metrics = fast.update(table, advantages, lr=lr, settings=LossSettings(grad_clip=1e9, **how), rng=random.Random(0))
+    how: Any = {
+        "ratio": ratio,
+        "aggregation": aggregation,
+        "clip": CLIP,
+        "tis": CAP,
+        "entropy": ENTROPY,
+        "kl": KL,
+        "epochs": 2,
+        "minibatches": 1,
+    }
+    metrics = fast.update(
+        table, advantages, lr=lr, settings=LossSettings(grad_clip=1e9, **how), rng=random.Random(0)
+    )
     assert metrics["loss"] == pytest.approx(sum(losses) / 2, abs=1e-6)
-    assert metrics["clip_fraction"] > 0.05 and metrics["kl_reference"] > 1e-6  # the second step is not at ratio 1
+    # the second step is not at ratio 1
+    assert metrics["clip_fraction"] > 0.05 and metrics["kl_reference"] > 1e-6
     for name, weight in fast.parameters.items():
         assert torch.allclose(weight, slow.parameters[name], atol=1e-6), name
 
 
-# -- sums and denominators ------------------------------------------------------------------------------------------------------
+# -- sums and denominators -----------------------------------------------------------------------
 
 
 class Round(Scenario):
@@ -160,14 +230,21 @@ class Round(Scenario):
             yield Ask({agent: f"Card {rng.randrange(9)}?"})
 
 
-@pytest.mark.parametrize("aggregation", ["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"])
-def test_the_gradient_of_three_agents_rows_is_the_sum_of_those_of_single_rows(aggregation: str, byte_model: Path) -> None:
+@pytest.mark.parametrize(
+    "aggregation", ["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"]
+)
+def test_the_gradient_of_three_agents_rows_is_the_sum_of_those_of_single_rows(
+    aggregation: str, byte_model: Path
+) -> None:
     learner = learner_of(byte_model)
     table, advantages = batch(learner, Round(), 2)
     assert set(table.agent.tolist()) == {"a", "b", "c"}
     start = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
     tokens = np.array([sum(len(reply.token_ids) for reply in turn.replies) for turn in table.turns])
-    counted = {"token_mean": tokens, "episode_sum": 1 / np.array([2.0 if agent == "b" else 1.0 for agent in table.agent])}
+    counted = {
+        "token_mean": tokens,
+        "episode_sum": 1 / np.array([2.0 if agent == "b" else 1.0 for agent in table.agent]),
+    }
     share = counted.get(aggregation, np.ones(len(table)))  # what a turn adds to the denominator
     whole = gradient_of(learner, table, advantages, aggregation=aggregation)
     total = {name: torch.zeros_like(change) for name, change in whole.items()}
@@ -176,7 +253,9 @@ def test_the_gradient_of_three_agents_rows_is_the_sum_of_those_of_single_rows(ag
         with torch.no_grad():
             for name, weight in learner.parameters.items():
                 weight.copy_(start[name])
-        for name, change in gradient_of(learner, table.take(row), advantages[row], aggregation=aggregation).items():
+        for name, change in gradient_of(
+            learner, table.take(row), advantages[row], aggregation=aggregation
+        ).items():
             total[name] += change * float(share[row].sum() / share.sum())
     for name, change in whole.items():
         assert torch.allclose(change, total[name], atol=1e-6), name
@@ -195,32 +274,52 @@ def test_turns_without_advantage_count_in_every_denominator(kuhn_model: Path) ->
 def test_the_mismatch_counts_every_trained_token_whatever_its_advantage(kuhn_model: Path) -> None:
     learner = learner_of(kuhn_model)
     table, advantages = batch(learner, make("kuhn_poker"))
-    old = np.concatenate(learner.score([(reply.prompt_ids, reply.token_ids) for turn in table.turns for reply in turn.replies]))
-    sampled = np.array([p for turn in table.turns for reply in turn.replies for p in reply.logprobs])
+    old = np.concatenate(
+        learner.score(
+            [(reply.prompt_ids, reply.token_ids) for turn in table.turns for reply in turn.replies]
+        )
+    )
+    sampled = np.array(
+        [p for turn in table.turns for reply in turn.replies for p in reply.logprobs]
+    )
     for worth in (advantages, np.zeros(len(table))):
-        metrics = learner.update(table, worth, lr=0.0, settings=LossSettings(tis=None), rng=random.Random(0))
-        assert metrics["mismatch_kl"] == pytest.approx(float((np.exp(old - sampled) - (old - sampled) - 1).mean()), abs=1e-6)
+        metrics = learner.update(
+            table, worth, lr=0.0, settings=LossSettings(tis=None), rng=random.Random(0)
+        )
+        assert metrics["mismatch_kl"] == pytest.approx(
+            float((np.exp(old - sampled) - (old - sampled) - 1).mean()), abs=1e-6
+        )
         assert metrics["logprob_gap"] == pytest.approx(float(np.abs(old - sampled).max()), abs=1e-6)
         learner.publish()
 
 
-# -- a softmax table, where everything has a closed form ------------------------------------------------------------------------
+# -- a softmax table, where everything has a closed form -----------------------------------------
 
 
 @pytest.mark.parametrize("cap", [None, 1.2, 9.0])
-def test_an_engine_that_is_off_by_a_known_noise_has_the_weights_and_the_divergence_of_the_formula(cap: float | None) -> None:
+def test_an_engine_that_is_off_by_a_known_noise_has_the_weights_and_the_divergence_of_the_formula(
+    cap: float | None,
+) -> None:
     engine = Table(policy="main", optimizer="sgd")
     episodes = played(Policy("main", engine), make("kuhn_poker"), 12)
     table = credit.turns(episodes, "main")
-    noise = np.random.default_rng(1).normal(0, 0.4, len(table))  # what the engine said less than the learner finds
+    # what the engine said less than the learner finds
+    noise = np.random.default_rng(1).normal(0, 0.4, len(table))
     turns = tuple(
-        replace(turn, replies=tuple(replace(reply, logprobs=(reply.logprobs[0] - noise[n],)) for reply in turn.replies))
+        replace(
+            turn,
+            replies=tuple(
+                replace(reply, logprobs=(reply.logprobs[0] - noise[n],)) for reply in turn.replies
+            ),
+        )
         for n, turn in enumerate(table.turns)
     )
     learner = TableLearner(engine)
     advantages = np.random.default_rng(2).normal(size=len(table))
     how = LossSettings(minibatches=1, grad_clip=1e9, tis=cap)
-    metrics = learner.update(replace(table, turns=turns), advantages, lr=1.0, settings=how, rng=random.Random(0))
+    metrics = learner.update(
+        replace(table, turns=turns), advantages, lr=1.0, settings=how, rng=random.Random(0)
+    )
     assert metrics["mismatch_kl"] == pytest.approx(float(np.mean(np.exp(noise) - noise - 1)))
     assert metrics["logprob_gap"] == pytest.approx(float(np.abs(noise).max()))
     weights = np.ones(len(table)) if cap is None else np.minimum(np.exp(noise), cap)
@@ -228,7 +327,13 @@ def test_an_engine_that_is_off_by_a_known_noise_has_the_weights_and_the_divergen
     for n, turn in enumerate(table.turns):
         reply, legal = turn.replies[0], len(turn.legal or ())
         step = expected.setdefault(reply.prompt_ids[0], np.zeros(legal))
-        step += advantages[n] * weights[n] / len(table) * ((np.arange(legal) == reply.token_ids[0]) - 1 / legal)  # untrained: uniform
+        # untrained: uniform
+        step += (
+            advantages[n]
+            * weights[n]
+            / len(table)
+            * ((np.arange(legal) == reply.token_ids[0]) - 1 / legal)
+        )
     for view, step in expected.items():
         assert learner.weights[view] == pytest.approx(step, abs=1e-12)
 
@@ -241,7 +346,9 @@ def test_an_engine_that_says_what_the_learner_finds_has_weights_of_one(ratio: An
     for cap in (None, 1.0):
         learner = TableLearner(engine)
         how = LossSettings(tis=cap, ratio=ratio)
-        metrics = learner.update(table, np.arange(len(table)) - 3.0, lr=0.5, settings=how, rng=random.Random(0))
+        metrics = learner.update(
+            table, np.arange(len(table)) - 3.0, lr=0.5, settings=how, rng=random.Random(0)
+        )
         assert metrics["mismatch_kl"] == 0.0
         found.append({view: row.tolist() for view, row in learner.weights.items()})
     assert found[0] == found[1]

@@ -1,4 +1,5 @@
-"""The goal ledger beside a user: every detector fires on an injected fault, none on a clean run, and all of it is a function of the events."""
+"""The goal ledger beside a user: every detector fires on an injected fault, none on a clean run,
+and all of it is a function of the events."""
 
 from __future__ import annotations
 
@@ -21,21 +22,39 @@ from tests.assistant_messages import WISHES
 SHOP = Retail(data="own")
 SHOP.id = "retail"
 CANCEL, RETURN = WISHES["cancel"], WISHES["return"]
-WHO = (Slot("first_name", "Ann"), Slot("last_name", "Lee"), Slot("email", "ann@example.com"), Slot("zip", "97301", known=False))
+WHO = (
+    Slot("first_name", "Ann"),
+    Slot("last_name", "Lee"),
+    Slot("email", "ann@example.com"),
+    Slot("zip", "97301", known=False),
+)
 TASK = Task(
     id="test/0",
     source="by hand",
     user_id="ann_lee_1",
-    instruction="You are Ann Lee and your mail is ann@example.com. You would like to get rid of order #W1234567 since you do not need it any more.",
+    instruction=(
+        "You are Ann Lee and your mail is ann@example.com. You would like to get rid of order"
+        " #W1234567 since you do not need it any more."
+    ),
     actions=(),
     knowledge=WHO,
     wishes=(CANCEL,),
 )
 ASK = Wish("question", {}, {}, text="How many kites are available right now?", outputs=("7",))
-NO = Wish("impossible", {"order_id": "#W7"}, {"order": "order #W7"}, text="Please cancel order #W7.", intent="cancel", reason="order_status")
+NO = Wish(
+    "impossible",
+    {"order_id": "#W7"},
+    {"order": "order #W7"},
+    text="Please cancel order #W7.",
+    intent="cancel",
+    reason="order_status",
+)
 RIGHT = proposal([change(CANCEL.kind, CANCEL.arguments)])
 WRONG = proposal([change(CANCEL.kind, {**CANCEL.arguments, "order_id": "#W7654321"})])
-WHO_ASKED, DONE_SAID = "Could you give me your name and e-mail address?", "Order #W1234567 has been cancelled. Anything else?"
+WHO_ASKED, DONE_SAID = (
+    "Could you give me your name and e-mail address?",
+    "Order #W1234567 has been cancelled. Anything else?",
+)
 IDENTITY = "My name is Ann Lee. My e-mail address is ann@example.com."
 REQUEST = "Please cancel order #W1234567, it is no longer needed."
 Lines = list[tuple[str, str]]
@@ -55,7 +74,14 @@ def kinds(ledger: Ledger) -> list[str]:
     return [fault.kind for fault in ledger.faults]
 
 
-CLEAN: Lines = [("u", REQUEST), ("a", WHO_ASKED), ("u", IDENTITY), ("a", RIGHT), ("u", "Yes, please go ahead."), ("a", DONE_SAID)]
+CLEAN: Lines = [
+    ("u", REQUEST),
+    ("a", WHO_ASKED),
+    ("u", IDENTITY),
+    ("a", RIGHT),
+    ("u", "Yes, please go ahead."),
+    ("a", DONE_SAID),
+]
 
 
 def test_a_clean_talk_has_no_fault_and_its_wish_goes_from_open_to_done() -> None:
@@ -65,12 +91,22 @@ def test_a_clean_talk_has_no_fault_and_its_wish_goes_from_open_to_done() -> None
         seen.append(ledger.statuses)
     ledger.see(Event(6, "ended", "user", reason="settled"))
     assert ledger.faults == []
-    assert [statuses[0] for statuses in seen] == [OPEN, RAISED, RAISED, RAISED, "proposed", APPROVED, DONE]
+    assert [statuses[0] for statuses in seen] == [
+        OPEN,
+        RAISED,
+        RAISED,
+        RAISED,
+        "proposed",
+        APPROVED,
+        DONE,
+    ]
     rates = ledger.rates()
-    assert rates["faults"] == rates["hallucinated"] == rates["leaked"] == 0 and rates["messages"] == 3
+    assert (
+        rates["faults"] == rates["hallucinated"] == rates["leaked"] == 0 and rates["messages"] == 3
+    )
 
 
-# -- one injected fault each ------------------------------------------------------------------------------------------------
+# -- one injected fault each ---------------------------------------------------------------------
 
 
 def at(place: int, *lines: tuple[str, str]) -> Lines:
@@ -79,15 +115,62 @@ def at(place: int, *lines: tuple[str, str]) -> Lines:
 
 
 INJECTED: dict[str, tuple[Lines, str, Task]] = {
-    "hallucinated_slot": (at(2, ("u", "My name is Ann Lee, my e-mail address is ann@example.com and my zip code is 55555.")), "settled", TASK),
+    "hallucinated_slot": (
+        at(
+            2,
+            (
+                "u",
+                (
+                    "My name is Ann Lee, my e-mail address is ann@example.com and my zip code is"
+                    " 55555."
+                ),
+            ),
+        ),
+        "settled",
+        TASK,
+    ),
     "leak": (at(0, ("u", f"{REQUEST} My e-mail address is ann@example.com.")), "settled", TASK),
-    "copy": (at(0, ("u", "I would like to get rid of order #W1234567 since you do not need it any more.")), "settled", TASK),
+    "copy": (
+        at(
+            0,
+            ("u", "I would like to get rid of order #W1234567 since you do not need it any more."),
+        ),
+        "settled",
+        TASK,
+    ),
     "early_stop": (CLEAN[:5], "settled", TASK),
-    "late_stop": ([*CLEAN, ("u", "Thanks a lot!"), ("a", "Anything else?"), ("u", "No, that was it."), ("a", "Bye.")], "settled", TASK),
+    "late_stop": (
+        [
+            *CLEAN,
+            ("u", "Thanks a lot!"),
+            ("a", "Anything else?"),
+            ("u", "No, that was it."),
+            ("a", "Bye."),
+        ],
+        "settled",
+        TASK,
+    ),
     "confirm_wrong": (at(3, ("a", WRONG)), "settled", TASK),
-    "refuse_right": ([*CLEAN[:4], ("u", "No, that is not what I want."), *CLEAN[3:]], "settled", TASK),
-    "inconsistent": ([*CLEAN[:3], ("a", "And your e-mail?"), ("u", "My e-mail address is ann.lee@example.com."), *CLEAN[3:]], "settled", TASK),
-    "role_flip": (at(4, ("u", "Yes, please go ahead. Is there anything else I can help you with?")), "settled", TASK),
+    "refuse_right": (
+        [*CLEAN[:4], ("u", "No, that is not what I want."), *CLEAN[3:]],
+        "settled",
+        TASK,
+    ),
+    "inconsistent": (
+        [
+            *CLEAN[:3],
+            ("a", "And your e-mail?"),
+            ("u", "My e-mail address is ann.lee@example.com."),
+            *CLEAN[3:],
+        ],
+        "settled",
+        TASK,
+    ),
+    "role_flip": (
+        at(4, ("u", "Yes, please go ahead. Is there anything else I can help you with?")),
+        "settled",
+        TASK,
+    ),
     "token_leak": (at(4, ("u", "Yes, please go ahead. ###STOP###")), "settled", TASK),
     "loop": ([("u", REQUEST), ("a", "Hm?"), ("u", REQUEST), ("a", "Hm?"), *CLEAN], "settled", TASK),
     "missed_goal": (CLEAN, "settled", replace(TASK, wishes=(CANCEL, WISHES["payment"]))),
@@ -106,15 +189,27 @@ def test_a_detector_fires_on_its_injected_fault_with_step_and_evidence(kind: str
     assert len(found) == 1 and ledger.counts[kind] == 1
     assert found[0].evidence and 0 <= found[0].step <= len(lines)
     others = set(kinds(ledger)) - {kind}
-    assert others <= {"inconsistent": {"hallucinated_slot"}, "confirm_wrong": {"early_stop"}}.get(kind, set()), others
+    assert others <= {"inconsistent": {"hallucinated_slot"}, "confirm_wrong": {"early_stop"}}.get(
+        kind, set()
+    ), others
 
 
-# -- what is no fault -------------------------------------------------------------------------------------------------------
+# -- what is no fault ----------------------------------------------------------------------------
 
 
 def test_a_slip_that_the_user_puts_right_is_counted_and_is_no_fault() -> None:
-    lines = at(2, ("u", "My name is Ann Lee. My e-mail address is anne@example.com."), ("a", "I cannot find that account. Is the e-mail right?"))
-    ledger = told([*lines[:4], ("u", "Sorry, I made a typo. My e-mail address is ann@example.com."), *lines[4:]])
+    lines = at(
+        2,
+        ("u", "My name is Ann Lee. My e-mail address is anne@example.com."),
+        ("a", "I cannot find that account. Is the e-mail right?"),
+    )
+    ledger = told(
+        [
+            *lines[:4],
+            ("u", "Sorry, I made a typo. My e-mail address is ann@example.com."),
+            *lines[4:],
+        ]
+    )
     assert ledger.faults == [] and ledger.counts["slips"] == 1
 
 
@@ -124,17 +219,32 @@ def test_a_slip_that_is_never_put_right_is_a_fault_at_the_step_where_it_was_made
 
 
 def test_values_that_the_assistant_said_may_be_said_back() -> None:
-    ledger = told([*CLEAN[:3], ("a", "Is it order #W1234567 or #W7654321?"), ("u", "Not #W7654321, it is #W1234567."), *CLEAN[3:]])
+    ledger = told(
+        [
+            *CLEAN[:3],
+            ("a", "Is it order #W1234567 or #W7654321?"),
+            ("u", "Not #W7654321, it is #W1234567."),
+            *CLEAN[3:],
+        ]
+    )
     assert ledger.faults == []
 
 
 def test_a_change_of_mind_takes_a_statement_back() -> None:
-    lines = [*CLEAN[:3], ("a", "And your e-mail?"), ("u", "Sorry, I got that wrong: my e-mail address is ann@example.com."), *CLEAN[3:]]
+    lines = [
+        *CLEAN[:3],
+        ("a", "And your e-mail?"),
+        ("u", "Sorry, I got that wrong: my e-mail address is ann@example.com."),
+        *CLEAN[3:],
+    ]
     assert told(lines).faults == []
 
 
 def test_a_no_to_a_wrong_proposal_and_a_yes_to_the_right_one_are_fine() -> None:
-    assert told([*CLEAN[:3], ("a", WRONG), ("u", "No, it is order #W1234567."), *CLEAN[3:]]).faults == []
+    assert (
+        told([*CLEAN[:3], ("a", WRONG), ("u", "No, it is order #W1234567."), *CLEAN[3:]]).faults
+        == []
+    )
 
 
 def test_a_question_about_a_proposal_is_neither_a_yes_nor_a_no() -> None:
@@ -150,7 +260,11 @@ def test_a_yes_to_a_vague_question_settles_nothing() -> None:
 def test_a_user_may_give_up_after_three_unhelpful_messages_and_no_sooner() -> None:
     useless: Lines = [("u", REQUEST)]
     for count in range(1, 5):
-        useless = [*useless, ("a", "Thank you for your message."), ("u", f"That is reminder {'i' * count}.")]
+        useless = [
+            *useless,
+            ("a", "Thank you for your message."),
+            ("u", f"That is reminder {'i' * count}."),
+        ]
         assert (kinds(told(useless[:-1], end="gave_up")) == []) == (count >= 3)
 
 
@@ -163,15 +277,22 @@ def test_a_stop_with_a_yes_whose_write_has_not_run_is_early_even_if_it_runs_late
     ledger = Ledger(TASK, RETAIL)
     for step, (who, text) in enumerate(CLEAN[:4]):
         ledger.see(Event(step, "said", {"u": "user", "a": "assistant"}[who], text))
-    assert [fault.kind for fault in ledger.see(Event(4, "said", "user", "Yes, please go ahead.", reason="settled"))] == ["early_stop"]
+    assert [
+        fault.kind
+        for fault in ledger.see(Event(4, "said", "user", "Yes, please go ahead.", reason="settled"))
+    ] == ["early_stop"]
     ledger.see(Event(5, "said", "assistant", DONE_SAID))
-    assert ledger.see(Event(6, "ended", "user", reason="settled")) == () and ledger.statuses == (DONE,)
+    assert ledger.see(Event(6, "ended", "user", reason="settled")) == () and ledger.statuses == (
+        DONE,
+    )
 
 
 def test_a_question_is_settled_by_its_answer_and_not_by_a_number_of_days() -> None:
     task = replace(TASK, wishes=(ASK,), outputs=("7",))
     asked: Lines = [("u", "How many kites are available right now?")]
-    assert told([*asked, ("a", "It takes 5 to 7 business days.")], task, end="").statuses == (RAISED,)
+    assert told([*asked, ("a", "It takes 5 to 7 business days.")], task, end="").statuses == (
+        RAISED,
+    )
     assert told([*asked, ("a", "There are 7 kites. Anything else?")], task).faults == []
     assert kinds(told([*asked, ("a", "There are some kites.")], task)) == ["early_stop"]
 
@@ -179,17 +300,27 @@ def test_a_question_is_settled_by_its_answer_and_not_by_a_number_of_days() -> No
 def test_a_refusal_counts_with_its_reason_or_when_it_is_repeated() -> None:
     task = replace(TASK, wishes=(NO,), knowledge=(*WHO, Slot("order_id", "#W7", "opening")))
     said: Lines = [("u", "Please cancel order #W7.")]
-    assert told([*said, ("a", "I am sorry, order #W7 cannot be cancelled, its status is delivered.")], task, "refused").statuses == (REFUSED,)
+    assert told(
+        [*said, ("a", "I am sorry, order #W7 cannot be cancelled, its status is delivered.")],
+        task,
+        "refused",
+    ).statuses == (REFUSED,)
     vague: Lines = [*said, ("a", "I am sorry, that is not possible.")]
     assert told(vague, task, "").statuses == (RAISED,)
-    assert told([*vague, ("u", "Why?"), ("a", "It is just not possible.")], task, "refused").faults == []
+    assert (
+        told([*vague, ("u", "Why?"), ("a", "It is just not possible.")], task, "refused").faults
+        == []
+    )
     assert kinds(told(vague, task, "refused")) == ["early_stop"]
 
 
 def test_a_refused_wish_gives_way_to_what_is_wanted_instead() -> None:
     wish = replace(NO, instead=CANCEL)
     task = replace(TASK, wishes=(wish,), knowledge=(*WHO, Slot("order_id", "#W7", "opening")))
-    refused: Lines = [("u", "Please cancel order #W7."), ("a", "Order #W7 cannot be cancelled because it was delivered.")]
+    refused: Lines = [
+        ("u", "Please cancel order #W7."),
+        ("a", "Order #W7 cannot be cancelled because it was delivered."),
+    ]
     assert told(refused, task, "").statuses == (OPEN,)
     assert kinds(told(refused, task, "refused")) == ["missed_goal"]
     assert told([*refused, *CLEAN], task).faults == []
@@ -197,19 +328,34 @@ def test_a_refused_wish_gives_way_to_what_is_wanted_instead() -> None:
 
 def test_what_was_wanted_before_a_change_of_mind_is_no_wrong_confirmation_to_refuse() -> None:
     before = replace(CANCEL, arguments={**CANCEL.arguments, "reason": "ordered by mistake"})
-    task = replace(TASK, wishes=(replace(CANCEL, before_change=before),), instruction=TASK.instruction + " First you say ordered by mistake.")
+    task = replace(
+        TASK,
+        wishes=(replace(CANCEL, before_change=before),),
+        instruction=TASK.instruction + " First you say ordered by mistake.",
+    )
     first = proposal([change(CANCEL.kind, before.arguments)])
-    lines: Lines = [("u", "Please cancel order #W1234567. It was ordered by mistake."), *CLEAN[1:3], ("a", first)]
+    lines: Lines = [
+        ("u", "Please cancel order #W1234567. It was ordered by mistake."),
+        *CLEAN[1:3],
+        ("a", first),
+    ]
     ledger = told([*lines, ("u", f"Actually, I have changed my mind. {REQUEST}"), *CLEAN[3:]], task)
     assert ledger.faults == [] and ledger.statuses == (DONE,)
 
 
 def test_only_the_wish_that_a_report_names_is_done() -> None:
     task = replace(
-        TASK, wishes=(CANCEL, RETURN), knowledge=(*WHO, Slot("order_id", "#W2345678", "opening")), instruction=TASK.instruction + " #W2345678 PayPal"
+        TASK,
+        wishes=(CANCEL, RETURN),
+        knowledge=(*WHO, Slot("order_id", "#W2345678", "opening")),
+        instruction=TASK.instruction + " #W2345678 PayPal",
     )
     both = proposal([change(wish.kind, wish.arguments) for wish in task.wishes])
-    lines: Lines = [("u", f"{REQUEST} I also want to return the Kite and the Lantern of order #W2345678."), ("a", both), ("u", "Yes.")]
+    lines: Lines = [
+        ("u", f"{REQUEST} I also want to return the Kite and the Lantern of order #W2345678."),
+        ("a", both),
+        ("u", "Yes."),
+    ]
     assert told([*lines, ("a", DONE_SAID)], task, "").statuses == (DONE, APPROVED)
     assert told([*lines, ("a", "All of this has been done.")], task).statuses == (DONE, DONE)
 
@@ -218,10 +364,13 @@ def test_the_same_events_give_the_same_ledger_and_reading_twice_changes_nothing(
     lines, end, task = INJECTED["loop"]
     assert told(lines, task, end).faults == told(lines, task, end).faults
     ledger = told(lines, task, end)
-    assert ledger.rates() == ledger.rates() and ledger.see(Event(99, "ended", "user", reason="gave_up")) == ()
+    assert (
+        ledger.rates() == ledger.rates()
+        and ledger.see(Event(99, "ended", "user", reason="gave_up")) == ()
+    )
 
 
-# -- clean runs -------------------------------------------------------------------------------------------------------------
+# -- clean runs ----------------------------------------------------------------------------------
 
 
 def run(assistant: str, index: int, split: str, preset: str) -> Episode:
@@ -245,7 +394,16 @@ def test_no_scripted_customer_has_a_fault(assistant: str) -> None:
             assert found == [], (preset, index)
 
 
-@pytest.mark.parametrize("assistant", ["retail_nothing", "retail_echo", "retail_refuse", "retail_wrong_item", "retail_forgets_to_confirm"])
+@pytest.mark.parametrize(
+    "assistant",
+    [
+        "retail_nothing",
+        "retail_echo",
+        "retail_refuse",
+        "retail_wrong_item",
+        "retail_forgets_to_confirm",
+    ],
+)
 def test_a_bad_assistant_is_not_the_customers_fault(assistant: str) -> None:
     for number, preset in enumerate(PRESETS):
         for index in range(number, 200, 40):

@@ -1,4 +1,5 @@
-"""What has a limit besides what is said: calls that hang, plays that are long, configs with thousands of faults."""
+"""What has a limit besides what is said: calls that hang, plays that are long, configs with
+thousands of faults."""
 
 from __future__ import annotations
 
@@ -46,14 +47,19 @@ def test_calls_that_hang_leave_a_bounded_number_of_threads_and_say_why() -> None
     before = hung()
 
     async def all_of() -> list[Any]:
-        plans = [Plan(Hangs(gate), {"a": Seat("first_legal")}, seed=seed, call_timeout_s=0.01) for seed in range(40)]
+        plans = [
+            Plan(Hangs(gate), {"a": Seat("first_legal")}, seed=seed, call_timeout_s=0.01)
+            for seed in range(40)
+        ]
         return [episode async for episode in play_many(plans, concurrency=8)]
 
     try:
         episodes = asyncio.run(all_of())
         assert hung() - before <= MAX_HUNG + 8
         causes = {str(call.error).split(":")[0] for episode in episodes for call in episode.calls}
-        assert causes == {"TimeoutError", "TooManyHungCalls"} and all(episode.error is None for episode in episodes)
+        assert causes == {"TimeoutError", "TooManyHungCalls"} and all(
+            episode.error is None for episode in episodes
+        )
     finally:
         gate.set()
     for _ in range(400):
@@ -93,7 +99,9 @@ def test_a_long_play_is_linear_in_its_rounds(limits: Limits) -> None:
 
 
 @pytest.mark.parametrize("broken", ["zz{}: 1", "  x{}: {{zz: 1}}"])
-def test_a_config_with_thousands_of_faults_is_refused_in_forty_lines(tmp_path: Path, broken: str) -> None:
+def test_a_config_with_thousands_of_faults_is_refused_in_forty_lines(
+    tmp_path: Path, broken: str
+) -> None:
     def cost(number: int) -> float:
         path = tmp_path / "many.yaml"
         lines = ["policies:"] * broken.startswith(" ") + [broken.format(at) for at in range(number)]

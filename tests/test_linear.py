@@ -1,6 +1,8 @@
-"""No text of an agent costs more than linear time: every expression of the code on texts made against it, every reader on runs of each character.
+"""No text of an agent costs more than linear time: every expression of the code on texts made
+against it, every reader on runs of each character.
 
-Growth, not seconds: a text of twice the length may cost three times as much, and what is fast is no suspect. `tests/benchmarks/clock.py` has seconds.
+Growth, not seconds: a text of twice the length may cost three times as much, and what is fast is
+no suspect. `tests/benchmarks/clock.py` has seconds.
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ def module_of(path: str) -> str:
 def expressions() -> dict[tuple[str, int], tuple[str, set[str]]]:
     """(pattern, flags) -> where it stands, and by which methods it may be used.
 
-    Inline ones are read from the source; compiled ones are taken from the modules, wherever they are held, with the methods that the
-    code calls on a name like theirs. One that is handed on as a value may be used in any way.
+    Inline ones are read from the source; compiled ones are taken from the modules, wherever they
+    are held, with the methods that the code calls on a name like theirs. One that is handed on
+    as a value may be used in any way.
     """
     found: dict[tuple[str, int], tuple[str, set[str]]] = {}
     used: dict[str, set[str]] = {}
@@ -58,13 +61,27 @@ def expressions() -> dict[tuple[str, int], tuple[str, set[str]]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in ANCHORED | SEARCHING:
                 held = node.value
-                name = held.id if isinstance(held, ast.Name) else held.attr if isinstance(held, ast.Attribute) else ""
+                name = (
+                    held.id
+                    if isinstance(held, ast.Name)
+                    else held.attr
+                    if isinstance(held, ast.Attribute)
+                    else ""
+                )
                 used.setdefault(path + name if name.startswith("_") else name, set()).add(node.attr)
-            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in {f"re.{name}" for name in ANCHORED | SEARCHING}:
+            if (
+                isinstance(node, ast.Call)
+                and node.args
+                and ast.unparse(node.func) in {f"re.{name}" for name in ANCHORED | SEARCHING}
+            ):
                 inline(found, path, node)
     for path, _ in sources():
         for name, pattern in held_in(module_of(path)):
-            how = used.get(path + name if name.startswith("_") else name, SEARCHING) & (ANCHORED | SEARCHING) or SEARCHING
+            how = (
+                used.get(path + name if name.startswith("_") else name, SEARCHING)
+                & (ANCHORED | SEARCHING)
+                or SEARCHING
+            )
             where, before = found.get((pattern.pattern, pattern.flags), (f"{path} {name}", set()))
             found[pattern.pattern, pattern.flags] = (where, before | how)
     return found
@@ -73,7 +90,9 @@ def expressions() -> dict[tuple[str, int], tuple[str, set[str]]]:
 def inline(found: dict[tuple[str, int], tuple[str, set[str]]], path: str, node: ast.Call) -> None:
     if not (isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)):
         return  # made of parts at run time; the readers below meet it
-    named = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.isupper()}
+    named = {
+        one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.isupper()
+    }
     flags = sum(int(getattr(re, name)) for name in named if hasattr(re, name))
     pattern = re.compile(node.args[0].value, flags)
     found[pattern.pattern, pattern.flags] = (f"{path}:{node.lineno}", {node.func.attr})  # type: ignore[attr-defined]
@@ -100,29 +119,42 @@ def patterns(name: str, value: Any, depth: int) -> Iterator[tuple[str, re.Patter
     elif depth and isinstance(value, (tuple, list)):
         for inner in value:
             yield from patterns("", inner, depth - 1)
-    elif depth and (isinstance(value, type) or hasattr(value, "__dataclass_fields__")) and str(getattr(value, "__module__", "")).startswith("gem_ma"):
+    elif (
+        depth
+        and (isinstance(value, type) or hasattr(value, "__dataclass_fields__"))
+        and str(getattr(value, "__module__", "")).startswith("gem_ma")
+    ):
         for key, inner in vars(value).items() if hasattr(value, "__dict__") else ():
             yield from patterns(key, inner, depth - 1)
 
 
 def test_the_sweep_meets_the_expressions_of_the_code() -> None:
     where = [place for place, _ in expressions().values()]
-    assert len(where) > 180 and {place.split("/")[0].split(" ")[0] for place in where} >= {"agents", "scenarios", "gem_ma"}
+    assert len(where) > 180 and {place.split("/")[0].split(" ")[0] for place in where} >= {
+        "agents",
+        "scenarios",
+        "gem_ma",
+    }
 
 
 @pytest.mark.parametrize("quadratic", [r"\s*foo", r"a.*b.*c", r"<t>.*?</t>", r"(?:x )*names?"])
 def test_the_sweep_finds_a_quadratic_one(quadratic: str) -> None:
-    assert any(slow(re.compile(quadratic), {"search"}, 2000) is not None for _ in range(5))  # a busy machine may blur one look
+    # a busy machine may blur one look
+    assert any(slow(re.compile(quadratic), {"search"}, 2000) is not None for _ in range(5))
 
 
-@pytest.mark.parametrize("linear", [r"(?<!\S)\S{1,64}@\S+", r"\s+", r"a.{0,40}b", r"\w+@", r"^\s*a"])
+@pytest.mark.parametrize(
+    "linear", [r"(?<!\S)\S{1,64}@\S+", r"\s+", r"a.{0,40}b", r"\w+@", r"^\s*a"]
+)
 def test_the_sweep_passes_a_linear_one(linear: str) -> None:
     assert slow(re.compile(linear), {"match"}) is None
 
 
 @pytest.mark.parametrize("part", range(8))
 def test_every_expression_of_the_code_is_linear(part: int) -> None:
-    found = sorted((place, pattern, flags, how) for (pattern, flags), (place, how) in expressions().items())
+    found = sorted(
+        (place, pattern, flags, how) for (pattern, flags), (place, how) in expressions().items()
+    )
     bad = {}
     for place, pattern, flags, how in found[part::8]:
         if (text := slow(re.compile(pattern, flags), how)) is not None:
@@ -134,12 +166,15 @@ def run(before: str, unit: str, size: int) -> str:
     return before + (unit * (size // len(unit) + 1))[:size]
 
 
-# -- readers ----------------------------------------------------------------------------------------------------------------
+# -- readers -------------------------------------------------------------------------------------
 
 LEGAL = ("check", "bet", "fold", "player 1", "a" * 30)
 READERS: dict[str, Callable[[str], Any]] = {
     **{f"calls {name}": lambda text, name=name: parse_tool_calls(text, name) for name in FORMATS},
-    **{f"cut calls {name}": lambda text, name=name: parse_tool_calls(text, name, finish="length") for name in FORMATS},
+    **{
+        f"cut calls {name}": lambda text, name=name: parse_tool_calls(text, name, finish="length")
+        for name in FORMATS
+    },
     "legal": lambda text: parse_legal(text, LEGAL),
     "action": lambda text: parse_action(text, LEGAL),
     "clean": clean,
@@ -171,21 +206,32 @@ def readers_of_talk() -> dict[str, Callable[[str], Any]]:
     }
 
 
-@pytest.mark.parametrize("name", [*READERS, "acts", "answer", "numbers", "mentions", "told", "shown"])
+@pytest.mark.parametrize(
+    "name", [*READERS, "acts", "answer", "numbers", "mentions", "told", "shown"]
+)
 def test_every_reader_is_linear_on_runs_of_each_kind_of_character(name: str) -> None:
     reader = READERS.get(name) or readers_of_talk()[name]
     bad = {}
     for unit in UNITS:
-        for before in ("", "[TOOL_CALLS]a", "<tool_call>", "Action: ") if "call" in name or "action" in name else ("",):
+        for before in (
+            ("", "[TOOL_CALLS]a", "<tool_call>", "Action: ")
+            if "call" in name or "action" in name
+            else ("",)
+        ):
             growth = superlinear(
-                reader, lambda size, unit=unit, before=before: before + (unit * (size // len(unit) + 1))[:size], size=16_000, floor_s=0.1
+                reader,
+                lambda size, unit=unit, before=before: (
+                    before + (unit * (size // len(unit) + 1))[:size]
+                ),
+                size=16_000,
+                floor_s=0.1,
             )
             if growth is not None:
                 bad[before, unit] = growth
     assert not bad
 
 
-# -- plays ------------------------------------------------------------------------------------------------------------------
+# -- plays ---------------------------------------------------------------------------------------
 
 
 class Repeats:
@@ -204,7 +250,11 @@ class Repeats:
 def played(cast: dict[str, Seat], text: str, steps: int) -> None:
     from gem_ma.registry import make
 
-    speaking = {agent: (lambda *_, **__: Repeats(text)) for agent, seat in cast.items() if seat.behaviour == "says"}
+    speaking = {
+        agent: lambda *_, **__: Repeats(text)
+        for agent, seat in cast.items()
+        if seat.behaviour == "says"
+    }
     plan = Plan(make("retail"), cast, limits=Limits(max_steps=steps, max_said=None))
     episode = asyncio.run(play(plan, {"m": Policy("m", Repeats(text), Sampling())}, speaking))
     if episode.error == "Late: ":
@@ -223,8 +273,14 @@ TALKS = {
 def test_a_play_is_linear_in_what_is_said_in_it(talk: str) -> None:
     bad = {}
     for unit in random.Random(talk).sample(UNITS, 5):  # all of them in the benchmark
-        looks = (superlinear(lambda text: played(TALKS[talk], text, 4), partial(run, "", unit), floor_s=0.15) for _ in range(3))
-        found = list(takewhile(lambda growth: growth is not None, looks))  # a busy machine may blur one look, not three
+        looks = (
+            superlinear(
+                lambda text: played(TALKS[talk], text, 4), partial(run, "", unit), floor_s=0.15
+            )
+            for _ in range(3)
+        )
+        # a busy machine may blur one look, not three
+        found = list(takewhile(lambda growth: growth is not None, looks))
         if len(found) == 3:
             bad[unit] = found
     assert not bad

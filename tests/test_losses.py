@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from gem_ma.errors import ConfigError
-from gem_ma.training.losses import AGGREGATIONS, RATIOS, clipped, entropy, k3, token_weights, truncated_weight, unit_pull
+from gem_ma.training.losses import (
+    AGGREGATIONS,
+    RATIOS,
+    clipped,
+    entropy,
+    k3,
+    token_weights,
+    truncated_weight,
+    unit_pull,
+)
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -28,7 +37,9 @@ def test_token_weights_by_hand() -> None:
 @pytest.mark.parametrize("advantage", [2.0, -2.0])
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 1.0, 1.1, 1.5])
 def test_the_clipped_objective_by_hand(ratio: float, advantage: float) -> None:
-    value, cut = clipped(torch.tensor([math.log(ratio)]), torch.zeros(1), torch.tensor([advantage]), 0.2)
+    value, cut = clipped(
+        torch.tensor([math.log(ratio)]), torch.zeros(1), torch.tensor([advantage]), 0.2
+    )
     bound = min(max(ratio, 0.8), 1.2)
     assert float(value) == pytest.approx(min(ratio * advantage, bound * advantage), rel=1e-6)
     assert bool(cut) == ((ratio == 1.5 and advantage > 0) or (ratio == 0.5 and advantage < 0))
@@ -55,7 +66,10 @@ def test_the_mean_of_k3_is_the_divergence_of_two_distributions(seed: int) -> Non
 
 
 def test_entropy_of_uniform_is_log_of_its_size_and_banned_ids_count_nothing() -> None:
-    scores = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, -math.inf, -math.inf], [50.0, 0.0, -math.inf, 0.0]], requires_grad=True)
+    scores = torch.tensor(
+        [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, -math.inf, -math.inf], [50.0, 0.0, -math.inf, 0.0]],
+        requires_grad=True,
+    )
     value = entropy(scores.log_softmax(-1))
     assert value.tolist() == pytest.approx([math.log(4), math.log(2), 0.0], abs=1e-6)
     value.sum().backward()
@@ -63,7 +77,7 @@ def test_entropy_of_uniform_is_log_of_its_size_and_banned_ids_count_nothing() ->
     assert bool(torch.isfinite(scores.grad).all())
 
 
-# -- ratios of whole turns and episodes -----------------------------------------------------------------------------------------
+# -- ratios of whole turns and episodes ----------------------------------------------------------
 
 
 def _unit_case(seed: int) -> tuple[np.ndarray, ...]:
@@ -82,7 +96,11 @@ def test_the_pull_of_a_unit_is_the_gradient_of_its_slow_loss(ratio: str, seed: i
     turns, total = sorted(set(turn.tolist())), torch.zeros((), dtype=torch.float64)
     for one in turns:
         mine = [t for t in range(len(turn)) if turn[t] == one]
-        over = mine if ratio != "episode" else [t for t in range(len(turn)) if part[t] == part[mine[0]]]
+        over = (
+            mine
+            if ratio != "episode"
+            else [t for t in range(len(turn)) if part[t] == part[mine[0]]]
+        )
         drift = sum(logprobs[t] - old[t] for t in over)
         rho = (drift / len(over) if ratio == "turn_mean" else drift).exp()
         worth = float(advantage[mine[0]])
@@ -122,5 +140,7 @@ def test_an_engine_with_the_same_numbers_gives_weights_of_exactly_one_and_the_ca
     gap = np.log([1.1, 1.2, 0.5])
     assert truncated_weight(gap, turn, part, "token", 9.0) == pytest.approx([1.1, 1.2, 0.5])
     assert truncated_weight(gap, turn, part, "turn_sum", 9.0) == pytest.approx([1.32, 1.32, 0.5])
-    assert truncated_weight(gap, turn, part, "turn_mean", 9.0) == pytest.approx([1.32**0.5, 1.32**0.5, 0.5])
+    assert truncated_weight(gap, turn, part, "turn_mean", 9.0) == pytest.approx(
+        [1.32**0.5, 1.32**0.5, 0.5]
+    )
     assert truncated_weight(gap, turn, part, "episode", 9.0) == pytest.approx([0.66] * 3)

@@ -1,4 +1,5 @@
-"""The averaged policy of a small game: it earns what drawing one member per episode earns, on average and against anybody."""
+"""The averaged policy of a small game: it earns what drawing one member per episode earns, on
+average and against anybody."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ import random
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
-from gem_ma.evaluation.exploitability import TokenStrategy, decisions, engine_strategy, exploitability
+from gem_ma.evaluation.exploitability import (
+    TokenStrategy,
+    decisions,
+    engine_strategy,
+    exploitability,
+)
 from gem_ma.evaluation.mixture import Mixture
 from gem_ma.registry import make
 from gem_ma.store import RunFolder, read_metrics
@@ -17,7 +23,8 @@ from gem_ma.training.train import run_training
 
 
 def drawn(seed, whole=True):
-    """Probabilities of every information set from a generator of its own; without `whole`, a part of the mass stays unreadable."""
+    """Probabilities of every information set from a generator of its own; without `whole`, a
+    part of the mass stays unreadable."""
 
     def strategy(agent, view, legal):
         rng = random.Random(f"{seed}/{agent}/{[m.text for m in view]}")
@@ -37,15 +44,31 @@ def test_a_mixture_earns_the_mean_of_its_members_against_anybody(seat, whole):
     for number, weight in enumerate(weights):
         mixture.add(drawn(number, whole), weight)
     for rival in (drawn("a", whole), drawn("b")):
-        alone = [exploitability(kuhn, {seat: drawn(number, whole), other: rival}).values[seat] for number in range(3)]
-        expected = sum(weight * value for weight, value in zip(weights, alone, strict=True)) / sum(weights)
-        assert exploitability(kuhn, {seat: mixture.strategy(), other: rival}).values[seat] == pytest.approx(expected, abs=1e-6)
+        alone = [
+            exploitability(kuhn, {seat: drawn(number, whole), other: rival}).values[seat]
+            for number in range(3)
+        ]
+        expected = sum(weight * value for weight, value in zip(weights, alone, strict=True)) / sum(
+            weights
+        )
+        assert exploitability(kuhn, {seat: mixture.strategy(), other: rival}).values[
+            seat
+        ] == pytest.approx(expected, abs=1e-6)
     best = exploitability(kuhn, {seat: mixture.strategy(), other: drawn("a")}).best_responses[other]
-    assert best < sum(w * exploitability(kuhn, {seat: drawn(n, whole), other: drawn("a")}).best_responses[other] for n, w in enumerate(weights)) / 8
+    assert (
+        best
+        < sum(
+            w
+            * exploitability(kuhn, {seat: drawn(n, whole), other: drawn("a")}).best_responses[other]
+            for n, w in enumerate(weights)
+        )
+        / 8
+    )
 
 
 def test_the_plain_mean_of_probabilities_is_another_strategy():
-    """Player 0 bets always or checks and calls always. Only the second meets a bet after a check: the mixture calls it."""
+    """Player 0 bets always or checks and calls always. Only the second meets a bet after a
+    check: the mixture calls it."""
     bets = lambda agent, view, legal: [0.0, 1.0] if legal == ("check", "bet") else [1.0, 0.0]  # noqa: E731
     calls = lambda agent, view, legal: [1.0, 0.0] if legal == ("check", "bet") else [0.0, 1.0]  # noqa: E731
     listed = decisions(make("kuhn_poker"))
@@ -54,7 +77,8 @@ def test_the_plain_mean_of_probabilities_is_another_strategy():
     mixture.add(calls)
     for one, chances in zip(listed, mixture.chances(), strict=True):
         if one.agent == "player_0" and one.legal == ("fold", "call"):
-            assert chances == ([0.0, 1.0] if one.view[2].text == "check" else [0.5, 0.5])  # after an unreadable answer nobody comes: uniform
+            # after an unreadable answer nobody comes: uniform
+            assert chances == ([0.0, 1.0] if one.view[2].text == "check" else [0.5, 0.5])
         if one.agent == "player_0" and one.legal == ("check", "bet"):
             assert chances == [0.5, 0.5]
 
@@ -74,7 +98,8 @@ def test_decisions_name_the_own_one_before_and_unreadable_answers_too():
     listed = decisions(Twice())
     assert [(one.agent, one.before) for one in listed[:2]] == [("a", None), ("b", None)]
     later = [one for one in listed if one.before is not None]
-    assert len(later) == 9 and {one.legal for one in later} == {("up", "down", "stay")}  # 3 own answers x 3 of the other
+    # 3 own answers x 3 of the other
+    assert len(later) == 9 and {one.legal for one in later} == {("up", "down", "stay")}
     assert sorted(one.before[1] for one in later) == [0] * 3 + [1] * 3 + [2] * 3
     assert all(listed[one.before[0]].agent == "a" for one in later)
 
@@ -98,10 +123,19 @@ def test_a_mixture_is_a_table_that_plays_the_same():
     assert table.nash_conv == pytest.approx(exploitability(kuhn, mixture.strategy()).nash_conv)
 
 
-# -- of language models in training ---------------------------------------------------------------------------------------------
+# -- of language models in training --------------------------------------------------------------
 
-SMALL = ("train.steps=4", "train.episodes=16", "evaluate.episodes=8", "train.save_every=1", "train.lr=0.003")
-WARM = "train.warm_start={main: {cast: {player_0: {behaviour: noisy_kuhn}, player_1: {behaviour: noisy_kuhn}}, episodes: 32, steps: 12, batch: 16}}"
+SMALL = (
+    "train.steps=4",
+    "train.episodes=16",
+    "evaluate.episodes=8",
+    "train.save_every=1",
+    "train.lr=0.003",
+)
+WARM = (
+    "train.warm_start={main: {cast: {player_0: {behaviour: noisy_kuhn}, player_1: {behaviour:"
+    " noisy_kuhn}}, episodes: 32, steps: 12, batch: 16}}"
+)
 
 
 class Killed(BaseException):
@@ -109,12 +143,17 @@ class Killed(BaseException):
 
 
 def self_play(model, path, **options):
-    loaded = config.load("kuhn_table", [f"policies.main={{model: transformers/{model}, max_tokens: 4}}", WARM, *SMALL])
+    loaded = config.load(
+        "kuhn_table",
+        [f"policies.main={{model: transformers/{model}, max_tokens: 4}}", WARM, *SMALL],
+    )
     with RunFolder.open(path, config_text="", resolved=loaded.resolved()) as folder:
         return run_training(loaded.config, folder, **options)
 
 
-def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_with_it(tmp_path, kuhn_model):
+def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_with_it(
+    tmp_path, kuhn_model
+):
     def kill(step, metrics):
         if step == 3:
             raise Killed
@@ -124,14 +163,18 @@ def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_wi
     assert after["exploitability"] == pytest.approx(after["nash_conv"] / 2)
     assert after["exploitability_averaged"] == pytest.approx(after["nash_conv_averaged"] / 2)
     assert after["nash_conv_averaged"] != after["nash_conv"]
-    assert summary["before"]["nash_conv_averaged"] == pytest.approx(summary["before"]["nash_conv"])  # the clone is the only member
+    # the clone is the only member
+    assert summary["before"]["nash_conv_averaged"] == pytest.approx(summary["before"]["nash_conv"])
     with pytest.raises(Killed):
         self_play(kuhn_model, tmp_path / "broken", on_step=kill)
     self_play(kuhn_model, tmp_path / "broken")
     assert list(read_metrics(tmp_path / "broken")) == list(read_metrics(tmp_path / "whole"))
     mean = summary["averaged"]["main"]
     assert mean["engine"] == "table"  # any run can seat it
-    again = config.load("kuhn_table", [f"policies.main.model=table/{tmp_path / 'whole' / mean['path']}", "train.policies=[]"]).config
+    again = config.load(
+        "kuhn_table",
+        [f"policies.main.model=table/{tmp_path / 'whole' / mean['path']}", "train.policies=[]"],
+    ).config
     assert 0 < run_training(again)["before"]["nash_conv"] < 2
 
 
@@ -148,9 +191,23 @@ def test_many_information_sets_are_scored_as_one_by_one(kuhn_model):
 
 def test_the_shipped_recipe_of_a_tiny_model_starts_card_aware_and_is_scored_exactly(kuhn_model):
     """A few updates of one seed; `make test-learning` asks five seeds for the whole of it."""
-    short = ("train.warm_start.main.steps=150", "train.warm_start.main.episodes=512", "train.steps=3", "train.episodes=64", "evaluate.episodes=64")
-    summary = run_training(config.load("kuhn_tiny.yaml", [f"policies.main.model=transformers/{kuhn_model}", *short]).config)
+    short = (
+        "train.warm_start.main.steps=150",
+        "train.warm_start.main.episodes=512",
+        "train.steps=3",
+        "train.episodes=64",
+        "evaluate.episodes=64",
+    )
+    summary = run_training(
+        config.load(
+            "kuhn_tiny.yaml", [f"policies.main.model=transformers/{kuhn_model}", *short]
+        ).config
+    )
     before, after = summary["before"], summary["after"]
     assert before["private_effect main"] > 0.1  # some decision moves by more with the card alone
-    assert before["exploitability"] < 0.3 < 1 / 3  # better than anybody who does not look at the card
-    assert after["exploitability_averaged"] < 0.3 and after["exploitability_averaged"] != after["exploitability"]
+    # better than anybody who does not look at the card
+    assert before["exploitability"] < 0.3 < 1 / 3
+    assert (
+        after["exploitability_averaged"] < 0.3
+        and after["exploitability_averaged"] != after["exploitability"]
+    )

@@ -1,4 +1,5 @@
-"""`gem-ma new model`: what is written, that it is the same for the same seed, and what is refused."""
+"""`gem-ma new model`: what is written, that it is the same for the same seed, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -25,14 +26,31 @@ def tokenizer(path: Path) -> Any:
 
 
 def test_pieces_are_words_digits_and_marks() -> None:
-    assert list(pieces("Player_0: bet 12, (don't)!")) == ["Player_0", "##:", "bet", "1", "##2", "##,", "(", "##don", "##'", "##t", "##)", "##!"]
+    assert list(pieces("Player_0: bet 12, (don't)!")) == [
+        "Player_0",
+        "##:",
+        "bet",
+        "1",
+        "##2",
+        "##,",
+        "(",
+        "##don",
+        "##'",
+        "##t",
+        "##)",
+        "##!",
+    ]
     assert list(pieces("")) == []
 
 
 def test_the_folder_loads_with_the_library_and_holds_its_own_tokenizer(kuhn_model: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(kuhn_model)
     assert type(model).__name__ == "Qwen3ForCausalLM"
-    assert (model.config.hidden_size, model.config.num_hidden_layers, model.config.tie_word_embeddings) == (64, 2, True)
+    assert (
+        model.config.hidden_size,
+        model.config.num_hidden_layers,
+        model.config.tie_word_embeddings,
+    ) == (64, 2, True)
     assert 90_000 < sum(weight.numel() for weight in model.parameters()) < 130_000
     words = tokenizer(kuhn_model)
     assert model.config.vocab_size == len(words)
@@ -43,9 +61,15 @@ def test_the_folder_loads_with_the_library_and_holds_its_own_tokenizer(kuhn_mode
 
 def test_weights_are_drawn_with_the_named_spreads(kuhn_model: Path) -> None:
     weights = dict(transformers.AutoModelForCausalLM.from_pretrained(kuhn_model).named_parameters())
-    assert float(weights["model.embed_tokens.weight"].detach().std()) == pytest.approx(0.02, rel=0.1)
-    assert float(weights["model.layers.0.mlp.down_proj.weight"].detach().std()) == pytest.approx(0.7 / 192**0.5, rel=0.05)
-    assert float(weights["model.layers.1.self_attn.q_proj.weight"].detach().std()) == pytest.approx(0.7 / 64**0.5, rel=0.05)
+    assert float(weights["model.embed_tokens.weight"].detach().std()) == pytest.approx(
+        0.02, rel=0.1
+    )
+    assert float(weights["model.layers.0.mlp.down_proj.weight"].detach().std()) == pytest.approx(
+        0.7 / 192**0.5, rel=0.05
+    )
+    assert float(weights["model.layers.1.self_attn.q_proj.weight"].detach().std()) == pytest.approx(
+        0.7 / 64**0.5, rel=0.05
+    )
 
 
 def test_an_action_is_one_id_per_word_and_text_comes_back(kuhn_model: Path) -> None:
@@ -53,7 +77,13 @@ def test_an_action_is_one_id_per_word_and_text_comes_back(kuhn_model: Path) -> N
     assert len(words("bet")["input_ids"]) == 1
     assert len(words("check bet")["input_ids"]) == 2
     assert len(set(words("0 1 2 3 4 5 6 7 8 9")["input_ids"])) == 10
-    for text in ("Kuhn poker. Your card is J.", "Moves so far: none. Choose check or bet.", "12", "1 2", "player_0 bet 305."):
+    for text in (
+        "Kuhn poker. Your card is J.",
+        "Moves so far: none. Choose check or bet.",
+        "12",
+        "1 2",
+        "player_0 bet 305.",
+    ):
         assert words.decode(words(text)["input_ids"]) == text
     assert words("strawberry")["input_ids"] == [words.unk_token_id]
 
@@ -79,7 +109,10 @@ def test_the_same_seed_writes_the_same_files_and_another_seed_other_weights(tmp_
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         torch.manual_seed(seed + len(name))
         make_model(tmp_path / name, "kuhn_poker", seed=seed)
-    files = {name: {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in "abc"}
+    files = {
+        name: {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()}
+        for name in "abc"
+    }
     assert files["a"] == files["b"]
     assert files["a"]["model.safetensors"] != files["c"]["model.safetensors"]
 
@@ -93,12 +126,18 @@ def test_a_byte_level_model_encodes_any_text(byte_model: Path) -> None:
 
 
 def test_a_command_writes_a_model_and_says_what_it_is(tmp_path: Path) -> None:
-    done = CliRunner().invoke(command, ["model", str(tmp_path / "deep" / "model"), "--scenario", "dilemma", "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(
+        command,
+        ["model", str(tmp_path / "deep" / "model"), "--scenario", "dilemma", "--json"],
+        catch_exceptions=False,
+    )
     said = json.loads(done.stdout)
     assert (said["scenario"], said["size"], said["seed"]) == ("dilemma", "word", 0)
     assert said["path"] == str(tmp_path / "deep" / "model")
     assert said["vocabulary"] == len(tokenizer(tmp_path / "deep" / "model"))
-    plain = CliRunner().invoke(command, ["model", str(tmp_path / "other"), "--scenario", "dilemma"], catch_exceptions=False)
+    plain = CliRunner().invoke(
+        command, ["model", str(tmp_path / "other"), "--scenario", "dilemma"], catch_exceptions=False
+    )
     assert "parameters" in plain.stdout
 
 
@@ -127,7 +166,9 @@ def test_wrong_names_are_refused_before_anything_is_written(tmp_path: Path) -> N
 
 
 def test_a_llama_with_a_head_of_its_own_is_written_sampled_and_learned(tmp_path: Path) -> None:
-    made = make_model(tmp_path / "model", "kuhn_poker", architecture="llama", tied=False, positions=300)
+    made = make_model(
+        tmp_path / "model", "kuhn_poker", architecture="llama", tied=False, positions=300
+    )
     assert (made["architecture"], made["tied"], made["positions"]) == ("llama", False, 300)
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert type(model).__name__ == "LlamaForCausalLM"
@@ -158,7 +199,10 @@ def test_a_warm_model_listens_where_its_demonstrators_do(tmp_path: Path) -> None
         heard[players] = said["listens"]
         assert said["cloned"] == ["player_0", "player_1"]
         assert ("does not listen" in done.stderr) == (players == "random_legal")
-        assert json.loads((tmp_path / players / "gem_ma.json").read_text())["cast"] == {"player_0": players, "player_1": players}
+        assert json.loads((tmp_path / players / "gem_ma.json").read_text())["cast"] == {
+            "player_0": players,
+            "player_1": players,
+        }
         assert sorted(file.name for file in tmp_path.iterdir() if file.name.startswith(".")) == []
     assert heard["noisy_kuhn"] > 0.3 > 0.05 > abs(heard["random_legal"])
 
@@ -167,7 +211,9 @@ def test_a_tokenizer_of_transcripts_knows_what_its_demonstrators_say(tmp_path: P
     from gem_ma.training.warm_model import make_warm_model
 
     cast = {"assistant": "one_order_clerk", "user": "one_order_customer"}
-    made = make_warm_model(tmp_path / "model", "retail_one_order", cast, ["user"], steps=2, episodes=8)
+    made = make_warm_model(
+        tmp_path / "model", "retail_one_order", cast, ["user"], steps=2, episodes=8
+    )
     assert made["cloned"] == ["user"]
 
 
@@ -176,11 +222,17 @@ def test_tool_calls_are_demonstrated_in_the_template_s_own_way(byte_model: Path)
     from gem_ma.types import Tool, ToolCall
 
     engine: Any = open_engine("main", f"transformers/{byte_model}")
-    chat, tool = engine.engine.chat, Tool("look", "Looks.", {"type": "object", "properties": {"id": {"type": "string"}}})
+    chat, tool = (
+        engine.engine.chat,
+        Tool("look", "Looks.", {"type": "object", "properties": {"id": {"type": "string"}}}),
+    )
     target = chat.answer("Let me see.", (ToolCall("c1", "look", {"id": "7"}),), (tool,))
     assert target[-1] in engine.engine.ends
     text, calls = chat.read(chat.text(target[:-1]), (tool,))
-    assert (text.strip(), [(call.name, call.arguments) for call in calls]) == ("Let me see.", [("look", {"id": "7"})])
+    assert (text.strip(), [(call.name, call.arguments) for call in calls]) == (
+        "Let me see.",
+        [("look", {"id": "7"})],
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,9 +245,15 @@ def test_tool_calls_are_demonstrated_in_the_template_s_own_way(byte_model: Path)
         (["--clone", "noisy_kuhn", "--agent", "dealer"], "no agent 'dealer'"),
     ],
 )
-def test_a_warm_start_that_cannot_be_is_refused_in_a_line(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_a_warm_start_that_cannot_be_is_refused_in_a_line(
+    tmp_path: Path, arguments: list[str], told: str
+) -> None:
     with pytest.raises(ConfigError, match=told):
-        CliRunner().invoke(command, ["model", str(tmp_path / "model"), "--scenario", "kuhn_poker", *arguments], catch_exceptions=False)
+        CliRunner().invoke(
+            command,
+            ["model", str(tmp_path / "model"), "--scenario", "kuhn_poker", *arguments],
+            catch_exceptions=False,
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,5 @@
-"""Playing ahead: one publish of lag, exact resumes, what a rollback discards; and episodes that are too old are left out whole."""
+"""Playing ahead: one publish of lag, exact resumes, what a rollback discards; and episodes that
+are too old are left out whole."""
 
 from __future__ import annotations
 
@@ -22,12 +23,21 @@ from gem_ma.training.staleness import fresh, lag, warning
 from gem_ma.training.train import run_training
 from gem_ma.types import Action, End, Episode, Reply, Seat, Turn
 
-SMALL = ("train.overlap=true", "train.steps=6", "train.episodes=8", "train.save_every=2", "evaluate.episodes=8", "evaluate.every=3")
+SMALL = (
+    "train.overlap=true",
+    "train.steps=6",
+    "train.episodes=8",
+    "train.save_every=2",
+    "evaluate.episodes=8",
+    "evaluate.every=3",
+)
 WARM = ("train.warm_start.speaker.episodes=64", "train.warm_start.listener.episodes=64")
 
 
 def small(*overrides: str, name: str = "referential_table") -> Config:
-    return config.load(name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]).config
+    return config.load(
+        name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]
+    ).config
 
 
 def trained(path: Path, settings: Config, **options) -> dict:
@@ -37,7 +47,12 @@ def trained(path: Path, settings: Config, **options) -> dict:
 
 def truth(path: Path) -> dict[str, bytes]:
     """Everything of a run folder that must not depend on interruptions."""
-    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000006/*")]
+    files = [
+        path / "episodes.jsonl",
+        path / "metrics.jsonl",
+        path / "summary.json",
+        *(path / "checkpoints").glob("step-000006/*"),
+    ]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
@@ -62,7 +77,7 @@ def killed_at(path: Path, settings: Config, *at: int) -> None:
     trained(path, settings)
 
 
-# -- which weights play ----------------------------------------------------------------------------------------------------
+# -- which weights play --------------------------------------------------------------------------
 
 
 def test_every_step_but_the_first_is_played_one_publish_behind(tmp_path):
@@ -74,36 +89,60 @@ def test_every_step_but_the_first_is_played_one_publish_behind(tmp_path):
             assert line["policies"][name]["lag"] == min(number, 1)
     episodes = list(read_episodes(tmp_path / "run"))
     for number in range(6):
-        played = {reply.version for e in episodes[8 * number : 8 * number + 8] for turn in e.turns for reply in turn.replies}
+        played = {
+            reply.version
+            for e in episodes[8 * number : 8 * number + 8]
+            for turn in e.turns
+            for reply in turn.replies
+        }
         first = first if first is not None else min(played)
-        assert played == {first + max(0, number - 1)}  # 0, 0, 1, 2, ...: the version at the start of the update before
+        # 0, 0, 1, 2, ...: the version at the start of the update before
+        assert played == {first + max(0, number - 1)}
     assert len(episodes) == 48
 
 
 def test_without_overlap_nothing_is_behind_and_nothing_is_kept(tmp_path):
     trained(tmp_path / "run", small("train.overlap=false"))
-    assert all(line["policies"]["speaker"]["lag"] == 0 and "lags" not in line["policies"]["speaker"] for line in steps_of(tmp_path / "run"))
+    assert all(
+        line["policies"]["speaker"]["lag"] == 0 and "lags" not in line["policies"]["speaker"]
+        for line in steps_of(tmp_path / "run")
+    )
     assert FILE not in latest_checkpoint(tmp_path / "run" / "checkpoints").files
 
 
-def test_the_sampler_tells_the_probabilities_of_its_own_version_and_the_difference_is_measured_and_weighed(tmp_path):
+def test_the_sampler_tells_the_probabilities_of_its_own_version_and_the_difference_is_measured_and_weighed(
+    tmp_path,
+):
     runs = {}
     for name, cap in (("free", "null"), ("weighed", "1.0")):
         trained(tmp_path / name, small(f"train.loss.tis={cap}", "train.lr=2.0"))
         runs[name] = steps_of(tmp_path / name)
-    assert [line["policies"]["speaker"]["mismatch_kl"] < 1e-12 for line in runs["free"]] == [True] + [False] * 5
-    assert runs["free"][1]["policies"]["speaker"]["logprob_gap"] == runs["weighed"][1]["policies"]["speaker"]["logprob_gap"] > 1e-3
-    assert runs["free"][1]["policies"]["speaker"]["loss"] != runs["weighed"][1]["policies"]["speaker"]["loss"]
+    assert [line["policies"]["speaker"]["mismatch_kl"] < 1e-12 for line in runs["free"]] == [
+        True
+    ] + [False] * 5
+    assert (
+        runs["free"][1]["policies"]["speaker"]["logprob_gap"]
+        == runs["weighed"][1]["policies"]["speaker"]["logprob_gap"]
+        > 1e-3
+    )
+    assert (
+        runs["free"][1]["policies"]["speaker"]["loss"]
+        != runs["weighed"][1]["policies"]["speaker"]["loss"]
+    )
 
 
-# -- resume ----------------------------------------------------------------------------------------------------------------
+# -- resume --------------------------------------------------------------------------------------
 
 SHAPES = {
     "both": (),
     "one learns": ("train.policies=[listener]",),
     "in turn": ("train.alternate={speaker: 2, listener: 1}", "train.max_policy_lag=0"),
     "a critic": ("train.estimator.name=gae",),
-    "groups and forks": ("train.estimator.name=grpo", "train.group_size=4", "train.fork={width: 2}"),
+    "groups and forks": (
+        "train.estimator.name=grpo",
+        "train.group_size=4",
+        "train.fork={width: 2}",
+    ),
 }
 
 
@@ -116,11 +155,19 @@ def test_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path, shape):
 
 
 def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path):
-    settings = small("train.opponents={latest: 0.5, prioritised: 0.5}", "train.pool={every: 2, loaded: 2}", name="kuhn_table")
+    settings = small(
+        "train.opponents={latest: 0.5, prioritised: 0.5}",
+        "train.pool={every: 2, loaded: 2}",
+        name="kuhn_table",
+    )
     trained(tmp_path / "whole", settings)
     killed_at(tmp_path / "broken", settings, 3)
     assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
-    assert any("@" in (seat.policy or "") for e in read_episodes(tmp_path / "whole") for seat in e.cast.values())
+    assert any(
+        "@" in (seat.policy or "")
+        for e in read_episodes(tmp_path / "whole")
+        for seat in e.cast.values()
+    )
 
 
 def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_learn(tmp_path):
@@ -136,7 +183,9 @@ def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_lea
     assert (ahead.step, len(ahead.plays), ahead.branches, ahead.forks) == (4, 8, (), None)
     assert len(list(read_episodes(tmp_path / "run"))) == 32  # they are no part of the record yet
     trained(tmp_path / "run", settings)
-    assert [dump_episode(e) for e in read_episodes(tmp_path / "run")][32:40] == [dump_episode(e) for e in ahead.plays]
+    assert [dump_episode(e) for e in read_episodes(tmp_path / "run")][32:40] == [
+        dump_episode(e) for e in ahead.plays
+    ]
     assert FILE not in latest_checkpoint(tmp_path / "run" / "checkpoints").files
 
 
@@ -153,7 +202,11 @@ def test_a_rollback_discards_what_the_lost_weights_have_played(tmp_path, monkeyp
 
     def alarm(self, policy, measured, paid):
         calls.append(policy)
-        return [Alarm("entropy", policy, 0.0, 1.0, "it has stopped choosing")] if len(calls) == 3 else []
+        return (
+            [Alarm("entropy", policy, 0.0, 1.0, "it has stopped choosing")]
+            if len(calls) == 3
+            else []
+        )
 
     monkeypatch.setattr(Watch, "after_update", alarm)
     settings = small("train.policies=[speaker]", "train.on_collapse=rollback")
@@ -161,12 +214,13 @@ def test_a_rollback_discards_what_the_lost_weights_have_played(tmp_path, monkeyp
     (line,) = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "alarm"]
     assert (line["step"], line["rolled_back_to"], line["discarded"]) == (3, 0, 8)
     lags = [step["policies"]["speaker"]["lags"] for step in steps_of(tmp_path / "run")]
-    assert lags == [{"0": 8}, {"1": 8}, {"1": 8}, {"0": 8}, {"1": 8}, {"1": 8}]  # step 4 was played again
+    # step 4 was played again
+    assert lags == [{"0": 8}, {"1": 8}, {"1": 8}, {"0": 8}, {"1": 8}, {"1": 8}]
     episodes = list(read_episodes(tmp_path / "run"))
     assert len(episodes) == len({episode.id for episode in episodes}) == 48
 
 
-# -- language models -------------------------------------------------------------------------------------------------------
+# -- language models -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -181,13 +235,28 @@ def model(tmp_path_factory):
 
 def of_models(model: Path, *overrides: str) -> Config:
     models = [f"policies.{agent}.model=transformers/{model}" for agent in ("speaker", "listener")]
-    warm = [f"train.warm_start.{agent}.{key}" for agent in ("speaker", "listener") for key in ("episodes=64", "steps=8")]
-    small = ("train.overlap=true", "train.steps=4", "train.episodes=16", "train.save_every=2", "evaluate.episodes=16")
-    return config.load(Path(__file__).parents[1] / "configs" / "referential.yaml", [*models, *warm, *small, *overrides]).config
+    warm = [
+        f"train.warm_start.{agent}.{key}"
+        for agent in ("speaker", "listener")
+        for key in ("episodes=64", "steps=8")
+    ]
+    small = (
+        "train.overlap=true",
+        "train.steps=4",
+        "train.episodes=16",
+        "train.save_every=2",
+        "evaluate.episodes=16",
+    )
+    return config.load(
+        Path(__file__).parents[1] / "configs" / "referential.yaml",
+        [*models, *warm, *small, *overrides],
+    ).config
 
 
 def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit(tmp_path, model):
-    settings = of_models(model, "train.policies=[listener]", "train.loss.tis=2.0", "policies.listener.dtype=bfloat16")
+    settings = of_models(
+        model, "train.policies=[listener]", "train.loss.tis=2.0", "policies.listener.dtype=bfloat16"
+    )
     summary = trained(tmp_path / "whole", settings)
     assert (summary["changed"], summary["unchanged"]) == (["listener"], ["speaker"])
     killed_at(tmp_path / "broken", settings, 3)
@@ -202,14 +271,19 @@ def test_a_model_that_is_learned_apart_learns_the_same_first_step(tmp_path, mode
     """The first step has nothing ahead, so it is the step of a run without overlap."""
     lines = {}
     for name, overlap in (("apart", "true"), ("alone", "false")):
-        trained(tmp_path / name, of_models(model, f"train.overlap={overlap}", "train.steps=2", "train.save_every=1"))
+        trained(
+            tmp_path / name,
+            of_models(model, f"train.overlap={overlap}", "train.steps=2", "train.save_every=1"),
+        )
         lines[name] = steps_of(tmp_path / name)[0]["policies"]
-        lines[name + " weights"] = (tmp_path / name / "checkpoints" / "step-000001" / "listener.model.safetensors").read_bytes()
+        lines[name + " weights"] = (
+            tmp_path / name / "checkpoints" / "step-000001" / "listener.model.safetensors"
+        ).read_bytes()
     assert lines["apart weights"] == lines["alone weights"]
     assert lines["apart"]["listener"]["loss"] == lines["alone"]["listener"]["loss"]
 
 
-# -- two things at a time --------------------------------------------------------------------------------------------------
+# -- two things at a time ------------------------------------------------------------------------
 
 
 def test_work_and_play_run_at_the_same_time():
@@ -251,16 +325,43 @@ def test_whichever_fails_the_other_has_ended_before_the_error_is_told(fails):
     assert set(ended) == ({"work", "play"} if fails == "play" else {"play"})
 
 
-# -- staleness -------------------------------------------------------------------------------------------------------------
+# -- staleness -----------------------------------------------------------------------------------
 
 
 def episode(*versions: int | None, policy: str = "main") -> Episode:
     """One turn per version; None is a turn of another policy."""
     turns = tuple(
-        Turn(n, "a", (), None, (), Action("x"), (Reply("x", token_ids=(1,), policy=policy if v is not None else "other", version=v or 0),))
+        Turn(
+            n,
+            "a",
+            (),
+            None,
+            (),
+            Action("x"),
+            (
+                Reply(
+                    "x", token_ids=(1,), policy=policy if v is not None else "other", version=v or 0
+                ),
+            ),
+        )
         for n, v in enumerate(versions)
     )
-    return Episode("s", 1, 0, "train/0", 0, None, {"a": Seat("direct", policy)}, turns, (), (), {}, (), End.TERMINATED, None)
+    return Episode(
+        "s",
+        1,
+        0,
+        "train/0",
+        0,
+        None,
+        {"a": Seat("direct", policy)},
+        turns,
+        (),
+        (),
+        {},
+        (),
+        End.TERMINATED,
+        None,
+    )
 
 
 def test_the_lag_of_an_episode_is_that_of_its_oldest_own_turn():
@@ -272,27 +373,44 @@ def test_stale_episodes_are_left_out_whole_and_counted_by_length():
     batch = [episode(5), episode(3, 5, 5), episode(4, None, 5), episode(None), episode(2)]
     kept, metrics = fresh(batch, "main", 5, 1)
     assert kept == [batch[0], batch[2], batch[3]]
-    assert metrics == {"lags": {"0": 1, "1": 1, "2": 1, "3": 1}, "dropped_stale": 2, "dropped_turns": {"1": 1, "3": 1}}
+    assert metrics == {
+        "lags": {"0": 1, "1": 1, "2": 1, "3": 1},
+        "dropped_stale": 2,
+        "dropped_turns": {"1": 1, "3": 1},
+    }
     assert fresh(batch, "main", 5, None) == (batch, {"lags": metrics["lags"]})
 
 
 def test_more_than_a_twentieth_too_old_is_told():
     told = {"lags": {"0": 19, "2": 1}, "dropped_stale": 1}
     assert warning("main", told, 1) is None
-    assert "policy main: 2 of 20 episodes were played with weights more than 1 publishes old" in str(warning("main", told | {"dropped_stale": 2}, 1))
+    assert (
+        "policy main: 2 of 20 episodes were played with weights more than 1 publishes old"
+        in str(warning("main", told | {"dropped_stale": 2}, 1))
+    )
 
 
 def test_a_policy_that_rests_keeps_fresh_what_was_played_ahead(tmp_path):
-    """In turn by single steps every batch was played since the policy's own last publish; by two steps each second batch was not."""
+    """In turn by single steps every batch was played since the policy's own last publish; by two
+    steps each second batch was not."""
     for turns, dropped in ((1, [0, 0, 0, 0, 0, 0]), (2, [0, 8, 0, 8, 0, 8])):
         path, notes = tmp_path / str(turns), []
-        settings = small(f"train.alternate={{speaker: {turns}, listener: {turns}}}", "train.max_policy_lag=0")
+        settings = small(
+            f"train.alternate={{speaker: {turns}, listener: {turns}}}", "train.max_policy_lag=0"
+        )
         asyncio.run(_noted(path, settings, notes))
         found = [next(iter(line["policies"].values())) for line in steps_of(path)]
         assert [one["dropped_stale"] for one in found] == dropped
-        assert [one["dropped_turns"] for one in found] == [{"1": 8} if count else {} for count in dropped]
-        assert [one.get("optimizer_steps", 0) > 0 for one in found] == [not count for count in dropped]
-        assert len([note for note in notes if "are not learned from" in note]) == (2 if turns == 2 else 0)  # once per policy
+        assert [one["dropped_turns"] for one in found] == [
+            {"1": 8} if count else {} for count in dropped
+        ]
+        assert [one.get("optimizer_steps", 0) > 0 for one in found] == [
+            not count for count in dropped
+        ]
+        # once per policy
+        assert len([note for note in notes if "are not learned from" in note]) == (
+            2 if turns == 2 else 0
+        )
         assert len(list(read_episodes(path))) == 48  # the record keeps them
 
 
@@ -301,7 +419,9 @@ async def _noted(path: Path, settings: Config, notes: list[str]) -> None:
     from gem_ma.training.train import train
 
     with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
-        await train(settings, scenario_of(settings), open_policies(settings), folder, on_note=notes.append)
+        await train(
+            settings, scenario_of(settings), open_policies(settings), folder, on_note=notes.append
+        )
 
 
 def test_a_bound_of_nothing_learns_from_every_second_step_and_publishes_only_then(tmp_path):
@@ -309,11 +429,21 @@ def test_a_bound_of_nothing_learns_from_every_second_step_and_publishes_only_the
     told = [line["policies"]["speaker"] for line in steps_of(tmp_path / "run")]
     assert [one["dropped_stale"] for one in told] == [0, 8, 0, 8, 0, 8]
     versions = [one["version"] for one in told]
-    assert versions == [versions[0], versions[0], versions[0] + 1, versions[0] + 1, versions[0] + 2, versions[0] + 2]
+    assert versions == [
+        versions[0],
+        versions[0],
+        versions[0] + 1,
+        versions[0] + 1,
+        versions[0] + 2,
+        versions[0] + 2,
+    ]
 
 
 def test_one_policy_may_have_a_bound_of_its_own(tmp_path):
-    trained(tmp_path / "run", small("train.max_policy_lag=1", "train.per_policy.speaker.max_policy_lag=0"))
+    trained(
+        tmp_path / "run",
+        small("train.max_policy_lag=1", "train.per_policy.speaker.max_policy_lag=0"),
+    )
     second = steps_of(tmp_path / "run")[1]["policies"]
     assert (second["speaker"]["dropped_stale"], second["listener"]["dropped_stale"]) == (8, 0)
 
@@ -332,10 +462,15 @@ CAPS = {
 def test_what_older_weights_sampled_is_weighed_unless_the_config_says_otherwise(overrides):
     settings = small(*overrides)
     assert settings.train.loss.tis == CAPS[overrides]
-    again = Config.model_validate(settings.model_dump(mode="json"))  # as a resume reads resolved.yaml
+    # as a resume reads resolved.yaml
+    again = Config.model_validate(settings.model_dump(mode="json"))
     assert again == settings
     train = {"policies": ["speaker"], "overlap": True}
-    built = [TrainSettings(**train), TrainSettings(**train, loss=LossSettings(epochs=2)), TrainSettings(**train, loss=LossSettings(tis=None))]
+    built = [
+        TrainSettings(**train),
+        TrainSettings(**train, loss=LossSettings(epochs=2)),
+        TrainSettings(**train, loss=LossSettings(tis=None)),
+    ]
     assert [one.loss.tis for one in built] == [2.0, 2.0, None]
 
 
@@ -344,9 +479,23 @@ def test_one_policy_may_weigh_otherwise_and_a_check_says_what_is_weighed(capsys)
 
     settings = small("train.per_policy.speaker.loss.tis=null").train
     assert [settings_of(settings, name).loss.tis for name in ("speaker", "listener")] == [None, 2.0]
-    assert main(["check", "referential_table", "train.overlap=true", "train.per_policy.speaker.loss.tis=null"]) == 0
+    assert (
+        main(
+            [
+                "check",
+                "referential_table",
+                "train.overlap=true",
+                "train.per_policy.speaker.loss.tis=null",
+            ]
+        )
+        == 0
+    )
     told = " ".join(capsys.readouterr().out.split())
-    assert "off-policy" in told and "listener by min(p / p sampled, 2)" in told and "speaker not at all" in told
+    assert (
+        "off-policy" in told
+        and "listener by min(p / p sampled, 2)" in told
+        and "speaker not at all" in told
+    )
     assert main(["check", "referential_table"]) == 0
     assert "off-policy" not in capsys.readouterr().out
 
@@ -355,7 +504,9 @@ def test_settings_that_say_nothing_new_keep_the_run_folder():
     train = config.load("referential_table").config.model_dump(mode="json")["train"]
     assert not {"overlap", "max_policy_lag"} & train.keys()
     assert "pass_tokens" not in train["loss"]
-    changed = small("train.max_policy_lag=3", "train.per_policy.speaker.lr=0.1").model_dump(mode="json")["train"]
+    changed = small("train.max_policy_lag=3", "train.per_policy.speaker.lr=0.1").model_dump(
+        mode="json"
+    )["train"]
     assert (changed["overlap"], changed["max_policy_lag"]) == (True, 3)
     assert "max_policy_lag" not in changed["per_policy"]["speaker"]
     assert json.dumps(changed)

@@ -1,4 +1,5 @@
-"""The wheel holds exactly what is tracked, and a module exists once, in a checkout and installed."""
+"""The wheel holds exactly what is tracked, and a module exists once, in a checkout and
+installed."""
 
 import subprocess
 import sys
@@ -35,7 +36,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_exactly_the_tracked_files(built: Path) -> None:
     (wheel,) = (built / "dist").glob("*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    tracked = [name for name in run("git", "ls-files", *PACKED).stdout.split() if (ROOT / name).is_file()]
+    tracked = [
+        name for name in run("git", "ls-files", *PACKED).stdout.split() if (ROOT / name).is_file()
+    ]
     assert packed == {name if name.startswith("gem_ma/") else f"gem_ma/{name}" for name in tracked}
 
 
@@ -47,14 +50,16 @@ def test_the_source_archive_builds_the_wheel_and_holds_no_run_folder(built: Path
     assert not [name for name in names if "/runs/" in name]
 
 
-def test_an_installed_wheel_finds_scenarios_agents_and_configs_from_anywhere(built: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_finds_scenarios_agents_and_configs_from_anywhere(
+    built: Path, tmp_path: Path
+) -> None:
     (wheel,) = (built / "dist").glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = (
-        "import sys; sys.path.insert(0, 'site'); import gem_ma; from importlib.resources import files;"
-        "from gem_ma.registry import catalog, load;"
-        "[load(kind, name) for kind in ('scenarios', 'agents') for name in catalog(kind)];"
-        "print(gem_ma.__file__, len(list(files('gem_ma.configs').iterdir())))"
+        "import sys; sys.path.insert(0, 'site'); import gem_ma; from importlib.resources import"
+        " files;from gem_ma.registry import catalog, load;[load(kind, name) for kind in"
+        " ('scenarios', 'agents') for name in catalog(kind)];print(gem_ma.__file__,"
+        " len(list(files('gem_ma.configs').iterdir())))"
     )
     done = run(sys.executable, "-P", "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""The parity check: rounding passes, and each planted fault is found at the first publish, in every precision."""
+"""The parity check: rounding passes, and each planted fault is found at the first publish, in
+every precision."""
 
 from __future__ import annotations
 
@@ -26,11 +27,21 @@ DTYPES = ("float32", "bfloat16")
 TEXTS = tuple(f"Your card is {card}. " * times for card in "JQK" for times in (1, 4, 9))
 
 
-def opened(path: Path, dtype: str, lora: bool, *, apart: bool = False) -> tuple[Transformers, TorchLearner]:
-    """A sampler and its learner, which has played once: so there are probes, and something is kept."""
+def opened(
+    path: Path, dtype: str, lora: bool, *, apart: bool = False
+) -> tuple[Transformers, TorchLearner]:
+    """A sampler and its learner, which has played once: so there are probes, and something is
+    kept."""
     engine = Transformers(str(path), policy="main", dtype=dtype, lora={"rank": 4} if lora else None)
-    learner = TorchLearner(engine.twin() if apart else engine, Sampling(max_tokens=8), sampler=engine)
-    engine.sample_batch([Request("a", (Message(text),), conversation=text, seed=at) for at, text in enumerate(TEXTS)])
+    learner = TorchLearner(
+        engine.twin() if apart else engine, Sampling(max_tokens=8), sampler=engine
+    )
+    engine.sample_batch(
+        [
+            Request("a", (Message(text),), conversation=text, seed=at)
+            for at, text in enumerate(TEXTS)
+        ]
+    )
     learner.probes = [engine.chat.render("a", (Message(text),)) for text in TEXTS[:8]]
     return engine, learner
 
@@ -62,10 +73,13 @@ def _forgets(name: str) -> Callable[[Transformers, pytest.MonkeyPatch], None]:
 
     def plant(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
         take = engine.take
-        kept = {at: weight.detach().clone() for at, weight in engine.weights().items() if name in at}
+        kept = {
+            at: weight.detach().clone() for at, weight in engine.weights().items() if name in at
+        }
         assert kept
         monkeypatch.setattr(engine, "take", lambda weights: take({**weights, **kept}))
-        monkeypatch.setattr(probes, "_same_weights", lambda learner: None)  # as where the weights cannot be read
+        # as where the weights cannot be read
+        monkeypatch.setattr(probes, "_same_weights", lambda learner: None)
 
     return plant
 
@@ -80,13 +94,16 @@ def _wrong_adapter(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def _temperature(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(self: Decoder, prompt: Any, how: Sampling, *rest: Any, **more: Any) -> Any:
-        return plain(self, prompt, Sampling(temperature=0.9, max_tokens=how.max_tokens), *rest, **more)
+        return plain(
+            self, prompt, Sampling(temperature=0.9, max_tokens=how.max_tokens), *rest, **more
+        )
 
     plain = Decoder.draw
     monkeypatch.setattr(Decoder, "draw", draw)
 
 
-FAULTS: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool, bool]] = {  # how, with LoRA, of a sampler apart
+# how, with LoRA, of a sampler apart
+FAULTS: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool, bool]] = {
     "old weights": (_forgets(""), False, True),
     "old head": (_forgets("embed_tokens"), False, True),
     "one layer off": (_forgets("layers.1."), False, True),
@@ -100,12 +117,20 @@ FAULTS: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_each_fault_is_found_at_the_first_publish(dtype: str, fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_fault_is_found_at_the_first_publish(
+    dtype: str, fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant, lora, apart = FAULTS[fault]
     engine, learner = opened(byte_model, dtype, lora, apart=apart)
     plant(engine, monkeypatch)
     move(learner)
-    with pytest.raises(EngineError, match=r"policy 'main': sampler and learner differ by [\d.e-]+ nats at version 0 .*not published"):
+    with pytest.raises(
+        EngineError,
+        match=(
+            r"policy 'main': sampler and learner differ by [\d.e-]+ nats at version 0 .*not"
+            r" published"
+        ),
+    ):
         learner.publish()
     assert engine.version == 0
     with pytest.raises(EngineError, match="not published"):
@@ -114,7 +139,9 @@ def test_each_fault_is_found_at_the_first_publish(dtype: str, fault: str, byte_m
 
 @pytest.mark.parametrize("lora", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_sampler_of_this_process_is_compared_bit_for_bit(dtype: str, lora: bool, byte_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sampler_of_this_process_is_compared_bit_for_bit(
+    dtype: str, lora: bool, byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine, learner = opened(byte_model, dtype, lora, apart=True)
     last = sorted(learner.parameters)[-1]
     take = engine.take
@@ -122,8 +149,12 @@ def test_a_sampler_of_this_process_is_compared_bit_for_bit(dtype: str, lora: boo
     monkeypatch.setattr(engine, "take", lambda weights: take({**weights, **kept}))
     with torch.no_grad():
         weight = learner.parameters[last].flatten()
-        weight[0] = torch.nextafter(weight[0], weight[0] + 1)  # the least that two numbers can differ by
-    with pytest.raises(EngineError, match=rf"policy 'main': sampler and learner differ in {last} at version 0; not published"):
+        # the least that two numbers can differ by
+        weight[0] = torch.nextafter(weight[0], weight[0] + 1)
+    with pytest.raises(
+        EngineError,
+        match=rf"policy 'main': sampler and learner differ in {last} at version 0; not published",
+    ):
         learner.publish()
     assert engine.unpublished
 
@@ -139,23 +170,31 @@ def test_the_bound_is_a_setting_of_the_policy(byte_model: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_noise_is_measured_on_what_was_sampled_and_not_on_what_never_is(dtype: str, byte_model: Path) -> None:
-    """Between two turns stand ids that no reply may hold: their log-probability is minus infinity on every way."""
+def test_the_noise_is_measured_on_what_was_sampled_and_not_on_what_never_is(
+    dtype: str, byte_model: Path
+) -> None:
+    """Between two turns stand ids that no reply may hold: their log-probability is minus
+    infinity on every way."""
     engine, learner = opened(byte_model, dtype, False)
     never = int((engine.banned < 0).nonzero()[0, 0])
     ids = np.array([*learner.probes[0], 40, 41, 42, never, never, 43, 44], np.int64)
     mask = (np.arange(len(ids)) >= len(learner.probes[0])) & (ids != never)
     zeros = np.zeros(len(ids))
-    row = Row(("r", 0, 0), ids, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(ids), np.int64))
+    row = Row(
+        ("r", 0, 0), ids, mask, zeros, zeros, np.where(mask, 0, -1), np.zeros(len(ids), np.int64)
+    )
     found = probes.noise_of(learner, [row, row])
     assert parity.FLOOR[dtype] <= found <= parity.CEILING[dtype]
 
 
-# -- the statistic alone -------------------------------------------------------------------------------------------------------
+# -- the statistic alone -------------------------------------------------------------------------
 
 
-def noisy(seed: int, tokens: int = 128, unit: float = 0.03, reply: int = 16) -> tuple[Any, Any, Any]:
-    """Sampled and scored log-probabilities with heavy-tailed noise between them, as bfloat16 has on a deep model."""
+def noisy(
+    seed: int, tokens: int = 128, unit: float = 0.03, reply: int = 16
+) -> tuple[Any, Any, Any]:
+    """Sampled and scored log-probabilities with heavy-tailed noise between them, as bfloat16 has
+    on a deep model."""
     rng = np.random.default_rng(seed)
     scored = -rng.gamma(0.5, 2.0, tokens)
     return scored + unit * rng.standard_t(5, tokens), scored, np.arange(tokens) // reply
@@ -168,16 +207,26 @@ def noise() -> float:
 
 
 @pytest.mark.parametrize("tokens, reply", [(128, 16), (128, 1), (4000, 1), (4000, 40)])
-def test_heavy_tailed_noise_of_the_measured_size_passes_a_thousand_times(tokens: int, reply: int) -> None:
+def test_heavy_tailed_noise_of_the_measured_size_passes_a_thousand_times(
+    tokens: int, reply: int
+) -> None:
     bound = parity.SAME * noise()
-    found = [parity.gap(*noisy(seed, tokens, reply=reply), bound, "bfloat16").share for seed in range(1000 if tokens == 128 else 100)]
+    found = [
+        parity.gap(*noisy(seed, tokens, reply=reply), bound, "bfloat16").share
+        for seed in range(1000 if tokens == 128 else 100)
+    ]
     assert max(found) < 1
 
 
 @pytest.mark.parametrize("shift", ["all", "one reply", "one token", "temperature"])
 def test_what_is_no_noise_is_found_wherever_it_is(shift: str) -> None:
     sampled, scored, reply = noisy(0)
-    where = {"all": slice(None), "one reply": slice(32, 48), "one token": slice(5, 6), "temperature": slice(0, 0)}[shift]
+    where = {
+        "all": slice(None),
+        "one reply": slice(32, 48),
+        "one token": slice(5, 6),
+        "temperature": slice(0, 0),
+    }[shift]
     sampled[where] -= {"all": 0.12, "one reply": 0.6, "one token": 1.5}.get(shift, 0)
     if shift == "temperature":
         sampled = sampled + 0.1 * (scored - scored.mean())
@@ -195,14 +244,17 @@ def test_one_unlikely_token_makes_no_slope() -> None:
 
 def test_what_is_not_a_number_never_fits() -> None:
     zeros = np.zeros(4)
-    assert not parity.gap(zeros, np.array([0, 0, np.nan, 0]), np.zeros(4, np.int64), 1.0, "float32").fits
+    assert not parity.gap(
+        zeros, np.array([0, 0, np.nan, 0]), np.zeros(4, np.int64), 1.0, "float32"
+    ).fits
     assert parity.gap(zeros[:0], zeros[:0], np.zeros(0, np.int64), 1.0, "float32").fits
     assert parity.unit(np.array([np.inf]), "torch.float32") == parity.CEILING["float32"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05])
 def test_a_sharp_policy_is_no_fault(share: float) -> None:
-    """Certain tokens are off by next to nothing, rare ones by 1e-6 of their nats: the unit, found on certain ones, must not forbid a rare one."""
+    """Certain tokens are off by next to nothing, rare ones by 1e-6 of their nats: the unit,
+    found on certain ones, must not forbid a rare one."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         rare = rng.random(64) < share
@@ -210,11 +262,15 @@ def test_a_sharp_policy_is_no_fault(share: float) -> None:
         scored = np.where(rare, -rng.uniform(15, 25, 64), -1e-6)
         off = np.where(rare, scored * 1e-6, 1e-8) * rng.choice((-1, 1), 64)
         noise = parity.unit(parity.evened(np.full(64, 1e-8), np.full(64, -1e-6)), "float32")
-        assert parity.gap(scored + off, scored, np.arange(64) // 4, parity.SAME * noise, "float32").fits
+        assert parity.gap(
+            scored + off, scored, np.arange(64) // 4, parity.SAME * noise, "float32"
+        ).fits
 
 
 def test_what_one_step_of_an_optimiser_moves_is_still_found_in_float32() -> None:
     rng = np.random.default_rng(0)
     scored = -rng.exponential(1.5, 64)
     moved = scored + rng.normal(0, 3e-5, 64)
-    assert not parity.gap(moved, scored, np.arange(64) // 16, parity.SAME * parity.FLOOR["float32"], "float32").fits
+    assert not parity.gap(
+        moved, scored, np.arange(64) // 16, parity.SAME * parity.FLOOR["float32"], "float32"
+    ).fits

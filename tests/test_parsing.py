@@ -1,4 +1,5 @@
-"""Reading answers: legal strings in the stated order, tool calls by the stated table, and hostile text at no more than its length."""
+"""Reading answers: legal strings in the stated order, tool calls by the stated table, and
+hostile text at no more than its length."""
 
 from __future__ import annotations
 
@@ -12,7 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.parsing import MAX_CALLS, MAX_DEPTH, MAX_TEXT, clean, fold, parse_action, parse_legal, parse_tool_calls
+from gem_ma.parsing import (
+    MAX_CALLS,
+    MAX_DEPTH,
+    MAX_TEXT,
+    clean,
+    fold,
+    parse_action,
+    parse_legal,
+    parse_tool_calls,
+)
 from gem_ma.types import Action, Malformed, Tool, ToolCall
 
 LEGAL = ("check", "bet")
@@ -38,7 +48,8 @@ LEGAL = ("check", "bet")
         ("I could check.\nI will bet!", "bet"),
         ("bet\n\n", "bet"),
         ("bet, not fold", "bet"),
-        ("[raise] I mean bet", "bet"),  # a mark that names nothing legal is no answer; the last line is
+        # a mark that names nothing legal is no answer; the last line is
+        ("[raise] I mean bet", "bet"),
         ("check or bet?", None),
         ("better", None),
         ("alphabet", None),
@@ -47,7 +58,9 @@ LEGAL = ("check", "bet")
         ("[check, bet]", None),
     ],
 )
-def test_a_legal_string_is_found_in_the_stated_order_or_not_at_all(text: str, expected: str | None) -> None:
+def test_a_legal_string_is_found_in_the_stated_order_or_not_at_all(
+    text: str, expected: str | None
+) -> None:
     assert parse_legal(text, LEGAL) == expected
 
 
@@ -60,7 +73,12 @@ def test_the_exact_string_wins_over_marks_and_folding() -> None:
 def test_two_legal_strings_that_fold_alike_are_never_guessed() -> None:
     assert parse_legal("BET", ("bet", "Bet")) is None
     assert parse_legal("I bEt", ("bet", "Bet", "check")) is None
-    assert parse_legal("check", ("check", "check")) == parse_legal("CHECK", ("check", "check")) == "check"  # twice the same is one
+    # twice the same is one
+    assert (
+        parse_legal("check", ("check", "check"))
+        == parse_legal("CHECK", ("check", "check"))
+        == "check"
+    )
 
 
 def test_a_legal_string_inside_another_is_two_matches() -> None:
@@ -69,9 +87,16 @@ def test_a_legal_string_inside_another_is_two_matches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "legal", "expected"), [("move -1 please", ("-1", "+1"), "-1"), ("a.c", ("abc",), None), ("ШАХ!", ("шах", "мат"), "шах")]
+    ("text", "legal", "expected"),
+    [
+        ("move -1 please", ("-1", "+1"), "-1"),
+        ("a.c", ("abc",), None),
+        ("ШАХ!", ("шах", "мат"), "шах"),
+    ],
 )
-def test_legal_strings_are_text_not_patterns(text: str, legal: tuple[str, ...], expected: str | None) -> None:
+def test_legal_strings_are_text_not_patterns(
+    text: str, legal: tuple[str, ...], expected: str | None
+) -> None:
     assert parse_legal(text, legal) == expected
 
 
@@ -84,34 +109,54 @@ def tagged(*bodies: str) -> str:
 
 
 def kinds(text: str) -> list[str]:
-    return [found.name if isinstance(found, ToolCall) else found.reason.split(":")[0] for found in parse_tool_calls(text)[1]]
+    return [
+        found.name if isinstance(found, ToolCall) else found.reason.split(":")[0]
+        for found in parse_tool_calls(text)[1]
+    ]
 
 
 def test_the_canonical_form_one_or_several_with_text_around() -> None:
     assert parse_tool_calls(tagged(call(x=1))) == ("", (ToolCall("call_0", "f", {"x": 1}),))
-    rest, calls = parse_tool_calls("Before. " + tagged(call("f"), call("g", y=[1, {"z": None}])) + " After.")
-    assert rest == "Before.  After." and calls == (ToolCall("call_0", "f", {}), ToolCall("call_1", "g", {"y": [1, {"z": None}]}))
+    rest, calls = parse_tool_calls(
+        "Before. " + tagged(call("f"), call("g", y=[1, {"z": None}])) + " After."
+    )
+    assert rest == "Before.  After." and calls == (
+        ToolCall("call_0", "f", {}),
+        ToolCall("call_1", "g", {"y": [1, {"z": None}]}),
+    )
     assert parse_tool_calls(f"<tool_call>{call()}</tool_call>")[1] == (ToolCall("call_0", "f", {}),)
 
 
 def test_an_end_tag_may_be_missing_and_the_text_after_is_kept() -> None:
     assert parse_tool_calls(f"Hm. <tool_call>{call()}") == ("Hm.", (ToolCall("call_0", "f", {}),))
-    assert parse_tool_calls(f"<tool_call>{call()} and on") == ("and on", (ToolCall("call_0", "f", {}),))
+    assert parse_tool_calls(f"<tool_call>{call()} and on") == (
+        "and on",
+        (ToolCall("call_0", "f", {}),),
+    )
     assert kinds(f"<tool_call>{call('f')}<tool_call>{call('g')}</tool_call>") == ["f", "g"]
 
 
 def test_a_good_call_beside_a_bad_one_is_kept() -> None:
     assert kinds(tagged(call("f"), "{bad", call("g"))) == ["f", "bad_json", "g"]
-    assert [found.id for found in parse_tool_calls(tagged("{", call("g")))[1] if isinstance(found, ToolCall)] == ["call_1"]
+    assert [
+        found.id
+        for found in parse_tool_calls(tagged("{", call("g")))[1]
+        if isinstance(found, ToolCall)
+    ] == ["call_1"]
 
 
 def test_tags_inside_a_json_string_do_no_harm() -> None:
     text = tagged(call(x="a </tool_call> b <tool_call> c"))
-    assert parse_tool_calls(text) == ("", (ToolCall("call_0", "f", {"x": "a </tool_call> b <tool_call> c"}),))
+    assert parse_tool_calls(text) == (
+        "",
+        (ToolCall("call_0", "f", {"x": "a </tool_call> b <tool_call> c"}),),
+    )
 
 
 def test_arguments_that_are_json_text_are_decoded_once_more() -> None:
-    assert parse_tool_calls(tagged('{"name": "f", "arguments": "{\\"x\\": 1}"}'))[1] == (ToolCall("call_0", "f", {"x": 1}),)
+    assert parse_tool_calls(tagged('{"name": "f", "arguments": "{\\"x\\": 1}"}'))[1] == (
+        ToolCall("call_0", "f", {"x": 1}),
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,15 +191,29 @@ def test_arguments_that_are_json_text_are_decoded_once_more() -> None:
 )
 def test_what_cannot_be_read_is_malformed_data_of_a_named_kind(body: str, kind: str) -> None:
     (found,) = parse_tool_calls(tagged(body))[1]
-    assert isinstance(found, Malformed) and found.reason.startswith(kind + ": ") and len(found.text) <= 200
+    assert (
+        isinstance(found, Malformed)
+        and found.reason.startswith(kind + ": ")
+        and len(found.text) <= 200
+    )
     assert kinds(tagged(body, call("next")))[-1] in ("next", kind)
 
 
 def test_the_deepest_allowed_arguments_are_read() -> None:
     inner = MAX_DEPTH - 2  # the call and its arguments are two
     for leaf in ("", "1"):
-        assert kinds(tagged('{"name": "f", "arguments": {"x": ' + "[" * inner + leaf + "]" * inner + "}}")) == ["f"]
-        assert kinds(tagged('{"name": "f", "arguments": {"x": ' + "[" * (inner + 1) + leaf + "]" * (inner + 1) + "}}")) == ["bad_json"]
+        assert kinds(
+            tagged('{"name": "f", "arguments": {"x": ' + "[" * inner + leaf + "]" * inner + "}}")
+        ) == ["f"]
+        assert kinds(
+            tagged(
+                '{"name": "f", "arguments": {"x": '
+                + "[" * (inner + 1)
+                + leaf
+                + "]" * (inner + 1)
+                + "}}"
+            )
+        ) == ["bad_json"]
     assert kinds(tagged('{"name": "f", "arguments": {"x": ' + "9" * 64 + "}}")) == ["f"]
 
 
@@ -162,7 +221,8 @@ def test_too_many_and_too_large() -> None:
     assert kinds(tagged(*[call()] * (MAX_CALLS + 5))) == ["f"] * MAX_CALLS + ["too_many"]
     assert kinds(tagged(call(x="a" * MAX_TEXT))) == ["too_large"]
     assert kinds(call(x="a" * MAX_TEXT)) == ["too_large"]
-    assert parse_tool_calls("a" * 2 * MAX_TEXT) == ("a" * 2 * MAX_TEXT, ())  # plain text may be long
+    # plain text may be long
+    assert parse_tool_calls("a" * 2 * MAX_TEXT) == ("a" * 2 * MAX_TEXT, ())
 
 
 def test_a_bare_json_object_is_a_call_and_other_text_is_text() -> None:
@@ -174,11 +234,15 @@ def test_a_bare_json_object_is_a_call_and_other_text_is_text() -> None:
 
 
 def test_surrogates_are_replaced_in_names_keys_and_values() -> None:
-    ((found,), rest) = parse_tool_calls('\ud800<tool_call>{"name": "f\\ud800", "arguments": {"k\\udfff": ["\\ud83d"]}}</tool_call>')[::-1]
+    (found,), rest = parse_tool_calls(
+        '\ud800<tool_call>{"name": "f\\ud800", "arguments": {"k\\udfff": ["\\ud83d"]}}</tool_call>'
+    )[::-1]
     assert found == ToolCall("call_0", "f?", {"k?": ["?"]}) and rest == "?"
 
 
-def test_an_action_has_calls_where_tools_are_offered_and_a_legal_string_where_a_choice_is_closed() -> None:
+def test_an_action_has_calls_where_tools_are_offered_and_a_legal_string_where_a_choice_is_closed() -> (
+    None
+):
     look = (Tool("f"),)
     text = "Wait. " + tagged(call())
     assert parse_action(text, None, look) == Action("Wait.", (ToolCall("call_0", "f", {}),))
@@ -215,7 +279,9 @@ def test_no_text_ever_raises_and_what_comes_out_can_be_written(text: str) -> Non
     action = parse_action(text, LEGAL, (Tool("f"),))
     assert action.parsed in (*LEGAL, None)
     for found in action.tool_calls:
-        json.dumps(found.arguments if isinstance(found, ToolCall) else found.text, allow_nan=False).encode()
+        json.dumps(
+            found.arguments if isinstance(found, ToolCall) else found.text, allow_nan=False
+        ).encode()
     action.text.encode("utf-8")
     assert parse_legal(text, LEGAL) in (*LEGAL, None)
 
@@ -226,16 +292,26 @@ JSON = st.recursive(
     | st.integers(-(10**60), 10**60)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(string.printable, max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(string.printable, max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(string.printable, max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.dictionaries(st.text(string.printable, max_size=5), JSON, max_size=4), st.booleans(), st.booleans())
+@given(
+    st.dictionaries(st.text(string.printable, max_size=5), JSON, max_size=4),
+    st.booleans(),
+    st.booleans(),
+)
 def test_a_written_call_is_read_back(arguments: dict[str, Any], twice: bool, bare: bool) -> None:
     body = json.dumps({"name": "f", "arguments": json.dumps(arguments) if twice else arguments})
-    assert parse_tool_calls(body if bare else tagged(body)) == ("", (ToolCall("call_0", "f", arguments),))
+    assert parse_tool_calls(body if bare else tagged(body)) == (
+        "",
+        (ToolCall("call_0", "f", arguments),),
+    )
 
 
 HOSTILE: dict[str, Callable[[int], str]] = {
@@ -245,7 +321,9 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "braces": lambda n: "<tool_call>" + "{" * (n - 11),
     "keys": lambda n: "<tool_call>" + '{"a":' * (n // 5 - 3),
     "closed arrays": lambda n: "<tool_call>" + "[" * (n // 2 - 8) + "]" * (n // 2 - 8),
-    "wide": lambda n: '<tool_call>{"name": "f", "arguments": {"x": [' + "[]," * (n // 3 - 30) + "[]]}}",
+    "wide": (
+        lambda n: '<tool_call>{"name": "f", "arguments": {"x": [' + "[]," * (n // 3 - 30) + "[]]}}"
+    ),
     "digits": lambda n: '<tool_call>{"name": "f", "arguments": {"x": ' + "9" * (n - 50),
     "actions": lambda n: "<action>" * (n // 8),
     "ends": lambda n: "</action>" * (n // 9),
@@ -262,9 +340,13 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 def test_hostile_text_costs_no_more_than_its_length(name: str, size: int) -> None:
     text = HOSTILE[name](size)[:size]
     start = time.process_time()
-    action = parse_action(text, ("aaaaab", "aab aac", *(f"move {number}" for number in range(100))), (Tool("f"),))
+    action = parse_action(
+        text, ("aaaaab", "aab aac", *(f"move {number}" for number in range(100))), (Tool("f"),)
+    )
     assert time.process_time() - start < 3  # quadratic work would take minutes
-    assert action.parsed is None and not any(isinstance(found, ToolCall) for found in action.tool_calls if name != "wide")
+    assert action.parsed is None and not any(
+        isinstance(found, ToolCall) for found in action.tool_calls if name != "wide"
+    )
 
 
 def test_clean_and_fold() -> None:

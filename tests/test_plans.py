@@ -56,7 +56,12 @@ def test_same_config_gives_same_plans() -> None:
 def test_repeats_of_a_task_share_its_seed() -> None:
     listed = plans(QUIZ, "run.seed=3", "run.episodes_per_task=2", "scenario.tasks=[4, 1]")
     seed_4, seed_1 = stable_seed(3, "test/4"), stable_seed(3, "test/1")
-    assert [plan.id for plan in listed] == [("test/4", seed_4, 0), ("test/4", seed_4, 1), ("test/1", seed_1, 0), ("test/1", seed_1, 1)]
+    assert [plan.id for plan in listed] == [
+        ("test/4", seed_4, 0),
+        ("test/4", seed_4, 1),
+        ("test/1", seed_1, 0),
+        ("test/1", seed_1, 1),
+    ]
 
 
 def test_a_task_starts_alike_whatever_else_is_played() -> None:
@@ -65,17 +70,42 @@ def test_a_task_starts_alike_whatever_else_is_played() -> None:
 
 def test_n_of_a_single_task_are_n_seeds_and_a_longer_run_begins_with_the_shorter() -> None:
     short, long = plans("kuhn_poker", "scenario.tasks=3"), plans("kuhn_poker", "scenario.tasks=6")
-    assert len({plan.seed for plan in long}) == 6 and [plan.id for plan in long[:3]] == [plan.id for plan in short]
+    assert len({plan.seed for plan in long}) == 6 and [plan.id for plan in long[:3]] == [
+        plan.id for plan in short
+    ]
 
 
 def test_repeats_of_a_single_task_have_seeds_of_their_own() -> None:
-    assert len({plan.seed for plan in plans("kuhn_poker", "scenario.tasks=2", "run.episodes_per_task=3")}) == 6
+    assert (
+        len(
+            {
+                plan.seed
+                for plan in plans("kuhn_poker", "scenario.tasks=2", "run.episodes_per_task=3")
+            }
+        )
+        == 6
+    )
 
 
 def test_a_plan_carries_limits_options_and_the_cast() -> None:
-    (plan,) = plans(QUIZ, "scenario.tasks=1", "scenario.level=2", "run.max_steps=7", "run.episode_timeout_s=2.5", "agents.a.behaviour=silent")
-    assert plan.limits == Limits(max_steps=7, timeout_s=2.5) and plan.options == {"level": 2} and plan.scenario.level == 2  # type: ignore[attr-defined]
-    assert plan.cast["a"].behaviour == "silent" == cast_of(load(QUIZ, ["agents.a.behaviour=silent"]).config)["a"].behaviour
+    (plan,) = plans(
+        QUIZ,
+        "scenario.tasks=1",
+        "scenario.level=2",
+        "run.max_steps=7",
+        "run.episode_timeout_s=2.5",
+        "agents.a.behaviour=silent",
+    )
+    assert (
+        plan.limits == Limits(max_steps=7, timeout_s=2.5)
+        and plan.options == {"level": 2}
+        and plan.scenario.level == 2
+    )  # type: ignore[attr-defined]
+    assert (
+        plan.cast["a"].behaviour
+        == "silent"
+        == cast_of(load(QUIZ, ["agents.a.behaviour=silent"]).config)["a"].behaviour
+    )
 
 
 def test_a_task_that_is_not_there_is_refused_when_the_data_has_changed_since() -> None:
@@ -100,7 +130,9 @@ policies:
 """
 
 
-def test_policies_with_a_seat_are_opened_once_with_their_options_and_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policies_with_a_seat_are_opened_once_with_their_options_and_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(CONFIG)
     (tmp_path / "tiny").mkdir()
@@ -109,7 +141,12 @@ def test_policies_with_a_seat_are_opened_once_with_their_options_and_secrets(tmp
     policies = open_policies(config, base=tmp_path)
     assert list(policies) == ["main"] and policies["main"].sampling.temperature == 0.5
     engine = policies["main"].engine
-    assert (engine.name, engine.policy, engine.key, engine.port) == (str(tmp_path / "tiny"), "main", "secret", 80)  # type: ignore[attr-defined]
+    assert (engine.name, engine.policy, engine.key, engine.port) == (
+        str(tmp_path / "tiny"),
+        "main",
+        "secret",
+        80,
+    )  # type: ignore[attr-defined]
     assert list(open_policies(config, base=tmp_path, names=["spare"])) == ["main", "spare"]
     with pytest.raises(ConfigError, match="no policy is called 'other'"):
         open_policies(config, names=["other"])
@@ -118,16 +155,27 @@ def test_policies_with_a_seat_are_opened_once_with_their_options_and_secrets(tmp
         open_policies(config)
 
 
-def test_the_further_policies_of_a_seat_are_opened_and_stand_in_the_cast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_further_policies_of_a_seat_are_opened_and_stand_in_the_cast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PLANS_KEY", "secret")
     path = tmp_path / "run.yaml"
-    path.write_text(CONFIG.replace("player_1: {policy: main}", "player_1: {policy: main, policies: {judge: spare}}"))
+    path.write_text(
+        CONFIG.replace(
+            "player_1: {policy: main}", "player_1: {policy: main, policies: {judge: spare}}"
+        )
+    )
     loaded = load(path)
     assert list(open_policies(loaded.config)) == ["main", "spare"]
     assert cast_of(loaded.config)["player_1"].policies == {"judge": "spare"}
     assert loaded.resolved()["agents"] == {
         "player_0": {"behaviour": "direct", "policy": "main", "options": {}},
-        "player_1": {"behaviour": "direct", "policy": "main", "options": {}, "policies": {"judge": "spare"}},
+        "player_1": {
+            "behaviour": "direct",
+            "policy": "main",
+            "options": {},
+            "policies": {"judge": "spare"},
+        },
     }
 
 

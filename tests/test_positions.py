@@ -1,4 +1,5 @@
-"""`gem-ma new model`: the context fits the scenario, whatever it is, and a scenario that cannot be played costs a line and no more."""
+"""`gem-ma new model`: the context fits the scenario, whatever it is, and a scenario that cannot
+be played costs a line and no more."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ from gem_ma.engines.chat import Chat
 from gem_ma.training import positions
 from gem_ma.training.positions import LEAST, Measured, length, plans, talks_of
 
-KINDS: dict[str, Callable[[Any], Any]] = {"word": tiny._word_tokenizer, "byte": tiny._byte_tokenizer}
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "word": tiny._word_tokenizer,
+    "byte": tiny._byte_tokenizer,
+}
 UNSEEN = 31  # plays, on other tasks and seeds than the measured ones
 HEARD = 1000  # texts of a tokenizer: more would take seconds and change its lengths little
 
@@ -34,7 +38,13 @@ HEARD = 1000  # texts of a tokenizer: more would take seconds and change its len
 def few_tasks() -> Iterator[None]:
     """Words are collected from a few tasks, since making two thousand of retail takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "_tasks", lambda scenario, split: list(islice(scenario.tasks(split), 20)) if positions._tasks(scenario, split) else [])
+        patch.setattr(
+            tiny,
+            "_tasks",
+            lambda scenario, split: (
+                list(islice(scenario.tasks(split), 20)) if positions._tasks(scenario, split) else []
+            ),
+        )
         yield
 
 
@@ -53,8 +63,11 @@ def known() -> Callable[[str], list[str]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scenario", sorted(registry.catalog("scenarios")))
-def test_unseen_plays_of_the_default_cast_fit_with_room_to_spare(scenario: str, kind: str, known: Callable[[str], list[str]]) -> None:
-    """Sizes differ in their tokenizer alone, as far as the length of a talk goes; there are two kinds."""
+def test_unseen_plays_of_the_default_cast_fit_with_room_to_spare(
+    scenario: str, kind: str, known: Callable[[str], list[str]]
+) -> None:
+    """Sizes differ in their tokenizer alone, as far as the length of a talk goes; there are two
+    kinds."""
     played, tokenizer = registry.make(scenario), KINDS[kind](known(scenario))
     chosen = Measured(played)(tokenizer)
     chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
@@ -75,23 +88,38 @@ def new_model(path: Path, *words: str) -> Any:
     return CliRunner().invoke(command, ["model", str(path), *words], catch_exceptions=False)
 
 
-def test_the_command_writes_and_says_how_long_a_talk_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_and_says_how_long_a_talk_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tiny, "ENOUGH", 20_000)  # characters that the tokenizer hears
     made = new_model(tmp_path / "model", "--scenario", "retail", "--size", "nano")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert f"{config['max_position_embeddings']} positions: the longest talk of 12 scripted plays takes " in made.stdout
+    assert (
+        f"{config['max_position_embeddings']} positions: the longest talk of 12 scripted plays"
+        " takes " in made.stdout
+    )
     assert config["max_position_embeddings"] >= 16_384
-    assert json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())["model_max_length"] == config["max_position_embeddings"]
+    assert (
+        json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())["model_max_length"]
+        == config["max_position_embeddings"]
+    )
 
 
-def test_a_typed_number_holds_with_a_warning_where_plays_do_not_fit_and_is_refused_where_the_start_does_not(tmp_path: Path) -> None:
+def test_a_typed_number_holds_with_a_warning_where_plays_do_not_fit_and_is_refused_where_the_start_does_not(
+    tmp_path: Path,
+) -> None:
     words = ("--scenario", "tic_tac_toe", "--positions")
     fits = new_model(tmp_path / "fits", *words, "300", "--json")
     assert json.loads(fits.stdout)["positions"] == 300 and "warning" not in fits.stderr
     short = new_model(tmp_path / "short", *words, "80", "--json")
     assert json.loads(short.stdout)["positions"] == 80
-    assert short.stderr.count("\n") == 1 and "will end for want of context in 80 positions" in short.stderr
-    with pytest.raises(ConfigError, match=r"--positions 20: tic_tac_toe opens with \d+ tokens") as refused:
+    assert (
+        short.stderr.count("\n") == 1
+        and "will end for want of context in 80 positions" in short.stderr
+    )
+    with pytest.raises(
+        ConfigError, match=r"--positions 20: tic_tac_toe opens with \d+ tokens"
+    ) as refused:
         new_model(tmp_path / "none", *words, "20")
     assert "\n" not in str(refused.value) and not (tmp_path / "none").exists()
 
@@ -202,7 +230,9 @@ def test_any_scenario_gets_a_context(kind: type[Scenario]) -> None:
 
 
 @pytest.mark.parametrize("kind", [Hanging, HangingLate])
-def test_a_scenario_that_hangs_is_told_in_a_line_before_its_words_are_collected(kind: type[Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scenario_that_hangs_is_told_in_a_line_before_its_words_are_collected(
+    kind: type[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(positions, "WAIT_S", 0.5)
     with pytest.raises(ScenarioError, match=r"does not end within 0\.5 s") as refused:
         Measured(kind())

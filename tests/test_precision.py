@@ -1,4 +1,5 @@
-"""Weights in bfloat16 are learned by float32 masters: steps smaller than a rounding are kept, a resume is exact, float16 is refused."""
+"""Weights in bfloat16 are learned by float32 masters: steps smaller than a rounding are kept, a
+resume is exact, float16 is refused."""
 
 from __future__ import annotations
 
@@ -37,15 +38,27 @@ def hands(learner: TorchLearner, count: int = 24, first: int = 0) -> list[Episod
     plans = [Plan(make("kuhn_poker"), cast, seed=first + number) for number in range(count)]
 
     async def play() -> list[Episode]:
-        return sorted([e async for e in play_many(plans, {"main": policy}, concurrency=count, deterministic=True)], key=lambda e: e.seed)
+        return sorted(
+            [
+                e
+                async for e in play_many(
+                    plans, {"main": policy}, concurrency=count, deterministic=True
+                )
+            ],
+            key=lambda e: e.seed,
+        )
 
     return asyncio.run(play())
 
 
-def update(learner: TorchLearner, played: list[Episode], lr: float = 1e-3, seed: int = 0, **loss: Any) -> dict[str, float]:
+def update(
+    learner: TorchLearner, played: list[Episode], lr: float = 1e-3, seed: int = 0, **loss: Any
+) -> dict[str, float]:
     table = credit.turns(played, "main")
     worth = np.array([random.Random(f"{seed}/{at}").gauss(0, 1) for at in range(len(table.turns))])
-    return learner.update(table, worth, lr=lr, settings=LossSettings(**loss), rng=random.Random(seed))
+    return learner.update(
+        table, worth, lr=lr, settings=LossSettings(**loss), rng=random.Random(seed)
+    )
 
 
 def test_steps_smaller_than_a_rounding_add_up(kuhn_model: Path) -> None:
@@ -56,21 +69,36 @@ def test_steps_smaller_than_a_rounding_add_up(kuhn_model: Path) -> None:
     for name, weight in learner.parameters.items():
         assert weight.dtype == torch.bfloat16 and learner.masters[name].dtype == torch.float32
         assert torch.equal(learner.masters[name].to(torch.bfloat16), weight)
-    moved = {name: float((master - learner.parameters[name].float()).detach().abs().max()) for name, master in learner.masters.items()}
+    moved = {
+        name: float((master - learner.parameters[name].float()).detach().abs().max())
+        for name, master in learner.masters.items()
+    }
     assert max(moved.values()) > 1e-6  # the masters hold what the rounded weights cannot
 
 
 def test_gradients_of_many_passes_are_added_in_float32(kuhn_model: Path) -> None:
-    exact, whole, cut = learner_of(kuhn_model, "float32"), learner_of(kuhn_model), learner_of(kuhn_model)
+    exact, whole, cut = (
+        learner_of(kuhn_model, "float32"),
+        learner_of(kuhn_model),
+        learner_of(kuhn_model),
+    )
     with torch.no_grad():
         for name, weight in exact.parameters.items():
-            weight.copy_(whole.parameters[name])  # the same rounded weights, computed with in float32
+            # the same rounded weights, computed with in float32
+            weight.copy_(whole.parameters[name])
     played, found = hands(whole), []
     for learner, tokens in ((exact, 16_384), (whole, 16_384), (cut, 64)):
         learner.optimizer = torch.optim.SGD(learner.masters.values(), lr=1.0)
         before = {name: weight.detach().clone() for name, weight in learner.masters.items()}
         update(learner, played, lr=1.0, minibatches=1, grad_clip=1e9, pass_tokens=tokens)
-        found.append(torch.cat([(before[name] - weight.detach()).flatten() for name, weight in learner.masters.items()]))
+        found.append(
+            torch.cat(
+                [
+                    (before[name] - weight.detach()).flatten()
+                    for name, weight in learner.masters.items()
+                ]
+            )
+        )
         assert all(weight.grad is None for weight in learner.parameters.values())
     true, one, many = found
     errors = [float((other - true).norm() / true.norm()) for other in (one, many)]
@@ -83,7 +111,11 @@ def test_a_resumed_learner_in_bfloat16_ends_bit_equal(kuhn_model: Path) -> None:
             update(learner, hands(learner, 8, first=100 * number), seed=number, epochs=2)
             learner.publish()
 
-    straight, stopped, again = learner_of(kuhn_model), learner_of(kuhn_model), learner_of(kuhn_model)
+    straight, stopped, again = (
+        learner_of(kuhn_model),
+        learner_of(kuhn_model),
+        learner_of(kuhn_model),
+    )
     steps(straight, range(4))
     steps(stopped, range(2))
     files = stopped.state()
@@ -95,18 +127,34 @@ def test_a_resumed_learner_in_bfloat16_ends_bit_equal(kuhn_model: Path) -> None:
     with pytest.raises(DataError, match=r"'main'.*masters.safetensors"):
         learner_of(kuhn_model).load(without)
     with pytest.raises(DataError, match="float32 weights do not fit"):
-        learner_of(kuhn_model).load({**files, "masters.safetensors": files["optimizer.safetensors"]})
+        learner_of(kuhn_model).load(
+            {**files, "masters.safetensors": files["optimizer.safetensors"]}
+        )
 
 
 def test_float16_is_refused_with_a_way_out(kuhn_model: Path) -> None:
-    with pytest.raises(ConfigError, match=r"policy 'main': float16 loses small gradients, so it is not trained; set dtype: bfloat16 or float32"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"policy 'main': float16 loses small gradients, so it is not trained; set dtype:"
+            r" bfloat16 or float32"
+        ),
+    ):
         learner_of(kuhn_model, "float16")
 
 
 def test_learning_in_bfloat16_is_as_good_as_in_float32(kuhn_model: Path) -> None:
-    """A one-step task: bet with K, check with J. Cloned on noise first, then learned by its reward."""
+    """A one-step task: bet with K, check with J. Cloned on noise first, then learned by its
+    reward."""
     demonstrations = [
-        Demonstration(Request("player_0", tuple(Message(text.format(card)) for text in FIRST), legal=("check", "bet")), said)
+        Demonstration(
+            Request(
+                "player_0",
+                tuple(Message(text.format(card)) for text in FIRST),
+                legal=("check", "bet"),
+            ),
+            said,
+        )
         for card in "JQK"
         for said in ("check", "bet")
     ]
@@ -120,11 +168,26 @@ def test_learning_in_bfloat16_is_as_good_as_in_float32(kuhn_model: Path) -> None
             played = hands(learner, 48, first=1000 * step)
             table = credit.turns(played, "main")
             opening = [n for n, turn in enumerate(table.turns) if turn.step == 0]
-            cards = ["K" in "".join(m.text for m in table.turns[n].observed if "card" in m.text) for n in opening]
-            right = np.array([(table.turns[n].action.parsed == "bet") == king for n, king in zip(opening, cards, strict=True)], np.float64)
+            cards = [
+                "K" in "".join(m.text for m in table.turns[n].observed if "card" in m.text)
+                for n in opening
+            ]
+            right = np.array(
+                [
+                    (table.turns[n].action.parsed == "bet") == king
+                    for n, king in zip(opening, cards, strict=True)
+                ],
+                np.float64,
+            )
             good.append(float(right.mean()))
             part = table.take(opening)
-            learner.update(part, right - right.mean(), lr=2e-3, settings=LossSettings(target_kl=0.05, epochs=2), rng=random.Random(step))
+            learner.update(
+                part,
+                right - right.mean(),
+                lr=2e-3,
+                settings=LossSettings(target_kl=0.05, epochs=2),
+                rng=random.Random(step),
+            )
             assert learner.publish()["parity_share"] <= 1
         shares[dtype] = float(np.mean(good[:2])), float(np.mean(good[-3:]))
     for dtype, (before, after) in shares.items():

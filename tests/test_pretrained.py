@@ -1,7 +1,8 @@
-"""A pretrained model can be trained: no false stop, and each planted fault is found. Needs the folder of a model, in GEM_MA_PRETRAINED.
+"""A pretrained model can be trained: no false stop, and each planted fault is found. Needs the
+folder of a model, in GEM_MA_PRETRAINED.
 
-GEM_MA_PRETRAINED=models/smollm2 python -m pytest tests/test_pretrained.py     (SmolLM2-135M: some 15 CPU minutes)
-GEM_MA_PRETRAINED_STEPS: updates of each run, by default 40.
+GEM_MA_PRETRAINED=models/smollm2 python -m pytest tests/test_pretrained.py     (SmolLM2-135M:
+some 15 CPU minutes) GEM_MA_PRETRAINED_STEPS: updates of each run, by default 40.
 """
 
 from __future__ import annotations
@@ -46,14 +47,33 @@ evaluate: {episodes: 1}
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_it_trains_without_a_false_stop(dtype: str, tmp_path: Path) -> None:
     path = tmp_path / "guess.yaml"
-    path.write_text(CONFIG.replace("MODEL", f"transformers/{MODEL}").replace("DTYPE", dtype).replace("STEPS", str(STEPS)))
-    done = subprocess.run([sys.executable, "-m", "gem_ma", "train", str(path), "--out", str(tmp_path / "run")], capture_output=True, text=True)
+    path.write_text(
+        CONFIG.replace("MODEL", f"transformers/{MODEL}")
+        .replace("DTYPE", dtype)
+        .replace("STEPS", str(STEPS))
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "gem_ma", "train", str(path), "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
-    lines = [line["policies"]["player"] for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    lines = [
+        line["policies"]["player"]
+        for line in read_metrics(tmp_path / "run")
+        if line["kind"] == "train"
+    ]
     assert len(lines) == STEPS and max(line["parity_share"] for line in lines) < 1
 
 
-FAULTS = {"old weights": 1e-3, "one layer off": 1e-2, "old head": 1e-2, "stale cache": 1e-3, "temperature .95": 1e-3, "wrong adapter": 1e-2}
+FAULTS = {
+    "old weights": 1e-3,
+    "one layer off": 1e-2,
+    "old head": 1e-2,
+    "stale cache": 1e-3,
+    "temperature .95": 1e-3,
+    "wrong adapter": 1e-2,
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

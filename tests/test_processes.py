@@ -1,4 +1,5 @@
-"""Several processes train as one: the same episodes, the same update to 1e-5, one folder; what fails in one ends all with one line."""
+"""Several processes train as one: the same episodes, the same update to 1e-5, one folder; what
+fails in one ends all with one line."""
 
 from __future__ import annotations
 
@@ -26,13 +27,35 @@ from tests.training_process import work
 pytest.importorskip("torch")
 ROOT = Path(__file__).parents[1]
 REFERENTIAL = str(ROOT / "configs" / "referential.yaml")
-SMALL = ("train.steps=3", "train.episodes=16", "train.save_every=3", "evaluate.episodes=4", "train.loss.minibatches=2", "train.lr=0.001")
-WARM = tuple(f"train.warm_start.{agent}.{key}" for agent in ("speaker", "listener") for key in ("episodes=128", "steps=60", "batch=32"))
+SMALL = (
+    "train.steps=3",
+    "train.episodes=16",
+    "train.save_every=3",
+    "evaluate.episodes=4",
+    "train.loss.minibatches=2",
+    "train.lr=0.001",
+)
+WARM = tuple(
+    f"train.warm_start.{agent}.{key}"
+    for agent in ("speaker", "listener")
+    for key in ("episodes=128", "steps=60", "batch=32")
+)
 
 
 def environment(rank: int, size: int, port: int) -> dict[str, str]:
-    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | {name: str(value) for name, value in own.items()}
+    own = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    return (
+        os.environ
+        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        | {name: str(value) for name, value in own.items()}
+    )
 
 
 def free_port() -> int:
@@ -44,7 +67,12 @@ def free_port() -> int:
 def in_processes(jobs: list[Any], size: int = 2) -> None:
     port = free_port()
     command = [sys.executable, str(ROOT / "tests" / "training_process.py"), json.dumps(jobs)]
-    started = [subprocess.Popen(command, env=environment(rank, size, port), cwd=ROOT, stderr=subprocess.PIPE, text=True) for rank in range(size)]
+    started = [
+        subprocess.Popen(
+            command, env=environment(rank, size, port), cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(size)
+    ]
     try:
         for process in started:
             _, said = process.communicate(timeout=240)
@@ -55,22 +83,47 @@ def in_processes(jobs: list[Any], size: int = 2) -> None:
 
 
 def models(tmp: Path) -> tuple[str, ...]:
-    """Two models that have been shown how to play: where nothing is ever paid, an optimiser makes much of the last bits."""
+    """Two models that have been shown how to play: where nothing is ever paid, an optimiser
+    makes much of the last bits."""
     from gem_ma.engines.tiny import make_model
 
     make_model(str(tmp / "new"), "referential")
-    new = [f"policies.{agent}.model=transformers/{tmp / 'new'}" for agent in ("speaker", "listener")]
-    work([[REFERENTIAL, [*new, *WARM, "train.policies=[]", "evaluate.episodes=8"], str(tmp / "cloned")]])
-    return tuple(f"policies.{agent}.model=transformers/{tmp / 'cloned' / 'models' / agent}" for agent in ("speaker", "listener"))
+    new = [
+        f"policies.{agent}.model=transformers/{tmp / 'new'}" for agent in ("speaker", "listener")
+    ]
+    work(
+        [
+            [
+                REFERENTIAL,
+                [*new, *WARM, "train.policies=[]", "evaluate.episodes=8"],
+                str(tmp / "cloned"),
+            ]
+        ]
+    )
+    return tuple(
+        f"policies.{agent}.model=transformers/{tmp / 'cloned' / 'models' / agent}"
+        for agent in ("speaker", "listener")
+    )
 
 
 LANGUAGE = {
     "a critic": ("train.estimator.name=gae", "train.loss.entropy=0.01"),
-    "adapters of whole turns, stopped": ("policies.speaker.lora={rank: 4}", "train.loss={ratio: turn_sum, kl: 0.1, target_kl: 1e-6, epochs: 3}"),
-    "groups, forks, overlap": ("train.estimator.name=grpo", "train.group_size=4", "train.fork={width: 2}", "train.overlap=true"),
+    "adapters of whole turns, stopped": (
+        "policies.speaker.lora={rank: 4}",
+        "train.loss={ratio: turn_sum, kl: 0.1, target_kl: 1e-6, epochs: 3}",
+    ),
+    "groups, forks, overlap": (
+        "train.estimator.name=grpo",
+        "train.group_size=4",
+        "train.fork={width: 2}",
+        "train.overlap=true",
+    ),
 }
 TABLES = {
-    "a league": ("kuhn_table", ("train.opponents={latest: 0.5, uniform: 0.5}", "train.pool={every: 1, loaded: 2}")),
+    "a league": (
+        "kuhn_table",
+        ("train.opponents={latest: 0.5, uniform: 0.5}", "train.pool={every: 1, loaded: 2}"),
+    ),
 }
 
 
@@ -79,30 +132,55 @@ def runs(tmp_path_factory) -> Path:
     """Every shape trained by one process (here) and by two, in `<shape>/1` and `<shape>/2`."""
     tmp = tmp_path_factory.mktemp("runs")
     own = models(tmp)
-    shapes = {name: (REFERENTIAL, [*own, "train.warm_start={}", *SMALL, *extra]) for name, extra in LANGUAGE.items()}
+    shapes = {
+        name: (REFERENTIAL, [*own, "train.warm_start={}", *SMALL, *extra])
+        for name, extra in LANGUAGE.items()
+    }
     shapes |= {name: (source, [*SMALL, *extra]) for name, (source, extra) in TABLES.items()}
     for name in shapes:
         (tmp / name).mkdir()
-    in_processes([[source, overrides, str(tmp / name / "2")] for name, (source, overrides) in shapes.items()])
-    work([[source, overrides, str(tmp / name / "1")] for name, (source, overrides) in shapes.items()])
+    in_processes(
+        [[source, overrides, str(tmp / name / "2")] for name, (source, overrides) in shapes.items()]
+    )
+    work(
+        [[source, overrides, str(tmp / name / "1")] for name, (source, overrides) in shapes.items()]
+    )
     return tmp
 
 
 def said(episode: Episode) -> list[Any]:
     """What was played, without the last bits of log-probabilities."""
-    return [episode.id, episode.cast, episode.returns(), [[reply.token_ids for reply in turn.replies] for turn in episode.turns]]
+    return [
+        episode.id,
+        episode.cast,
+        episode.returns(),
+        [[reply.token_ids for reply in turn.replies] for turn in episode.turns],
+    ]
 
 
 @pytest.mark.parametrize("shape", [*LANGUAGE, *TABLES])
 def test_two_processes_play_the_same_episodes_and_make_the_same_update(runs, shape):
     one, two = (runs / shape / number for number in "12")
     assert list(map(said, read_episodes(one))) == list(map(said, read_episodes(two)))
-    steps = [[line for line in read_metrics(path) if line["kind"] == "train"] for path in (one, two)]
+    steps = [
+        [line for line in read_metrics(path) if line["kind"] == "train"] for path in (one, two)
+    ]
     for a, b in zip(*steps, strict=True):
         for name in a["policies"]:
             mine, theirs = a["policies"][name], b["policies"][name]
             assert mine.keys() == theirs.keys()
-            for key in ("loss", "entropy", "kl", "grad_norm", "clip_fraction", "optimizer_steps", "stopped", "tokens", "version", "value_loss"):
+            for key in (
+                "loss",
+                "entropy",
+                "kl",
+                "grad_norm",
+                "clip_fraction",
+                "optimizer_steps",
+                "stopped",
+                "tokens",
+                "version",
+                "value_loss",
+            ):
                 if key in mine:
                     assert mine[key] == pytest.approx(theirs[key], rel=1e-4, abs=1e-5), (key, name)
     from safetensors.numpy import load_file
@@ -113,18 +191,29 @@ def test_two_processes_play_the_same_episodes_and_make_the_same_update(runs, sha
         ours, others = load_file(file), load_file(two / "checkpoints" / "step-000003" / file.name)
         assert ours.keys() == others.keys()
         for key, weight in ours.items():
-            assert np.abs(np.asarray(weight) - np.asarray(others[key])).max() < 1e-5, (file.name, key)
+            assert np.abs(np.asarray(weight) - np.asarray(others[key])).max() < 1e-5, (
+                file.name,
+                key,
+            )
     for file in (one / "checkpoints" / "step-000003").glob("*table.json"):
         assert file.read_bytes() == (two / "checkpoints" / "step-000003" / file.name).read_bytes()
 
 
 def test_the_stop_by_divergence_and_the_league_were_really_there(runs):
-    stopped = [line["policies"]["speaker"]["stopped"] for line in read_metrics(runs / "adapters of whole turns, stopped" / "2") if "policies" in line]
+    stopped = [
+        line["policies"]["speaker"]["stopped"]
+        for line in read_metrics(runs / "adapters of whole turns, stopped" / "2")
+        if "policies" in line
+    ]
     assert max(stopped) == 1
-    assert any("@" in (seat.policy or "") for e in read_episodes(runs / "a league" / "2") for seat in e.cast.values())
+    assert any(
+        "@" in (seat.policy or "")
+        for e in read_episodes(runs / "a league" / "2")
+        for seat in e.cast.values()
+    )
 
 
-# -- shares ----------------------------------------------------------------------------------------------------------------
+# -- shares --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -147,10 +236,26 @@ def test_the_passes_of_all_parts_hold_every_trained_token_once(share):
     for number in range(9):
         ids = np.array([1, 2, 3 + number // 3, *range(5, 6 + number)], np.int64)
         zeros, mask = np.zeros(len(ids)), np.arange(len(ids)) >= 3
-        rows.append(Row(("e", number, 0), ids, mask, zeros, zeros, np.where(mask, number, -1), np.zeros(len(ids), np.int64)))
+        rows.append(
+            Row(
+                ("e", number, 0),
+                ids,
+                mask,
+                zeros,
+                zeros,
+                np.where(mask, number, -1),
+                np.zeros(len(ids), np.int64),
+            )
+        )
     total = sum(int(row.mask.sum()) for row in rows)
     for size in (1, 2, 3, 40):
-        held = np.concatenate([pack.order for rank in range(size) for pack in packs(rows, tokens=32, share=share, part=(rank, size))])
+        held = np.concatenate(
+            [
+                pack.order
+                for rank in range(size)
+                for pack in packs(rows, tokens=32, share=share, part=(rank, size))
+            ]
+        )
         assert sorted(held.tolist()) == list(range(total))
 
 
@@ -162,18 +267,36 @@ def test_who_was_launched_knows_it(monkeypatch):
     assert launched() == 2
 
 
-# -- the command -----------------------------------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------
 
-TABLE = ("referential_table", "train.steps=400", "train.episodes=8", "train.save_every=1", "evaluate.episodes=8", "run.baselines=false")
+TABLE = (
+    "referential_table",
+    "train.steps=400",
+    "train.episodes=8",
+    "train.save_every=1",
+    "evaluate.episodes=8",
+    "run.baselines=false",
+)
 
 
 def command(path: Path, *words: str, resume: bool = False) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "gem_ma", *(["resume", str(path)] if resume else ["train", *TABLE, "--out", str(path)]), "--quiet", *words]
-    own = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | {
+    line = [
+        sys.executable,
+        "-m",
+        "gem_ma",
+        *(["resume", str(path)] if resume else ["train", *TABLE, "--out", str(path)]),
+        "--quiet",
+        *words,
+    ]
+    own = {
+        name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")
+    } | {
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
     }
-    return subprocess.Popen(line, env=own, cwd=path.parent, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        line, env=own, cwd=path.parent, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def child(parent: int, rank: int) -> int:
@@ -203,9 +326,16 @@ def test_a_process_that_is_killed_ends_all_with_one_line_and_the_same_command_go
     first, second = (child(started.pid, rank) for rank in (0, 1))
     os.kill(second, signal.SIGKILL)
     _, told = started.communicate(timeout=60)
-    lines = [line for line in told.splitlines() if "alarm" not in line and "train.on_collapse" not in line and "train as one" not in line]
+    lines = [
+        line
+        for line in told.splitlines()
+        if "alarm" not in line and "train.on_collapse" not in line and "train as one" not in line
+    ]
     assert started.returncode == 1
-    assert lines == ["process 1 of 2 was ended by signal 9; all have ended with it, type the same command again to go on from the last checkpoint"]
+    assert lines == [
+        "process 1 of 2 was ended by signal 9; all have ended with it, type the same command again"
+        " to go on from the last checkpoint"
+    ]
     for number in (first, second):
         with pytest.raises(ProcessLookupError):
             os.kill(number, 0)
@@ -216,7 +346,10 @@ def test_a_process_that_is_killed_ends_all_with_one_line_and_the_same_command_go
         assert child(again.pid, 1)
         again.send_signal(signal.SIGINT)
         _, told = again.communicate(timeout=60)
-        assert again.returncode == 130 and f"resume with: gem-ma resume {tmp_path / 'run'} --processes 2" in told
+        assert (
+            again.returncode == 130
+            and f"resume with: gem-ma resume {tmp_path / 'run'} --processes 2" in told
+        )
 
 
 def test_what_several_processes_cannot_share_is_refused():
@@ -231,10 +364,22 @@ def test_what_several_processes_cannot_share_is_refused():
     settings = config.load("kuhn_table").config
     check_processes(settings, 2, {"main": Policy("main", object())})
     check_processes(settings, 1, {"main": Policy("main", Elsewhere())})
-    with pytest.raises(ConfigError, match=r"policies.main: only one process can publish to where it is sampled; train with one process"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"policies.main: only one process can publish to where it is sampled; train with one"
+            r" process"
+        ),
+    ):
         check_processes(settings, 2, {"main": Policy("main", Elsewhere())})
-    with pytest.raises(ConfigError, match="limits: each of 2 processes would spend them on its own"):
-        check_processes(config.load("kuhn_table", ["limits.tokens=1000"]).config, 2, {"main": Policy("main", object())})
+    with pytest.raises(
+        ConfigError, match="limits: each of 2 processes would spend them on its own"
+    ):
+        check_processes(
+            config.load("kuhn_table", ["limits.tokens=1000"]).config,
+            2,
+            {"main": Policy("main", object())},
+        )
 
 
 def test_a_launcher_and_the_option_together_are_refused(monkeypatch, tmp_path):
@@ -262,15 +407,21 @@ def test_an_error_of_another_process_is_raised_as_what_it_was():
     assert str(_again("KeyError", "'x'")) == "KeyError: 'x'"
 
 
-# -- check -----------------------------------------------------------------------------------------------------------------
+# -- check ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("train.opponents={latest: 0.5, anchors: {main: 0.5}}", "train.opponents.anchors.main: an anchor stands still, and this policy learns"),
+        (
+            "train.opponents={latest: 0.5, anchors: {main: 0.5}}",
+            "train.opponents.anchors.main: an anchor stands still, and this policy learns",
+        ),
         ("train.estimator={name: grpo}", "centres within groups of episodes that share a start"),
-        ("train.alternate={nobody: 2}", "train.alternate.nobody: no policy of train.policies is called so"),
+        (
+            "train.alternate={nobody: 2}",
+            "train.alternate.nobody: no policy of train.policies is called so",
+        ),
     ],
 )
 def test_check_finds_what_training_would_refuse(fault, said, capsys, tmp_path, monkeypatch):

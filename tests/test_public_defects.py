@@ -1,4 +1,5 @@
-"""Defects that public trainers of language-model agents have had, as tests by what must hold. Here or, where the part has a file, there:
+"""Defects that public trainers of language-model agents have had, as tests by what must hold. Here
+or, where the part has a file, there:
 
 oat's return batch normalisation: constant float32 batches give exact zeros
     test_constant_float32_batches_give_exact_zeros
@@ -73,15 +74,38 @@ from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
 from tests.fault_server import FaultServer, says
 
 SILENT = [name for name, one in ESTIMATORS.items() if one.silent]
-COMPARING = [name for name, one in ESTIMATORS.items() if one.centred or name in ("gigpo", "magrpo")]  # within a group of several
+# within a group of several
+COMPARING = [name for name, one in ESTIMATORS.items() if one.centred or name in ("gigpo", "magrpo")]
 
 
 def played(rewards: dict[str, list[float]], seed: int = 0, group: str = "g") -> Episode:
     """Agents take their turns in rounds; turn k of an agent is paid rewards[agent][k]."""
-    steps = [(agent, k) for k in range(max(map(len, rewards.values()))) for agent in rewards if k < len(rewards[agent])]
-    made = tuple(Turn(step, agent, (), None, (), Action(f"{seed}"), (Reply(policy="main"),)) for step, (agent, _) in enumerate(steps))
+    steps = [
+        (agent, k)
+        for k in range(max(map(len, rewards.values())))
+        for agent in rewards
+        if k < len(rewards[agent])
+    ]
+    made = tuple(
+        Turn(step, agent, (), None, (), Action(f"{seed}"), (Reply(policy="main"),))
+        for step, (agent, _) in enumerate(steps)
+    )
     paid = tuple(Entry(step, agent, rewards[agent][k]) for step, (agent, k) in enumerate(steps))
-    return Episode("game", 1, seed, "train/0", 0, group, {agent: Seat(policy="main") for agent in rewards}, made, (), (), {}, paid, End.TERMINATED)
+    return Episode(
+        "game",
+        1,
+        seed,
+        "train/0",
+        0,
+        group,
+        {agent: Seat(policy="main") for agent in rewards},
+        made,
+        (),
+        (),
+        {},
+        paid,
+        End.TERMINATED,
+    )
 
 
 def table_of(*episodes: Episode) -> TurnTable:
@@ -90,17 +114,21 @@ def table_of(*episodes: Episode) -> TurnTable:
 
 def in_float32(table: TurnTable) -> TurnTable:
     """As a trainer hands it on that keeps its returns as a float32 tensor."""
-    columns = {name: getattr(table, name).astype(np.float32) for name in ("reward", "ret", "total", "value")}
+    columns = {
+        name: getattr(table, name).astype(np.float32)
+        for name in ("reward", "ret", "total", "value")
+    }
     return replace(table, **columns)
 
 
-# -- statistics ---------------------------------------------------------------------------------------------------------------
+# -- statistics ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [0.1, 0.9, 0.729, -0.1, 1 / 3, 0.6561])
 @pytest.mark.parametrize("count", [37, 64, 96, 256])
 def test_constant_float32_batches_give_exact_zeros(value: float, count: int) -> None:
-    """sqrt(E[x^2] - E[x]^2) of these in float32 is negative for many, and one gave an advantage of -59.6."""
+    """sqrt(E[x^2] - E[x]^2) of these in float32 is negative for many, and one gave an advantage
+    of -59.6."""
     table = in_float32(table_of(*(played({"a": [value]}, seed) for seed in range(count))))
     assert table.ret.dtype == np.float32
     for name in SILENT:
@@ -112,7 +140,12 @@ def test_constant_float32_batches_give_exact_zeros(value: float, count: int) -> 
 
 def test_siblings_that_are_all_paid_alike_teach_nothing() -> None:
     for value in (0.1, 0.9, 0.729, -0.1, 1 / 3):
-        assert estimate("magrpo", table_of(*(played({"a": [value]}, seed) for seed in range(37))))[0].tolist() == [0.0] * 37
+        assert (
+            estimate("magrpo", table_of(*(played({"a": [value]}, seed) for seed in range(37))))[
+                0
+            ].tolist()
+            == [0.0] * 37
+        )
 
 
 @pytest.mark.parametrize("value", [1.0, 0.1, -7.3])
@@ -128,7 +161,9 @@ def test_one_turn_gives_zero_where_a_group_is_compared(value: float) -> None:
 
 def test_statistics_are_those_of_the_turns_that_are_left() -> None:
     """Selection first: what was left out neither centres nor scales."""
-    table = table_of(*(played({"a": [float(seed)]}, seed) for seed in range(6)), played({"a": [1000.0]}, 99))
+    table = table_of(
+        *(played({"a": [float(seed)]}, seed) for seed in range(6)), played({"a": [1000.0]}, 99)
+    )
     chosen = table.take(range(6))
     assert rebn(chosen).sum() == pytest.approx(0, abs=1e-12)
     assert (rebn(chosen) ** 2).mean() == pytest.approx(1)
@@ -149,32 +184,43 @@ def test_frequent_values_count_as_often_as_they_are_there() -> None:
         if ESTIMATORS[name].centred:
             advantages = estimate(name, table)[0]
             assert abs(math.fsum(advantages)) < 1e-9, name
-            assert advantages[3] == advantages[4] < 0 < advantages[5] == advantages[8], name  # the mean is 19/9, not 2
+            # the mean is 19/9, not 2
+            assert advantages[3] == advantages[4] < 0 < advantages[5] == advantages[8], name
 
 
 def test_each_side_of_a_zero_sum_game_has_its_own_baseline() -> None:
     """a wins mostly. The mean over both sides is 0 whatever they do: no baseline at all."""
-    table = table_of(*(played({"a": [pay], "b": [-pay]}, seed) for seed, pay in enumerate((1.0, 1.0, 1.0, -1.0))))
+    table = table_of(
+        *(played({"a": [pay], "b": [-pay]}, seed) for seed, pay in enumerate((1.0, 1.0, 1.0, -1.0)))
+    )
     mine = table.agent == "a"
     for name in COMPARING:
         if "agent" in ESTIMATORS[name].key:
             advantages = estimate(name, table)[0]
             assert math.fsum(advantages[mine]) == pytest.approx(0, abs=1e-9), name
-            assert abs(advantages[mine][0]) < abs(advantages[mine][3]), name  # the usual win says less than the rare loss
+            # the usual win says less than the rare loss
+            assert abs(advantages[mine][0]) < abs(advantages[mine][3]), name
     pooled = rebn(table, "global")
     assert abs(pooled[mine][0]) == abs(pooled[mine][3])
 
 
 def test_two_turns_of_one_episode_get_their_own_advantages() -> None:
     """One scalar per rollout cannot tell the turn that lost from the one that won."""
-    table = table_of(played({"a": [1.0, 0.0, 0.0]}, 0), played({"a": [0.0, 0.0, 1.0]}, 1), played({"a": [0.0, -1.0, 0.0]}, 2))
-    whole = {"grpo", "dr_grpo", "rloo", "rae", "agent_norm"}  # one value per episode by their definition
+    table = table_of(
+        played({"a": [1.0, 0.0, 0.0]}, 0),
+        played({"a": [0.0, 0.0, 1.0]}, 1),
+        played({"a": [0.0, -1.0, 0.0]}, 2),
+    )
+    # one value per episode by their definition
+    whole = {"grpo", "dr_grpo", "rloo", "rae", "agent_norm"}
     for name in ESTIMATORS:
         advantages = estimate(name, table)[0].reshape(3, 3)
-        assert any(len(set(np.round(row, 9))) > 1 for row in advantages) is (name not in whole), name
+        assert any(len(set(np.round(row, 9))) > 1 for row in advantages) is (name not in whole), (
+            name
+        )
 
 
-# -- baselines of roles -------------------------------------------------------------------------------------------------------
+# -- baselines of roles --------------------------------------------------------------------------
 
 
 class Three(Scenario):
@@ -197,8 +243,14 @@ def test_role_baselines_are_the_same_whatever_ends_first_and_however_many_play()
     async def play(salt: int) -> list[Episode]:
         engine = Slow(policy="main")
         engine.salt = salt
-        plans = [Plan(Three(), dict.fromkeys(Three.agents, Seat(policy="main")), seed=seed) for seed in range(24)]
-        return [episode async for episode in play_many(plans, {"main": Policy("main", engine)}, concurrency=8)]
+        plans = [
+            Plan(Three(), dict.fromkeys(Three.agents, Seat(policy="main")), seed=seed)
+            for seed in range(24)
+        ]
+        return [
+            episode
+            async for episode in play_many(plans, {"main": Policy("main", engine)}, concurrency=8)
+        ]
 
     found, orders = [], []
     for salt in range(3):
@@ -207,7 +259,19 @@ def test_role_baselines_are_the_same_whatever_ends_first_and_however_many_play()
         advantages, state = rae(table)
         assert len(state) == 3
         orders.append([episode.seed for episode in episodes])
-        found.append((sorted(zip([e.seed for e in table.episodes], table.agent.tolist(), advantages.tolist(), strict=True)), state))
+        found.append(
+            (
+                sorted(
+                    zip(
+                        [e.seed for e in table.episodes],
+                        table.agent.tolist(),
+                        advantages.tolist(),
+                        strict=True,
+                    )
+                ),
+                state,
+            )
+        )
     assert len(set(map(tuple, orders))) > 1  # they did end in another order
     assert found[0] == found[1] == found[2]
 
@@ -228,11 +292,20 @@ def test_a_faded_baseline_pays_the_last_turn_in_full() -> None:
 
 
 def test_baselines_survive_a_resume(tmp_path: Path) -> None:
-    small = ("train.steps=4", "train.episodes=8", "train.save_every=1", "evaluate.episodes=8", "train.warm_start={}", "train.estimator.name=rae")
+    small = (
+        "train.steps=4",
+        "train.episodes=8",
+        "train.save_every=1",
+        "evaluate.episodes=8",
+        "train.warm_start={}",
+        "train.estimator.name=rae",
+    )
     settings = config.load("referential_table", small).config
 
     def trained(name: str, **options: Any) -> Path:
-        with RunFolder.open(tmp_path / name, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+        with RunFolder.open(
+            tmp_path / name, config_text="", resolved=settings.model_dump(mode="json")
+        ) as folder:
             run_training(settings, folder, **options)
         return tmp_path / name
 
@@ -246,15 +319,21 @@ def test_baselines_survive_a_resume(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             trained("broken", on_step=stop)
     whole, broken = trained("whole"), trained("broken")
-    for file in ("episodes.jsonl", "metrics.jsonl", "checkpoints/step-000004/trainer.json", "checkpoints/step-000004/speaker.table.json"):
+    for file in (
+        "episodes.jsonl",
+        "metrics.jsonl",
+        "checkpoints/step-000004/trainer.json",
+        "checkpoints/step-000004/speaker.table.json",
+    ):
         assert (whole / file).read_bytes() == (broken / file).read_bytes()
 
 
-# -- collection and scores ----------------------------------------------------------------------------------------------------
+# -- collection and scores -----------------------------------------------------------------------
 
 
 class TwoLengths(Scenario):
-    """Half of the plays have one turn, half have nine: a collector that stops when enough turns are there sees mostly short ones."""
+    """Half of the plays have one turn, half have nine: a collector that stops when enough turns
+    are there sees mostly short ones."""
 
     agents = ("a",)
 
@@ -268,27 +347,45 @@ class TwoLengths(Scenario):
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
-def test_a_scenario_of_two_lengths_comes_back_in_equal_shares(tmp_path: Path, concurrency: int) -> None:
+def test_a_scenario_of_two_lengths_comes_back_in_equal_shares(
+    tmp_path: Path, concurrency: int
+) -> None:
     class Slow(Table):
         async def sample(self, request: Any) -> Reply:
             await asyncio.sleep(0.0005)
             return await super().sample(request)
 
-    values = {"scenario": {"id": "x"}, "agents": {"a": {"policy": "main"}}, "policies": {"main": {"model": "table/softmax"}}}
-    values |= {"train": {"policies": ["main"], "steps": 3, "episodes": 10}, "evaluate": {"episodes": 2}, "run": {"concurrency": concurrency}}
+    values = {
+        "scenario": {"id": "x"},
+        "agents": {"a": {"policy": "main"}},
+        "policies": {"main": {"model": "table/softmax"}},
+    }
+    values |= {
+        "train": {"policies": ["main"], "steps": 3, "episodes": 10},
+        "evaluate": {"episodes": 2},
+        "run": {"concurrency": concurrency},
+    }
     settings = Config.model_validate(values)
-    with RunFolder.open(tmp_path / "run", config_text="", resolved=settings.model_dump(mode="json")) as folder:
-        asyncio.run(train(settings, TwoLengths(), {"main": Policy("main", Slow(policy="main"))}, folder))
+    with RunFolder.open(
+        tmp_path / "run", config_text="", resolved=settings.model_dump(mode="json")
+    ) as folder:
+        asyncio.run(
+            train(settings, TwoLengths(), {"main": Policy("main", Slow(policy="main"))}, folder)
+        )
     episodes = list(read_episodes(tmp_path / "run"))
     for step in range(3):
-        assert sorted(len(episode.turns) for episode in episodes[10 * step : 10 * step + 10]) == [1] * 5 + [9] * 5
+        assert (
+            sorted(len(episode.turns) for episode in episodes[10 * step : 10 * step + 10])
+            == [1] * 5 + [9] * 5
+        )
     lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
     assert [line["return"]["a"] for line in lines] == [0.5] * 3
     assert [line["policies"]["main"]["turns"] for line in lines] == [50] * 3
 
 
 class Puzzle(Scenario):
-    """Nine cells at 1/9 each, so that the last reward of a solved play is 1/9; a failed one consoles with a last reward of 1."""
+    """Nine cells at 1/9 each, so that the last reward of a solved play is 1/9; a failed one
+    consoles with a last reward of 1."""
 
     agents = ("a",)
 
@@ -326,12 +423,16 @@ def test_a_final_reward_is_paid_whole_whatever_the_turn() -> None:
     for length in (1, 4, 12):
         late = played({"a": [0.0] * (length - 1) + [1.0]})
         assert turns([late], "main", gamma=0.9).reward.tolist()[-1] == 1.0
-        assert turns([late], "main", gamma=0.9, rule="terminal_to_last").reward.tolist() == [0.0] * (length - 1) + [1.0]
+        assert turns([late], "main", gamma=0.9, rule="terminal_to_last").reward.tolist() == [
+            0.0
+        ] * (length - 1) + [1.0]
         assert turns([late], "main", gamma=0.9).total.tolist() == [1.0] * length
 
 
 def test_a_failed_branch_is_counted_and_no_other_takes_its_place() -> None:
-    branches = [replace(played({"a": [pay]}, seed, "start@2")) for seed, pay in enumerate((5.0, 1.0, 0.0))]
+    branches = [
+        replace(played({"a": [pay]}, seed, "start@2")) for seed, pay in enumerate((5.0, 1.0, 0.0))
+    ]
     branches[0] = replace(branches[0], end=End.FAILED, error="RuntimeError: broke")
     table = table_of(*branches)
     assert table.excluded == {"failed": 1}
@@ -339,17 +440,22 @@ def test_a_failed_branch_is_counted_and_no_other_takes_its_place() -> None:
     assert estimate("rloo", table)[0].tolist() == [1.0, -1.0]
 
 
-# -- tokens and sampling ------------------------------------------------------------------------------------------------------
+# -- tokens and sampling -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_trained_tokens_are_the_sampled_ones_to_the_last(length: int) -> None:
-    """The last sampled id is the end of turn: a slice that is one short never teaches when to stop."""
+    """The last sampled id is the end of turn: a slice that is one short never teaches when to
+    stop."""
     sampled = tuple(range(10, 10 + length))
     first = Reply("", (), (1, 2), sampled, tuple([-0.5] * length), finish="stop", policy="main")
     second = replace(first, prompt_ids=(1, 2, *sampled, 3))
     episode = replace(
-        played({"a": [0.0, 1.0]}), turns=(Turn(0, "a", (), None, (), Action(), (first,)), Turn(1, "a", (), None, (), Action(), (second,)))
+        played({"a": [0.0, 1.0]}),
+        turns=(
+            Turn(0, "a", (), None, (), Action(), (first,)),
+            Turn(1, "a", (), None, (), Action(), (second,)),
+        ),
     )
     made = rows(turns([episode], "main"), [1.0, 1.0], "main")
     (row,) = made.rows
@@ -376,7 +482,11 @@ def test_temperature_zero_is_sent_and_recorded(tmp_path: Path) -> None:
         file.write_text(TALK.format(url=server.url, sampling="temperature: 0, top_p: 0.5"))
         loaded = config.load(file)
         policies = open_policies(loaded.config)
-        plan = Plan(scenario_of(loaded.config), {"player_0": Seat("direct", "talker"), "player_1": Seat("random_legal")}, seed=1)
+        plan = Plan(
+            scenario_of(loaded.config),
+            {"player_0": Seat("direct", "talker"), "player_1": Seat("random_legal")},
+            seed=1,
+        )
 
         async def play() -> list[Episode]:
             return [episode async for episode in play_many([plan], policies)]
@@ -388,12 +498,21 @@ def test_temperature_zero_is_sent_and_recorded(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path / "run", config_text=loaded.text, resolved=loaded.resolved()):
         pass
     talker = read_resolved(tmp_path / "run")["policies"]["talker"]
-    assert (talker["temperature"], talker["top_p"], talker["top_k"], talker["max_tokens"]) == (0, 0.5, 0, 256)
+    assert (talker["temperature"], talker["top_p"], talker["top_k"], talker["max_tokens"]) == (
+        0,
+        0.5,
+        0,
+        256,
+    )
 
 
-@pytest.mark.parametrize("option", ["temprature: 0", "tempereture: 0.0", "sampling_args: {temperature: 0}", "min_p: 0.1"])
+@pytest.mark.parametrize(
+    "option", ["temprature: 0", "tempereture: 0.0", "sampling_args: {temperature: 0}", "min_p: 0.1"]
+)
 def test_an_unknown_sampling_option_is_refused_by_name(tmp_path: Path, option: str) -> None:
     file = tmp_path / "talk.yaml"
     file.write_text(TALK.format(url="http://127.0.0.1:9/v1", sampling=option))
-    with pytest.raises(ConfigError, match=rf"policies.talker.{option.partition(':')[0]}: unknown key"):
+    with pytest.raises(
+        ConfigError, match=rf"policies.talker.{option.partition(':')[0]}: unknown key"
+    ):
         config.load(file)

@@ -17,7 +17,10 @@ def game(first, second, score, key=0, fouls=(False, False)):
 
 
 def episode(cast, paid, seed=0, end=End.TERMINATED, unread=()):
-    turns = tuple(Turn(n, agent, (), ("a", "b"), (), Action("?") if agent in unread else Action("a", (), "a")) for n, agent in enumerate(cast))
+    turns = tuple(
+        Turn(n, agent, (), ("a", "b"), (), Action("?") if agent in unread else Action("a", (), "a"))
+        for n, agent in enumerate(cast)
+    )
     ledger = tuple(Entry(1, agent, value) for agent, value in paid.items())
     return Episode("s", 1, seed, "train/0", 0, None, cast, turns, (), (), {}, ledger, end)
 
@@ -57,10 +60,17 @@ def test_ratings_equal_a_second_slow_fit_and_do_not_depend_on_order_or_side():
         score = 0.5 if rng.random() < 0.2 else float(rng.random() < chance)
         played.append(game(one, two, score, n))
     found = ratings(played, prior=0, resamples=5)
-    assert {name: rating.points for name, rating in found.items()} == pytest.approx(slow_fit(played), abs=1e-3)
-    turned = [Game(g.key, g.agents, g.players[::-1], g.returns[::-1], g.fouls[::-1]) for g in reversed(played)]
+    assert {name: rating.points for name, rating in found.items()} == pytest.approx(
+        slow_fit(played), abs=1e-3
+    )
+    turned = [
+        Game(g.key, g.agents, g.players[::-1], g.returns[::-1], g.fouls[::-1])
+        for g in reversed(played)
+    ]
     again = ratings(turned, prior=0, resamples=5)
-    assert {name: rating.points for name, rating in again.items()} == pytest.approx({name: rating.points for name, rating in found.items()}, abs=1e-6)
+    assert {name: rating.points for name, rating in again.items()} == pytest.approx(
+        {name: rating.points for name, rating in found.items()}, abs=1e-6
+    )
     assert list(found) == sorted(found, key=lambda name: -found[name].points)
 
 
@@ -87,7 +97,13 @@ def test_an_interval_holds_the_rating_and_narrows_with_more_keys_not_with_repeat
 
 
 def test_players_that_no_chain_of_games_compares_are_refused_in_a_sentence():
-    with pytest.raises(DataError, match=r"no chain of games compares 'a' with 'c', so their ratings say nothing of each other; apart: c, d"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"no chain of games compares 'a' with 'c', so their ratings say nothing of each other;"
+            r" apart: c, d"
+        ),
+    ):
         ratings([game("a", "b", 1.0), game("c", "d", 0.0)])
     bridged = ratings([game("a", "b", 1.0), game("c", "d", 0.0), game("b", "c", 0.5)])
     assert set(bridged) == {"a", "b", "c", "d"}
@@ -102,9 +118,17 @@ def test_players_that_no_chain_of_games_compares_are_refused_in_a_sentence():
 
 
 def test_counts_give_the_ratings_of_their_games():
-    played = [game("a", "b", 1.0), game("b", "c", 0.5), game("c", "a", 0.0), game("a", "b", 0.0), game("b", "a", 0.5)]
+    played = [
+        game("a", "b", 1.0),
+        game("b", "c", 0.5),
+        game("c", "a", 0.0),
+        game("a", "b", 0.0),
+        game("b", "a", 0.5),
+    ]
     counts = {("a", "b"): 1.5, ("b", "a"): 1.5, ("b", "c"): 0.5, ("c", "b"): 0.5, ("a", "c"): 1.0}
-    assert points(counts) == pytest.approx({name: rating.points for name, rating in ratings(played, resamples=2).items()})
+    assert points(counts) == pytest.approx(
+        {name: rating.points for name, rating in ratings(played, resamples=2).items()}
+    )
 
 
 def test_who_never_lost_has_a_rating_only_with_a_prior():
@@ -134,7 +158,10 @@ def test_games_are_read_from_scored_episodes_of_different_players():
     assert cells["main", "main@3", "x"].wins == 1 and cells["main", "main@3", "x"].payoff == 1.0
     assert cells["main", "main@3", "o"].ties == 1 and cells["main", "main@3", "o"].other_fouls == 1
     assert cells["main@3", "main", "x"].fouls == 1 and cells["main@3", "main", "x"].score == 0.5
-    assert cells["main", "random_legal", "x"].losses == 1 and cells["main", "random_legal", "x"].payoff == 0.0
+    assert (
+        cells["main", "random_legal", "x"].losses == 1
+        and cells["main", "random_legal", "x"].payoff == 0.0
+    )
     assert sum(cell.games for cell in cells.values()) == 2 * len(played)
     assert ("main", "main@3", "o", "1", "0/1/0", "0/1", "0.000") in table(cells)
 

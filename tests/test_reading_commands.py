@@ -1,4 +1,5 @@
-"""Commands that read run none of the code that a run folder names; names that cannot be are refused before anything is played."""
+"""Commands that read run none of the code that a run folder names; names that cannot be are
+refused before anything is played."""
 
 from __future__ import annotations
 
@@ -69,17 +70,33 @@ def named(run: Path, key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("where", NAMED)
-@pytest.mark.parametrize("command", [["show", "runs/one"], ["show", "runs/one", "--episode", "test/0"], ["list", "runs"], ["show", "one", "--json"]])
-def test_a_command_that_reads_imports_nothing_that_a_run_names(run: Path, where: str, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", "runs/one"],
+        ["show", "runs/one", "--episode", "test/0"],
+        ["list", "runs"],
+        ["show", "one", "--json"],
+    ],
+)
+def test_a_command_that_reads_imports_nothing_that_a_run_names(
+    run: Path, where: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     named(run, *NAMED[where])
     before = set(sys.modules)
     capsys.readouterr()
     assert one_line(capsys, command) == 0
     assert not Path("ran").exists()
-    assert not {name for name in set(sys.modules) - before if "evil" in name or name.startswith("gem_ma_file")}
+    assert not {
+        name
+        for name in set(sys.modules) - before
+        if "evil" in name or name.startswith("gem_ma_file")
+    }
 
 
-def test_the_score_of_foreign_code_is_shown_as_it_was_judged(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_score_of_foreign_code_is_shown_as_it_was_judged(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (here / "slowly_here.py").write_text(SLOWLY)
     assert main(["run", "slowly_here:Quiz", "--out", "run", "--quiet", "--json"]) == 0
     played = json.loads(capsys.readouterr().out)["success"]
@@ -87,7 +104,9 @@ def test_the_score_of_foreign_code_is_shown_as_it_was_judged(here: Path, capsys:
     (here / "slowly_here.py").unlink()
     assert main(["show", "run", "--json"]) == 0
     printed = capsys.readouterr()
-    assert json.loads(printed.out)["success"] == played and "is code that the run names" in printed.err
+    assert (
+        json.loads(printed.out)["success"] == played and "is code that the run names" in printed.err
+    )
 
 
 LOSING = """
@@ -118,7 +137,9 @@ class Mine(Scenario):
 """
 
 
-def test_a_lost_play_of_rules_of_ones_own_is_one_command_away(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_play_of_rules_of_ones_own_is_one_command_away(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`show` may not run the file that judged, so it reads what was judged when it was played."""
     (here / "mine.py").write_text(LOSING)
     assert main(["run", "mine.py", "--out", "run", "--quiet", "run.max_failed=1"]) == 0
@@ -130,13 +151,19 @@ def test_a_lost_play_of_rules_of_ones_own_is_one_command_away(here: Path, capsys
 
     for which in ("lost", "test/17"):
         text = shown(which)
-        assert text.startswith("episode test/17/") and "verdict lost" in text and "blame a" in text and "distance 1" in text
+        assert (
+            text.startswith("episode test/17/")
+            and "verdict lost" in text
+            and "blame a" in text
+            and "distance 1" in text
+        )
     assert "verdict success" in shown("test/3") and "verdict failed" in shown("failed")
     assert main(["show", "run", "--episode", "lost", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"]["verdict"] == "lost"
 
     summary = json.loads((here / "run/summary.json").read_text())
-    (here / "run/summary.json").write_text(json.dumps({**summary, "episodes": 7}))  # plays came after it: only the lost ones are known
+    # plays came after it: only the lost ones are known
+    (here / "run/summary.json").write_text(json.dumps({**summary, "episodes": 7}))
     assert "verdict lost" in shown("lost") and "verdict ended" in shown("test/3")
     for damaged in ({**summary, "lost": {"count": 1, "episodes": [7]}}, {**summary, "success": 1}):
         (here / "run/summary.json").write_text(json.dumps(damaged))
@@ -147,17 +174,29 @@ LONG = "a" * 5000
 
 
 TYPED = [[name, LONG] for name in ("run", "show", "resume", "study")]
-TYPED += [["train", f"{LONG}.yaml"], ["check", f"x/{LONG}"], ["list", "runs", "--root", LONG], ["new", "model", LONG]]
-TYPED += [["run", "dilemma", "-n", "1", "--quiet", "--out", LONG], ["new", "model", "m", "--scenario", "typo"]]
+TYPED += [
+    ["train", f"{LONG}.yaml"],
+    ["check", f"x/{LONG}"],
+    ["list", "runs", "--root", LONG],
+    ["new", "model", LONG],
+]
+TYPED += [
+    ["run", "dilemma", "-n", "1", "--quiet", "--out", LONG],
+    ["new", "model", "m", "--scenario", "typo"],
+]
 
 
 @pytest.mark.parametrize("words", TYPED)
-def test_a_name_that_cannot_be_is_wrong_usage(words: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_cannot_be_is_wrong_usage(
+    words: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert one_line(capsys, words) == 2
     assert not list(here.iterdir())
 
 
-def test_a_measure_that_no_cell_will_have_is_refused_before_anything_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_measure_that_no_cell_will_have_is_refused_before_anything_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from tests.hostile import STUDY
 
     (tmp_path / "study.yaml").write_text(STUDY)
@@ -167,7 +206,9 @@ def test_a_measure_that_no_cell_will_have_is_refused_before_anything_is_played(t
     assert one_line(capsys, [*words, "--measure", "return player_1"]) == 0
 
 
-def test_a_signal_after_play_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_after_play_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from gem_ma.cli import main as module
 
     monkeypatch.setattr(Stopping, "latest", "")
@@ -186,10 +227,13 @@ JUDGING = """
 
 def test_a_terminated_summary_says_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(
-        SLOWLY + "\n    def measures(self, episode):\n        open('judging', 'w').close()\n        time.sleep(20)\n        return {}\n"
+        SLOWLY + "\n    def measures(self, episode):\n        open('judging', 'w').close()\n       "
+        " time.sleep(20)\n        return {}\n"
     )
     command = [sys.executable, "-m", "gem_ma", "run", "late:Quiz", "--out", "run", "--quiet"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    )
     for _ in range(600):
         if (tmp_path / "judging").exists() or process.poll() is not None:
             break

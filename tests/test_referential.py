@@ -29,10 +29,19 @@ def scored(meaning: str, words: str, guess: str) -> Game:
 
 
 def test_each_attribute_pays_half_to_both():
-    for guess, value in (("red circle", 1.0), ("red star", 0.5), ("blue circle", 0.5), ("blue star", 0.0), ("no idea", 0.0)):
+    for guess, value in (
+        ("red circle", 1.0),
+        ("red star", 0.5),
+        ("blue circle", 0.5),
+        ("blue star", 0.0),
+        ("no idea", 0.0),
+    ):
         game = scored("red circle", UTTERANCES[0], guess)
         assert game.over
-        paid = {agent: sum(e.value for e in game.ledger if e.agent == agent) for agent in ("speaker", "listener")}
+        paid = {
+            agent: sum(e.value for e in game.ledger if e.agent == agent)
+            for agent in ("speaker", "listener")
+        }
         assert paid == {"speaker": value, "listener": value}
 
 
@@ -44,7 +53,14 @@ def test_there_are_sixteen_meanings_and_utterances_and_all_are_dealt():
 
 def test_the_meaning_cannot_be_said():
     views = set()
-    for words in ("red circle", "it is the red circle", f"{UTTERANCES[0]} red circle {UTTERANCES[1]}", "", "\ud800", "x" * 100_000):
+    for words in (
+        "red circle",
+        "it is the red circle",
+        f"{UTTERANCES[0]} red circle {UTTERANCES[1]}",
+        "",
+        "\ud800",
+        "x" * 100_000,
+    ):
         game = game_of("red circle")
         game.send({"speaker": words})
         views.add(tuple(message.text for message in game.view("listener")))
@@ -55,7 +71,9 @@ def test_the_listener_hears_the_two_words_and_not_the_meaning():
     game = game_of("blue star")
     assert game.pending.keys() == {"speaker"}
     game.send({"speaker": f"I say {UTTERANCES[5]}"})
-    assert [message.text for message in game.view("listener")] == [f"You hear {UTTERANCES[5]}. Name the thing."]
+    assert [message.text for message in game.view("listener")] == [
+        f"You hear {UTTERANCES[5]}. Name the thing."
+    ]
     assert "blue" not in game.view("listener")[0].text
 
 
@@ -64,7 +82,9 @@ def episodes(count: int, **seats: Seat):
     cast = {"speaker": Seat("noisy_speaker"), "listener": Seat("noisy_listener"), **seats}
 
     async def collect():
-        return [e async for e in play_many([Plan(scenario, cast, seed=seed) for seed in range(count)])]
+        return [
+            e async for e in play_many([Plan(scenario, cast, seed=seed) for seed in range(count)])
+        ]
 
     played = asyncio.run(collect())
     assert not [e.error for e in played if e.error]
@@ -72,15 +92,22 @@ def episodes(count: int, **seats: Seat):
 
 
 def test_demonstrators_without_noise_always_understand_each_other():
-    scenario, played = episodes(64, speaker=Seat("noisy_speaker", options={"noise": 0.0}), listener=Seat("noisy_listener", options={"noise": 0.0}))
+    scenario, played = episodes(
+        64,
+        speaker=Seat("noisy_speaker", options={"noise": 0.0}),
+        listener=Seat("noisy_listener", options={"noise": 0.0}),
+    )
     assert all(scenario.success(episode) for episode in played)
     assert {e.returns()["speaker"] for e in played} == {1.0}
 
 
 def test_demonstrators_with_noise_succeed_as_often_as_arithmetic_says():
-    """Each word is right with .5 + .5/4, so an attribute arrives with .625^2 + 3 (.375/3)^2 = .4375, both with .1914."""
+    """Each word is right with .5 + .5/4, so an attribute arrives with .625^2 + 3 (.375/3)^2 =
+    .4375, both with .1914."""
     scenario, played = episodes(2000)
-    assert sum(bool(scenario.success(e)) for e in played) / 2000 == pytest.approx(0.4375**2, abs=0.035)
+    assert sum(bool(scenario.success(e)) for e in played) / 2000 == pytest.approx(
+        0.4375**2, abs=0.035
+    )
 
 
 def test_chance_is_one_in_sixteen():
@@ -105,4 +132,6 @@ def test_the_kuhn_demonstrator_looks_at_its_card():
         for turn in episode.turns:
             card = episode.transcript(turn.agent)[0].text.rstrip(".")[-1]
             bold[card].append(turn.action.parsed in ("bet", "call"))
-    assert [sum(bold[card]) / len(bold[card]) for card in "JQK"] == pytest.approx([0.15, 0.5, 0.85], abs=0.05)
+    assert [sum(bold[card]) / len(bold[card]) for card in "JQK"] == pytest.approx(
+        [0.15, 0.5, 0.85], abs=0.05
+    )

@@ -83,7 +83,9 @@ def test_a_wrong_name_is_one_line_that_helps(name: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_an_import_that_fails_inside_a_module_keeps_its_own_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_that_fails_inside_a_module_keeps_its_own_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "broken_room.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):

@@ -16,7 +16,20 @@ import pytest
 from gem_ma.errors import StoreError
 from gem_ma.evaluation.metrics import summarise
 from gem_ma.store import RunFolder
-from gem_ma.types import Action, End, Entry, Episode, Image, Malformed, Message, Reply, Seat, Tool, ToolCall, Turn
+from gem_ma.types import (
+    Action,
+    End,
+    Entry,
+    Episode,
+    Image,
+    Malformed,
+    Message,
+    Reply,
+    Seat,
+    Tool,
+    ToolCall,
+    Turn,
+)
 from gem_ma.view.chosen import EPISODES
 from gem_ma.view.curves import chart
 from gem_ma.view.plots import Mark, whisker_chart
@@ -97,21 +110,50 @@ def parse(path: Path) -> Parsed:
     return Parsed(path.read_text("utf-8"))
 
 
-def episode(number: int, value: float = 1.0, end: End = End.TERMINATED, words: str = "hello") -> Episode:
+def episode(
+    number: int, value: float = 1.0, end: End = End.TERMINATED, words: str = "hello"
+) -> Episode:
     call = ToolCall("call_0", "lookup", {"id": "7"})
     turns = (
         Turn(0, "user", (Message.system("You want a refund."),), None, (), Action(words)),
-        Turn(1, "assistant", (Message(words, "user"),), None, (Tool("lookup"),), Action("", (call,)), (Reply("", token_ids=(1, 2), policy="main"),)),
-        Turn(2, "assistant", (Message.tool("call_0", '{"found": true}'),), None, (), Action("Done.")),
+        Turn(
+            1,
+            "assistant",
+            (Message(words, "user"),),
+            None,
+            (Tool("lookup"),),
+            Action("", (call,)),
+            (Reply("", token_ids=(1, 2), policy="main"),),
+        ),
+        Turn(
+            2, "assistant", (Message.tool("call_0", '{"found": true}'),), None, (), Action("Done.")
+        ),
     )
     cast = {"assistant": Seat("direct", "main"), "user": Seat("scripted")}
     ledger = (Entry(2, "assistant", value, "database equals the goal"), Entry(2, "user", value))
     error = "EngineError: gone" if end is End.FAILED else None
-    return Episode("toy", 1, 0, f"test/{number}", 0, None, cast, turns, (), (), {"user": (Message("Done.", "assistant"),)}, ledger, end, error)
+    return Episode(
+        "toy",
+        1,
+        0,
+        f"test/{number}",
+        0,
+        None,
+        cast,
+        turns,
+        (),
+        (),
+        {"user": (Message("Done.", "assistant"),)},
+        ledger,
+        end,
+        error,
+    )
 
 
 def run_of(path: Path, episodes: Sequence[Episode], metrics: Sequence[dict[str, Any]] = ()) -> Path:
-    with RunFolder.open(path, config_text="", resolved={"scenario": {"id": "toy"}}, manifest={"command": "run"}) as folder:
+    with RunFolder.open(
+        path, config_text="", resolved={"scenario": {"id": "toy"}}, manifest={"command": "run"}
+    ) as folder:
         folder.append(episodes)
         for row in metrics:
             folder.log(row)
@@ -124,28 +166,63 @@ def hostile(payload: str) -> Episode:
     calls = (ToolCall(p, p, {p: p, "deep": {p: [p]}}), Malformed(p, p))
     message = Message((p, Image("0" * 64, p)), p, calls, p)
     reply = Reply(p, calls, finish=p, policy=p)
-    turn = Turn(0, p, (message, Message(p, p), Message.tool(p, p)), (p,), (Tool(p, p),), Action(p, calls, None), (reply,))
+    turn = Turn(
+        0,
+        p,
+        (message, Message(p, p), Message.tool(p, p)),
+        (p,),
+        (Tool(p, p),),
+        Action(p, calls, None),
+        (reply,),
+    )
     seats = {p: Seat(p, p, {p: p}), "other": Seat(p)}
     final = {p: (message,), "other": (Message.system(p),)}
-    return Episode(p, 1, 0, p, 0, p, seats, (turn,), (), (), final, (Entry(0, p, 1.0, p),), End.FAILED, p, {p: p})
+    return Episode(
+        p,
+        1,
+        0,
+        p,
+        0,
+        p,
+        seats,
+        (turn,),
+        (),
+        (),
+        final,
+        (Entry(0, p, 1.0, p),),
+        End.FAILED,
+        p,
+        {p: p},
+    )
 
 
 def hostile_page(folder: Path) -> Path:
     """All payloads in all fields of one page, names of runs and charts included."""
     run = run_of(
-        folder / "run <img src=x onerror=alert(1)>", [hostile(p) for p in PAYLOADS], [{"step": i, **dict.fromkeys(PAYLOADS, i)} for i in range(3)]
+        folder / "run <img src=x onerror=alert(1)>",
+        [hostile(p) for p in PAYLOADS],
+        [{"step": i, **dict.fromkeys(PAYLOADS, i)} for i in range(3)],
     )
     every = " ".join(PAYLOADS)
-    curves = [Curves(p, {p: [[(0.0, 0.0), (1.0, 1.0)]]}, x_label=p, y_label=p, note=p) for p in PAYLOADS]
-    section = Section(every, every, {every: run}, curves, [Rows([every], [[every]], every)], command=every)
+    curves = [
+        Curves(p, {p: [[(0.0, 0.0), (1.0, 1.0)]]}, x_label=p, y_label=p, note=p) for p in PAYLOADS
+    ]
+    section = Section(
+        every, every, {every: run}, curves, [Rows([every], [[every]], every)], command=every
+    )
     return write_report([run], folder / "page.html", every, sections=[section])
 
 
-# -- what stands in it --------------------------------------------------------------------------------------------------------------
+# -- what stands in it ---------------------------------------------------------------------------
 
 
-def test_the_page_lies_in_the_run_folder_and_shows_counts_scores_and_transcripts(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "run", [*(episode(i) for i in range(8)), episode(8, -1.0), episode(9, end=End.FAILED)])
+def test_the_page_lies_in_the_run_folder_and_shows_counts_scores_and_transcripts(
+    tmp_path: Path,
+) -> None:
+    run = run_of(
+        tmp_path / "run",
+        [*(episode(i) for i in range(8)), episode(8, -1.0), episode(9, end=End.FAILED)],
+    )
     path = write_report(run, success=lambda one: one.returns()["assistant"] > 0)
     assert path == run / "report.html"
     page = parse(path)
@@ -158,7 +235,9 @@ def test_the_page_lies_in_the_run_folder_and_shows_counts_scores_and_transcripts
     assert first["turns"][1]["calls"] == [{"name": "lookup", "arguments": [["id", "7"]]}]
     assert first["ledger"][0]["why"] == "database equals the goal"
     assert first["turns"][0]["observed"][0]["parts"] == ["You want a refund."]
-    assert shown["episodes"][1]["error"] == "EngineError: gone" and shown["episodes"][1]["kinds"] == ["failed"]
+    assert shown["episodes"][1]["error"] == "EngineError: gone" and shown["episodes"][1][
+        "kinds"
+    ] == ["failed"]
     assert [one["kinds"] for one in shown["episodes"][2:]] == [["won"]] * 8
 
 
@@ -167,13 +246,19 @@ def test_a_stored_summary_is_shown_as_it_is(tmp_path: Path) -> None:
     stored = summarise([episode(i) for i in range(4)], lambda one: one.task == "test/0")
     (run / "summary.json").write_text(json.dumps(stored))
     assert "0.250 [" in parse(write_report(run)).text
-    (run / "summary.json").write_text('{"before": {}, "after": {}}')  # of a training run: another shape
+    # of a training run: another shape
+    (run / "summary.json").write_text('{"before": {}, "after": {}}')
     assert "4 /" in parse(write_report(run)).text
 
 
 def test_curves_of_a_training_run_have_their_numbers_below(tmp_path: Path) -> None:
     rows = [
-        {"kind": "train", "step": s, "return": {"a": s / 8, "b": None if s == 2 else 0.5}, "policies": {"main": {"kl": 0.01 * s, "lr": 0.1}}}
+        {
+            "kind": "train",
+            "step": s,
+            "return": {"a": s / 8, "b": None if s == 2 else 0.5},
+            "policies": {"main": {"kl": 0.01 * s, "lr": 0.1}},
+        }
         for s in range(5)
     ]
     rows.append({"kind": "evaluation", "step": 0, "sampled": {"success": 0.25}})
@@ -190,52 +275,143 @@ def test_a_training_run_shows_its_scores_before_and_after(tmp_path: Path) -> Non
     run = tmp_path / "run"
     with RunFolder.open(run, config_text="", resolved={}, manifest={"command": "train"}) as folder:
         folder.append([episode(0)])
-        exams = [{"sampled": {"success": score, "return": {"a": 1.0}, "ok": 9, "failed": 0, "turns": 2.0}} for score in (0.125, 0.875)]
+        exams = [
+            {
+                "sampled": {
+                    "success": score,
+                    "return": {"a": 1.0},
+                    "ok": 9,
+                    "failed": 0,
+                    "turns": 2.0,
+                }
+            }
+            for score in (0.125, 0.875)
+        ]
         rate = {"mean": 0.25, "low": 0.1, "high": 0.5, "n": 8, "method": "wilson"}
-        idle = {"cast": {"a": "silent"}, "ok": 8, "failed": 0, "excluded": 0, "success": rate, "returns": {"a": rate}, "tasks": 8, "of": 8}
-        folder.write_summary({"before": exams[0], "after": exams[1], "learned": ["main"], "baselines": {"idle": idle}})
+        idle = {
+            "cast": {"a": "silent"},
+            "ok": 8,
+            "failed": 0,
+            "excluded": 0,
+            "success": rate,
+            "returns": {"a": rate},
+            "tasks": 8,
+            "of": 8,
+        }
+        folder.write_summary(
+            {
+                "before": exams[0],
+                "after": exams[1],
+                "learned": ["main"],
+                "baselines": {"idle": idle},
+            }
+        )
     html = write_report(run).read_text()
-    assert "trivial players beside it" in html and "0.250 [0.100, 0.500]" in html and "a: silent" in html
+    assert (
+        "trivial players beside it" in html
+        and "0.250 [0.100, 0.500]" in html
+        and "a: silent" in html
+    )
     assert '<th scope="row">sampled success</th><td>0.125</td><td>0.875</td>' in html
-    assert "learned: main" in html and "run played 1 / 0 / 0 (ok / failed / excluded) episodes while it learned" in html
+    assert (
+        "learned: main" in html
+        and "run played 1 / 0 / 0 (ok / failed / excluded) episodes while it learned" in html
+    )
 
 
 def test_agents_with_the_same_curve_share_a_line(tmp_path: Path) -> None:
-    rows = [{"step": s, "return": {"a": s / 2, "b": s / 2}, "sampled": {"return": {"a": s / 3, "b": 0.0}}} for s in range(4)]
+    rows = [
+        {
+            "step": s,
+            "return": {"a": s / 2, "b": s / 2},
+            "sampled": {"return": {"a": s / 3, "b": 0.0}},
+        }
+        for s in range(4)
+    ]
     html = write_report(run_of(tmp_path / "run", [episode(0)], rows)).read_text()
     assert html.count("<polyline") == 3 and "</svg>all agents</li>" in html
 
 
 def test_curves_of_several_seeds_are_a_mean_with_a_band_and_of_two_are_not(tmp_path: Path) -> None:
-    runs = [run_of(tmp_path / f"seed-{n}", [episode(0)], [{"step": s, "sampled": {"success": s / 4 + n / 10}} for s in range(3)]) for n in range(3)]
+    runs = [
+        run_of(
+            tmp_path / f"seed-{n}",
+            [episode(0)],
+            [{"step": s, "sampled": {"success": s / 4 + n / 10}} for s in range(3)],
+        )
+        for n in range(3)
+    ]
     many = learning_curves({"both": runs, "none": runs[:1]}, "sampled/success", "Who learns?")
-    page = write_report([], tmp_path / "page.html", "Study", sections=[Section("Referential", curves=[many])])
+    page = write_report(
+        [], tmp_path / "page.html", "Study", sections=[Section("Referential", curves=[many])]
+    )
     html = page.read_text()
     assert html.count('class="band') == 1
     assert "0.35 [0.25, 0.45]" in html  # x = 1: 0.25, 0.35, 0.45
     two = learning_curves({"both": runs[:2]}, "sampled/success", "Two")
-    assert 'class="band' not in write_report([], tmp_path / "two.html", sections=[Section("s", curves=[two])]).read_text()
+    assert (
+        'class="band'
+        not in write_report(
+            [], tmp_path / "two.html", sections=[Section("s", curves=[two])]
+        ).read_text()
+    )
 
 
 def test_several_runs_stand_in_one_table_and_one_viewer(tmp_path: Path) -> None:
-    runs = {"oracle": run_of(tmp_path / "a", [episode(0)]), "do nothing": run_of(tmp_path / "b", [episode(0, 0.0)])}
-    page = parse(write_report([], tmp_path / "page.html", sections=[Section("Retail", runs=runs), Section("Again", tables=[Rows(["x"], [[1]])])]))
+    runs = {
+        "oracle": run_of(tmp_path / "a", [episode(0)]),
+        "do nothing": run_of(tmp_path / "b", [episode(0, 0.0)]),
+    }
+    page = parse(
+        write_report(
+            [],
+            tmp_path / "page.html",
+            sections=[Section("Retail", runs=runs), Section("Again", tables=[Rows(["x"], [[1]])])],
+        )
+    )
     assert [run["name"] for run in page.data["runs"]] == ["oracle", "do nothing"]
     assert sum(tag == "h2" for tag, _ in page.tags) == 3
     assert page.text.index("oracle") < page.text.index("do nothing")
 
 
-def test_a_long_run_shows_some_transcripts_spread_over_it_failed_ones_too_and_says_so(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "run", [episode(i, end=End.FAILED if i == 77 else End.TERMINATED) for i in range(400)])
+def test_a_long_run_shows_some_transcripts_spread_over_it_failed_ones_too_and_says_so(
+    tmp_path: Path,
+) -> None:
+    run = run_of(
+        tmp_path / "run",
+        [episode(i, end=End.FAILED if i == 77 else End.TERMINATED) for i in range(400)],
+    )
     (shown,) = parse(write_report(run)).data["runs"]
     names = [one["id"] for one in shown["episodes"]]
-    assert len(names) == EPISODES and names[:2] == ["test/77 · seed 0", "test/0 · seed 0"] and names[-1] == "test/399 · seed 0"
-    assert shown["note"].startswith("50 of 400 episodes: all 1 failed; the others spread from first to last")
+    assert (
+        len(names) == EPISODES
+        and names[:2] == ["test/77 · seed 0", "test/0 · seed 0"]
+        and names[-1] == "test/399 · seed 0"
+    )
+    assert shown["note"].startswith(
+        "50 of 400 episodes: all 1 failed; the others spread from first to last"
+    )
 
 
 def test_long_texts_and_long_plays_are_cut_and_say_so(tmp_path: Path) -> None:
-    long, short = (Turn(0, "assistant", (), None, (), Action(text)) for text in ("y" * 100_000, "y"))
-    many = Episode("toy", 1, 0, "test/0", 0, None, {"assistant": Seat()}, (long, *(short,) * 999), (), (), {}, (), End.TERMINATED)
+    long, short = (
+        Turn(0, "assistant", (), None, (), Action(text)) for text in ("y" * 100_000, "y")
+    )
+    many = Episode(
+        "toy",
+        1,
+        0,
+        "test/0",
+        0,
+        None,
+        {"assistant": Seat()},
+        (long, *(short,) * 999),
+        (),
+        (),
+        {},
+        (),
+        End.TERMINATED,
+    )
     path = write_report(run_of(tmp_path / "run", [many]))
     (shown,) = parse(path).data["runs"][0]["episodes"]
     assert shown["cut"] == "the last 600 of 1000 turns are left out"
@@ -243,10 +419,26 @@ def test_long_texts_and_long_plays_are_cut_and_say_so(tmp_path: Path) -> None:
 
 
 def test_images_of_the_run_are_embedded_and_others_are_named(tmp_path: Path) -> None:
-    png = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+    png = base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    )
     known, unknown = Image.of(png), Image("1" * 64)
     turn = Turn(0, "assistant", (Message(("look", known, unknown)),), None, (), Action("ok"))
-    seen = Episode("toy", 1, 0, "test/0", 0, None, {"assistant": Seat()}, (turn,), (), (), {}, (), End.TERMINATED)
+    seen = Episode(
+        "toy",
+        1,
+        0,
+        "test/0",
+        0,
+        None,
+        {"assistant": Seat()},
+        (turn,),
+        (),
+        (),
+        {},
+        (),
+        End.TERMINATED,
+    )
     (shown,) = parse(write_report(run_of(tmp_path / "run", [seen]))).data["runs"][0]["episodes"]
     parts = shown["turns"][0]["observed"][0]["parts"]
     assert base64.b64decode(parts[1]["data"]) == png and parts[2]["data"] == ""
@@ -254,7 +446,10 @@ def test_images_of_the_run_are_embedded_and_others_are_named(tmp_path: Path) -> 
 
 def test_an_empty_run_and_a_page_without_runs_are_pages_too(tmp_path: Path) -> None:
     assert "0 /" in parse(write_report(run_of(tmp_path / "run", []))).text
-    assert "Only text" in parse(write_report([], tmp_path / "page.html", sections=[Section("Only text")])).text
+    assert (
+        "Only text"
+        in parse(write_report([], tmp_path / "page.html", sections=[Section("Only text")])).text
+    )
 
 
 def test_a_path_that_is_no_run_or_cannot_be_written_is_one_line(tmp_path: Path) -> None:
@@ -275,33 +470,68 @@ def test_a_run_cannot_be_changed_by_its_report(tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in run.iterdir() if p.name != "report.html"} == before
 
 
-# -- safety --------------------------------------------------------------------------------------------------------------------------
+# -- safety --------------------------------------------------------------------------------------
 
 
-def test_the_policy_allows_exactly_this_script_and_this_style_and_no_request(tmp_path: Path) -> None:
+def test_the_policy_allows_exactly_this_script_and_this_style_and_no_request(
+    tmp_path: Path,
+) -> None:
     path = write_report(run_of(tmp_path / "run", [episode(0)]))
     html, page = path.read_text("utf-8"), parse(path)
-    policy = next(attributes["content"] for tag, attributes in page.tags if attributes.get("http-equiv") == "Content-Security-Policy")
-    assert policy is not None and "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    policy = next(
+        attributes["content"]
+        for tag, attributes in page.tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert (
+        policy is not None
+        and "default-src 'none'" in policy
+        and "unsafe" not in policy
+        and "http" not in policy
+    )
     style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
     assert style is not None
     for inline in (page.scripts[1], style[1]):
         assert base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode() in policy
     assert len(page.scripts) == 2 and len(page.scripts[1]) + len(style[1]) < 300_000
     assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|fetch\(|XMLHttpRequest|import\(", page.scripts[1]
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new"
+        r" Function|fetch\(|XMLHttpRequest|import\(",
+        page.scripts[1],
     )
     assert not re.search(r"url\(|@import", style[1])
 
 
 def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
-    page, plain = parse(hostile_page(tmp_path)), parse(write_report(run_of(tmp_path / "plain", [episode(0)]), tmp_path / "plain.html"))
+    page, plain = (
+        parse(hostile_page(tmp_path)),
+        parse(write_report(run_of(tmp_path / "plain", [episode(0)]), tmp_path / "plain.html")),
+    )
     tags = {tag for tag, _ in page.tags}
-    drawn = {"svg", "title", "line", "polyline", "circle", "text", "figure", "figcaption", "details", "summary", "h3", "ul", "li", "polygon"}
+    drawn = {
+        "svg",
+        "title",
+        "line",
+        "polyline",
+        "circle",
+        "text",
+        "figure",
+        "figcaption",
+        "details",
+        "summary",
+        "h3",
+        "ul",
+        "li",
+        "polygon",
+    }
     assert tags <= {tag for tag, _ in plain.tags} | drawn
     assert sum(tag == "script" for tag, _ in page.tags) == 2 and len(page.scripts) == 2
     for tag, attributes in page.tags:
-        assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "action")], (tag, attributes)
+        assert not [
+            name
+            for name in attributes
+            if name.startswith("on") or name in ("style", "srcdoc", "action")
+        ], (tag, attributes)
         link = attributes.get("href") or attributes.get("src") or ""
         assert link == "" or link.startswith(("#", "data:,")), link
     assert not re.search("[<>&\u2028\u2029]", page.scripts[0])
@@ -315,17 +545,30 @@ def test_hostile_text_is_shown_word_for_word(tmp_path: Path) -> None:
     assert [one["scenario"] for one in page.data["runs"][0]["episodes"]] == list(PAYLOADS)
 
 
-# -- plots ---------------------------------------------------------------------------------------------------------------------------
+# -- plots ---------------------------------------------------------------------------------------
 
 
 def test_a_line_is_the_mean_of_its_seeds_where_all_have_a_value() -> None:
-    line = line_of("x", [[(0, 1.0), (1, 2.0), (2, float("nan"))], [(0, 3.0), (1, 6.0), (2, 1.0), (3, 1.0)]])
-    assert (line.x, line.mean, line.low, line.high, line.seeds) == ((0.0, 1.0), (2.0, 4.0), (1.0, 2.0), (3.0, 6.0), 2)
+    line = line_of(
+        "x", [[(0, 1.0), (1, 2.0), (2, float("nan"))], [(0, 3.0), (1, 6.0), (2, 1.0), (3, 1.0)]]
+    )
+    assert (line.x, line.mean, line.low, line.high, line.seeds) == (
+        (0.0, 1.0),
+        (2.0, 4.0),
+        (1.0, 2.0),
+        (3.0, 6.0),
+        2,
+    )
 
 
 def test_a_chart_of_nothing_is_nothing_and_of_one_point_or_one_height_is_drawn() -> None:
     assert line_chart([line_of("x", [])], title="t", x_label="x", y_label="y") == ""
-    for points in ([(0.0, 1.0)], [(0.0, 2.0), (9.0, 2.0)], [(0.0, -1e30), (1.0, 1e30)], [(1e9, 1e-12), (2e9, 2e-12)]):
+    for points in (
+        [(0.0, 1.0)],
+        [(0.0, 2.0), (9.0, 2.0)],
+        [(0.0, -1e30), (1.0, 1e30)],
+        [(1e9, 1e-12), (2e9, 2e-12)],
+    ):
         svg = line_chart([line_of("x", [points])], title="t", x_label="x", y_label="y")
         assert "nan" not in svg and "inf" not in svg and "<polyline" in svg
 
@@ -338,7 +581,9 @@ def test_a_legend_names_every_line_whole(draw: Any) -> None:
         curves = Curves("t", {label: [[(0.0, 0.0), (1.0, n)]] for n, label in enumerate(labels)})
         html = chart(curves)
     else:
-        html = whisker_chart({label: [Mark(0.5)] for label in labels}, ["x"], title="t", x_label="x", y_label="y")
+        html = whisker_chart(
+            {label: [Mark(0.5)] for label in labels}, ["x"], title="t", x_label="x", y_label="y"
+        )
     assert re.findall(r"</svg>(speaker[^<]*)</li>", html) == labels
     svg = html[html.index('<svg class="chart"') :]
     assert all(float(x) <= 720 for x in re.findall(r' x[12]?="([\d.]+)"', svg))

@@ -1,4 +1,5 @@
-"""What may change when a run goes on: an override on the command line, noted in the manifest; never an edit of resolved.yaml."""
+"""What may change when a run goes on: an override on the command line, noted in the manifest;
+never an edit of resolved.yaml."""
 
 from __future__ import annotations
 
@@ -31,8 +32,13 @@ def run(tmp_path: Path) -> Path:
 EDITS = {
     "a seed": lambda text: text.replace("seed: 0", "seed: 4"),
     "more tasks": lambda text: text.replace("tasks: 3", "tasks: 9"),
-    "a limit": lambda text: text.replace("concurrency: ", "concurrency: 1"),  # one that no result depends on
-    "another player": lambda text: text.replace("behaviour: tit_for_tat", "behaviour: always_defect").replace("random_legal", "silent"),
+    # one that no result depends on
+    "a limit": lambda text: text.replace("concurrency: ", "concurrency: 1"),
+    "another player": (
+        lambda text: text.replace("behaviour: tit_for_tat", "behaviour: always_defect").replace(
+            "random_legal", "silent"
+        )
+    ),
     "a key less": lambda text: text.replace("  max_failed: 0\n", ""),
     "the scenario": lambda text: text.replace("id: dilemma", "id: kuhn_poker"),
 }
@@ -40,7 +46,9 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS)
 @pytest.mark.parametrize("again", ["resume", "run"])
-def test_an_edited_resolved_file_is_refused_and_nothing_is_played(run: Path, edit: str, again: str) -> None:
+def test_an_edited_resolved_file_is_refused_and_nothing_is_played(
+    run: Path, edit: str, again: str
+) -> None:
     file, lines = run / "resolved.yaml", (run / "episodes.jsonl").read_bytes()
     before = file.read_text()
     file.write_text(EDITS[edit](before))
@@ -67,14 +75,18 @@ def test_a_folder_of_an_older_version_has_no_digest_and_goes_on(run: Path) -> No
     assert gem_ma("resume", run, "--quiet")[0] == 0
 
 
-def test_a_setting_that_no_result_depends_on_is_typed_and_one_that_changes_results_is_refused(run: Path) -> None:
+def test_a_setting_that_no_result_depends_on_is_typed_and_one_that_changes_results_is_refused(
+    run: Path,
+) -> None:
     assert gem_ma("resume", run, "run.concurrency=2", "limits.usd=5", "--quiet")[0] == 0
     assert "resumed" not in read_manifest(run)
     code, said = gem_ma("resume", run, "run.seed=9", "--quiet")
     assert code == 2 and "run.seed (was 0, now 9)" in said
 
 
-def test_what_may_change_at_resume_is_noted_and_holds_from_then_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_change_at_resume_is_noted_and_holds_from_then_on(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = "run.episodes_per_task"
     monkeypatch.setattr(names, "RESUME_KEYS", (key,))
     monkeypatch.setattr("gem_ma.store.folder.RESUME_KEYS", (key,))
@@ -91,7 +103,18 @@ def test_what_may_change_at_resume_is_noted_and_holds_from_then_on(run: Path, mo
     assert [one["changed"][key] for one in read_manifest(run)["resumed"]] == [[1, 2], [2, 3]]
 
 
-@pytest.mark.parametrize("damage", [1, "x", {}, [1], [{"changed": 1}], [{"changed": {"run.seed": 1}}], [{"changed": {"no.such": [1, 2]}}]])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        1,
+        "x",
+        {},
+        [1],
+        [{"changed": 1}],
+        [{"changed": {"run.seed": 1}}],
+        [{"changed": {"no.such": [1, 2]}}],
+    ],
+)
 def test_a_damaged_note_is_one_line(run: Path, damage: object) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, "resumed": damage}))

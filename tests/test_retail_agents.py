@@ -1,4 +1,5 @@
-"""The scripted sides of retail: a user that says yes only to what it wants, a careful assistant, an oracle, and baselines that earn nothing."""
+"""The scripted sides of retail: a user that says yes only to what it wants, a careful assistant,
+an oracle, and baselines that earn nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ TESTS = list(SHOP.tasks("test"))
 WRITES = ("cancel_", "modify_", "return_", "exchange_")
 
 
-def run(assistant: str, index: int, split: str = "test", seed: int = 0, scenario: Retail = SHOP) -> Episode:
+def run(
+    assistant: str, index: int, split: str = "test", seed: int = 0, scenario: Retail = SHOP
+) -> Episode:
     cast = {"assistant": Seat(assistant), "user": Seat("retail_user")}
     return asyncio.run(play(Plan(scenario, cast, f"{split}/{index}", seed)))
 
@@ -55,15 +58,26 @@ def ended(action: Action) -> str:
     return call.arguments["reason"] if isinstance(call, ToolCall) else ""
 
 
-# -- the user ---------------------------------------------------------------------------------------------------------------
+# -- the user ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["exchange_delivered_order_items", "modify_pending_order_items", "return_delivered_order_items"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "exchange_delivered_order_items",
+        "modify_pending_order_items",
+        "return_delivered_order_items",
+    ],
+)
 def test_the_user_says_yes_to_the_right_proposal_and_no_to_each_wrong_argument(kind: str) -> None:
     task = first_with(kind)
     right = dict(task.wishes[0].arguments)
     assert Customer(task).hear(proposal([change(kind, right)])).text.startswith("Yes")
-    wrong: dict[str, Any] = {"order_id": "#W0000001", "payment_method_id": "paypal_0000001", "item_ids": ["1000000001"] * len(right["item_ids"])}
+    wrong: dict[str, Any] = {
+        "order_id": "#W0000001",
+        "payment_method_id": "paypal_0000001",
+        "item_ids": ["1000000001"] * len(right["item_ids"]),
+    }
     if "new_item_ids" in right:
         wrong["new_item_ids"] = ["1000000001"] * len(right["item_ids"])
     for name, value in wrong.items():
@@ -74,7 +88,9 @@ def test_the_user_says_yes_to_the_right_proposal_and_no_to_each_wrong_argument(k
 def test_the_user_rejects_a_right_change_beside_a_foreign_one() -> None:
     task = first_with("cancel_pending_order")
     right = change("cancel_pending_order", task.wishes[0].arguments)
-    foreign = change("cancel_pending_order", {"order_id": "#W0000001", "reason": "no longer needed"})
+    foreign = change(
+        "cancel_pending_order", {"order_id": "#W0000001", "reason": "no longer needed"}
+    )
     assert Customer(task).hear(proposal([right, foreign])).text.startswith("No")
     assert Customer(task).hear(proposal([right])).text.startswith("Yes")
 
@@ -82,11 +98,21 @@ def test_the_user_rejects_a_right_change_beside_a_foreign_one() -> None:
 def test_the_user_rejects_another_reason_and_another_address() -> None:
     task = first_with("cancel_pending_order")
     given = dict(task.wishes[0].arguments)
-    other = {"no longer needed": "ordered by mistake", "ordered by mistake": "no longer needed"}[given["reason"]]
-    assert Customer(task).hear(proposal([change("cancel_pending_order", {**given, "reason": other})])).text.startswith("No")
+    other = {"no longer needed": "ordered by mistake", "ordered by mistake": "no longer needed"}[
+        given["reason"]
+    ]
+    assert (
+        Customer(task)
+        .hear(proposal([change("cancel_pending_order", {**given, "reason": other})]))
+        .text.startswith("No")
+    )
     task = first_with("modify_pending_order_address")
     given = dict(task.wishes[0].arguments)
-    assert Customer(task).hear(proposal([change("modify_pending_order_address", {**given, "zip": "99999"})])).text.startswith("No")
+    assert (
+        Customer(task)
+        .hear(proposal([change("modify_pending_order_address", {**given, "zip": "99999"})]))
+        .text.startswith("No")
+    )
 
 
 @pytest.mark.parametrize("part", ["address1", "city", "zip"])
@@ -94,33 +120,84 @@ def test_the_user_rejects_a_value_that_holds_the_right_one(part: str) -> None:
     task = first_with("modify_pending_order_address")
     given = dict(task.wishes[0].arguments)
     for wrong in (f"1{given[part]}", f"{given[part]}1"):
-        assert Customer(task).hear(proposal([change("modify_pending_order_address", {**given, part: wrong})])).text.startswith("No")
+        assert (
+            Customer(task)
+            .hear(proposal([change("modify_pending_order_address", {**given, part: wrong})]))
+            .text.startswith("No")
+        )
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on the credit card ending in 4321. OK?", True),
-        ("Exchange in order #W12: Kite (line: 30 m) for Kite (line: 160 m), on the credit card ending in 4321. OK?", False),
-        ("Exchange in order #W12: Kite (line: 30 mm) for Kite (line: 60 m), on the credit card ending in 4321. OK?", False),
-        ("Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on the credit card ending in 54321. OK?", False),
-        ("Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on card_43210. OK?", False),
-        ("Exchange in order #W123: Kite (line: 30 m) for Kite (line: 60 m), on the credit card ending in 4321. OK?", False),
+        (
+            (
+                "Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on the credit"
+                " card ending in 4321. OK?"
+            ),
+            True,
+        ),
+        (
+            (
+                "Exchange in order #W12: Kite (line: 30 m) for Kite (line: 160 m), on the credit"
+                " card ending in 4321. OK?"
+            ),
+            False,
+        ),
+        (
+            (
+                "Exchange in order #W12: Kite (line: 30 mm) for Kite (line: 60 m), on the credit"
+                " card ending in 4321. OK?"
+            ),
+            False,
+        ),
+        (
+            (
+                "Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on the credit"
+                " card ending in 54321. OK?"
+            ),
+            False,
+        ),
+        (
+            "Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on card_43210. OK?",
+            False,
+        ),
+        (
+            (
+                "Exchange in order #W123: Kite (line: 30 m) for Kite (line: 60 m), on the credit"
+                " card ending in 4321. OK?"
+            ),
+            False,
+        ),
         ("Exchange in order #w12, 0000000001 for 0000000002, with credit_card_7. OK?", True),
         ("Exchange in order #W12, 0000000001 for 00000000021, with credit_card_7. OK?", False),
         ("Exchange in order #W12, 0000000001 for 0000000002, with credit_card_77. OK?", False),
     ],
 )
 def test_a_proposal_in_words_names_every_value_as_a_word(text: str, named: bool) -> None:
-    arguments = {"order_id": "#W12", "item_ids": ["0000000001"], "new_item_ids": ["0000000002"], "payment_method_id": "credit_card_7"}
+    arguments = {
+        "order_id": "#W12",
+        "item_ids": ["0000000001"],
+        "new_item_ids": ["0000000002"],
+        "payment_method_id": "credit_card_7",
+    }
     item = Item("Kite", {"line": "30 m"}, {"line": "60 m"})
-    wish = Wish("exchange_delivered_order_items", arguments, {"items": (item,), "method": "my credit card ending in 4321"})
+    wish = Wish(
+        "exchange_delivered_order_items",
+        arguments,
+        {"items": (item,), "method": "my credit card ending in 4321"},
+    )
     assert (set(RETAIL.judge(wish, text).values()) == {"right"}) is named
 
 
 def test_the_user_never_says_yes_to_a_bare_question() -> None:
     for task in TESTS[:40]:
-        for text in ("Shall I go ahead?", "Do you confirm (yes or no)?", "Should I proceed with your request?", "Is that correct?"):
+        for text in (
+            "Shall I go ahead?",
+            "Do you confirm (yes or no)?",
+            "Should I proceed with your request?",
+            "Is that correct?",
+        ):
             assert not Customer(task).hear(text).text.startswith("Yes"), (task.id, text)
 
 
@@ -131,7 +208,9 @@ def slots(task: Any) -> SimpleNamespace:
 def test_the_user_gives_its_identity_as_its_instruction_has_it() -> None:
     for task in TESTS[:40]:
         customer = Customer(task)
-        again = customer.hear("Could you tell me your e-mail address or your name and zip code?").text
+        again = customer.hear(
+            "Could you tell me your e-mail address or your name and zip code?"
+        ).text
         assert f"{slots(task).first_name} {slots(task).last_name}" in again
         for slot in task.knowledge:
             if slot.name in ("email", "zip"):
@@ -141,9 +220,21 @@ def test_the_user_gives_its_identity_as_its_instruction_has_it() -> None:
 
 def test_the_user_says_no_hidden_id() -> None:
     for task in TESTS:
-        said = " ".join(RETAIL.request(wish, RETAIL.details(wish), lambda *ways: ways[0]) for wish in task.wishes)
-        hidden = {value for wish in task.wishes for name in ("item_ids", "new_item_ids") for value in wish.arguments.get(name, ())}
-        hidden |= {wish.arguments["payment_method_id"] for wish in task.wishes if "payment_method_id" in wish.arguments} | {task.user_id}
+        said = " ".join(
+            RETAIL.request(wish, RETAIL.details(wish), lambda *ways: ways[0])
+            for wish in task.wishes
+        )
+        hidden = {
+            value
+            for wish in task.wishes
+            for name in ("item_ids", "new_item_ids")
+            for value in wish.arguments.get(name, ())
+        }
+        hidden |= {
+            wish.arguments["payment_method_id"]
+            for wish in task.wishes
+            if "payment_method_id" in wish.arguments
+        } | {task.user_id}
         assert not [value for value in hidden if value in said]
 
 
@@ -155,25 +246,53 @@ def test_the_user_gives_up_on_an_assistant_that_does_not_help() -> None:
 
 def test_the_user_accepts_a_refusal_only_of_what_is_impossible() -> None:
     sorry = "I am sorry, this is not possible: the status of the order does not allow it."
-    impossible = next(task for task in TESTS if [(wish.kind, wish.reason) for wish in task.wishes] == [("impossible", "order_status")])
+    impossible = next(
+        task
+        for task in TESTS
+        if [(wish.kind, wish.reason) for wish in task.wishes] == [("impossible", "order_status")]
+    )
     assert ended(Customer(impossible).hear(sorry)) == "refused"
     assert ended(Customer(first_with("cancel_pending_order")).hear(sorry)) == ""
 
 
 def test_the_user_asks_why_before_it_accepts_a_refusal_without_the_reason() -> None:
-    customer = Customer(next(task for task in TESTS if [(wish.kind, wish.reason) for wish in task.wishes] == [("impossible", "order_status")]))
+    customer = Customer(
+        next(
+            task
+            for task in TESTS
+            if [(wish.kind, wish.reason) for wish in task.wishes]
+            == [("impossible", "order_status")]
+        )
+    )
     assert "?" in customer.hear("I am sorry, this is not possible.").text
     assert ended(customer.hear("I am sorry, it is simply not possible.")) == "refused"
 
 
 def test_the_user_wants_the_right_answer_before_it_leaves() -> None:
-    task = next(task for task in TESTS if [wish.kind for wish in task.wishes] == ["question"] and "." in task.outputs[0])
+    task = next(
+        task
+        for task in TESTS
+        if [wish.kind for wish in task.wishes] == ["question"] and "." in task.outputs[0]
+    )
     customer = Customer(task)
     assert ended(customer.hear("It is 1.23. Anything else?")) == ""
     assert ended(customer.hear(f"It is ${task.outputs[0]}. Anything else?")) == "settled"
 
 
-@pytest.mark.parametrize("output", ["625.60", "1288.65", "7", "10", "20", "746342064230", "polyester", "20 hours", "943 Maple Drive"])
+@pytest.mark.parametrize(
+    "output",
+    [
+        "625.60",
+        "1288.65",
+        "7",
+        "10",
+        "20",
+        "746342064230",
+        "polyester",
+        "20 hours",
+        "943 Maple Drive",
+    ],
+)
 @pytest.mark.parametrize(
     "said",
     [
@@ -195,7 +314,17 @@ def test_the_user_wants_the_right_answer_before_it_leaves() -> None:
             "twenty",
             "10.",
         ),
-        *("#W10", "746342064230", "7463420642301", "Polyester", "polyesters", "20 hours", "120 hours", "943 maple drive", "zero"),
+        *(
+            "#W10",
+            "746342064230",
+            "7463420642301",
+            "Polyester",
+            "polyesters",
+            "20 hours",
+            "120 hours",
+            "943 maple drive",
+            "zero",
+        ),
     ],
 )
 def test_the_user_and_the_grader_agree_on_what_was_told(output: str, said: str) -> None:
@@ -203,18 +332,22 @@ def test_the_user_and_the_grader_agree_on_what_was_told(output: str, said: str) 
     text = f"As far as I see: {said}, that is all."
     wish = replace(question.wishes[0], outputs=(output,))
     heard = ended(Customer(replace(question, outputs=(output,), wishes=(wish,))).hear(text))
-    measure = (output, said) == ("20", "20 hours")  # how large a thing is answers no count, although the number is told
+    # how large a thing is answers no count, although the number is told
+    measure = (output, said) == ("20", "20 hours")
     assert told(output, [text]) if measure else True
     assert heard == ("settled" if told(output, [text]) and not measure else "")
 
 
-@pytest.mark.parametrize("options", [{"task": None}, {"task": TESTS[0], "patience": 0}, {"task": TESTS[0], "patience": "4"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"task": None}, {"task": TESTS[0], "patience": 0}, {"task": TESTS[0], "patience": "4"}],
+)
 def test_a_user_without_a_task_or_patience_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="agent 'user'"):
         RetailUser("user", None, random.Random(0), **options)
 
 
-# -- the assistants ---------------------------------------------------------------------------------------------------------
+# -- the assistants ------------------------------------------------------------------------------
 
 
 def asked_for(episode: Episode) -> list[tuple[str, str]]:
@@ -243,14 +376,21 @@ def test_the_careful_assistant_solves_at_least_97_percent_and_writes_only_after_
         assert episode.end is End.TERMINATED
         writes = asked_for(episode)
         assert all(heard.startswith("Yes") for _, heard in writes)
-        assert len(writes) <= sum(turn.agent == "user" and turn.action.text.startswith("Yes") for turn in episode.turns)
+        assert len(writes) <= sum(
+            turn.agent == "user" and turn.action.text.startswith("Yes") for turn in episode.turns
+        )
 
 
-@pytest.mark.parametrize("assistant", ["retail_nothing", "retail_transfer", "retail_echo", "retail_refuse", "silent", "random_legal"])
+@pytest.mark.parametrize(
+    "assistant",
+    ["retail_nothing", "retail_transfer", "retail_echo", "retail_refuse", "silent", "random_legal"],
+)
 def test_assistants_that_serve_nobody_earn_nothing_but_the_due_refusals(assistant: str) -> None:
     for index in range(0, 200, 4):
         success = SHOP.success(run(assistant, index))
-        assert not success or (assistant == "retail_refuse" and TESTS[index].goal == "refused"), TESTS[index].id
+        assert not success or (assistant == "retail_refuse" and TESTS[index].goal == "refused"), (
+            TESTS[index].id
+        )
 
 
 def test_published_baselines_are_what_the_baselines_earn() -> None:
@@ -268,10 +408,20 @@ def test_the_same_plan_gives_the_same_episode() -> None:
 def test_the_careful_assistant_refuses_an_order_of_somebody_else() -> None:
     task = first_with("cancel_pending_order")
     base = SHOP.source.world(task)
-    foreign = next(key for key, order in base.tables["orders"].items() if order["user_id"] != task.user_id and order["status"] == "pending")
+    foreign = next(
+        key
+        for key, order in base.tables["orders"].items()
+        if order["user_id"] != task.user_id and order["status"] == "pending"
+    )
     assistant = load("agents", "retail_scripted")("assistant", None, random.Random(0))
     game, who = Game(SHOP, task), slots(task)
-    game.send({"user": f"My e-mail is {who.email}. Please cancel order {foreign}, it is no longer needed."})
+    game.send(
+        {
+            "user": (
+                f"My e-mail is {who.email}. Please cancel order {foreign}, it is no longer needed."
+            )
+        }
+    )
     while "assistant" in game.pending:
         asked = Asked(game.new("assistant"), game.view("assistant"), None, (), game.step)
         game.send({"assistant": asyncio.run(assistant.act(asked))})
@@ -282,40 +432,104 @@ def test_the_careful_assistant_asks_who_is_there_until_the_account_is_found() ->
     task = TESTS[0]
     assistant = load("agents", "retail_scripted")("assistant", None, random.Random(0))
     game, who = Game(SHOP, task), slots(task)
-    said = ["Hello, I need help", "My e-mail is nobody@example.com", f"I am {who.first_name} {who.last_name}, 99999", f"My e-mail is {who.email}."]
+    said = [
+        "Hello, I need help",
+        "My e-mail is nobody@example.com",
+        f"I am {who.first_name} {who.last_name}, 99999",
+        f"My e-mail is {who.email}.",
+    ]
     for text in said:
         game.send({"user": text})
         while "assistant" in game.pending:
             asked = Asked(game.new("assistant"), game.view("assistant"), None, (), game.step)
             game.send({"assistant": asyncio.run(assistant.act(asked))})
-    calls = [call.name for turn in game.turns for call in turn.action.tool_calls if isinstance(call, ToolCall)]
-    assert calls == ["find_user_id_by_email", "find_user_id_by_name_zip", "find_user_id_by_email", "get_user_details"]
+    calls = [
+        call.name
+        for turn in game.turns
+        for call in turn.action.tool_calls
+        if isinstance(call, ToolCall)
+    ]
+    assert calls == [
+        "find_user_id_by_email",
+        "find_user_id_by_name_zip",
+        "find_user_id_by_email",
+        "get_user_details",
+    ]
 
 
 def test_only_the_oracle_and_the_user_are_given_the_task() -> None:
-    names = ("retail_user", "retail_oracle", "retail_scripted", "retail_nothing", "retail_transfer", "retail_refuse", "retail_echo")
-    assert [name for name in names if is_privileged(load("agents", name))] == ["retail_user", "retail_oracle"]
+    names = (
+        "retail_user",
+        "retail_oracle",
+        "retail_scripted",
+        "retail_nothing",
+        "retail_transfer",
+        "retail_refuse",
+        "retail_echo",
+    )
+    assert [name for name in names if is_privileged(load("agents", name))] == [
+        "retail_user",
+        "retail_oracle",
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "order_id"),
     [
         ("Please cancel order #W12. The reason: no longer needed.", "cancel", "#W12"),
-        ("I want to return from order #W12: Kite (shape: box). Please refund it to my gift card.", "return", "#W12"),
-        ("I want to exchange from order #W12: Kite (shape: box) for one with (shape: delta). Please use my PayPal account.", "swap", "#W12"),
-        ("My e-mail address is a@b.co. Please let me pay order #W12 with my PayPal account instead.", "payment", "#W12"),
-        ("Please change my default address to: address1: 1 A; address2: ; city: B; state: C; country: D; zip: 1.", "address", ""),
+        (
+            (
+                "I want to return from order #W12: Kite (shape: box). Please refund it to my gift"
+                " card."
+            ),
+            "return",
+            "#W12",
+        ),
+        (
+            (
+                "I want to exchange from order #W12: Kite (shape: box) for one with (shape: delta)."
+                " Please use my PayPal account."
+            ),
+            "swap",
+            "#W12",
+        ),
+        (
+            (
+                "My e-mail address is a@b.co. Please let me pay order #W12 with my PayPal account"
+                " instead."
+            ),
+            "payment",
+            "#W12",
+        ),
+        (
+            (
+                "Please change my default address to: address1: 1 A; address2: ; city: B; state: C;"
+                " country: D; zip: 1."
+            ),
+            "address",
+            "",
+        ),
         ("How much did I pay for order #W12 in total?", "question", "#W12"),
         ("Hello there.", None, None),
     ],
 )
-def test_requests_are_understood_by_patterns(text: str, kind: str | None, order_id: str | None) -> None:
+def test_requests_are_understood_by_patterns(
+    text: str, kind: str | None, order_id: str | None
+) -> None:
     found = requests(text)
-    assert [(request.kind, request.order_id) for request in found] == ([(kind, order_id)] if kind else [])
+    assert [(request.kind, request.order_id) for request in found] == (
+        [(kind, order_id)] if kind else []
+    )
 
 
 @needs_tau
 def test_the_careful_assistant_solves_the_benchmarks_dev_tasks() -> None:
     scenario = Retail(data=str(TAU), scoring="tau1")
     scenario.id = "retail"
-    assert sum(bool(scenario.success(run("retail_scripted", index, "dev", scenario=scenario))) for index in range(20)) >= 18
+    assert (
+        sum(
+            bool(scenario.success(run("retail_scripted", index, "dev", scenario=scenario)))
+            for index in range(20)
+        )
+        >= 18
+    )

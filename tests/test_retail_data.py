@@ -1,4 +1,5 @@
-"""The loaders: a flat folder and a checkout give the same tasks, nothing is imported, and damage is told in one line."""
+"""The loaders: a flat folder and a checkout give the same tasks, nothing is imported, and damage
+is told in one line."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ from tests.retail_data import TAU, needs_tau, tiny, tiny_tables, write_tables
 ROW = {
     "user_id": "ann_lee_1",
     "instruction": 'You are Ann Lee in 04100.\nYou say "it\'s late" and cancel #W1.',
-    "actions": [{"name": "cancel_pending_order", "kwargs": {"order_id": "#W1", "reason": "no longer needed"}}],
+    "actions": [
+        {
+            "name": "cancel_pending_order",
+            "kwargs": {"order_id": "#W1", "reason": "no longer needed"},
+        }
+    ],
     "outputs": ["30.3"],
 }
 PYTHON = """\
@@ -51,7 +57,10 @@ def checkout(folder: Path, python: str = PYTHON) -> Path:
 
 
 def test_a_flat_folder_and_a_checkout_give_the_same_tasks_and_tables(tmp_path: Path) -> None:
-    one, two = Retail(data=str(flat(tmp_path / "flat"))), Retail(data=str(checkout(tmp_path / "checkout")))
+    one, two = (
+        Retail(data=str(flat(tmp_path / "flat"))),
+        Retail(data=str(checkout(tmp_path / "checkout"))),
+    )
     ours, theirs = one.tasks("test")[0], two.tasks("test")[0]
     assert (ours.instruction, ours.actions, ours.outputs, ours.wishes, ours.flags) == (
         theirs.instruction,
@@ -60,19 +69,27 @@ def test_a_flat_folder_and_a_checkout_give_the_same_tasks_and_tables(tmp_path: P
         theirs.wishes,
         theirs.flags,
     )
-    assert RetailStore.load(tmp_path / "flat").digest() == RetailStore.load(tmp_path / "checkout").digest() == tiny().digest()
+    assert (
+        RetailStore.load(tmp_path / "flat").digest()
+        == RetailStore.load(tmp_path / "checkout").digest()
+        == tiny().digest()
+    )
     assert two.policy == "# The shop's own policy\n"
     assert one.policy.startswith("You are the customer service assistant")
 
 
-@pytest.mark.parametrize("inner", ["tau_bench/envs/retail", "tau_bench/envs/retail/data", "tau_bench"])
+@pytest.mark.parametrize(
+    "inner", ["tau_bench/envs/retail", "tau_bench/envs/retail/data", "tau_bench"]
+)
 def test_inner_folders_of_a_checkout_are_understood(tmp_path: Path, inner: str) -> None:
     scenario = Retail(data=str(checkout(tmp_path) / inner))
     assert len(scenario.tasks("test")) == 1
     assert scenario.policy == "# The shop's own policy\n"
 
 
-def test_the_option_wins_over_the_variable_and_own_over_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_wins_over_the_variable_and_own_over_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TAU_BENCH_PATH", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match=r"nowhere does not exist \(TAU_BENCH_PATH="):
         Retail()
@@ -86,8 +103,13 @@ def test_provenance_changes_with_the_data_and_only_with_them(tmp_path: Path) -> 
     first = Retail(data=str(flat(tmp_path / "a"))).provenance()
     assert first["digest"] == Retail(data=str(flat(tmp_path / "b"))).provenance()["digest"]
     assert first["folder"] == str(tmp_path / "a")
-    assert first["digest"] != Retail(data=str(flat(tmp_path / "c", [ROW, ROW]))).provenance()["digest"]
-    assert Retail(data="own").provenance()["digest"] != Retail(data="own", users=41).provenance()["digest"]
+    assert (
+        first["digest"] != Retail(data=str(flat(tmp_path / "c", [ROW, ROW]))).provenance()["digest"]
+    )
+    assert (
+        Retail(data="own").provenance()["digest"]
+        != Retail(data="own", users=41).provenance()["digest"]
+    )
     json.dumps(first)
 
 
@@ -102,7 +124,12 @@ def test_a_file_that_is_gone_when_the_digest_is_made_is_told(tmp_path: Path) -> 
 def test_a_commit_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     scenario = Retail(data=str(flat(tmp_path)))
     (tmp_path / ".git").mkdir()
-    for text, commit in ((b"\xff\xfe", None), (b"ref: refs/heads/none\n", None), (b"0123abcd\n", None), (b"0123abcd" * 5 + b"\n", "0123abcd" * 5)):
+    for text, commit in (
+        (b"\xff\xfe", None),
+        (b"ref: refs/heads/none\n", None),
+        (b"0123abcd\n", None),
+        (b"0123abcd" * 5 + b"\n", "0123abcd" * 5),
+    ):
         (tmp_path / ".git/HEAD").write_bytes(text)
         assert scenario.provenance()["commit"] == commit
 
@@ -117,10 +144,13 @@ def test_training_falls_back_to_dev_and_never_to_test(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no tasks_train"):
         Retail(data=str(folder)).tasks("train")
     (folder / "tasks_dev.json").write_text(json.dumps([ROW, ROW]), "utf-8")
-    assert [task.id for task in Retail(data=str(folder)).tasks("train")] == ["tau1/dev/0", "tau1/dev/1"]
+    assert [task.id for task in Retail(data=str(folder)).tasks("train")] == [
+        "tau1/dev/0",
+        "tau1/dev/1",
+    ]
 
 
-# -- damage -----------------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------
 
 
 def one_line(error: pytest.ExceptionInfo[DataError], *parts: str) -> None:
@@ -177,22 +207,47 @@ def damaged(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (lambda t: t["users"]["ann_lee_1"].pop("email"), '["ann_lee_1"]: the field email is missing'),
-        (lambda t: t["users"]["ann_lee_1"]["name"].update(first_name=5), '["ann_lee_1"].name.first_name: expected a text, got a number'),
+        (
+            lambda t: t["users"]["ann_lee_1"].pop("email"),
+            '["ann_lee_1"]: the field email is missing',
+        ),
+        (
+            lambda t: t["users"]["ann_lee_1"]["name"].update(first_name=5),
+            '["ann_lee_1"].name.first_name: expected a text, got a number',
+        ),
         (
             lambda t: t["users"]["ann_lee_1"]["payment_methods"]["gift_card_1"].pop("balance"),
             "gift_card_1: the field balance is missing",
         ),
         (lambda t: t["users"].update(x=[]), '["x"]: expected an object, got a list'),
-        (lambda t: t["orders"]["#W1"]["items"][1].update(price="free"), '["#W1"].items[1].price: expected a number, got a text'),
-        (lambda t: t["orders"]["#W1"]["items"][0].update(price=float("nan")), '["#W1"].items[0].price: expected a number, got nan'),
-        (lambda t: t["users"]["ann_lee_1"]["payment_methods"]["gift_card_1"].update(balance=float("inf")), "balance: expected a number, got inf"),
-        (lambda t: t["orders"]["#W1"].update(payment_history=None), '["#W1"].payment_history: expected a list, got null'),
-        (lambda t: t["products"]["P1"]["variants"]["I1"].update(available="yes"), '["P1"].variants.I1.available: expected true or false'),
+        (
+            lambda t: t["orders"]["#W1"]["items"][1].update(price="free"),
+            '["#W1"].items[1].price: expected a number, got a text',
+        ),
+        (
+            lambda t: t["orders"]["#W1"]["items"][0].update(price=float("nan")),
+            '["#W1"].items[0].price: expected a number, got nan',
+        ),
+        (
+            lambda t: t["users"]["ann_lee_1"]["payment_methods"]["gift_card_1"].update(
+                balance=float("inf")
+            ),
+            "balance: expected a number, got inf",
+        ),
+        (
+            lambda t: t["orders"]["#W1"].update(payment_history=None),
+            '["#W1"].payment_history: expected a list, got null',
+        ),
+        (
+            lambda t: t["products"]["P1"]["variants"]["I1"].update(available="yes"),
+            '["P1"].variants.I1.available: expected true or false',
+        ),
         (lambda t: t.update(orders=[]), "the file: expected an object of orders by id, got a list"),
     ],
 )
-def test_a_wrong_shape_names_file_and_field(tmp_path: Path, change: Callable[[dict[str, Any]], Any], where: str) -> None:
+def test_a_wrong_shape_names_file_and_field(
+    tmp_path: Path, change: Callable[[dict[str, Any]], Any], where: str
+) -> None:
     write_tables(tmp_path, damaged(change))
     with pytest.raises(DataError) as error:
         RetailStore.load(tmp_path)
@@ -228,20 +283,37 @@ def test_a_wrong_task_names_file_place_and_field(tmp_path: Path, rows: Any, wher
         ("TASKS_TEST = [", "tasks_test.py:1"),
         ("x = 1", "no assignment to TASKS_TEST"),
         ("TASKS_TEST = load()", "is not a list"),
-        ("import os\nTASKS_TEST = [\n    os.remove('x'),\n]", "tasks_test.py:3: expected Task(...)"),
         (
-            "TASKS_TEST = [\n Task(user_id=open('x').read(), instruction='', actions=[], outputs=[])]",
+            "import os\nTASKS_TEST = [\n    os.remove('x'),\n]",
+            "tasks_test.py:3: expected Task(...)",
+        ),
+        (
+            (
+                "TASKS_TEST = [\n Task(user_id=open('x').read(), instruction='', actions=[],"
+                " outputs=[])]"
+            ),
             ":2: Task.user_id is not a literal",
         ),
-        ("TASKS_TEST = [Task(user_id='a', instruction='', actions=[Action(name='x', kwargs=f())], outputs=[])]", "Action.kwargs is not a literal"),
+        (
+            (
+                "TASKS_TEST = [Task(user_id='a', instruction='', actions=[Action(name='x',"
+                " kwargs=f())], outputs=[])]"
+            ),
+            "Action.kwargs is not a literal",
+        ),
         ("TASKS_TEST = [Task(**{})]", "is not a literal"),
         (
-            "TASKS_TEST = [\n Task(user_id='a', instruction='', actions=[Action(name='think', kwargs={'thought': {1}})], outputs=[])]",
+            (
+                "TASKS_TEST = [\n Task(user_id='a', instruction='', actions=[Action(name='think',"
+                " kwargs={'thought': {1}})], outputs=[])]"
+            ),
             ":2: Action.kwargs is not a literal",
         ),
     ],
 )
-def test_a_task_file_that_is_not_literal_is_refused_with_its_line(tmp_path: Path, python: str, where: str) -> None:
+def test_a_task_file_that_is_not_literal_is_refused_with_its_line(
+    tmp_path: Path, python: str, where: str
+) -> None:
     scenario = Retail(data=str(checkout(tmp_path, python)))
     with pytest.raises(DataError) as error:
         scenario.tasks("test")
@@ -287,7 +359,7 @@ def test_fixed_rules_are_for_our_own_shop_only(tmp_path: Path) -> None:
     assert Retail(data="own", semantics="tau1").semantics == "tau1"
 
 
-# -- tau-bench itself -------------------------------------------------------------------------------------------------------
+# -- tau-bench itself ----------------------------------------------------------------------------
 
 
 @needs_tau

@@ -1,4 +1,5 @@
-"""The ladder of scripted assistants: each weaker one is the careful one less one care, and shows it."""
+"""The ladder of scripted assistants: each weaker one is the careful one less one care, and shows
+it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def run(assistant: str, index: int, **options: float) -> Episode:
     return asyncio.run(play(Plan(SHOP, cast, f"test/{index}")))
 
 
-WEAKER = tuple(name for name in CATALOG if load("agents", name).__module__ == "gem_ma.agents.retail_weaker")
+WEAKER = tuple(
+    name for name in CATALOG if load("agents", name).__module__ == "gem_ma.agents.retail_weaker"
+)
 
 
 def test_there_is_a_ladder() -> None:
@@ -34,11 +37,17 @@ def test_there_is_a_ladder() -> None:
 @pytest.mark.parametrize("name", WEAKER)
 def test_a_weaker_assistant_at_rate_0_is_the_careful_one(name: str) -> None:
     for index in range(15):
-        weaker, careful = (run(bot, index, **options) for bot, options in ((name, {"rate": 0.0}), ("retail_scripted", {})))
+        weaker, careful = (
+            run(bot, index, **options)
+            for bot, options in ((name, {"rate": 0.0}), ("retail_scripted", {}))
+        )
         assert [turn.action for turn in weaker.turns] == [turn.action for turn in careful.turns]
 
 
-@pytest.mark.parametrize("name", [name for name in WEAKER if name not in ("retail_forgets_requests", "retail_trusts_the_user")])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in WEAKER if name not in ("retail_forgets_requests", "retail_trusts_the_user")],
+)
 def test_a_weaker_assistant_serves_fewer_the_more_it_slips(name: str) -> None:
     def served(rate: float) -> int:
         return sum(bool(SHOP.success(run(name, index, rate=rate))) for index in range(60))
@@ -48,9 +57,23 @@ def test_a_weaker_assistant_serves_fewer_the_more_it_slips(name: str) -> None:
 
 
 def test_an_assistant_that_trusts_the_user_asks_nobody_who_it_is() -> None:
-    used = [call.name for index in range(30) for turn in run("retail_trusts_the_user", index).turns for call in turn.action.tool_calls]
-    careful = [call.name for index in range(30) for turn in run("retail_scripted", index).turns for call in turn.action.tool_calls]
-    assert sum(name.startswith("find_user") for name in used) < sum(name.startswith("find_user") for name in careful) == 30
+    used = [
+        call.name
+        for index in range(30)
+        for turn in run("retail_trusts_the_user", index).turns
+        for call in turn.action.tool_calls
+    ]
+    careful = [
+        call.name
+        for index in range(30)
+        for turn in run("retail_scripted", index).turns
+        for call in turn.action.tool_calls
+    ]
+    assert (
+        sum(name.startswith("find_user") for name in used)
+        < sum(name.startswith("find_user") for name in careful)
+        == 30
+    )
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.5, True, "often"])

@@ -1,4 +1,5 @@
-"""The loaders beside each other and under damage of every kind: the same tasks from every layout, and never more than one line about a fault."""
+"""The loaders beside each other and under damage of every kind: the same tasks from every
+layout, and never more than one line about a fault."""
 
 from __future__ import annotations
 
@@ -20,32 +21,55 @@ from gem_ma.errors import DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables
 from tests.tau2_folder import tau2_row, write_tau2
 
-SWAP = {"order_id": "#W1", "item_ids": ["I1", "I2"], "new_item_ids": ["I3", "I1"], "payment_method_id": "paypal_1"}
+SWAP = {
+    "order_id": "#W1",
+    "item_ids": ["I1", "I2"],
+    "new_item_ids": ["I3", "I1"],
+    "payment_method_id": "paypal_1",
+}
 BACK = {"order_id": "#W2", "item_ids": ["I7"], "payment_method_id": "gift_card_1"}
 ROW = {
     "user_id": "ann_lee_1",
     "instruction": 'You are Ann Lee in 04100.\nYou say "it\'s late".',
-    "actions": [{"name": "modify_pending_order_items", "kwargs": SWAP}, {"name": "return_delivered_order_items", "kwargs": BACK}],
+    "actions": [
+        {"name": "modify_pending_order_items", "kwargs": SWAP},
+        {"name": "return_delivered_order_items", "kwargs": BACK},
+    ],
     "outputs": ["30.3"],
 }
 STATE = {
-    "initialization_data": {"agent_data": {"orders": {"#W4": {"status": "delivered"}}}, "user_data": None},
+    "initialization_data": {
+        "agent_data": {"orders": {"#W4": {"status": "delivered"}}},
+        "user_data": None,
+    },
     "initialization_actions": [
-        {"env_type": "assistant", "func_name": "cancel_pending_order", "arguments": {"order_id": "#W3", "reason": "no longer needed"}}
+        {
+            "env_type": "assistant",
+            "func_name": "cancel_pending_order",
+            "arguments": {"order_id": "#W3", "reason": "no longer needed"},
+        }
     ],
     "message_history": None,
 }
-ROW2 = {**tau2_row("0", [(call["name"], call["kwargs"]) for call in ROW["actions"]], communicate_info=["30.3"]), "initial_state": STATE}  # type: ignore[attr-defined,index]
+ROW2 = {
+    **tau2_row(
+        "0", [(call["name"], call["kwargs"]) for call in ROW["actions"]], communicate_info=["30.3"]
+    ),
+    "initial_state": STATE,
+}  # type: ignore[attr-defined,index]
 
 
 def python(rows: list[dict[str, Any]], name: str = "TASKS_TEST") -> str:
     """The rows as the benchmark's own kind of file."""
     tasks = []
     for row in rows:
-        calls = ", ".join(f"Action(name={call['name']!r}, kwargs={call['kwargs']!r})" for call in row["actions"])
+        calls = ", ".join(
+            f"Action(name={call['name']!r}, kwargs={call['kwargs']!r})" for call in row["actions"]
+        )
         tasks.append(
-            f"    Task(\n        annotator='0',\n        user_id={row['user_id']!r},\n        instruction={row['instruction']!r},\n"
-            f"        actions=[{calls}],\n        outputs={row['outputs']!r},\n    ),\n"
+            f"    Task(\n        annotator='0',\n        user_id={row['user_id']!r},\n       "
+            f" instruction={row['instruction']!r},\n        actions=[{calls}],\n       "
+            f" outputs={row['outputs']!r},\n    ),\n"
         )
     return f"from tau_bench.types import Task, Action\n\n{name} = [\n{''.join(tasks)}]\n"
 
@@ -58,20 +82,38 @@ def checkout(folder: Path, tables: dict[str, Any], **files: str) -> Path:
     return folder
 
 
-# -- beside each other ------------------------------------------------------------------------------------------------------
+# -- beside each other ---------------------------------------------------------------------------
 
 
 @needs_tau
-def test_every_public_task_is_the_same_from_a_flat_folder_and_from_a_checkout(tmp_path: Path) -> None:
-    rows = {split: json.loads((TAU / f"tasks_{split}.json").read_text("utf-8")) for split in ("test", "dev")}
-    tables = {name: json.loads((TAU / f"{name}.json").read_text("utf-8")) for name in ("users", "orders", "products")}
-    files = {"test": python(rows["test"]), "dev": python(rows["dev"], "TASKS_DEV"), "train": python(rows["dev"][:5], "TASKS_TRAIN")}
+def test_every_public_task_is_the_same_from_a_flat_folder_and_from_a_checkout(
+    tmp_path: Path,
+) -> None:
+    rows = {
+        split: json.loads((TAU / f"tasks_{split}.json").read_text("utf-8"))
+        for split in ("test", "dev")
+    }
+    tables = {
+        name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
+        for name in ("users", "orders", "products")
+    }
+    files = {
+        "test": python(rows["test"]),
+        "dev": python(rows["dev"], "TASKS_DEV"),
+        "train": python(rows["dev"][:5], "TASKS_TRAIN"),
+    }
     flat, cloned = TauBench(TAU), TauBench(checkout(tmp_path, tables, **files))
-    assert cloned.base.digest({}) == flat.base.digest({}) == "5a4b2cb59f4d12dea7e4adff24a7f8fada510ead49372ea4a729a82bbb5f49b5"
+    assert (
+        cloned.base.digest({})
+        == flat.base.digest({})
+        == "5a4b2cb59f4d12dea7e4adff24a7f8fada510ead49372ea4a729a82bbb5f49b5"
+    )
     for split in ("test", "dev"):
         assert list(cloned.tasks(split)) == list(flat.tasks(split))
     assert cloned.splits == ("test", "train", "dev")
-    assert [task.id for task in cloned.tasks("train")] == [f"tau1/train/{place}" for place in range(5)]
+    assert [task.id for task in cloned.tasks("train")] == [
+        f"tau1/train/{place}" for place in range(5)
+    ]
     assert [task.id for task in flat.tasks("train")][:1] == ["tau1/dev/0"]
 
 
@@ -79,8 +121,12 @@ def test_a_mark_of_the_encoding_and_other_line_ends_say_nothing(tmp_path: Path) 
     plain = TauBench(checkout(tmp_path / "a", tiny_tables(), test=python([ROW])))
     checkout(tmp_path / "b", tiny_tables())
     inner = tmp_path / "b/tau_bench/envs/retail"
-    (inner / "tasks_test.py").write_bytes(b"\xef\xbb\xbf" + python([ROW]).replace("\n", "\r\n").encode())
-    (inner / "data/users.json").write_bytes(b"\xef\xbb\xbf" + (inner / "data/users.json").read_bytes())
+    (inner / "tasks_test.py").write_bytes(
+        b"\xef\xbb\xbf" + python([ROW]).replace("\n", "\r\n").encode()
+    )
+    (inner / "data/users.json").write_bytes(
+        b"\xef\xbb\xbf" + (inner / "data/users.json").read_bytes()
+    )
     marked = TauBench(tmp_path / "b")
     assert list(marked.tasks("test")) == list(plain.tasks("test"))
 
@@ -96,27 +142,60 @@ def test_a_task_file_that_python_warns_of_is_read_without_a_word(tmp_path: Path)
     ("change", "said"),
     [
         ({"user_id": 5}, "[1].user_id: expected str, got int"),
-        ({"actions": [{"name": "cancel_order", "kwargs": {}}]}, "[1].actions[0].name: there is no tool 'cancel_order'"),
-        ({"actions": [{"name": 5, "kwargs": {}}]}, "[1].actions[0]: expected an object with name (text) and kwargs (object)"),
+        (
+            {"actions": [{"name": "cancel_order", "kwargs": {}}]},
+            "[1].actions[0].name: there is no tool 'cancel_order'",
+        ),
+        (
+            {"actions": [{"name": 5, "kwargs": {}}]},
+            "[1].actions[0]: expected an object with name (text) and kwargs (object)",
+        ),
         ({"outputs": [5]}, "[1].outputs[0]: expected a text, got 5"),
         ({"outputs": None}, "[1].outputs: expected list, got NoneType"),
     ],
 )
-def test_a_wrong_task_of_a_checkout_is_told_with_its_line(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    path = checkout(tmp_path, tiny_tables(), test=python([ROW, {**ROW, **change}])) / "tau_bench/envs/retail/tasks_test.py"
+def test_a_wrong_task_of_a_checkout_is_told_with_its_line(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    path = (
+        checkout(tmp_path, tiny_tables(), test=python([ROW, {**ROW, **change}]))
+        / "tau_bench/envs/retail/tasks_test.py"
+    )
     with pytest.raises(DataError) as error:
         TauBench(tmp_path).tasks("test")
     assert str(error.value) == f"retail data: {path}:11 (scenario.data={tmp_path}): {said}"
 
 
-# -- damage -----------------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------
 
-ODD = (None, True, 0, 5, -1.5, float("nan"), float("inf"), 10**400, "", "x", "a\nb", "\ud800", [], ["x"], [None], [[]], {}, {"a": 1}, {"": None})
+ODD = (
+    None,
+    True,
+    0,
+    5,
+    -1.5,
+    float("nan"),
+    float("inf"),
+    10**400,
+    "",
+    "x",
+    "a\nb",
+    "\ud800",
+    [],
+    ["x"],
+    [None],
+    [[]],
+    {},
+    {"a": 1},
+    {"": None},
+)
 
 
 def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield at
-    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+    for key in (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    ):
         yield from paths(value[key], (*at, key))
 
 
@@ -159,15 +238,25 @@ def cases(rng: random.Random, folder: Path) -> Iterator[Case]:
     (folder / "tasks/tasks_test.json").write_text(json.dumps(damaged(rng, [ROW])), "utf-8")
     yield folder / "tasks/tasks_test.json", lambda: all_of(TauBench(folder / "tasks"))
     inner = write_tau2(folder / "db", tables, [ROW2], {"test": ["0"]}) / "tau2/domains/retail"
-    (inner / "db.json").write_text(json.dumps(damaged(rng, json.loads((inner / "db.json").read_text("utf-8")))), "utf-8")
-    yield inner, lambda: all_of(Tau2Bench(folder / "db"))  # a table that is well-formed may still not fit the task's starting state
+    (inner / "db.json").write_text(
+        json.dumps(damaged(rng, json.loads((inner / "db.json").read_text("utf-8")))), "utf-8"
+    )
+    # a table that is well-formed may still not fit the task's starting state
+    yield inner, lambda: all_of(Tau2Bench(folder / "db"))
     write_tau2(folder / "rows", tables, damaged(rng, [ROW2]))
     yield folder / "rows/tau2/domains/retail/tasks.json", lambda: all_of(Tau2Bench(folder / "rows"))
     write_tau2(folder / "splits", tables, [ROW2], damaged(rng, {"test": ["0"], "train": ["0"]}))
-    yield folder / "splits/tau2/domains/retail/split_tasks.json", lambda: all_of(Tau2Bench(folder / "splits"))
+    yield (
+        folder / "splits/tau2/domains/retail/split_tasks.json",
+        lambda: all_of(Tau2Bench(folder / "splits")),
+    )
     text, at = python([ROW]), rng.randrange(40, 600)
-    bits = rng.choice(("(", "]", "'", "*", "f()", "\x00", "\n", "1e999", "{1}", "lambda: 0", "kwargs=", "\\"))
-    text = rng.choice((text[:at] + bits + text[at:], text[:at] + text[at + rng.randint(1, 20) :], text[:at]))
+    bits = rng.choice(
+        ("(", "]", "'", "*", "f()", "\x00", "\n", "1e999", "{1}", "lambda: 0", "kwargs=", "\\")
+    )
+    text = rng.choice(
+        (text[:at] + bits + text[at:], text[:at] + text[at + rng.randint(1, 20) :], text[:at])
+    )
     encoding = rng.choice(("utf-8", "utf-8", "utf-16", "utf-32"))
     inner = checkout(folder / "python", tables) / "tau_bench/envs/retail"
     (inner / "tasks_test.py").write_bytes(text.encode(encoding))
@@ -194,7 +283,11 @@ def test_a_table_that_cannot_be_typed_is_told_by_the_tau2_rules_alone(tmp_path: 
     tables = tiny_tables()
     del tables["orders"]["#W1"]["address"]["state"]
     write_tables(tmp_path, tables)
-    assert RetailStore.load(tmp_path, "tau1").call("get_order_details", {"order_id": "#W1"}).startswith("{")
+    assert (
+        RetailStore.load(tmp_path, "tau1")
+        .call("get_order_details", {"order_id": "#W1"})
+        .startswith("{")
+    )
     with pytest.raises(DataError, match="the field state is missing"):
         RetailStore.load(tmp_path, "tau2")
 

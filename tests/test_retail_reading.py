@@ -1,4 +1,5 @@
-"""What the careful assistant reads in a customer's words, in many styles; the expected readings are written by hand."""
+"""What the careful assistant reads in a customer's words, in many styles; the expected readings
+are written by hand."""
 
 from __future__ import annotations
 
@@ -15,21 +16,39 @@ from gem_ma.agents.retail_choice import choose
         ("Hi there!", []),
         ("Thanks, that is all.", []),
         ("Yes, please go ahead.", []),
-        ("I'd like to cancel my order #W1234567, I don't need it any more.", [("cancel", "#W1234567")]),
+        (
+            "I'd like to cancel my order #W1234567, I don't need it any more.",
+            [("cancel", "#W1234567")],
+        ),
         ("Could you please cancel order #W1234567?", [("cancel", "#W1234567")]),
         ("My e-mail address is ann@example.com. I need to send back the kite.", [("return", "")]),
-        ("I want to swap the lantern in #W1 for a blue one. Use my PayPal for the difference.", [("swap", "#W1")]),
+        (
+            "I want to swap the lantern in #W1 for a blue one. Use my PayPal for the difference.",
+            [("swap", "#W1")],
+        ),
         ("Can I exchange the kite for a larger one? It is in #W22.", [("swap", "#W22")]),
-        ("Please change the shipping address of order #W3 to 4 Old Quay, Saltmarsh, ME 04122.", [("address", "#W3")]),
+        (
+            "Please change the shipping address of order #W3 to 4 Old Quay, Saltmarsh, ME 04122.",
+            [("address", "#W3")],
+        ),
         ("I moved. Please update my default address.", [("address", "")]),
         ("I would rather pay for #W5 with my gift card.", [("payment", "#W5")]),
         ("Please change the payment method of #W5 to PayPal.", [("payment", "#W5")]),
         ("How much did I pay for order #W9?", [("question", "#W9")]),
         ("Can you tell me the tracking number of #W9?", [("question", "#W9")]),
         ("I want to know how many kites are available.", [("question", "")]),
-        ("How many kites are there right now? Also, please return the lantern of #W4.", [("question", ""), ("return", "#W4")]),
-        ("Please cancel #W1. It was ordered by mistake. Then return the kite from #W2.", [("cancel", "#W1"), ("return", "#W2")]),
-        ("I want to return the kite from #W2. The refund should go to my gift card.", [("return", "#W2")]),
+        (
+            "How many kites are there right now? Also, please return the lantern of #W4.",
+            [("question", ""), ("return", "#W4")],
+        ),
+        (
+            "Please cancel #W1. It was ordered by mistake. Then return the kite from #W2.",
+            [("cancel", "#W1"), ("return", "#W2")],
+        ),
+        (
+            "I want to return the kite from #W2. The refund should go to my gift card.",
+            [("return", "#W2")],
+        ),
         ("What is the balance of my gift card?", [("question", "")]),
     ],
 )
@@ -84,15 +103,36 @@ def test_payment_method(text: str, meant: str | None) -> None:
     [
         (
             "to 12 Mill Bank, Flat 7, Copper Bend, MT 59601, USA.",
-            {"address1": "12 Mill Bank", "address2": "Flat 7", "city": "Copper Bend", "state": "MT", "country": "USA", "zip": "59601"},
+            {
+                "address1": "12 Mill Bank",
+                "address2": "Flat 7",
+                "city": "Copper Bend",
+                "state": "MT",
+                "country": "USA",
+                "zip": "59601",
+            },
         ),
         (
             "to 12 Mill Bank, Copper Bend, MT 59601",
-            {"address1": "12 Mill Bank", "address2": "", "city": "Copper Bend", "state": "MT", "country": "USA", "zip": "59601"},
+            {
+                "address1": "12 Mill Bank",
+                "address2": "",
+                "city": "Copper Bend",
+                "state": "MT",
+                "country": "USA",
+                "zip": "59601",
+            },
         ),
         (
             "address1: 1 A; address2: ; city: B; state: C; country: D; zip: 1.",
-            {"address1": "1 A", "address2": "", "city": "B", "state": "C", "country": "D", "zip": "1"},
+            {
+                "address1": "1 A",
+                "address2": "",
+                "city": "B",
+                "state": "C",
+                "country": "D",
+                "zip": "1",
+            },
         ),
         ("my new flat", {}),
     ],
@@ -102,7 +142,12 @@ def test_address(text: str, parts: dict[str, str]) -> None:
 
 
 def _variant(number: int, price: float, available: bool = True, **options: str) -> dict[str, Any]:
-    return {"item_id": f"100000000{number}", "options": options, "available": available, "price": price}
+    return {
+        "item_id": f"100000000{number}",
+        "options": options,
+        "available": available,
+        "price": price,
+    }
 
 
 KITES = [
@@ -112,14 +157,24 @@ KITES = [
     _variant(4, 5.0, colour="green", line="60 m"),
     _variant(5, 1.0, False, colour="red", line="60 m"),
 ]
-KITE = {"name": "Kite", "product_id": "K", "variants": {variant["item_id"]: variant for variant in KITES}}
+KITE = {
+    "name": "Kite",
+    "product_id": "K",
+    "variants": {variant["item_id"]: variant for variant in KITES},
+}
 
 
 def _held(variant: dict[str, Any], name: str = "Kite") -> dict[str, Any]:
     return {"name": name, "product_id": name, **variant}
 
 
-ORDER = {"items": [_held(KITES[0]), _held(KITES[1]), _held(_variant(9, 9.0, colour="red", glass="clear"), "Lantern")]}
+ORDER = {
+    "items": [
+        _held(KITES[0]),
+        _held(KITES[1]),
+        _held(_variant(9, 9.0, colour="red", glass="clear"), "Lantern"),
+    ]
+}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +182,13 @@ ORDER = {"items": [_held(KITES[0]), _held(KITES[1]), _held(_variant(9, 9.0, colo
     [
         ("the lantern", [2]),
         ("the red kite and the lantern", [0, 2]),
-        ("both kites: the kite (colour: blue; line: 30 m) and the kite (colour: red; line: 30 m)", [1, 0]),
+        (
+            (
+                "both kites: the kite (colour: blue; line: 30 m) and the kite (colour: red; line:"
+                " 30 m)"
+            ),
+            [1, 0],
+        ),
         ("everything", [0, 1, 2]),
         ("item 1000000002", [1]),
         ("the lamp", []),
@@ -135,7 +196,9 @@ ORDER = {"items": [_held(KITES[0]), _held(KITES[1]), _held(_variant(9, 9.0, colo
 )
 def test_items_of_an_order(text: str, meant: list[int]) -> None:
     named, unclear = reading.items(text, ORDER)
-    assert [one.item["item_id"] for one in named] == [ORDER["items"][place]["item_id"] for place in meant] and not unclear
+    assert [one.item["item_id"] for one in named] == [
+        ORDER["items"][place]["item_id"] for place in meant
+    ] and not unclear
 
 
 def test_a_product_that_is_wanted_instead_is_no_item_to_give_up() -> None:
@@ -146,19 +209,30 @@ def test_a_product_that_is_wanted_instead_is_no_item_to_give_up() -> None:
 @pytest.mark.parametrize(
     ("text", "described"),
     [
-        ("return from the order with a Kite and a Lantern: Kite (colour: red)", "Kite and a Lantern"),
+        (
+            "return from the order with a Kite and a Lantern: Kite (colour: red)",
+            "Kite and a Lantern",
+        ),
         ("change the address of the order with a Kite to: address1: 1 A", "Kite"),
         ("cancel order #W1", ""),
     ],
 )
 def test_an_order_told_by_what_is_in_it(text: str, described: str) -> None:
     assert reading.order_described(text) == described
-    assert [one.item["name"] for one in reading.items("from the order with a Lantern: the red kite", ORDER)[0]] == ["Kite"]
+    assert [
+        one.item["name"]
+        for one in reading.items("from the order with a Lantern: the red kite", ORDER)[0]
+    ] == ["Kite"]
 
 
 def test_an_item_that_could_be_two_is_asked_about() -> None:
     named, unclear = reading.items("the kite", ORDER)
-    assert not named and unclear.startswith("Which Kite do you mean?") and "red" in unclear and "blue" in unclear
+    assert (
+        not named
+        and unclear.startswith("Which Kite do you mean?")
+        and "red" in unclear
+        and "blue" in unclear
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,11 +242,13 @@ def test_an_item_that_could_be_two_is_asked_about() -> None:
         ("the red kite for one with (colour: blue; line: 60 m)", 30.0),
         ("the red kite to the cheapest one", 5.0),
         ("the red kite for the most expensive one", 30.0),
-        ("the red kite for a green one", 5.0),  # there is no green one with 30 m, and only one green
+        # there is no green one with 30 m, and only one green
+        ("the red kite for a green one", 5.0),
         ("the red kite for item 1000000003", 30.0),
         ("the red kite for the cheapest blue one", 20.0),
         ("the red kite for a blue one, preferably 60 m", 30.0),
-        ("the red kite for one with 30 m, preferably green, next blue", 20.0),  # none is green with 30 m
+        # none is green with 30 m
+        ("the red kite for one with 30 m, preferably green, next blue", 20.0),
     ],
 )
 def test_the_variant_that_is_wanted(text: str, price: float) -> None:
@@ -196,4 +272,7 @@ def test_a_wish_that_no_variant_fits_is_asked_about_or_refused(text: str, said: 
 
 def test_a_value_inside_a_longer_one_is_not_named() -> None:
     values = {"grinder": ("steel", "carbon steel"), "size": ("1", "1.5")}
-    assert reading.named_values(values, "with carbon steel and 1.5") == {"grinder": ["carbon steel"], "size": ["1.5"]}
+    assert reading.named_values(values, "with carbon steel and 1.5") == {
+        "grinder": ["carbon steel"],
+        "size": ["1.5"],
+    }

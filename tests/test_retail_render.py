@@ -1,4 +1,5 @@
-"""Generated tasks in the forms of tau-bench, of tau2-bench and our own: round trips, and folders that the loaders read and score."""
+"""Generated tasks in the forms of tau-bench, of tau2-bench and our own: round trips, and folders
+that the loaders read and score."""
 
 from __future__ import annotations
 
@@ -58,12 +59,26 @@ def test_a_folder_of_tau1s_form_loads_and_its_solutions_score_1(tmp_path: Path) 
     assert len(loaded) == len(WORLD) == 20
     for task, ours in zip(loaded, WORLD, strict=True):
         base = TauBench(folder).world(task)
-        assert (task.user_id, task.instruction, task.outputs) == (ours.user_id, ours.instruction, ours.outputs)
-        assert [call.arguments for call in task.actions] == [call.arguments for call in ours.actions]
+        assert (task.user_id, task.instruction, task.outputs) == (
+            ours.user_id,
+            ours.instruction,
+            ours.outputs,
+        )
+        assert [call.arguments for call in task.actions] == [
+            call.arguments for call in ours.actions
+        ]
         end, answers = replay_gold(base, "tau1", task.actions)
         assert not [answer for answer in answers if answer.startswith("Error")]
         said = tuple(ours.outputs) or ("Done.",)
-        assert GRADERS["tau1"](task, end.overlay, gold_of(base, "tau1", task).state, Outcome("user", "settled", said)).reward == 1
+        assert (
+            GRADERS["tau1"](
+                task,
+                end.overlay,
+                gold_of(base, "tau1", task).state,
+                Outcome("user", "settled", said),
+            ).reward
+            == 1
+        )
         assert set(task.flags) <= {"inaction_passes", "order_sensitive"}
         assert ("inaction_passes" in task.flags) == (not changes(end.overlay))
     assert Retail(data=str(folder)).policy == Retail(data="own").policy
@@ -77,7 +92,10 @@ def test_a_folder_of_tau2s_form_loads_and_its_solutions_score_1(tmp_path: Path) 
     for task, ours in zip(loaded, WORLD, strict=True):
         assert task.user_id == ours.user_id
         assert task.outputs == ours.outputs
-        assert not {"gold_write_error", "gold_read_error", "redundant_write"} & set(task.flags), (task.id, task.flags)
+        assert not {"gold_write_error", "gold_read_error", "redundant_write"} & set(task.flags), (
+            task.id,
+            task.flags,
+        )
         scene = task.raw["user_scenario"]["instructions"]
         parts = [scene["known_info"], scene["unknown_info"], scene["reason_for_call"]]
         sentences = sorted(word for part in parts if part for word in part.split())
@@ -87,7 +105,10 @@ def test_a_folder_of_tau2s_form_loads_and_its_solutions_score_1(tmp_path: Path) 
                 assert slot.value in scene["known_info"]
         store, _ = replay_gold(source.world(task), "tau2", task.actions)
         gold = gold_of(source.world(task), "tau2", task).state
-        right, wrong = Outcome("user", "settled", (" and ".join(task.outputs) or "Done.",)), Outcome("limit")
+        right, wrong = (
+            Outcome("user", "settled", (" and ".join(task.outputs) or "Done.",)),
+            Outcome("limit"),
+        )
         assert tau2(task, store.overlay, gold, right).reward == 1
         assert tau2(task, store.overlay, gold, wrong).reward == 0
         if changes(store.overlay):
@@ -97,12 +118,21 @@ def test_a_folder_of_tau2s_form_loads_and_its_solutions_score_1(tmp_path: Path) 
 def test_tasks_of_several_worlds_make_several_folders(tmp_path: Path) -> None:
     tasks = [RICH[0], RICH[25], RICH[1]]
     folders = write_world(tmp_path, "own", tasks)
-    assert [folder.name for folder in folders] == [f"world-{RICH[0].world}", f"world-{RICH[25].world}"]
-    back = [read_own(row) for folder in folders for row in json.loads((folder / "tasks.json").read_text())]
+    assert [folder.name for folder in folders] == [
+        f"world-{RICH[0].world}",
+        f"world-{RICH[25].world}",
+    ]
+    back = [
+        read_own(row)
+        for folder in folders
+        for row in json.loads((folder / "tasks.json").read_text())
+    ]
     assert back == [RICH[0], RICH[1], RICH[25]]
     for folder, task in zip(folders, (RICH[0], RICH[25]), strict=True):
         for table in ("users", "orders", "products"):
-            assert json.loads((folder / f"{table}.json").read_text()) == ALL.world(task).tables[table]
+            assert (
+                json.loads((folder / f"{table}.json").read_text()) == ALL.world(task).tables[table]
+            )
 
 
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -124,7 +154,7 @@ def test_the_benchmarks_forms_hold_no_field_of_ours() -> None:
         assert len(list(every(task.wishes))) >= len(task.wishes)
 
 
-# -- the command ------------------------------------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------
 
 
 def command(*arguments: str) -> Any:
@@ -139,7 +169,9 @@ def test_the_command_proves_a_split_once_more_and_tells_what_was_thrown_away() -
 
 
 def test_the_command_writes_folders_that_can_be_read(tmp_path: Path) -> None:
-    done = command("write", str(tmp_path / "shop"), "--form", "own", "--split", "val", "--tasks", "3")
+    done = command(
+        "write", str(tmp_path / "shop"), "--form", "own", "--split", "val", "--tasks", "3"
+    )
     assert done.exit_code == 0
     rows = json.loads((tmp_path / "shop" / "tasks.json").read_text())
     assert [read_own(row) for row in rows] == list(Retail(data="own").tasks("val")[:3])
@@ -154,7 +186,9 @@ def test_the_command_writes_folders_that_can_be_read(tmp_path: Path) -> None:
         (("write", "x", "--form", "tau9"), "tau9"),
     ],
 )
-def test_what_the_command_cannot_do_is_one_line_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+def test_what_the_command_cannot_do_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], said: str
+) -> None:
     done = command(*arguments)
     assert done.exit_code == 2
     assert said in done.output

@@ -1,4 +1,5 @@
-"""The retail scenario: who sees what, what ends a talk, what a bad action is told, and what each outcome is paid."""
+"""The retail scenario: who sees what, what ends a talk, what a bad action is told, and what each
+outcome is paid."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ STRICT = Retail(data="own", scoring="tau1")
 
 
 def task_with(kind: str, shop: Retail = SHOP) -> Task:
-    return next(task for task in shop.tasks("test") if [wish.kind for wish in task.wishes] == [kind])
+    return next(
+        task for task in shop.tasks("test") if [wish.kind for wish in task.wishes] == [kind]
+    )
 
 
 CANCEL = task_with("cancel_pending_order")
@@ -63,14 +66,18 @@ async def run(scenario: Retail, assistant: str, task: str) -> Episode:
     return await play(Plan(scenario, cast(assistant), task))
 
 
-# -- the protocol -----------------------------------------------------------------------------------------------------------
+# -- the protocol --------------------------------------------------------------------------------
 
 
 def test_the_user_speaks_first_after_the_greeting_and_each_side_has_its_own_briefing() -> None:
     game = Game(SHOP, CANCEL)
     assert list(game.pending) == ["user"]
     briefing, greeting = game.view("user")
-    assert (briefing.sender, greeting.sender, greeting.text) == ("system", "assistant", "Hi! How can I help you today?")
+    assert (briefing.sender, greeting.sender, greeting.text) == (
+        "system",
+        "assistant",
+        "Hi! How can I help you today?",
+    )
     assert CANCEL.instruction in briefing.text
     assert [tool.name for tool in game.pending["user"].tools] == ["end_conversation"]
     game.send({"user": "Hello, it's me."})
@@ -105,7 +112,17 @@ def test_a_solved_task_pays_both_and_stepping_after_the_end_is_refused() -> None
         game.send({"assistant": "more"})
 
 
-STOPS = ["###STOP###", "###stop###", "STOP", "###TRANSFER###", "###OUT-OF-SCOPE###", "**###STOP###**", "end_conversation", "exit", "<|im_end|>"]
+STOPS = [
+    "###STOP###",
+    "###stop###",
+    "STOP",
+    "###TRANSFER###",
+    "###OUT-OF-SCOPE###",
+    "**###STOP###**",
+    "end_conversation",
+    "exit",
+    "<|im_end|>",
+]
 STOPS += ['end_conversation(reason="settled")', "</s>", "bye", '{"reason": "settled"}']
 
 
@@ -130,7 +147,14 @@ def test_the_users_call_may_be_written_as_text() -> None:
     game = Game(SHOP, CANCEL)
     game.send({"user": "Hello"})
     game.send({"assistant": "Yes?"})
-    game.send({"user": '<tool_call>{"name": "end_conversation", "arguments": {"reason": "gave_up"}}</tool_call>'})
+    game.send(
+        {
+            "user": (
+                '<tool_call>{"name": "end_conversation", "arguments": {"reason":'
+                ' "gave_up"}}</tool_call>'
+            )
+        }
+    )
     assert game.over
 
 
@@ -181,7 +205,9 @@ def test_an_end_without_a_known_reason_is_told_so_and_asked_again(reason: Any) -
         (Action("", (ToolCall("c1", ["x"], None),)), "Unknown action"),  # type: ignore[arg-type]  # wrong on purpose
     ],
 )
-def test_a_bad_action_of_the_assistant_is_answered_and_reaches_nobody(action: Action, told_so: str) -> None:
+def test_a_bad_action_of_the_assistant_is_answered_and_reaches_nobody(
+    action: Action, told_so: str
+) -> None:
     game = Game(SHOP, CANCEL)
     game.send({"user": "Hello"})
     seen = game.view("user")
@@ -199,7 +225,13 @@ def test_nothing_runs_when_two_calls_come_at_once_but_strict_mode_runs_the_first
         game.send({"user": "Hello"})
         game.send({"assistant": both})
         assert [message.call_id for message in game.new("assistant")] == ["c1", "c2"]
-        game.send({"assistant": use("get_order_details", order_id=CANCEL.actions[-1].arguments["order_id"])})
+        game.send(
+            {
+                "assistant": use(
+                    "get_order_details", order_id=CANCEL.actions[-1].arguments["order_id"]
+                )
+            }
+        )
         assert json.loads(last(game, "assistant"))["status"] == status
 
 
@@ -275,24 +307,36 @@ def test_the_conformance_kit_finds_nothing() -> None:
     check_scenario(scenario, seeds=range(3))
 
 
-# -- secrets ----------------------------------------------------------------------------------------------------------------
+# -- secrets -------------------------------------------------------------------------------------
 
 
 def test_no_view_holds_an_id_that_no_tool_and_no_user_has_shown() -> None:
     for index, task in enumerate(SHOP.tasks("test")[:60]):
         store, game = RetailStore(SHOP.source.world(task), "fixed"), Game(SHOP, task)
-        hidden = {value for call in task.actions for value in _values(call.arguments)} - set(_values_of_text(task.instruction))
-        hidden = {value for value in hidden if any(char.isdigit() for char in value) and value not in task.instruction}
+        hidden = {value for call in task.actions for value in _values(call.arguments)} - set(
+            _values_of_text(task.instruction)
+        )
+        hidden = {
+            value
+            for value in hidden
+            if any(char.isdigit() for char in value) and value not in task.instruction
+        }
         game.send({"user": f"Hello {index}"})
         game.send({"assistant": "Yes?"})
-        shown = " ".join(message.text for agent in ("user", "assistant") for message in game.view(agent))
+        shown = " ".join(
+            message.text for agent in ("user", "assistant") for message in game.view(agent)
+        )
         assert not [value for value in hidden if value in shown], task.id
         assert task.user_id not in game.view("assistant")[0].text
         assert store.digest() not in shown
 
 
 def _values(arguments: Mapping[str, Any]) -> list[str]:
-    return [part for value in arguments.values() for part in (value if isinstance(value, list) else [value])]
+    return [
+        part
+        for value in arguments.values()
+        for part in (value if isinstance(value, list) else [value])
+    ]
 
 
 def _values_of_text(text: str) -> list[str]:
@@ -309,24 +353,48 @@ def test_scoring_works_on_a_copy_and_twice_the_same() -> None:
     assert (first.reward, store.digest()) == (1.0, before)
 
 
-# -- grading ----------------------------------------------------------------------------------------------------------------
+# -- grading -------------------------------------------------------------------------------------
 
 
-def small_task(*actions: tuple[str, dict[str, Any]], outputs: tuple[str, ...] = ()) -> tuple[Task, RetailStore]:
-    base, calls = tiny().overlay.base, tuple(GoldCall(name, arguments) for name, arguments in actions)
+def small_task(
+    *actions: tuple[str, dict[str, Any]], outputs: tuple[str, ...] = ()
+) -> tuple[Task, RetailStore]:
+    base, calls = (
+        tiny().overlay.base,
+        tuple(GoldCall(name, arguments) for name, arguments in actions),
+    )
     flags = flags_of(base, "tau1", calls)
     who = identity_of(base, "ann_lee_1")
-    task = Task("t", "test", "ann_lee_1", "x", calls, outputs, goal_of(calls), who, wishes_of(base, "tau1", calls), flags=flags)
+    task = Task(
+        "t",
+        "test",
+        "ann_lee_1",
+        "x",
+        calls,
+        outputs,
+        goal_of(calls),
+        who,
+        wishes_of(base, "tau1", calls),
+        flags=flags,
+    )
     return task, RetailStore(base)
 
 
 def verdicts(task: Task, store: RetailStore, outcome: Outcome) -> tuple[float, float]:
     gold = gold_state(store.overlay.base, "tau1", task)
-    return tau1(task, store.overlay, gold, outcome).reward, canonical(task, store.overlay, gold, outcome).reward
+    return (
+        tau1(task, store.overlay, gold, outcome).reward,
+        canonical(task, store.overlay, gold, outcome).reward,
+    )
 
 
 SERVED = Outcome("user", "settled", ("All done.",))
-EXCHANGE = {"order_id": "#W2", "item_ids": ["I1", "I7"], "new_item_ids": ["I3", "I8"], "payment_method_id": "paypal_1"}
+EXCHANGE = {
+    "order_id": "#W2",
+    "item_ids": ["I1", "I7"],
+    "new_item_ids": ["I3", "I8"],
+    "payment_method_id": "paypal_1",
+}
 
 
 def test_the_order_of_items_in_a_call_changes_no_verdict() -> None:
@@ -344,7 +412,9 @@ def test_float_noise_and_the_order_of_payments_fail_only_the_strict_rule() -> No
     order["payment_history"] = [order["payment_history"][at] for at in (0, 2, 1)]
     store.overlay.commit({("orders", "#W1"): order})
     assert verdicts(task, store, SERVED) == (0.0, 1.0)
-    order["payment_history"] = [{**row, "amount": 30.299999999999997} for row in order["payment_history"]]
+    order["payment_history"] = [
+        {**row, "amount": 30.299999999999997} for row in order["payment_history"]
+    ]
     store.overlay.commit({("orders", "#W1"): order})
     assert verdicts(task, store, SERVED) == (0.0, 1.0)
     order["payment_history"][1]["amount"] = 30.31
@@ -353,7 +423,14 @@ def test_float_noise_and_the_order_of_payments_fail_only_the_strict_rule() -> No
 
 
 def test_an_address_that_differs_in_case_and_blanks_fails_only_the_strict_rule() -> None:
-    where = {"address1": "9 Hill", "address2": "", "city": "Oak", "state": "VT", "country": "USA", "zip": "05000"}
+    where = {
+        "address1": "9 Hill",
+        "address2": "",
+        "city": "Oak",
+        "state": "VT",
+        "country": "USA",
+        "zip": "05000",
+    }
     task, store = small_task(("modify_user_address", {"user_id": "ann_lee_1", **where}))
     store.call("modify_user_address", {"user_id": "ann_lee_1", **where, "address1": " 9  hill "})
     assert verdicts(task, store, SERVED) == (0.0, 1.0)
@@ -375,7 +452,9 @@ def test_a_wrong_method_item_or_extra_write_fails_both_rules() -> None:
 
 
 def test_inaction_is_paid_by_the_strict_rule_and_never_by_ours() -> None:
-    task, store = small_task(("cancel_pending_order", {"order_id": "#W4", "reason": "no longer needed"}))
+    task, store = small_task(
+        ("cancel_pending_order", {"order_id": "#W4", "reason": "no longer needed"})
+    )
     assert task.flags == ("gold_write_error", "inaction_passes")
     assert verdicts(task, store, Outcome("user", "gave_up")) == (1.0, 0.0)
     gold = gold_state(store.overlay.base, "tau1", task)
@@ -401,14 +480,25 @@ def test_a_due_refusal_must_be_said_and_accepted() -> None:
     task, store = small_task(("get_order_details", {"order_id": "#W4"}))
     task = replace(task, goal="refused")
     assert verdicts(task, store, Outcome("user", "refused", ("I cannot do that.",)))[1] == 1.0
-    for outcome in (Outcome("user", "refused"), SERVED, Outcome("transfer"), Outcome("limit", said=("x",)), Outcome("user", "gave_up", ("x",))):
+    for outcome in (
+        Outcome("user", "refused"),
+        SERVED,
+        Outcome("transfer"),
+        Outcome("limit", said=("x",)),
+        Outcome("user", "gave_up", ("x",)),
+    ):
         assert verdicts(task, store, outcome)[1] == 0.0
 
 
 def test_outputs_are_substrings_for_the_strict_rule_and_values_for_ours() -> None:
     task, store = small_task(("get_order_details", {"order_id": "#W1"}), outputs=("10", "625.60"))
-    assert verdicts(task, store, Outcome("user", "settled", ("There are 10.", "It costs $625.60."))) == (1.0, 1.0)
-    assert verdicts(task, store, Outcome("user", "settled", ("Order 1002345 costs 1,625.60",))) == (1.0, 0.0)
+    assert verdicts(
+        task, store, Outcome("user", "settled", ("There are 10.", "It costs $625.60."))
+    ) == (1.0, 1.0)
+    assert verdicts(task, store, Outcome("user", "settled", ("Order 1002345 costs 1,625.60",))) == (
+        1.0,
+        0.0,
+    )
     assert verdicts(task, store, Outcome("user", "settled", ("ten", "625.6 dollars"))) == (0.0, 1.0)
 
 
@@ -424,14 +514,17 @@ WORDED = "There are two, three, four, five, six, seven or ten."
         (COUNTED.split(","), (), False),
         ((COUNTED,), ('{"count": "1 2 3 4 5 6 7"}',), False),  # ten numbers where one was asked for
         (("One of 3, 4, 5.", "Or 6, 7, 8.", "It is 10."), (), False),
-        (("One of 3, 4, 5.", "Or 6, 7, 8.", "It is 10."), ('{"count": "3 4 5 6 7 8"}',), True),  # what a tool has shown is no guess
+        # what a tool has shown is no guess
+        (("One of 3, 4, 5.", "Or 6, 7, 8.", "It is 10."), ('{"count": "3 4 5 6 7 8"}',), True),
         (("I found 7, then 8, then 9: it is 10.",), (), True),
         (("Ten. 1) a 2) b 3) c 4) d 5) e",), (), True),  # marks of a list say nothing
         (("I would\n1. do\n2. this\n3. and\n4. that\nfor 10.",), (), True),
         (("1. a\n2. b\n3. c\n10. d",), (), False),
     ],
 )
-def test_guessing_many_numbers_tells_none(said: Sequence[str], shown: tuple[str, ...], fits: bool) -> None:
+def test_guessing_many_numbers_tells_none(
+    said: Sequence[str], shown: tuple[str, ...], fits: bool
+) -> None:
     task, store = small_task(("get_order_details", {"order_id": "#W1"}), outputs=("10",))
     assert verdicts(task, store, Outcome("user", "settled", tuple(said), shown))[1] == fits
 
@@ -487,16 +580,21 @@ def test_changes_are_empty_at_the_start_and_after_a_change_and_back() -> None:
     assert not changes(store.overlay)
 
 
-# -- tau-bench --------------------------------------------------------------------------------------------------------------
+# -- tau-bench -----------------------------------------------------------------------------------
 
 
 @needs_tau
 @pytest.mark.parametrize(("split", "count", "idle"), [("dev", 20, 1), ("test", 115, 7)])
-def test_the_oracle_solves_every_benchmark_task_and_doing_nothing_earns_the_known_number(split: str, count: int, idle: int) -> None:
+def test_the_oracle_solves_every_benchmark_task_and_doing_nothing_earns_the_known_number(
+    split: str, count: int, idle: int
+) -> None:
     strict, ours = Retail(data=str(TAU), scoring="tau1"), Retail(data=str(TAU))
 
     def successes(scenario: Retail, assistant: str) -> list[bool | None]:
-        return [scenario.success(asyncio.run(run(scenario, assistant, f"{split}/{index}"))) for index in range(count)]
+        return [
+            scenario.success(asyncio.run(run(scenario, assistant, f"{split}/{index}")))
+            for index in range(count)
+        ]
 
     assert successes(strict, "retail_oracle").count(True) == count
     assert successes(strict, "retail_nothing").count(True) == idle

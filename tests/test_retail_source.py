@@ -23,14 +23,25 @@ def checkout(tmp_path: Path) -> Path:
 
 def git(folder: Path, **files: str) -> str | None:
     for name, text in files.items():
-        (folder / ".git" / name.replace("__", "/").replace("_", "-" if name == "packed_refs" else "_")).write_text(text)
+        (
+            folder
+            / ".git"
+            / name.replace("__", "/").replace("_", "-" if name == "packed_refs" else "_")
+        ).write_text(text)
     return commit_of(folder)
 
 
 @pytest.mark.parametrize("commit", [COMMIT, LONG])
 def test_a_commit_is_found_where_git_puts_it(checkout: Path, commit: str) -> None:
     assert git(checkout, HEAD=f"{commit}\n") == commit
-    assert git(checkout, HEAD="ref: refs/heads/work/a-b.c\n", packed_refs=f"# pack-refs\n{commit} refs/heads/work/a-b.c\n") == commit
+    assert (
+        git(
+            checkout,
+            HEAD="ref: refs/heads/work/a-b.c\n",
+            packed_refs=f"# pack-refs\n{commit} refs/heads/work/a-b.c\n",
+        )
+        == commit
+    )
     (checkout / ".git/refs/heads/work/a-b.c").write_text(f"{commit}\n")
     assert git(checkout, packed_refs="") == commit
     assert commit_of(checkout / "absent", checkout) == commit
@@ -56,7 +67,9 @@ def test_nothing_but_a_commit_of_this_checkout_is_read(checkout: Path, head: str
 
 @pytest.mark.parametrize("planted", ["HEAD", "refs/heads/main", "packed-refs", "refs", ".git"])
 @pytest.mark.parametrize("what", ["link", "pipe", "folder"])
-def test_what_is_no_file_of_git_is_not_opened(checkout: Path, tmp_path: Path, planted: str, what: str) -> None:
+def test_what_is_no_file_of_git_is_not_opened(
+    checkout: Path, tmp_path: Path, planted: str, what: str
+) -> None:
     (checkout / ".git/HEAD").write_text("ref: refs/heads/main")
     (checkout / ".git/refs/heads/main").write_text(COMMIT)
     place = checkout / ".git" / planted if planted != ".git" else checkout / ".git"
@@ -65,7 +78,9 @@ def test_what_is_no_file_of_git_is_not_opened(checkout: Path, tmp_path: Path, pl
     if place.exists():
         place.rename(tmp_path / "moved")
     if what == "link":
-        place.symlink_to(tmp_path / "moved" if (tmp_path / "moved").exists() else tmp_path / "commit")
+        place.symlink_to(
+            tmp_path / "moved" if (tmp_path / "moved").exists() else tmp_path / "commit"
+        )
     elif what == "pipe":
         os.mkfifo(place)
     else:

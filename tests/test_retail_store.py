@@ -1,4 +1,5 @@
-"""The retail store: the benchmark's own answers replayed, its rules worked out by hand on a tiny shop, and nothing ever raised."""
+"""The retail store: the benchmark's own answers replayed, its rules worked out by hand on a tiny
+shop, and nothing ever raised."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ from gem_ma.errors import ConfigError
 from tests.retail_data import TAU, needs_sample, needs_tau, tiny
 
 INITIAL = "5a4b2cb59f4d12dea7e4adff24a7f8fada510ead49372ea4a729a82bbb5f49b5"
-ADDRESS = {"address1": "9 Hill", "address2": "", "city": "Oak", "state": "VT", "country": "USA", "zip": "05000"}
+ADDRESS = {
+    "address1": "9 Hill",
+    "address2": "",
+    "city": "Oak",
+    "state": "VT",
+    "country": "USA",
+    "zip": "05000",
+}
 
 
 def order_after(store: RetailStore, order_id: str) -> dict[str, Any]:
@@ -29,10 +37,12 @@ def order_after(store: RetailStore, order_id: str) -> dict[str, Any]:
 
 
 def balance(store: RetailStore) -> Any:
-    return json.loads(store.call("get_user_details", {"user_id": "ann_lee_1"}))["payment_methods"]["gift_card_1"]["balance"]
+    return json.loads(store.call("get_user_details", {"user_id": "ann_lee_1"}))["payment_methods"][
+        "gift_card_1"
+    ]["balance"]
 
 
-# -- the benchmark's own answers --------------------------------------------------------------------------------------------
+# -- the benchmark's own answers -----------------------------------------------------------------
 
 
 @needs_sample
@@ -52,7 +62,9 @@ def test_every_line_of_the_public_sample_replays_to_the_same_text_and_hash() -> 
 def test_untouched_data_have_the_known_hash_and_reset_gives_it_back() -> None:
     store = RetailStore.load(TAU)
     assert store.digest() == INITIAL
-    assert not store.call("modify_user_address", {"user_id": "noah_brown_6181", **ADDRESS}).startswith("Error")
+    assert not store.call(
+        "modify_user_address", {"user_id": "noah_brown_6181", **ADDRESS}
+    ).startswith("Error")
     assert store.digest() != INITIAL
     store.reset()
     assert store.digest() == INITIAL
@@ -65,7 +77,9 @@ def test_stores_share_one_base_and_never_see_each_others_writes() -> None:
     rng = random.Random(5)
     orders, users = list(one.overlay.base.tables["orders"]), list(one.overlay.base.tables["users"])
     for _ in range(300):
-        one.call("cancel_pending_order", {"order_id": rng.choice(orders), "reason": "no longer needed"})
+        one.call(
+            "cancel_pending_order", {"order_id": rng.choice(orders), "reason": "no longer needed"}
+        )
         one.call("modify_user_address", {"user_id": rng.choice(users), **ADDRESS})
     assert one.digest() != INITIAL
     assert two.digest() == INITIAL
@@ -74,11 +88,21 @@ def test_stores_share_one_base_and_never_see_each_others_writes() -> None:
 
 def test_hash_of_the_reference_value_is_the_known_one() -> None:
     value = {"b": [1, 2.5, "a'b", True, None], "a": {}, "c": [{"x": "é"}]}
-    assert literal(value) == "(('a', ()), ('b', (1, 2.5, \"a'b\", True, None)), ('c', ((('x', 'é'),),)))"
+    assert (
+        literal(value)
+        == "(('a', ()), ('b', (1, 2.5, \"a'b\", True, None)), ('c', ((('x', 'é'),),)))"
+    )
     assert tau1_hash(value) == "3cddf69208f92c6abf08eafedc0a1e8714a539ad5350d226e2daca957aa8dcc8"
 
 
-@pytest.mark.parametrize("tables", [{"a": {}}, {"a": {"k": {"x": 1}}}, {"b": {"k": {}}, "a": {"k": {"y": []}, "j": {"z": "ü\ud800"}}}])
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"a": {}},
+        {"a": {"k": {"x": 1}}},
+        {"b": {"k": {}}, "a": {"k": {"y": []}, "j": {"z": "ü\ud800"}}},
+    ],
+)
 def test_incremental_digest_equals_the_hash_of_the_whole(tables: Any) -> None:
     assert Base(tables).digest({}) == tau1_hash(tables)
 
@@ -86,32 +110,63 @@ def test_incremental_digest_equals_the_hash_of_the_whole(tables: Any) -> None:
 def test_incremental_digest_after_writes_equals_the_hash_of_the_whole() -> None:
     store = tiny()
     store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"})
-    store.call("modify_user_address", {"user_id": "bob_lee_2", **ADDRESS, "zip": ["x", 5, 5.0, None, True]})
-    tables = {name: {key: store.overlay.record(name, key) for key in table} for name, table in store.overlay.base.tables.items()}
+    store.call(
+        "modify_user_address", {"user_id": "bob_lee_2", **ADDRESS, "zip": ["x", 5, 5.0, None, True]}
+    )
+    tables = {
+        name: {key: store.overlay.record(name, key) for key in table}
+        for name, table in store.overlay.base.tables.items()
+    }
     assert store.digest() == tau1_hash(tables)
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------
 
 
 def test_finding_users_folds_names_and_compares_the_zip_exactly() -> None:
     store = tiny()
     assert store.call("find_user_id_by_email", {"email": "ANN@Example.com"}) == "ann_lee_1"
-    assert store.call("find_user_id_by_name_zip", {"first_name": "bob", "last_name": "LEE", "zip": "04200"}) == "bob_lee_2"
-    assert store.call("find_user_id_by_name_zip", {"first_name": "bob", "last_name": "LEE", "zip": 4200}) == "Error: user not found"
-    assert store.call("find_user_id_by_name_zip", {"first_name": "zed", "last_name": None, "zip": 1}) == "Error: user not found"
+    assert (
+        store.call(
+            "find_user_id_by_name_zip", {"first_name": "bob", "last_name": "LEE", "zip": "04200"}
+        )
+        == "bob_lee_2"
+    )
+    assert (
+        store.call(
+            "find_user_id_by_name_zip", {"first_name": "bob", "last_name": "LEE", "zip": 4200}
+        )
+        == "Error: user not found"
+    )
+    assert (
+        store.call("find_user_id_by_name_zip", {"first_name": "zed", "last_name": None, "zip": 1})
+        == "Error: user not found"
+    )
     assert (
         store.call("find_user_id_by_name_zip", {"first_name": "bob", "last_name": None, "zip": 1})
         == "Error: 'NoneType' object has no attribute 'lower'"
     )
-    assert store.call("find_user_id_by_email", {"email": 7}) == "Error: 'int' object has no attribute 'lower'"
+    assert (
+        store.call("find_user_id_by_email", {"email": 7})
+        == "Error: 'int' object has no attribute 'lower'"
+    )
 
 
 def test_a_changed_zip_is_what_the_search_compares() -> None:
     store = tiny()
     store.call("modify_user_address", {"user_id": "ann_lee_1", **ADDRESS})
-    assert store.call("find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "05000"}) == "ann_lee_1"
-    assert store.call("find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"}) == "Error: user not found"
+    assert (
+        store.call(
+            "find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "05000"}
+        )
+        == "ann_lee_1"
+    )
+    assert (
+        store.call(
+            "find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"}
+        )
+        == "Error: user not found"
+    )
 
 
 def test_product_types_are_sorted_and_thinking_and_transfer_answer_anything() -> None:
@@ -121,12 +176,15 @@ def test_product_types_are_sorted_and_thinking_and_transfer_answer_anything() ->
     assert store.call("transfer_to_human_agents", {"summary": None}) == "Transfer successful"
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------
 
 
 def test_cancelling_refunds_each_row_and_credits_the_gift_card() -> None:
     store = tiny()
-    assert store.call("cancel_pending_order", {"order_id": "#W3", "reason": "lost"}) == "Error: invalid reason"
+    assert (
+        store.call("cancel_pending_order", {"order_id": "#W3", "reason": "lost"})
+        == "Error: invalid reason"
+    )
     text = store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"})
     order = json.loads(text)
     assert list(order)[-1] == "cancel_reason"
@@ -135,7 +193,10 @@ def test_cancelling_refunds_each_row_and_credits_the_gift_card() -> None:
         {"transaction_type": "refund", "amount": 5.0, "payment_method_id": "gift_card_1"},
     )
     assert balance(store) == 55.0
-    assert store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"}) == "Error: non-pending order cannot be cancelled"
+    assert (
+        store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"})
+        == "Error: non-pending order cannot be cancelled"
+    )
 
 
 def test_cancelling_after_a_change_of_payment_makes_money_as_the_benchmark_does() -> None:
@@ -149,19 +210,32 @@ def test_cancelling_after_a_change_of_payment_makes_money_as_the_benchmark_does(
 
 def test_items_change_pair_by_pair_and_the_first_that_carries_the_id_is_meant() -> None:
     store = tiny()
-    call = {"order_id": "#W1", "item_ids": ["I1", "I2"], "new_item_ids": ["I2", "I3"], "payment_method_id": "paypal_1"}
+    call = {
+        "order_id": "#W1",
+        "item_ids": ["I1", "I2"],
+        "new_item_ids": ["I2", "I3"],
+        "payment_method_id": "paypal_1",
+    }
     order = json.loads(store.call("modify_pending_order_items", call))
     assert [item["item_id"] for item in order["items"]] == ["I3", "I2"]
     assert order["status"] == "pending (item modified)"
     row = order["payment_history"][1]
     assert row["transaction_type"] == "payment"
     assert row["amount"] == 0 + (20.2 - 10.1) + (40.4 - 20.2)
-    assert store.call("modify_pending_order_items", call) == "Error: non-pending order cannot be modified"
+    assert (
+        store.call("modify_pending_order_items", call)
+        == "Error: non-pending order cannot be modified"
+    )
 
 
 def test_the_stored_amount_of_a_change_keeps_its_float_noise() -> None:
     store = tiny()
-    call = {"order_id": "#W1", "item_ids": ["I2"], "new_item_ids": ["I1"], "payment_method_id": "gift_card_1"}
+    call = {
+        "order_id": "#W1",
+        "item_ids": ["I2"],
+        "new_item_ids": ["I1"],
+        "payment_method_id": "gift_card_1",
+    }
     row = json.loads(store.call("modify_pending_order_items", call))["payment_history"][1]
     assert (row["transaction_type"], row["amount"]) == ("refund", abs(10.1 - 20.2))
     assert balance(store) == 60.1
@@ -171,20 +245,33 @@ def test_checks_of_a_change_of_items_come_in_their_order() -> None:
     store = tiny()
 
     def change(order_id: Any, old: Any, new: Any, method: Any) -> str:
-        call = {"order_id": order_id, "item_ids": old, "new_item_ids": new, "payment_method_id": method}
+        call = {
+            "order_id": order_id,
+            "item_ids": old,
+            "new_item_ids": new,
+            "payment_method_id": method,
+        }
         return store.call("modify_pending_order_items", call)
 
     assert change("#W0", ["I9"], [], "x") == "Error: order not found"
     assert change("#W2", ["I9"], [], "x") == "Error: non-pending order cannot be modified"
     assert change("#W1", ["I1", "I1"], [], "x") == "Error: I1 not found"
-    assert change("#W1", ["I1"], [], "x") == "Error: the number of items to be exchanged should match"
+    assert (
+        change("#W1", ["I1"], [], "x") == "Error: the number of items to be exchanged should match"
+    )
     assert change("#W1", ["I1"], ["I7"], "x") == "Error: new item I7 not found or available"
     assert change("#W1", ["I1"], ["I5"], "x") == "Error: new item I5 not found or available"
     assert change("#W1", ["I1"], ["I4"], "x") == "Error: payment method not found"
-    assert change("#W1", ["I1"], ["I4"], "gift_card_1") == "Error: insufficient gift card balance to pay for the new item"
+    assert (
+        change("#W1", ["I1"], ["I4"], "gift_card_1")
+        == "Error: insufficient gift card balance to pay for the new item"
+    )
     assert change("#W1", "I1", ["I2", "I3"], "paypal_1") == "Error: I not found"
     assert change("#W1", [1], ["I2"], "paypal_1") == "Error: 1 not found"
-    assert change("#W1", {"I1": 1}, ["I2"], "paypal_1") == "Error: 'dict' object has no attribute 'count'"
+    assert (
+        change("#W1", {"I1": 1}, ["I2"], "paypal_1")
+        == "Error: 'dict' object has no attribute 'count'"
+    )
     assert change("#W1", None, ["I2"], "paypal_1") == "Error: 'NoneType' object is not iterable"
     assert change("#W1", ["I1"], [["I2"]], "paypal_1").startswith("Error: ")
     assert change("#W1", ["I1"], 5, "paypal_1") == "Error: object of type 'int' has no len()"
@@ -202,19 +289,40 @@ except TypeError as _error:
 @pytest.mark.parametrize("nothing", [[], "", {}])
 def test_empty_ids_of_any_kind_change_the_status_and_store_a_whole_zero(nothing: Any) -> None:
     store = tiny()
-    call = {"order_id": "#W1", "item_ids": nothing, "new_item_ids": nothing, "payment_method_id": "paypal_1"}
+    call = {
+        "order_id": "#W1",
+        "item_ids": nothing,
+        "new_item_ids": nothing,
+        "payment_method_id": "paypal_1",
+    }
     text = store.call("modify_pending_order_items", call)
     assert '{"transaction_type": "refund", "amount": 0, "payment_method_id": "paypal_1"}' in text
     text = store.call("exchange_delivered_order_items", {**call, "order_id": "#W2"})
-    assert '"exchange_items": [], "exchange_new_items": [], "exchange_payment_method_id": "paypal_1", "exchange_price_difference": 0}' in text
+    assert (
+        '"exchange_items": [], "exchange_new_items": [], "exchange_payment_method_id": "paypal_1",'
+        ' "exchange_price_difference": 0}' in text
+    )
 
 
 def test_an_exchange_sorts_its_lists_rounds_the_price_and_moves_no_money() -> None:
     store = tiny()
-    call = {"order_id": "#W2", "item_ids": ["I7", "I1", "I1"], "new_item_ids": ["I8", "I3", "I1"], "payment_method_id": "gift_card_1"}
+    call = {
+        "order_id": "#W2",
+        "item_ids": ["I7", "I1", "I1"],
+        "new_item_ids": ["I8", "I3", "I1"],
+        "payment_method_id": "gift_card_1",
+    }
     order = json.loads(store.call("exchange_delivered_order_items", call))
-    assert list(order)[-4:] == ["exchange_items", "exchange_new_items", "exchange_payment_method_id", "exchange_price_difference"]
-    assert (order["exchange_items"], order["exchange_new_items"]) == (["I1", "I1", "I7"], ["I1", "I3", "I8"])
+    assert list(order)[-4:] == [
+        "exchange_items",
+        "exchange_new_items",
+        "exchange_payment_method_id",
+        "exchange_price_difference",
+    ]
+    assert (order["exchange_items"], order["exchange_new_items"]) == (
+        ["I1", "I1", "I7"],
+        ["I1", "I3", "I8"],
+    )
     assert order["exchange_price_difference"] == 31.3
     assert (balance(store), len(order["payment_history"])) == (50, 1)
 
@@ -223,33 +331,56 @@ def test_a_return_checks_the_method_before_the_items() -> None:
     store = tiny()
 
     def back(ids: Any, method: Any, order_id: str = "#W2") -> str:
-        return store.call("return_delivered_order_items", {"order_id": order_id, "item_ids": ids, "payment_method_id": method})
+        return store.call(
+            "return_delivered_order_items",
+            {"order_id": order_id, "item_ids": ids, "payment_method_id": method},
+        )
 
     assert back(["I1"], "paypal_1", "#W1") == "Error: non-delivered order cannot be returned"
     assert back(["I9"], "paypal_9") == "Error: payment method not found"
-    assert back(["I9"], "credit_card_1") == "Error: payment method should be either the original payment method or a gift card"
+    assert (
+        back(["I9"], "credit_card_1")
+        == "Error: payment method should be either the original payment method or a gift card"
+    )
     assert back(["I1", "I1", "I1"], "gift_card_1") == "Error: some item not found"
     order = json.loads(back(["I7", "I1"], "gift_card_1"))
-    assert (order["status"], order["return_items"], order["return_payment_method_id"]) == ("return requested", ["I1", "I7"], "gift_card_1")
+    assert (order["status"], order["return_items"], order["return_payment_method_id"]) == (
+        "return requested",
+        ["I1", "I7"],
+        "gift_card_1",
+    )
 
 
 def test_changing_the_payment_pays_anew_and_refunds_the_old_method() -> None:
     store = tiny()
 
     def pay(order_id: str, method: Any) -> str:
-        return store.call("modify_pending_order_payment", {"order_id": order_id, "payment_method_id": method})
+        return store.call(
+            "modify_pending_order_payment", {"order_id": order_id, "payment_method_id": method}
+        )
 
-    assert pay("#W1", "paypal_1") == "Error: the new payment method should be different from the current one"
+    assert (
+        pay("#W1", "paypal_1")
+        == "Error: the new payment method should be different from the current one"
+    )
     assert pay("#W1", "paypal_9") == "Error: payment method not found"
-    assert pay("#W3", "gift_card_1") == "Error: the new payment method should be different from the current one"
+    assert (
+        pay("#W3", "gift_card_1")
+        == "Error: the new payment method should be different from the current one"
+    )
     order = json.loads(pay("#W1", "gift_card_1"))
-    assert [(row["transaction_type"], row["payment_method_id"]) for row in order["payment_history"]] == [
+    assert [
+        (row["transaction_type"], row["payment_method_id"]) for row in order["payment_history"]
+    ] == [
         ("payment", "paypal_1"),
         ("payment", "gift_card_1"),
         ("refund", "paypal_1"),
     ]
     assert (order["status"], balance(store)) == ("pending", 19.7)
-    assert pay("#W1", "credit_card_1") == "Error: there should be exactly one payment for a pending order"
+    assert (
+        pay("#W1", "credit_card_1")
+        == "Error: there should be exactly one payment for a pending order"
+    )
 
 
 def test_a_new_address_has_the_benchmarks_key_order_and_keeps_what_it_is_given() -> None:
@@ -264,22 +395,32 @@ def test_a_new_address_has_the_benchmarks_key_order_and_keeps_what_it_is_given()
     assert '"city": ["a"]' in store.call("get_user_details", {"user_id": "bob_lee_2"})
 
 
-# -- the call protocol ------------------------------------------------------------------------------------------------------
+# -- the call protocol ---------------------------------------------------------------------------
 
 
 def test_wrong_arguments_are_answered_in_the_words_of_python() -> None:
     store = tiny()
-    assert store.call("cancel_pending_order", {"order_id": "#W1"}) == (
-        "Error: CancelPendingOrder.invoke() missing 1 required positional argument: 'reason'"
+    assert (
+        store.call("cancel_pending_order", {"order_id": "#W1"})
+        == "Error: CancelPendingOrder.invoke() missing 1 required positional argument: 'reason'"
     )
-    assert store.call("modify_user_address", {"city": "x", "zip": "y"}) == (
-        "Error: ModifyUserAddress.invoke() missing 5 required positional arguments: 'user_id', 'address1', 'address2', 'state', and 'country'"
+    assert (
+        store.call("modify_user_address", {"city": "x", "zip": "y"})
+        == "Error: ModifyUserAddress.invoke() missing 5 required positional arguments: 'user_id',"
+        " 'address1', 'address2', 'state', and 'country'"
     )
-    assert store.call("find_user_id_by_name_zip", {"zip": 1}) == (
-        "Error: FindUserIdByNameZip.invoke() missing 2 required positional arguments: 'first_name' and 'last_name'"
+    assert (
+        store.call("find_user_id_by_name_zip", {"zip": 1})
+        == "Error: FindUserIdByNameZip.invoke() missing 2 required positional arguments:"
+        " 'first_name' and 'last_name'"
     )
-    assert store.call("think", {"x": 1}) == "Error: Think.invoke() got an unexpected keyword argument 'x'"
-    assert store.call("think", {"thought": 1, "data": 2}).endswith("Think.invoke() got multiple values for keyword argument 'data'")
+    assert (
+        store.call("think", {"x": 1})
+        == "Error: Think.invoke() got an unexpected keyword argument 'x'"
+    )
+    assert store.call("think", {"thought": 1, "data": 2}).endswith(
+        "Think.invoke() got multiple values for keyword argument 'data'"
+    )
     assert store.call("Think", {"thought": 1}) == "Unknown action Think"
     assert store.call("", {}) == "Unknown action "
 
@@ -290,7 +431,14 @@ def test_binding_agrees_with_pythons_own_on_a_function_of_the_same_name() -> Non
 
     function.__qualname__ = "CancelPendingOrder.invoke"
     store = tiny()
-    for call in ({}, {"order_id": 1}, {"reason": 1}, {"x": 1}, {"order_id": 1, "y": 2, "x": 3}, {"order_id": 1, "reason": 2, "": 0}):
+    for call in (
+        {},
+        {"order_id": 1},
+        {"reason": 1},
+        {"x": 1},
+        {"order_id": 1, "y": 2, "x": 3},
+        {"order_id": 1, "reason": 2, "": 0},
+    ):
         with pytest.raises(TypeError) as raised:
             function(data=None, **call)  # type: ignore[arg-type]  # wrong on purpose
         assert store.call("cancel_pending_order", call) == f"Error: {raised.value}"
@@ -332,7 +480,11 @@ def test_no_odd_argument_and_no_odd_name_ever_raises_or_spoils_the_store(semanti
     for name in [*TAU1, None, 5, [], "nope", "end_conversation"]:
         arguments = TAU1[name].arguments if isinstance(name, str) and name in TAU1 else ("x",)
         for value in [*ODD, deep, loop]:
-            for call in (value, dict.fromkeys(arguments, value), {**ADDRESS, "order_id": "#W1", "user_id": "ann_lee_1", "city": value}):
+            for call in (
+                value,
+                dict.fromkeys(arguments, value),
+                {**ADDRESS, "order_id": "#W1", "user_id": "ann_lee_1", "city": value},
+            ):
                 assert isinstance(store.call(name, call), str)  # type: ignore[arg-type]  # wrong on purpose
             for odd in arguments:
                 whole = {
@@ -379,9 +531,32 @@ def test_random_calls_never_raise_and_a_refused_call_changes_nothing(data: st.Da
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(list(TAU1)), st.integers(0, 10**6)), max_size=8))
-def test_the_same_calls_give_the_same_answers_after_a_reset_and_on_a_copy(calls: list[tuple[str, int]]) -> None:
-    values = ["#W1", "#W2", "#W3", "ann_lee_1", "no longer needed", ["I1"], ["I2"], ["I1", "I2"], "paypal_1", "gift_card_1", "1+1"]
-    prepared = [(name, {key: values[(seed + 7 * at) % len(values)] for at, key in enumerate(TAU1[name].arguments)}) for name, seed in calls]
+def test_the_same_calls_give_the_same_answers_after_a_reset_and_on_a_copy(
+    calls: list[tuple[str, int]],
+) -> None:
+    values = [
+        "#W1",
+        "#W2",
+        "#W3",
+        "ann_lee_1",
+        "no longer needed",
+        ["I1"],
+        ["I2"],
+        ["I1", "I2"],
+        "paypal_1",
+        "gift_card_1",
+        "1+1",
+    ]
+    prepared = [
+        (
+            name,
+            {
+                key: values[(seed + 7 * at) % len(values)]
+                for at, key in enumerate(TAU1[name].arguments)
+            },
+        )
+        for name, seed in calls
+    ]
     store = tiny()
     first = [store.call(*call) for call in prepared], store.digest()
     store.reset()
@@ -398,7 +573,11 @@ def test_unknown_semantics_are_refused_with_the_known_ones() -> None:
 def test_schemas_name_the_tools_and_arguments_of_the_functions_in_order_of_their_names() -> None:
     assert [tool.name for tool in TOOLS] == sorted(TAU1)
     for tool in TOOLS:
-        assert tuple(tool.parameters["properties"]) == TAU1[tool.name].arguments == tuple(tool.parameters["required"])
+        assert (
+            tuple(tool.parameters["properties"])
+            == TAU1[tool.name].arguments
+            == tuple(tool.parameters["required"])
+        )
         assert tool.description
 
 
@@ -416,7 +595,7 @@ def _bare(schema: Any) -> Any:
     return schema
 
 
-# -- the calculator ---------------------------------------------------------------------------------------------------------
+# -- the calculator ------------------------------------------------------------------------------
 
 SUMS = {
     "0.1+0.2": "0.3",
@@ -503,29 +682,60 @@ def test_what_is_no_text_is_answered_as_an_error(value: Any) -> None:
     assert tiny().call("calculate", {"expression": value}).startswith("Error: ")
 
 
-# -- the rules of our own world ---------------------------------------------------------------------------------------------
+# -- the rules of our own world ------------------------------------------------------------------
 
 
 def test_fixed_rules_validate_first_and_refuse_what_changes_nothing() -> None:
     store = tiny("fixed")
     assert store.call("think", {}) == "Error: invalid_arguments: think needs thought"
-    assert store.call("think", {"thought": 5}) == "Error: invalid_arguments: thought is a string, got int"
-    assert store.call("think", None) == "Error: invalid_arguments: arguments are an object, got NoneType"
+    assert (
+        store.call("think", {"thought": 5})
+        == "Error: invalid_arguments: thought is a string, got int"
+    )
+    assert (
+        store.call("think", None)
+        == "Error: invalid_arguments: arguments are an object, got NoneType"
+    )
     swap = {"order_id": "#W1", "item_ids": [], "new_item_ids": [], "payment_method_id": "paypal_1"}
-    assert store.call("modify_pending_order_items", {**swap, "item_ids": "I1"}) == "Error: invalid_arguments: item_ids is a list of strings"
+    assert (
+        store.call("modify_pending_order_items", {**swap, "item_ids": "I1"})
+        == "Error: invalid_arguments: item_ids is a list of strings"
+    )
     assert store.call("modify_pending_order_items", swap) == "Error: no item given"
     same = {**swap, "item_ids": ["I1"], "new_item_ids": ["I1"]}
-    assert store.call("modify_pending_order_items", same) == "Error: the new item I1 is the old item"
+    assert (
+        store.call("modify_pending_order_items", same) == "Error: the new item I1 is the old item"
+    )
     assert store.digest() == tiny("fixed").digest()
 
 
 def test_fixed_rules_round_amounts_keep_pairs_and_refund_the_net() -> None:
     store = tiny("fixed")
-    swap = {"order_id": "#W1", "item_ids": ["I2"], "new_item_ids": ["I3"], "payment_method_id": "paypal_1"}
-    assert json.loads(store.call("modify_pending_order_items", swap))["payment_history"][1]["amount"] == 20.2
-    pairs = {"order_id": "#W2", "item_ids": ["I7", "I1"], "new_item_ids": ["I8", "I3"], "payment_method_id": "paypal_1"}
-    assert json.loads(store.call("exchange_delivered_order_items", pairs))["exchange_pairs"] == [["I1", "I3"], ["I7", "I8"]]
+    swap = {
+        "order_id": "#W1",
+        "item_ids": ["I2"],
+        "new_item_ids": ["I3"],
+        "payment_method_id": "paypal_1",
+    }
+    assert (
+        json.loads(store.call("modify_pending_order_items", swap))["payment_history"][1]["amount"]
+        == 20.2
+    )
+    pairs = {
+        "order_id": "#W2",
+        "item_ids": ["I7", "I1"],
+        "new_item_ids": ["I8", "I3"],
+        "payment_method_id": "paypal_1",
+    }
+    assert json.loads(store.call("exchange_delivered_order_items", pairs))["exchange_pairs"] == [
+        ["I1", "I3"],
+        ["I7", "I8"],
+    ]
     store.call("modify_pending_order_payment", {"order_id": "#W3", "payment_method_id": "paypal_1"})
-    order = json.loads(store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"}))
-    assert order["payment_history"][3:] == [{"transaction_type": "refund", "amount": 5.0, "payment_method_id": "paypal_1"}]
+    order = json.loads(
+        store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"})
+    )
+    assert order["payment_history"][3:] == [
+        {"transaction_type": "refund", "amount": 5.0, "payment_method_id": "paypal_1"}
+    ]
     assert balance(store) == 55.0

@@ -1,4 +1,5 @@
-"""The retail desk of tau2-bench: its typed database and hash, its tools beside a second slow implementation, its data folder, its grading."""
+"""The retail desk of tau2-bench: its typed database and hash, its tools beside a second slow
+implementation, its data folder, its grading."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ from gem_ma.errors import DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables
 from tests.tau2_slow import SlowDesk
 
-ADDRESS = {"address1": "9 Quay", "address2": "", "city": "Oak", "state": "VT", "country": "USA", "zip": "05701"}
+ADDRESS = {
+    "address1": "9 Quay",
+    "address2": "",
+    "city": "Oak",
+    "state": "VT",
+    "country": "USA",
+    "zip": "05701",
+}
 
 
 def tiny2() -> RetailStore:
@@ -32,19 +40,24 @@ def order(store: RetailStore, order_id: str) -> dict[str, Any]:
 
 
 def balance(store: RetailStore) -> float:
-    return json.loads(store.call("get_user_details", {"user_id": "ann_lee_1"}))["payment_methods"]["gift_card_1"]["balance"]
+    return json.loads(store.call("get_user_details", {"user_id": "ann_lee_1"}))["payment_methods"][
+        "gift_card_1"
+    ]["balance"]
 
 
 def swap(order_id: str, old: Any, new: Any, method: Any = "paypal_1") -> dict[str, Any]:
     return {"order_id": order_id, "item_ids": old, "new_item_ids": new, "payment_method_id": method}
 
 
-# -- the database -----------------------------------------------------------------------------------------------------------
+# -- the database --------------------------------------------------------------------------------
 
 
 @needs_tau
 def test_tau_benchs_data_in_typed_form_have_tau2s_hash() -> None:
-    tables = {name: json.loads((TAU / f"{name}.json").read_text("utf-8")) for name in ("users", "orders", "products")}
+    tables = {
+        name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
+        for name in ("users", "orders", "products")
+    }
     typed = as_tau2(tables)
     assert tau2_hash(typed) == "b25c9cb211f5efcaee5dd646054a73c4a9f43f4f5acc32c10713cd9f9ac20e9c"
     assert RetailStore.load(TAU, "tau2").digest() == tau2_hash(typed)
@@ -71,10 +84,14 @@ def test_a_typed_record_has_all_its_fields_in_their_order_and_money_as_floats() 
     ]
     text = store.call("get_user_details", {"user_id": "ann_lee_1"})
     assert text.startswith(
-        '{"user_id": "ann_lee_1", "name": {"first_name": "Ann", "last_name": "Lee"}, "address": {"address1": "1 Mill", "address2": "",'
+        '{"user_id": "ann_lee_1", "name": {"first_name": "Ann", "last_name": "Lee"}, "address":'
+        ' {"address1": "1 Mill", "address2": "",'
     )
     assert '"gift_card_1": {"source": "gift_card", "id": "gift_card_1", "balance": 50.0}' in text
-    assert '"credit_card_1": {"source": "credit_card", "id": "credit_card_1", "brand": "visa", "last_four": "0001"}' in text
+    assert (
+        '"credit_card_1": {"source": "credit_card", "id": "credit_card_1", "brand": "visa",'
+        ' "last_four": "0001"}' in text
+    )
 
 
 def test_typing_shares_nothing_with_what_was_given() -> None:
@@ -88,18 +105,48 @@ def test_typing_shares_nothing_with_what_was_given() -> None:
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (lambda t: t["users"]["ann_lee_1"]["address"].pop("state"), 'users["ann_lee_1"].address: the field state is missing'),
-        (lambda t: t["orders"]["#W1"]["items"][0].update(price="1"), 'orders["#W1"].items[0].price: expected a number, got a text'),
-        (lambda t: t["orders"]["#W1"]["items"][0].update(price=True), 'orders["#W1"].items[0].price: expected a number, got true or false'),
-        (lambda t: t["orders"]["#W1"]["items"][0].update(price=10**400), "price: expected a number, got one that is not finite"),
-        (lambda t: t["orders"]["#W1"]["items"][0].update(price=float("nan")), "price: expected a number, got one that is not finite"),
-        (lambda t: t["users"]["ann_lee_1"]["payment_methods"].update(x={"source": "cash"}), "payment_methods.x: expected a payment method"),
-        (lambda t: t["users"]["ann_lee_1"]["payment_methods"].update(x=None), "payment_methods.x: expected a payment method"),
+        (
+            lambda t: t["users"]["ann_lee_1"]["address"].pop("state"),
+            'users["ann_lee_1"].address: the field state is missing',
+        ),
+        (
+            lambda t: t["orders"]["#W1"]["items"][0].update(price="1"),
+            'orders["#W1"].items[0].price: expected a number, got a text',
+        ),
+        (
+            lambda t: t["orders"]["#W1"]["items"][0].update(price=True),
+            'orders["#W1"].items[0].price: expected a number, got true or false',
+        ),
+        (
+            lambda t: t["orders"]["#W1"]["items"][0].update(price=10**400),
+            "price: expected a number, got one that is not finite",
+        ),
+        (
+            lambda t: t["orders"]["#W1"]["items"][0].update(price=float("nan")),
+            "price: expected a number, got one that is not finite",
+        ),
+        (
+            lambda t: t["users"]["ann_lee_1"]["payment_methods"].update(x={"source": "cash"}),
+            "payment_methods.x: expected a payment method",
+        ),
+        (
+            lambda t: t["users"]["ann_lee_1"]["payment_methods"].update(x=None),
+            "payment_methods.x: expected a payment method",
+        ),
         (lambda t: t.pop("products"), "products: expected an object of products by id, got null"),
-        (lambda t: t["products"]["P1"]["variants"]["I1"].update(available=1), 'products["P1"].variants.I1.available: expected true or false'),
-        (lambda t: t["products"]["P1"]["variants"]["I1"]["options"].update(colour=5), "options.colour: expected a text, got a number"),
+        (
+            lambda t: t["products"]["P1"]["variants"]["I1"].update(available=1),
+            'products["P1"].variants.I1.available: expected true or false',
+        ),
+        (
+            lambda t: t["products"]["P1"]["variants"]["I1"]["options"].update(colour=5),
+            "options.colour: expected a text, got a number",
+        ),
         (lambda t: t["orders"].update(x=[]), 'orders["x"]: expected an object, got a list'),
-        (lambda t: t["orders"]["#W1"].update(cancel_reason=[]), "cancel_reason: expected a text, got a list"),
+        (
+            lambda t: t["orders"]["#W1"].update(cancel_reason=[]),
+            "cancel_reason: expected a text, got a list",
+        ),
     ],
 )
 def test_what_cannot_be_typed_is_named(change: Any, where: str) -> None:
@@ -116,24 +163,33 @@ def test_the_digest_after_writes_is_the_hash_of_the_whole_database_written_anew(
     for name, arguments in (
         ("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"}),
         ("modify_user_address", {"user_id": "bob_lee_2", **ADDRESS}),
-        ("return_delivered_order_items", {"order_id": "#W2", "item_ids": ["I7"], "payment_method_id": "paypal_1"}),
+        (
+            "return_delivered_order_items",
+            {"order_id": "#W2", "item_ids": ["I7"], "payment_method_id": "paypal_1"},
+        ),
     ):
         assert not store.call(name, arguments).startswith("Error: ")
         data = store.overlay
-        whole = {table: {key: data.record(table, key) for key in rows} for table, rows in data.base.tables.items()}
+        whole = {
+            table: {key: data.record(table, key) for key in rows}
+            for table, rows in data.base.tables.items()
+        }
         assert store.digest() == tau2_hash(whole) != start
     store.reset()
     assert store.digest() == start
 
 
-# -- the tools --------------------------------------------------------------------------------------------------------------
+# -- the tools -----------------------------------------------------------------------------------
 
 
 def test_there_is_no_think_and_items_can_be_looked_up() -> None:
     store = tiny2()
     assert set(TAU2) == (set(TAU1) - {"think"}) | {"get_item_details"}
     assert store.call("think", {"thought": "x"}) == "Error: Tool 'think' not found."
-    assert store.call("get_item_details", {"item_id": "I8"}) == '{"item_id": "I8", "options": {"colour": "amber"}, "available": true, "price": 6.0}'
+    assert (
+        store.call("get_item_details", {"item_id": "I8"})
+        == '{"item_id": "I8", "options": {"colour": "amber"}, "available": true, "price": 6.0}'
+    )
     assert store.call("get_item_details", {"item_id": "P1"}) == "Error: Item not found"
 
 
@@ -146,7 +202,11 @@ def test_a_transfer_does_not_end_the_talk() -> None:
 def test_schemas_leave_the_reason_free_and_name_the_functions_arguments() -> None:
     assert [tool.name for tool in TAU2_TOOLS] == list(TAU2) == sorted(TAU2)
     for tool in TAU2_TOOLS:
-        assert tuple(tool.parameters["properties"]) == tuple(tool.parameters["required"]) == TAU2[tool.name].arguments
+        assert (
+            tuple(tool.parameters["properties"])
+            == tuple(tool.parameters["required"])
+            == TAU2[tool.name].arguments
+        )
         assert tool.description
     assert "enum" not in json.dumps([tool.schema for tool in TAU2_TOOLS])
 
@@ -158,61 +218,151 @@ def test_schemas_leave_the_reason_free_and_name_the_functions_arguments() -> Non
         ("get_user_details", {"user_id": ""}, "User not found"),
         ("get_product_details", {"product_id": "I1"}, "Product not found"),
         ("find_user_id_by_email", {"email": "x"}, "User not found"),
-        ("find_user_id_by_name_zip", {"first_name": "ann", "last_name": "LEE", "zip": "04200"}, "User not found"),
+        (
+            "find_user_id_by_name_zip",
+            {"first_name": "ann", "last_name": "LEE", "zip": "04200"},
+            "User not found",
+        ),
         ("find_user_id_by_email", {"email": None}, "'NoneType' object has no attribute 'lower'"),
         ("calculate", {"expression": "2 ^ 3"}, "Invalid characters in expression"),
         ("calculate", {"expression": "1/0"}, "division by zero"),
-        ("cancel_pending_order", {"order_id": "#W2", "reason": "no longer needed"}, "Non-pending order cannot be cancelled"),
+        (
+            "cancel_pending_order",
+            {"order_id": "#W2", "reason": "no longer needed"},
+            "Non-pending order cannot be cancelled",
+        ),
         ("cancel_pending_order", {"order_id": "#W1", "reason": "lost"}, "Invalid reason"),
-        ("cancel_pending_order", {"order_id": "#W1", "reason": ["lost"]}, "unhashable type: 'list'"),
+        (
+            "cancel_pending_order",
+            {"order_id": "#W1", "reason": ["lost"]},
+            "unhashable type: 'list'",
+        ),
         ("cancel_pending_order", {"order_id": {}, "reason": "lost"}, "unhashable type: 'dict'"),
-        ("exchange_delivered_order_items", swap("#W1", ["I1"], ["I3"]), "Non-delivered order cannot be exchanged"),
-        ("exchange_delivered_order_items", swap("#W2", ["I1", "I1", "I1"], ["I3"] * 3), "Number of I1 not found."),
-        ("exchange_delivered_order_items", swap("#W2", ["I1"], []), "The number of items to be exchanged should match."),
+        (
+            "exchange_delivered_order_items",
+            swap("#W1", ["I1"], ["I3"]),
+            "Non-delivered order cannot be exchanged",
+        ),
+        (
+            "exchange_delivered_order_items",
+            swap("#W2", ["I1", "I1", "I1"], ["I3"] * 3),
+            "Number of I1 not found.",
+        ),
+        (
+            "exchange_delivered_order_items",
+            swap("#W2", ["I1"], []),
+            "The number of items to be exchanged should match.",
+        ),
         ("exchange_delivered_order_items", swap("#W2", ["I1"], ["I8"]), "Variant not found"),
-        ("exchange_delivered_order_items", swap("#W2", ["I1"], ["I5"]), "New item I5 not found or available"),
-        ("exchange_delivered_order_items", swap("#W2", ["I1"], ["I3"], "paypal_9"), "Payment method not found"),
+        (
+            "exchange_delivered_order_items",
+            swap("#W2", ["I1"], ["I5"]),
+            "New item I5 not found or available",
+        ),
+        (
+            "exchange_delivered_order_items",
+            swap("#W2", ["I1"], ["I3"], "paypal_9"),
+            "Payment method not found",
+        ),
         (
             "exchange_delivered_order_items",
             swap("#W2", ["I1"], ["I4"], "gift_card_1"),
             "Insufficient gift card balance to pay for the price difference",
         ),
-        ("modify_pending_order_items", swap("#W2", ["I1"], ["I3"]), "Non-pending order cannot be modified"),
+        (
+            "modify_pending_order_items",
+            swap("#W2", ["I1"], ["I3"]),
+            "Non-pending order cannot be modified",
+        ),
         ("modify_pending_order_items", swap("#W1", ["I7"], ["I3"]), "I7 not found"),
-        ("modify_pending_order_items", swap("#W1", ["I1"], ["I3", "I3"]), "The number of items to be exchanged should match"),
-        ("modify_pending_order_items", swap("#W1", ["I1"], ["I1"]), "The new item id should be different from the old item id"),
+        (
+            "modify_pending_order_items",
+            swap("#W1", ["I1"], ["I3", "I3"]),
+            "The number of items to be exchanged should match",
+        ),
+        (
+            "modify_pending_order_items",
+            swap("#W1", ["I1"], ["I1"]),
+            "The new item id should be different from the old item id",
+        ),
         ("modify_pending_order_items", swap("#W1", ["I1"], ["I7"]), "Variant not found"),
-        ("modify_pending_order_items", swap("#W1", ["I1"], ["I5"]), "New item I5 not found or available"),
-        ("modify_pending_order_items", swap("#W1", ["I1"], ["I3"], "x"), "Payment method not found"),
-        ("modify_pending_order_items", swap("#W1", ["I1"], ["I4"], "gift_card_1"), "Insufficient gift card balance to pay for the new item"),
-        ("modify_pending_order_payment", {"order_id": "#W2", "payment_method_id": "paypal_1"}, "Non-pending order cannot be modified"),
-        ("modify_pending_order_payment", {"order_id": "#W1", "payment_method_id": "x"}, "Payment method not found"),
+        (
+            "modify_pending_order_items",
+            swap("#W1", ["I1"], ["I5"]),
+            "New item I5 not found or available",
+        ),
+        (
+            "modify_pending_order_items",
+            swap("#W1", ["I1"], ["I3"], "x"),
+            "Payment method not found",
+        ),
+        (
+            "modify_pending_order_items",
+            swap("#W1", ["I1"], ["I4"], "gift_card_1"),
+            "Insufficient gift card balance to pay for the new item",
+        ),
+        (
+            "modify_pending_order_payment",
+            {"order_id": "#W2", "payment_method_id": "paypal_1"},
+            "Non-pending order cannot be modified",
+        ),
+        (
+            "modify_pending_order_payment",
+            {"order_id": "#W1", "payment_method_id": "x"},
+            "Payment method not found",
+        ),
         (
             "modify_pending_order_payment",
             {"order_id": "#W1", "payment_method_id": "paypal_1"},
             "The new payment method should be different from the current one",
         ),
-        ("return_delivered_order_items", {"order_id": "#W1", "item_ids": [], "payment_method_id": "x"}, "Non-delivered order cannot be returned"),
-        ("return_delivered_order_items", {"order_id": "#W2", "item_ids": ["I1"], "payment_method_id": "x"}, "Payment method not found"),
+        (
+            "return_delivered_order_items",
+            {"order_id": "#W1", "item_ids": [], "payment_method_id": "x"},
+            "Non-delivered order cannot be returned",
+        ),
+        (
+            "return_delivered_order_items",
+            {"order_id": "#W2", "item_ids": ["I1"], "payment_method_id": "x"},
+            "Payment method not found",
+        ),
         (
             "return_delivered_order_items",
             {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "credit_card_1"},
             "Payment method should be the original payment method",
         ),
-        ("return_delivered_order_items", {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "paypal_1"}, "Some item not found"),
+        (
+            "return_delivered_order_items",
+            {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "paypal_1"},
+            "Some item not found",
+        ),
         ("modify_user_address", {"user_id": "zed", **ADDRESS}, "User not found"),
-        ("modify_pending_order_address", {"order_id": "#W2", **ADDRESS}, "Non-pending order cannot be modified"),
+        (
+            "modify_pending_order_address",
+            {"order_id": "#W2", **ADDRESS},
+            "Non-pending order cannot be modified",
+        ),
         ("cancel_order", {}, "Tool 'cancel_order' not found."),
-        ("cancel_pending_order", {"order_id": "#W1"}, "RetailTools.cancel_pending_order() missing 1 required positional argument: 'reason'"),
+        (
+            "cancel_pending_order",
+            {"order_id": "#W1"},
+            "RetailTools.cancel_pending_order() missing 1 required positional argument: 'reason'",
+        ),
         (
             "cancel_pending_order",
             {"order_id": "#W1", "why": "x"},
             "RetailTools.cancel_pending_order() got an unexpected keyword argument 'why'",
         ),
-        ("get_user_details", {"self": 1}, "Environment.make_tool_call() got multiple values for argument 'self'"),
+        (
+            "get_user_details",
+            {"self": 1},
+            "Environment.make_tool_call() got multiple values for argument 'self'",
+        ),
     ],
 )
-def test_each_refusal_has_its_text_and_changes_nothing(name: str, arguments: dict[str, Any], text: str) -> None:
+def test_each_refusal_has_its_text_and_changes_nothing(
+    name: str, arguments: dict[str, Any], text: str
+) -> None:
     store = tiny2()
     assert store.call(name, arguments) == f"Error: {text}"
     assert store.digest() == tiny2().digest()
@@ -222,23 +372,45 @@ def test_of_several_faults_the_first_check_speaks() -> None:
     store = tiny2()
     everything_wrong = swap("#W1", ["I9", "I9"], ["I1"], "x")
     assert store.call("modify_pending_order_items", everything_wrong) == "Error: I9 not found"
-    assert store.call("modify_pending_order_items", swap("#W1", ["I1"], ["I1"], "x")).endswith("different from the old item id")
-    assert store.call("cancel_pending_order", {"order_id": "#W2", "reason": "lost"}).endswith("cannot be cancelled")
-    assert store.call("return_delivered_order_items", {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "x"}).endswith("method not found")
+    assert store.call("modify_pending_order_items", swap("#W1", ["I1"], ["I1"], "x")).endswith(
+        "different from the old item id"
+    )
+    assert store.call("cancel_pending_order", {"order_id": "#W2", "reason": "lost"}).endswith(
+        "cannot be cancelled"
+    )
+    assert store.call(
+        "return_delivered_order_items",
+        {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "x"},
+    ).endswith("method not found")
 
 
 def test_several_changed_items_all_get_the_last_ones_price_and_options() -> None:
     store = tiny2()
-    found = json.loads(store.call("modify_pending_order_items", swap("#W1", ["I1", "I2"], ["I3", "I1"])))
-    assert [(item["item_id"], item["price"], item["options"]["colour"]) for item in found["items"]] == [("I3", 10.1, "red"), ("I1", 10.1, "red")]
-    assert found["payment_history"][1] == {"transaction_type": "payment", "amount": (40.4 - 10.1) + (10.1 - 20.2), "payment_method_id": "paypal_1"}
+    found = json.loads(
+        store.call("modify_pending_order_items", swap("#W1", ["I1", "I2"], ["I3", "I1"]))
+    )
+    assert [
+        (item["item_id"], item["price"], item["options"]["colour"]) for item in found["items"]
+    ] == [("I3", 10.1, "red"), ("I1", 10.1, "red")]
+    assert found["payment_history"][1] == {
+        "transaction_type": "payment",
+        "amount": (40.4 - 10.1) + (10.1 - 20.2),
+        "payment_method_id": "paypal_1",
+    }
     other = tiny2()
-    found = json.loads(other.call("modify_pending_order_items", swap("#W1", ["I2", "I1"], ["I1", "I3"])))
-    assert [(item["item_id"], item["price"]) for item in found["items"]] == [("I3", 40.4), ("I1", 40.4)]
+    found = json.loads(
+        other.call("modify_pending_order_items", swap("#W1", ["I2", "I1"], ["I1", "I3"]))
+    )
+    assert [(item["item_id"], item["price"]) for item in found["items"]] == [
+        ("I3", 40.4),
+        ("I1", 40.4),
+    ]
     assert other.digest() != store.digest()
 
 
-def test_address_changes_work_after_a_change_of_items_and_payment_changes_meet_the_second_row() -> None:
+def test_address_changes_work_after_a_change_of_items_and_payment_changes_meet_the_second_row() -> (
+    None
+):
     store = tiny2()
     assert order(store, "#W1")["status"] == "pending"
     store.call("modify_pending_order_items", swap("#W1", ["I1"], ["I3"]))
@@ -246,21 +418,35 @@ def test_address_changes_work_after_a_change_of_items_and_payment_changes_meet_t
     found = json.loads(store.call("modify_pending_order_address", {"order_id": "#W1", **ADDRESS}))
     assert list(found["address"]) == ["address1", "address2", "city", "country", "state", "zip"]
     assert found["address"]["city"] == "Oak"
-    refused = store.call("modify_pending_order_payment", {"order_id": "#W1", "payment_method_id": "credit_card_1"})
+    refused = store.call(
+        "modify_pending_order_payment", {"order_id": "#W1", "payment_method_id": "credit_card_1"}
+    )
     assert refused == "Error: There should be exactly one payment for a pending order"
-    assert store.call("cancel_pending_order", {"order_id": "#W1", "reason": "no longer needed"}) == "Error: Non-pending order cannot be cancelled"
+    assert (
+        store.call("cancel_pending_order", {"order_id": "#W1", "reason": "no longer needed"})
+        == "Error: Non-pending order cannot be cancelled"
+    )
 
 
 def test_payments_move_between_methods_by_their_type() -> None:
     store = tiny2()
-    found = json.loads(store.call("modify_pending_order_payment", {"order_id": "#W1", "payment_method_id": "gift_card_1"}))
-    assert [(row["transaction_type"], row["amount"], row["payment_method_id"]) for row in found["payment_history"]] == [
+    found = json.loads(
+        store.call(
+            "modify_pending_order_payment", {"order_id": "#W1", "payment_method_id": "gift_card_1"}
+        )
+    )
+    assert [
+        (row["transaction_type"], row["amount"], row["payment_method_id"])
+        for row in found["payment_history"]
+    ] == [
         ("payment", 30.3, "paypal_1"),
         ("payment", 30.3, "gift_card_1"),
         ("refund", 30.3, "paypal_1"),
     ]
     assert balance(store) == 19.7
-    assert store.call("modify_pending_order_payment", {"order_id": "#W3", "payment_method_id": "gift_card_1"}).endswith("from the current one")
+    assert store.call(
+        "modify_pending_order_payment", {"order_id": "#W3", "payment_method_id": "gift_card_1"}
+    ).endswith("from the current one")
     store.call("modify_pending_order_payment", {"order_id": "#W3", "payment_method_id": "paypal_1"})
     assert balance(store) == 24.7
 
@@ -270,17 +456,33 @@ def test_a_gift_card_is_known_by_its_type_and_not_by_its_id() -> None:
     methods = tables["users"]["ann_lee_1"]["payment_methods"]
     methods["gift_card_fake"] = {"source": "paypal", "id": "gift_card_fake"}
     store = RetailStore(Base(as_tau2(tables)), "tau2")
-    refused = store.call("return_delivered_order_items", {"order_id": "#W2", "item_ids": ["I1"], "payment_method_id": "gift_card_fake"})
+    refused = store.call(
+        "return_delivered_order_items",
+        {"order_id": "#W2", "item_ids": ["I1"], "payment_method_id": "gift_card_fake"},
+    )
     assert refused == "Error: Payment method should be the original payment method"
-    found = json.loads(store.call("return_delivered_order_items", {"order_id": "#W2", "item_ids": ["I7", "I1"], "payment_method_id": "gift_card_1"}))
-    assert (found["status"], found["return_items"], found["return_payment_method_id"]) == ("return requested", ["I1", "I7"], "gift_card_1")
+    found = json.loads(
+        store.call(
+            "return_delivered_order_items",
+            {"order_id": "#W2", "item_ids": ["I7", "I1"], "payment_method_id": "gift_card_1"},
+        )
+    )
+    assert (found["status"], found["return_items"], found["return_payment_method_id"]) == (
+        "return requested",
+        ["I1", "I7"],
+        "gift_card_1",
+    )
 
 
 def test_empty_lists_change_the_status_and_leave_the_number_types_of_the_benchmark() -> None:
     store = tiny2()
-    assert '"exchange_price_difference": 0, ' in store.call("exchange_delivered_order_items", swap("#W2", [], []))
+    assert '"exchange_price_difference": 0, ' in store.call(
+        "exchange_delivered_order_items", swap("#W2", [], [])
+    )
     found = store.call("modify_pending_order_items", swap("#W1", "", {}, "gift_card_1"))
-    assert '{"transaction_type": "refund", "amount": 0.0, "payment_method_id": "gift_card_1"}' in found
+    assert (
+        '{"transaction_type": "refund", "amount": 0.0, "payment_method_id": "gift_card_1"}' in found
+    )
     assert balance(store) == 50.0
 
 
@@ -295,41 +497,73 @@ def test_the_type_check_of_an_address_speaks_like_the_typed_record() -> None:
         state: str
         zip: str
 
-    for wrong in ({"zip": 5}, {"city": None, "address1": ["x"] * 40}, {"state": {"a": 1}}, dict.fromkeys(ADDRESS, 1.5)):
+    for wrong in (
+        {"zip": 5},
+        {"city": None, "address1": ["x"] * 40},
+        {"state": {"a": 1}},
+        dict.fromkeys(ADDRESS, 1.5),
+    ):
         store = tiny2()
         with pytest.raises(ValidationError) as error:
             UserAddress(**{**ADDRESS, **wrong})  # type: ignore[arg-type]
-        lines = [line for line in str(error.value).splitlines() if "For further information" not in line]
-        for name, key in (("modify_user_address", {"user_id": "ann_lee_1"}), ("modify_pending_order_address", {"order_id": "#W1"})):
+        lines = [
+            line for line in str(error.value).splitlines() if "For further information" not in line
+        ]
+        for name, key in (
+            ("modify_user_address", {"user_id": "ann_lee_1"}),
+            ("modify_pending_order_address", {"order_id": "#W1"}),
+        ):
             assert store.call(name, {**key, **ADDRESS, **wrong}) == "Error: " + "\n".join(lines)
         assert store.digest() == tiny2().digest()
 
 
-# -- beside the slow desk ---------------------------------------------------------------------------------------------------
+# -- beside the slow desk ------------------------------------------------------------------------
 
 
 def guesses(rng: random.Random, tables: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """A call that is often right and often nearly so."""
     user_id = rng.choice(list(tables["users"]))
     user = tables["users"][user_id]
-    found = tables["orders"][rng.choice(user["orders"] if user["orders"] and rng.random() < 0.9 else list(tables["orders"]))]
+    found = tables["orders"][
+        rng.choice(
+            user["orders"] if user["orders"] and rng.random() < 0.9 else list(tables["orders"])
+        )
+    ]
     methods = list(tables["users"][found["user_id"]]["payment_methods"])
-    method = rng.choice([*methods, *methods, "gift_card_0", found["payment_history"][0]["payment_method_id"]])
+    method = rng.choice(
+        [*methods, *methods, "gift_card_0", found["payment_history"][0]["payment_method_id"]]
+    )
     held = [item["item_id"] for item in found["items"]]
-    old = rng.sample(held, rng.randint(0 if rng.random() < 0.1 else 1, len(held))) + ([held[0]] if rng.random() < 0.1 else [])
-    by_item = {item["item_id"]: list(tables["products"][item["product_id"]]["variants"]) for item in found["items"]}
-    new = [rng.choice(by_item[item_id]) if rng.random() < 0.95 else rng.choice(held) for item_id in old]
+    old = rng.sample(held, rng.randint(0 if rng.random() < 0.1 else 1, len(held))) + (
+        [held[0]] if rng.random() < 0.1 else []
+    )
+    by_item = {
+        item["item_id"]: list(tables["products"][item["product_id"]]["variants"])
+        for item in found["items"]
+    }
+    new = [
+        rng.choice(by_item[item_id]) if rng.random() < 0.95 else rng.choice(held) for item_id in old
+    ]
     if rng.random() < 0.05:
         new = new[1:]
     where = {part: rng.choice(("a", "B c", "")) for part in ADDRESS}
     order_id = found["order_id"] if rng.random() < 0.95 else "#W0"
     return rng.choice(
         (
-            ("cancel_pending_order", {"order_id": order_id, "reason": rng.choice(("no longer needed", "ordered by mistake", "bored"))}),
+            (
+                "cancel_pending_order",
+                {
+                    "order_id": order_id,
+                    "reason": rng.choice(("no longer needed", "ordered by mistake", "bored")),
+                },
+            ),
             ("modify_pending_order_items", swap(order_id, old, new, method)),
             ("modify_pending_order_items", swap(order_id, old, new, method)),
             ("exchange_delivered_order_items", swap(order_id, old, new, method)),
-            ("return_delivered_order_items", {"order_id": order_id, "item_ids": old, "payment_method_id": method}),
+            (
+                "return_delivered_order_items",
+                {"order_id": order_id, "item_ids": old, "payment_method_id": method},
+            ),
             ("modify_pending_order_payment", {"order_id": order_id, "payment_method_id": method}),
             ("modify_pending_order_address", {"order_id": order_id, **where}),
             ("modify_user_address", {"user_id": user_id, **where}),
@@ -365,23 +599,33 @@ def test_random_calls_on_a_generated_shop_agree_with_the_slow_desk(seed: int) ->
 
 @needs_tau
 def test_random_calls_on_tau_benchs_data_agree_with_the_slow_desk() -> None:
-    tables = {name: json.loads((TAU / f"{name}.json").read_text("utf-8")) for name in ("users", "orders", "products")}
+    tables = {
+        name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
+        for name in ("users", "orders", "products")
+    }
     assert beside(tables, random.Random(7), 2000, 500) > 300
 
 
 @needs_tau
 def test_the_benchmarks_own_solutions_agree_with_the_slow_desk() -> None:
     base = RetailStore.load(TAU, "tau2").overlay.base
-    slow = SlowDesk({name: json.loads((TAU / f"{name}.json").read_text("utf-8")) for name in ("users", "orders", "products")})
+    slow = SlowDesk(
+        {
+            name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
+            for name in ("users", "orders", "products")
+        }
+    )
     fast = RetailStore(base, "tau2")
     for row in json.loads((TAU / "tasks_test.json").read_text("utf-8")):
         for action in row["actions"]:
             if action["name"] not in ("calculate", "think"):
-                assert fast.call(action["name"], action["kwargs"]) == slow.call(action["name"], copy.deepcopy(action["kwargs"])), action
+                assert fast.call(action["name"], action["kwargs"]) == slow.call(
+                    action["name"], copy.deepcopy(action["kwargs"])
+                ), action
     assert fast.digest() == slow.hash()
 
 
-# -- whatever is handed in --------------------------------------------------------------------------------------------------
+# -- whatever is handed in -----------------------------------------------------------------------
 
 
 def deep(levels: int) -> Any:
@@ -433,10 +677,14 @@ def test_no_argument_whatever_makes_a_call_raise_or_hang() -> None:
         if number % 40 == 0:
             store.reset()
         name = rng.choice(names)
-        known = TAU2[name].arguments if isinstance(name, str) and name in TAU2 else ("order_id", "x")
+        known = (
+            TAU2[name].arguments if isinstance(name, str) and name in TAU2 else ("order_id", "x")
+        )
         arguments: Any = {argument: rng.choice(ODD) for argument in known if rng.random() < 0.97}
         if rng.random() < 0.05:
-            arguments[rng.choice(("data", "self", "tool_name", "requestor", "extra", ""))] = rng.choice(ODD)
+            arguments[rng.choice(("data", "self", "tool_name", "requestor", "extra", ""))] = (
+                rng.choice(ODD)
+            )
         if rng.random() < 0.03:
             arguments = rng.choice((*ODD, {5: 6}))
         answer = store.call(name, arguments)
@@ -446,9 +694,21 @@ def test_no_argument_whatever_makes_a_call_raise_or_hang() -> None:
 
 
 @pytest.mark.parametrize("semantics", ["tau1", "tau2", "fixed"])
-@pytest.mark.parametrize("expression", ["9**9**9**9", "(" * 5000 + ")" * 5000, "1" + "+1" * 40_000, "-" * 50_000 + "1", "9" * 90_000, "2**99999999"])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "9**9**9**9",
+        "(" * 5000 + ")" * 5000,
+        "1" + "+1" * 40_000,
+        "-" * 50_000 + "1",
+        "9" * 90_000,
+        "2**99999999",
+    ],
+)
 def test_a_sum_without_end_is_answered_at_once(semantics: str, expression: str) -> None:
     began = time.monotonic()
     tables = as_tau2(tiny_tables()) if semantics == "tau2" else tiny_tables()
-    assert isinstance(RetailStore(Base(tables), semantics).call("calculate", {"expression": expression}), str)
+    assert isinstance(
+        RetailStore(Base(tables), semantics).call("calculate", {"expression": expression}), str
+    )
     assert time.monotonic() - began < 20

@@ -1,4 +1,5 @@
-"""The loader of a tau2-bench data folder: what is there is read, what may be missing may be missing, what is wrong is named."""
+"""The loader of a tau2-bench data folder: what is there is read, what may be missing may be
+missing, what is wrong is named."""
 
 from __future__ import annotations
 
@@ -23,7 +24,14 @@ from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables
 from tests.tau2_folder import rows_of, tau2_row, write_tau2
 
 CANCEL = ("cancel_pending_order", {"order_id": "#W1", "reason": "no longer needed"})
-ROW = tau2_row("0", [("find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"}), CANCEL], communicate_info=["30.3"])
+ROW = tau2_row(
+    "0",
+    [
+        ("find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"}),
+        CANCEL,
+    ],
+    communicate_info=["30.3"],
+)
 
 
 def folder(path: Path, rows: Any = None, splits: Any = None) -> Path:
@@ -53,28 +61,40 @@ def changed(**changes: Any) -> dict[str, Any]:
     return row
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------
 
 
 def test_a_task_is_read_with_all_that_graders_and_users_need(tmp_path: Path) -> None:
     task = only(tmp_path, ROW)
-    assert (task.id, task.source, task.user_id, task.goal) == ("tau2/0", "tau2-bench", "ann_lee_1", "served")
+    assert (task.id, task.source, task.user_id, task.goal) == (
+        "tau2/0",
+        "tau2-bench",
+        "ann_lee_1",
+        "served",
+    )
     assert task.actions[1] == GoldCall(*CANCEL)
     assert task.outputs == ("30.3",)
     assert [wish.kind for wish in task.wishes] == ["cancel_pending_order"]
     assert task.knows("first_name") == "Ann"
     assert task.knows("zip") == "04100"
     assert task.knows("email") == ""
-    assert task.instruction == (
-        "Instructions:\n\tDomain: retail\n\tReason for call:\n\t\tYou want help.\n\tKnown info:\n\t\tYou are Ann Lee and your zip code is 04100."
-        "\n\tTask instructions:\n\t\tBe brief."
+    assert (
+        task.instruction
+        == "Instructions:\n\tDomain: retail\n\tReason for call:\n\t\tYou want help.\n\tKnown"
+        " info:\n\t\tYou are Ann Lee and your zip code is 04100.\n\tTask instructions:\n\t\tBe"
+        " brief."
     )
     assert task.flags == ()
 
 
 def test_a_scenario_may_be_plain_text_and_have_a_persona(tmp_path: Path) -> None:
-    row = changed(user_scenario={"persona": "Hasty.", "instructions": "You are Ann Lee.\nCancel #W1."})
-    assert only(tmp_path, row).instruction == "Persona:\n\tHasty.\nInstructions:\n\tYou are Ann Lee.\n\tCancel #W1."
+    row = changed(
+        user_scenario={"persona": "Hasty.", "instructions": "You are Ann Lee.\nCancel #W1."}
+    )
+    assert (
+        only(tmp_path, row).instruction
+        == "Persona:\n\tHasty.\nInstructions:\n\tYou are Ann Lee.\n\tCancel #W1."
+    )
 
 
 @pytest.mark.parametrize("inner", ["", "tau2", "tau2/domains", "tau2/domains/retail"])
@@ -91,7 +111,9 @@ def test_a_tau1_folder_is_not_taken_for_a_tau2_one(tmp_path: Path) -> None:
     assert not is_tau2("x" * 5000)
 
 
-def test_splits_are_sets_of_ids_in_the_order_of_the_tasks_and_base_is_all_of_them(tmp_path: Path) -> None:
+def test_splits_are_sets_of_ids_in_the_order_of_the_tasks_and_base_is_all_of_them(
+    tmp_path: Path,
+) -> None:
     rows = [tau2_row(task_id, [CANCEL]) for task_id in ("7", "b", "3")]
     source = Tau2Bench(folder(tmp_path, rows, {"train": ["3", "7", "3"], "test": ["b"]}))
     assert source.splits == ("train", "test", "base")
@@ -105,7 +127,10 @@ def test_splits_are_sets_of_ids_in_the_order_of_the_tasks_and_base_is_all_of_the
 
 def test_a_base_split_of_the_file_wins_and_no_file_means_base_alone(tmp_path: Path) -> None:
     rows = [tau2_row(str(number), [CANCEL]) for number in range(3)]
-    assert [task.id for task in Tau2Bench(folder(tmp_path / "a", rows, {"base": ["2", 0]})).tasks("base")] == ["tau2/0", "tau2/2"]
+    assert [
+        task.id
+        for task in Tau2Bench(folder(tmp_path / "a", rows, {"base": ["2", 0]})).tasks("base")
+    ] == ["tau2/0", "tau2/2"]
     assert Tau2Bench(folder(tmp_path / "b", rows)).splits == ("base",)
 
 
@@ -141,17 +166,30 @@ def test_what_is_optional_may_be_missing_or_null(tmp_path: Path, path: str, miss
 
 
 def test_keys_that_are_not_known_are_let_be(tmp_path: Path) -> None:
-    row = changed(issues=[{"id": 1}], required_documents=["x"], user_tools=None, annotations={"a": 1})
+    row = changed(
+        issues=[{"id": 1}], required_documents=["x"], user_tools=None, annotations={"a": 1}
+    )
     row["evaluation_criteria"]["actions"][0]["extra"] = 5
     assert only(tmp_path, row) == only(tmp_path / "plain", ROW)
-    told = changed(description="a test of patience", ticket={"number": 5}, evaluation_criteria__actions__0__info=["x"])  # nothing reads these
+    # nothing reads these
+    told = changed(
+        description="a test of patience",
+        ticket={"number": 5},
+        evaluation_criteria__actions__0__info=["x"],
+    )
     assert only(tmp_path / "told", told).actions == only(tmp_path / "plain", ROW).actions
 
 
 def test_a_starting_state_is_the_tasks_own_world(tmp_path: Path) -> None:
     state = {
         "initialization_data": {"agent_data": {"orders": {"#W2": {"status": "processed"}}}},
-        "initialization_actions": [{"env_type": "assistant", "func_name": "modify_user_address", "arguments": {"user_id": "bob_lee_2", **where()}}],
+        "initialization_actions": [
+            {
+                "env_type": "assistant",
+                "func_name": "modify_user_address",
+                "arguments": {"user_id": "bob_lee_2", **where()},
+            }
+        ],
         "message_history": None,
     }
     source = Tau2Bench(folder(tmp_path, [ROW, changed(id="1", initial_state=state)]))
@@ -167,7 +205,14 @@ def test_a_starting_state_is_the_tasks_own_world(tmp_path: Path) -> None:
 
 
 def where() -> dict[str, str]:
-    return {"address1": "9 Quay", "address2": "", "city": "Oak", "state": "VT", "country": "USA", "zip": "05701"}
+    return {
+        "address1": "9 Quay",
+        "address2": "",
+        "city": "Oak",
+        "state": "VT",
+        "country": "USA",
+        "zip": "05701",
+    }
 
 
 def test_provenance_changes_with_the_data_and_only_with_them(tmp_path: Path) -> None:
@@ -175,7 +220,10 @@ def test_provenance_changes_with_the_data_and_only_with_them(tmp_path: Path) -> 
     assert first["name"] == "tau2-bench retail"
     assert first["folder"] == str(tmp_path / "a")
     assert first["digest"] == Tau2Bench(folder(tmp_path / "b")).provenance()["digest"]
-    assert first["digest"] != Tau2Bench(folder(tmp_path / "c", [ROW], {"test": ["0"]})).provenance()["digest"]
+    assert (
+        first["digest"]
+        != Tau2Bench(folder(tmp_path / "c", [ROW], {"test": ["0"]})).provenance()["digest"]
+    )
     (tmp_path / "b/tau2/domains/retail/policy.md").write_text("# Other\n", "utf-8")
     assert first["digest"] != Tau2Bench(tmp_path / "b").provenance()["digest"]
     json.dumps(first)
@@ -187,7 +235,9 @@ def test_the_commit_of_the_checkout_around_the_data_is_told(tmp_path: Path) -> N
     git.mkdir()
     (git / "HEAD").write_text("ref: refs/heads/main\n", "utf-8")
     assert source.provenance()["commit"] is None
-    (git / "packed-refs").write_text(f"# pack-refs\n{'a0' * 20} refs/heads/other\n{'a1' * 20} refs/heads/main\n", "utf-8")
+    (git / "packed-refs").write_text(
+        f"# pack-refs\n{'a0' * 20} refs/heads/other\n{'a1' * 20} refs/heads/main\n", "utf-8"
+    )
     assert source.provenance()["commit"] == "a1" * 20
     (git / "refs/heads").mkdir(parents=True)
     (git / "refs/heads/main").write_text(f"{'a2' * 20}\n", "utf-8")
@@ -201,7 +251,7 @@ def test_a_damaged_file_is_seen_at_the_next_load_in_the_same_process(tmp_path: P
         Tau2Bench(tmp_path)
 
 
-# -- round trips ------------------------------------------------------------------------------------------------------------
+# -- round trips ---------------------------------------------------------------------------------
 
 
 def test_a_generated_shop_written_as_tau2_data_is_read_back(tmp_path: Path) -> None:
@@ -212,12 +262,18 @@ def test_a_generated_shop_written_as_tau2_data_is_read_back(tmp_path: Path) -> N
     assert source.base.tables == as_tau2(tables)
     assert len(source.tasks("base")) == len(tasks) >= 20
     for ours, read in zip(tasks, source.tasks("base"), strict=True):
-        assert [(call.name, call.arguments) for call in read.actions] == [(call.name, dict(call.arguments)) for call in ours.actions]
+        assert [(call.name, call.arguments) for call in read.actions] == [
+            (call.name, dict(call.arguments)) for call in ours.actions
+        ]
         assert (read.user_id, read.outputs) == (ours.user_id, ours.outputs)
         assert all(line.strip() in read.instruction for line in ours.instruction.splitlines())
         for name in ("first_name", "last_name", "email", "zip"):
             if name != "zip" or ours.knows("zip"):
-                assert read.knows(name) == (ours.knows(name) if name != "email" or ours.knows("email") in ours.instruction else "")
+                assert read.knows(name) == (
+                    ours.knows(name)
+                    if name != "email" or ours.knows("email") in ours.instruction
+                    else ""
+                )
 
 
 @needs_tau
@@ -225,9 +281,14 @@ def test_tau_benchs_tasks_written_as_tau2_data_show_their_faults_by_replay(tmp_p
     old = TauBench(TAU)
     tasks = list(old.tasks("test"))
     source = Tau2Bench(write_tau2(tmp_path, old.base.tables, rows_of(tasks)))
-    assert tau2_hash(source.base.tables) == "b25c9cb211f5efcaee5dd646054a73c4a9f43f4f5acc32c10713cd9f9ac20e9c"
+    assert (
+        tau2_hash(source.base.tables)
+        == "b25c9cb211f5efcaee5dd646054a73c4a9f43f4f5acc32c10713cd9f9ac20e9c"
+    )
     read = list(source.tasks("base"))
-    assert sum(ours.user_id == theirs.user_id for ours, theirs in zip(tasks, read, strict=True)) >= 113
+    assert (
+        sum(ours.user_id == theirs.user_id for ours, theirs in zip(tasks, read, strict=True)) >= 113
+    )
     flags = Counter(flag for task in read for flag in task.flags)
     assert flags["order_sensitive"] == 5  # the multi-item fault; tau1's own rules have none
     assert flags["inaction_passes"] == 11
@@ -241,7 +302,7 @@ def test_the_store_loads_a_tau2_folder_by_its_content(tmp_path: Path) -> None:
         RetailStore.load(tmp_path, "tau1")
 
 
-# -- flags ------------------------------------------------------------------------------------------------------------------
+# -- flags ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -252,15 +313,28 @@ def test_the_store_loads_a_tau2_folder_by_its_content(tmp_path: Path) -> None:
         ([("get_order_details", {"order_id": "#W1"})], {}, ("inaction_passes",)),
         ([("get_order_details", {"order_id": "#W0"}), CANCEL], {}, ("gold_read_error",)),
         ([CANCEL, CANCEL], {}, ("gold_write_error", "redundant_write")),
-        ([("modify_user_address", {"user_id": "ann_lee_1", **where()})] * 2, {}, ("redundant_write",)),
+        (
+            [("modify_user_address", {"user_id": "ann_lee_1", **where()})] * 2,
+            {},
+            ("redundant_write",),
+        ),
         ([CANCEL], {"nl_assertions": ["It was kind."]}, ()),
-        ([CANCEL], {"nl_assertions": ["It was kind."], "reward_basis": ["DB", "NL_ASSERTION"]}, ("needs_judge",)),
+        (
+            [CANCEL],
+            {"nl_assertions": ["It was kind."], "reward_basis": ["DB", "NL_ASSERTION"]},
+            ("needs_judge",),
+        ),
         ([CANCEL], {"nl_assertions": [], "reward_basis": ["DB", "NL_ASSERTION"]}, ()),
         (
             [
                 (
                     "modify_pending_order_items",
-                    {"order_id": "#W1", "item_ids": ["I1", "I2"], "new_item_ids": ["I3", "I1"], "payment_method_id": "paypal_1"},
+                    {
+                        "order_id": "#W1",
+                        "item_ids": ["I1", "I2"],
+                        "new_item_ids": ["I3", "I1"],
+                        "payment_method_id": "paypal_1",
+                    },
                 )
             ],
             {},
@@ -270,7 +344,12 @@ def test_the_store_loads_a_tau2_folder_by_its_content(tmp_path: Path) -> None:
             [
                 (
                     "modify_pending_order_items",
-                    {"order_id": "#W1", "item_ids": ["I1", "I2"], "new_item_ids": ["I3", "I3"], "payment_method_id": "paypal_1"},
+                    {
+                        "order_id": "#W1",
+                        "item_ids": ["I1", "I2"],
+                        "new_item_ids": ["I3", "I3"],
+                        "payment_method_id": "paypal_1",
+                    },
                 )
             ],
             {},
@@ -280,7 +359,12 @@ def test_the_store_loads_a_tau2_folder_by_its_content(tmp_path: Path) -> None:
             [
                 (
                     "exchange_delivered_order_items",
-                    {"order_id": "#W2", "item_ids": ["I1", "I7"], "new_item_ids": ["I3", "I8"], "payment_method_id": "paypal_1"},
+                    {
+                        "order_id": "#W2",
+                        "item_ids": ["I1", "I7"],
+                        "new_item_ids": ["I3", "I8"],
+                        "payment_method_id": "paypal_1",
+                    },
                 )
             ],
             {},
@@ -288,7 +372,9 @@ def test_the_store_loads_a_tau2_folder_by_its_content(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_flags_come_from_replaying_the_solution(tmp_path: Path, actions: Any, changes: Any, flags: tuple[str, ...]) -> None:
+def test_flags_come_from_replaying_the_solution(
+    tmp_path: Path, actions: Any, changes: Any, flags: tuple[str, ...]
+) -> None:
     found = only(tmp_path, tau2_row("0", actions, **changes)).flags
     if flags == ("gold_write_error", "redundant_write"):
         assert "gold_write_error" in found
@@ -296,7 +382,7 @@ def test_flags_come_from_replaying_the_solution(tmp_path: Path, actions: Any, ch
         assert found == flags
 
 
-# -- damage -----------------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------
 
 
 def tasks_of(path: Path, rows: Any, splits: Any = None) -> Callable[[], Any]:
@@ -314,45 +400,115 @@ CRITERIA = "evaluation_criteria"
         ([5], "[0]: expected an object, got a number"),
         ([ROW, ROW], "[1].id: '0' is the id of an earlier task"),
         ([changed(id=None)], "[0].id: expected a text, got null"),
-        ([{key: value for key, value in ROW.items() if key != "id"}], "[0]: the field id is missing"),
-        ([{key: value for key, value in ROW.items() if key != "user_scenario"}], "[0]: the field user_scenario is missing"),
-        ([changed(user_scenario__instructions=5)], "[0].user_scenario.instructions: expected an object, got a number"),
+        (
+            [{key: value for key, value in ROW.items() if key != "id"}],
+            "[0]: the field id is missing",
+        ),
+        (
+            [{key: value for key, value in ROW.items() if key != "user_scenario"}],
+            "[0]: the field user_scenario is missing",
+        ),
+        (
+            [changed(user_scenario__instructions=5)],
+            "[0].user_scenario.instructions: expected an object, got a number",
+        ),
         (
             [changed(user_scenario__instructions__reason_for_call=["x"])],
             "[0].user_scenario.instructions.reason_for_call: expected a text, got a list",
         ),
         ([changed(user_scenario__persona=5)], "[0].user_scenario.persona: expected a text"),
         ([changed(evaluation_criteria="x")], f"[0].{CRITERIA}: expected an object, got a text"),
-        ([changed(evaluation_criteria__actions={})], f"[0].{CRITERIA}.actions: expected a list, got an object"),
-        ([changed(evaluation_criteria__actions__1__name=5)], f"[0].{CRITERIA}.actions[1].name: expected a text, got a number"),
-        ([changed(evaluation_criteria__actions__1__name="cancel_order")], f"[0].{CRITERIA}.actions[1].name: there is no tool 'cancel_order'"),
-        ([changed(evaluation_criteria__actions__1__name="think")], f"[0].{CRITERIA}.actions[1].name: there is no tool 'think'"),
-        ([changed(evaluation_criteria__actions__0__arguments=[])], f"[0].{CRITERIA}.actions[0].arguments: expected an object, got a list"),
-        ([changed(evaluation_criteria__actions__0__compare_args=[5])], f"[0].{CRITERIA}.actions[0].compare_args[0]: expected a text"),
-        ([changed(evaluation_criteria__actions__0__requestor="robot")], f"[0].{CRITERIA}.actions[0].requestor: expected one of assistant, user"),
-        ([changed(evaluation_criteria__communicate_info=[5])], f"[0].{CRITERIA}.communicate_info[0]: expected a text, got a number"),
-        ([changed(evaluation_criteria__nl_assertions="x")], f"[0].{CRITERIA}.nl_assertions: expected a list, got a text"),
-        ([changed(evaluation_criteria__reward_basis=["DB", "MOOD"])], f"[0].{CRITERIA}.reward_basis[1]: expected one of DB, ENV_ASSERTION"),
-        ([changed(evaluation_criteria__env_assertions=[{}])], f"[0].{CRITERIA}.env_assertions[0]: the field func_name is missing"),
-        ([changed(initial_state={"message_history": [{"role": "user"}]})], "[0].initial_state.message_history: expected null"),
+        (
+            [changed(evaluation_criteria__actions={})],
+            f"[0].{CRITERIA}.actions: expected a list, got an object",
+        ),
+        (
+            [changed(evaluation_criteria__actions__1__name=5)],
+            f"[0].{CRITERIA}.actions[1].name: expected a text, got a number",
+        ),
+        (
+            [changed(evaluation_criteria__actions__1__name="cancel_order")],
+            f"[0].{CRITERIA}.actions[1].name: there is no tool 'cancel_order'",
+        ),
+        (
+            [changed(evaluation_criteria__actions__1__name="think")],
+            f"[0].{CRITERIA}.actions[1].name: there is no tool 'think'",
+        ),
+        (
+            [changed(evaluation_criteria__actions__0__arguments=[])],
+            f"[0].{CRITERIA}.actions[0].arguments: expected an object, got a list",
+        ),
+        (
+            [changed(evaluation_criteria__actions__0__compare_args=[5])],
+            f"[0].{CRITERIA}.actions[0].compare_args[0]: expected a text",
+        ),
+        (
+            [changed(evaluation_criteria__actions__0__requestor="robot")],
+            f"[0].{CRITERIA}.actions[0].requestor: expected one of assistant, user",
+        ),
+        (
+            [changed(evaluation_criteria__communicate_info=[5])],
+            f"[0].{CRITERIA}.communicate_info[0]: expected a text, got a number",
+        ),
+        (
+            [changed(evaluation_criteria__nl_assertions="x")],
+            f"[0].{CRITERIA}.nl_assertions: expected a list, got a text",
+        ),
+        (
+            [changed(evaluation_criteria__reward_basis=["DB", "MOOD"])],
+            f"[0].{CRITERIA}.reward_basis[1]: expected one of DB, ENV_ASSERTION",
+        ),
+        (
+            [changed(evaluation_criteria__env_assertions=[{}])],
+            f"[0].{CRITERIA}.env_assertions[0]: the field func_name is missing",
+        ),
+        (
+            [changed(initial_state={"message_history": [{"role": "user"}]})],
+            "[0].initial_state.message_history: expected null",
+        ),
         (
             [changed(initial_state={"initialization_data": {"user_data": {"x": 1}}})],
             "[0].initial_state.initialization_data.user_data: expected null",
         ),
         (
             [changed(initial_state={"initialization_data": {"agent_data": {"flights": {}}}})],
-            "[0].initial_state.initialization_data.agent_data.flights: expected one of users, orders, products",
+            (
+                "[0].initial_state.initialization_data.agent_data.flights: expected one of users,"
+                " orders, products"
+            ),
         ),
         (
-            [changed(initial_state={"initialization_data": {"agent_data": {"orders": {"#W1": {"items": 5}}}}})],
+            [
+                changed(
+                    initial_state={
+                        "initialization_data": {"agent_data": {"orders": {"#W1": {"items": 5}}}}
+                    }
+                )
+            ],
             'task 0.initial_state: orders["#W1"].items: expected a list, got a number',
         ),
         (
-            [changed(initial_state={"initialization_actions": [{"func_name": "get_user_details", "arguments": {"user_id": "zed"}}]})],
+            [
+                changed(
+                    initial_state={
+                        "initialization_actions": [
+                            {"func_name": "get_user_details", "arguments": {"user_id": "zed"}}
+                        ]
+                    }
+                )
+            ],
             "task 0.initial_state: initialization_actions[0]: Error: User not found",
         ),
         (
-            [changed(initial_state={"initialization_actions": [{"env_type": "user", "func_name": "get_user_details", "arguments": {}}]})],
+            [
+                changed(
+                    initial_state={
+                        "initialization_actions": [
+                            {"env_type": "user", "func_name": "get_user_details", "arguments": {}}
+                        ]
+                    }
+                )
+            ],
             "[0].initial_state.initialization_actions[0].env_type: the customer has no tools",
         ),
     ],
@@ -384,8 +540,16 @@ def test_a_wrong_split_names_file_and_place(tmp_path: Path, splits: Any, where: 
     [
         ("db.json", b"[]", "the file: expected an object with users, orders, products, got a list"),
         ("db.json", b'{"users": {}, "orders": {}}', "the file: the table products is missing"),
-        ("db.json", b'{"users": {}, "orders": {"#W1": {}}, "products": {}}', 'orders["#W1"]: the field order_id is missing'),
-        ("db.json", b'{"users": {"a": {"user_id": 5}}, "orders": {}, "products": {}}', 'users["a"]: the field name is missing'),
+        (
+            "db.json",
+            b'{"users": {}, "orders": {"#W1": {}}, "products": {}}',
+            'orders["#W1"]: the field order_id is missing',
+        ),
+        (
+            "db.json",
+            b'{"users": {"a": {"user_id": 5}}, "orders": {}, "products": {}}',
+            'users["a"]: the field name is missing',
+        ),
         ("db.json", b'{"users": {', "db.json:1:12: not JSON"),
         ("db.json", b"\xff\xfe", "not UTF-8 at byte 0"),
         ("tasks.json", b"", "tasks.json:1:1: not JSON"),
@@ -396,7 +560,9 @@ def test_a_wrong_split_names_file_and_place(tmp_path: Path, splits: Any, where: 
         ("db.json", None, "db.json is missing"),
     ],
 )
-def test_a_file_that_is_no_data_is_told_in_one_line(tmp_path: Path, name: str, content: bytes | None, where: str) -> None:
+def test_a_file_that_is_no_data_is_told_in_one_line(
+    tmp_path: Path, name: str, content: bytes | None, where: str
+) -> None:
     path = folder(tmp_path, [ROW], {"test": ["0"]}) / "tau2/domains/retail" / name
     if content is None:
         path.unlink()
@@ -417,8 +583,14 @@ def test_a_policy_that_is_no_text_is_told(tmp_path: Path) -> None:
     assert source.policy() is None
 
 
-def test_the_variable_that_named_the_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_that_named_the_folder_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TAU2_DATA_DIR", str(tmp_path / "no"))
     with pytest.raises(DataError) as error:
         Tau2Bench(tmp_path / "no")
-    one_line(error, f"{tmp_path / 'no'} does not exist (TAU2_DATA_DIR={tmp_path / 'no'})", "tau2/domains/retail")
+    one_line(
+        error,
+        f"{tmp_path / 'no'} does not exist (TAU2_DATA_DIR={tmp_path / 'no'})",
+        "tau2/domains/retail",
+    )

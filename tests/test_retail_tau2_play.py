@@ -1,4 +1,5 @@
-"""Talks under tau2-bench's rules: what ends them, what they pay, and that every source can be played by them."""
+"""Talks under tau2-bench's rules: what ends them, what they pay, and that every source can be
+played by them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,12 @@ from tests.tau2_folder import tau2_row, write_tau2
 
 FIND = ("find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"})
 CANCEL = ("cancel_pending_order", {"order_id": "#W1", "reason": "no longer needed"})
-SWAP = {"order_id": "#W1", "item_ids": ["I1", "I2"], "new_item_ids": ["I3", "I1"], "payment_method_id": "paypal_1"}
+SWAP = {
+    "order_id": "#W1",
+    "item_ids": ["I1", "I2"],
+    "new_item_ids": ["I3", "I1"],
+    "payment_method_id": "paypal_1",
+}
 
 
 def desk(path: Path, *rows: dict[str, Any], **options: Any) -> Retail:
@@ -30,7 +36,12 @@ def desk(path: Path, *rows: dict[str, Any], **options: Any) -> Retail:
 
 
 def use(*calls: tuple[str, dict[str, Any]], text: str = "") -> Action:
-    return Action(text, tuple(ToolCall(f"c{place}", name, arguments) for place, (name, arguments) in enumerate(calls)))
+    return Action(
+        text,
+        tuple(
+            ToolCall(f"c{place}", name, arguments) for place, (name, arguments) in enumerate(calls)
+        ),
+    )
 
 
 def end(text: str = "", reason: Any = "settled") -> Action:
@@ -55,10 +66,12 @@ def last(game: Game, agent: str) -> str:
     return game.view(agent)[-1].text
 
 
-# -- sources ----------------------------------------------------------------------------------------------------------------
+# -- sources -------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_known_by_its_content_and_the_variable_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_known_by_its_content_and_the_variable_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TAU_BENCH_PATH", raising=False)
     scenario = desk(tmp_path / "tau2", scoring="canonical")
     assert (scenario.semantics, scenario.policy) == ("tau2", "# The desk\n")
@@ -82,10 +95,15 @@ def test_a_folder_is_known_by_its_content_and_the_variable_names_one(tmp_path: P
     [
         ({"semantics": "tau1"}, "scenario.semantics: the data of tau2-bench take 'tau2'"),
         ({"semantics": "fixed"}, "scenario.semantics: 'fixed' is for the generated shop"),
-        ({"scoring": "tau2", "semantics": "tau1"}, "scenario.scoring: 'tau2' goes with the semantics 'tau2'; got semantics 'tau1'"),
+        (
+            {"scoring": "tau2", "semantics": "tau1"},
+            "scenario.scoring: 'tau2' goes with the semantics 'tau2'; got semantics 'tau1'",
+        ),
     ],
 )
-def test_options_that_do_not_go_together_are_told(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+def test_options_that_do_not_go_together_are_told(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigError) as error:
         desk(tmp_path, **{"scoring": "canonical", **options})
     assert str(error.value).startswith(said)
@@ -102,7 +120,9 @@ def test_tables_that_cannot_be_typed_are_told_before_anything_is_played(tmp_path
     assert "credit_card_1: the field brand is missing" in str(error.value)
 
 
-def test_knobs_of_the_generated_shop_are_refused_for_a_folder_under_any_rules(tmp_path: Path) -> None:
+def test_knobs_of_the_generated_shop_are_refused_for_a_folder_under_any_rules(
+    tmp_path: Path,
+) -> None:
     flat = write_tables(tmp_path / "flat")
     desk(tmp_path / "tau2")
     for folder, scoring in ((flat, "tau1"), (flat, "tau2"), (tmp_path / "tau2", "tau2")):
@@ -114,27 +134,39 @@ def test_knobs_of_the_generated_shop_are_refused_for_a_folder_under_any_rules(tm
 def test_tau_benchs_data_are_typed_for_the_tau2_rules() -> None:
     scenario = Retail(data=str(TAU), semantics="tau2")
     task = scenario.tasks("test")[0]
-    assert tau2_hash(scenario.source.world(task).tables) == "b25c9cb211f5efcaee5dd646054a73c4a9f43f4f5acc32c10713cd9f9ac20e9c"
+    assert (
+        tau2_hash(scenario.source.world(task).tables)
+        == "b25c9cb211f5efcaee5dd646054a73c4a9f43f4f5acc32c10713cd9f9ac20e9c"
+    )
     assert scenario.provenance() == {**Retail(data=str(TAU)).provenance(), "form": "tau2"}
-    assert Counter(flag for task in scenario.tasks("test") for flag in task.flags)["order_sensitive"] == 5
+    assert (
+        Counter(flag for task in scenario.tasks("test") for flag in task.flags)["order_sensitive"]
+        == 5
+    )
     assert scenario.tasks("test")[-1:] == [scenario.tasks("test")[114]]
     with pytest.raises(DataError):
         scenario.tasks("val")
 
 
-# -- the talk ---------------------------------------------------------------------------------------------------------------
+# -- the talk ------------------------------------------------------------------------------------
 
 
 def test_both_sides_see_the_greeting_and_the_tools_are_tau2s(tmp_path: Path) -> None:
     game = begun(desk(tmp_path))
-    assert [message.text for message in game.view("assistant")] == ["# The desk\n", "Hi! How can I help you today?", "Hello"]
+    assert [message.text for message in game.view("assistant")] == [
+        "# The desk\n",
+        "Hi! How can I help you today?",
+        "Hello",
+    ]
     assert game.view("assistant")[1].sender == "assistant"
     names = [tool.name for tool in game.pending["assistant"].tools]
     assert "get_item_details" in names
     assert "think" not in names
 
 
-def test_a_solved_task_is_paid_when_the_user_ends_the_talk_even_together_with_a_text(tmp_path: Path) -> None:
+def test_a_solved_task_is_paid_when_the_user_ends_the_talk_even_together_with_a_text(
+    tmp_path: Path,
+) -> None:
     for closing in (end(), end("Yes, thank you, goodbye")):
         game = begun(desk(tmp_path))
         game.send({"assistant": use(CANCEL)})
@@ -143,7 +175,9 @@ def test_a_solved_task_is_paid_when_the_user_ends_the_talk_even_together_with_a_
         assert outcome(game) == (1.0, "outcome")
 
 
-def test_a_text_with_the_end_leaves_the_assistant_no_turn_as_in_the_benchmark(tmp_path: Path) -> None:
+def test_a_text_with_the_end_leaves_the_assistant_no_turn_as_in_the_benchmark(
+    tmp_path: Path,
+) -> None:
     game = begun(desk(tmp_path))
     game.send({"assistant": "Shall I cancel #W1?"})
     game.send({"user": end("Yes, please. Bye.")})
@@ -162,7 +196,16 @@ def test_a_transfer_goes_on_until_the_user_ends_it(tmp_path: Path) -> None:
 
 def test_all_calls_of_a_turn_are_run_in_their_order(tmp_path: Path) -> None:
     game = begun(desk(tmp_path))
-    game.send({"assistant": use(FIND, CANCEL, ("get_order_details", {"order_id": "#W1"}), ("think", {"thought": "x"}))})
+    game.send(
+        {
+            "assistant": use(
+                FIND,
+                CANCEL,
+                ("get_order_details", {"order_id": "#W1"}),
+                ("think", {"thought": "x"}),
+            )
+        }
+    )
     shown = [message.text for message in game.view("assistant")[-4:]]
     assert shown[0] == "ann_lee_1"
     assert '"status": "cancelled"' in shown[1]
@@ -176,7 +219,9 @@ def test_all_calls_of_a_turn_are_run_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", ["assistant", "user"])
 @pytest.mark.parametrize("text", ["", "  \n"])
 @pytest.mark.parametrize("enforce", [False, True])
-def test_an_empty_message_is_no_result_as_in_the_benchmark(tmp_path: Path, side: str, text: str, enforce: bool) -> None:
+def test_an_empty_message_is_no_result_as_in_the_benchmark(
+    tmp_path: Path, side: str, text: str, enforce: bool
+) -> None:
     game = begun(desk(tmp_path, tau2_row("0", []), enforce_protocol=enforce))
     if side == "user":
         game.send({"assistant": "Hello"})
@@ -193,7 +238,9 @@ def test_text_beside_calls_is_heard_by_nobody_and_counts_as_told(tmp_path: Path)
     assert outcome(game) == (1.0, "outcome")
 
 
-def test_text_beside_a_call_ends_the_talk_unpaid_where_the_protocol_is_enforced(tmp_path: Path) -> None:
+def test_text_beside_a_call_ends_the_talk_unpaid_where_the_protocol_is_enforced(
+    tmp_path: Path,
+) -> None:
     game = begun(desk(tmp_path, tau2_row("0", []), enforce_protocol=True))
     game.send({"assistant": use(CANCEL, text="I cancel it now.")})
     assert outcome(game) == (0.0, "outcome")
@@ -282,10 +329,12 @@ def test_an_end_at_the_last_step_comes_too_late_as_in_the_benchmark(tmp_path: Pa
         assert outcome(game)[0] == paid
 
 
-# -- what is paid -----------------------------------------------------------------------------------------------------------
+# -- what is paid --------------------------------------------------------------------------------
 
 
-def talked(scenario: Retail, *calls: tuple[str, dict[str, Any]], said: str = "Done.", index: int = 0) -> Game:
+def talked(
+    scenario: Retail, *calls: tuple[str, dict[str, Any]], said: str = "Done.", index: int = 0
+) -> Game:
     game = begun(scenario, index)
     for call in calls:
         game.send({"assistant": use(call)})
@@ -300,7 +349,12 @@ def test_each_basis_pays_for_what_it_names(tmp_path: Path) -> None:
         tau2_row("1", [CANCEL], communicate_info=["30.3"], reward_basis=["DB"]),
         tau2_row("2", [CANCEL], communicate_info=["30.3"], reward_basis=["COMMUNICATE"]),
         tau2_row("3", [FIND], reward_basis=["ACTION"]),
-        tau2_row("4", [], reward_basis=["ENV_ASSERTION"], env_assertions=[{"env_type": "assistant", "func_name": "is_well", "arguments": {}}]),
+        tau2_row(
+            "4",
+            [],
+            reward_basis=["ENV_ASSERTION"],
+            env_assertions=[{"env_type": "assistant", "func_name": "is_well", "arguments": {}}],
+        ),
         {**tau2_row("5", []), "evaluation_criteria": None},
     ]
     scenario = desk(tmp_path, *rows)
@@ -310,13 +364,19 @@ def test_each_basis_pays_for_what_it_names(tmp_path: Path) -> None:
     assert outcome(talked(scenario, said="30.3", index=2))[0] == 1.0
     assert outcome(talked(scenario, index=3))[0] == 0.0
     assert outcome(talked(scenario, FIND, index=3))[0] == 1.0
-    assert outcome(talked(scenario, ("find_user_id_by_name_zip", {}), index=3))[0] == 1.0  # a call without arguments matches anything
+    # a call without arguments matches anything
+    assert outcome(talked(scenario, ("find_user_id_by_name_zip", {}), index=3))[0] == 1.0
     assert outcome(talked(scenario, index=4))[0] == 0.0
     assert outcome(talked(scenario, CANCEL, index=5))[0] == 1.0
 
 
 def test_a_task_that_needs_a_judge_is_unscored_and_its_database_is_told(tmp_path: Path) -> None:
-    scenario = desk(tmp_path, tau2_row("0", [CANCEL], nl_assertions=["It was kind."], reward_basis=["DB", "NL_ASSERTION"]))
+    scenario = desk(
+        tmp_path,
+        tau2_row(
+            "0", [CANCEL], nl_assertions=["It was kind."], reward_basis=["DB", "NL_ASSERTION"]
+        ),
+    )
     assert scenario.tasks("base")[0].flags == ("needs_judge",)
     assert outcome(talked(scenario, CANCEL)) == (0.0, "unscored: needs judge; DB 1")
     assert outcome(talked(scenario)) == (0.0, "unscored: needs judge; DB 0")
@@ -335,21 +395,27 @@ def test_the_multi_item_fault_makes_the_same_wish_in_another_order_fail(tmp_path
     assert "order_sensitive" in scenario.tasks("base")[0].flags
 
 
-def test_doing_nothing_is_paid_where_the_solution_changes_nothing_and_never_canonically(tmp_path: Path) -> None:
+def test_doing_nothing_is_paid_where_the_solution_changes_nothing_and_never_canonically(
+    tmp_path: Path,
+) -> None:
     row = tau2_row("0", [("get_order_details", {"order_id": "#W1"})])
     assert outcome(talked(desk(tmp_path, row)))[0] == 1.0
     assert outcome(talked(desk(tmp_path, row, scoring="canonical")))[1].startswith("unscored")
 
 
-# -- whole plays ------------------------------------------------------------------------------------------------------------
+# -- whole plays ---------------------------------------------------------------------------------
 
 
 async def played(scenario: Retail, assistant: str, task: str, user: str = "retail_user") -> Episode:
     return await play(Plan(scenario, {"assistant": Seat(assistant), "user": Seat(user)}, task))
 
 
-@pytest.mark.parametrize(("assistant", "user"), [("silent", "retail_user"), ("retail_oracle", "silent")])
-def test_a_talk_with_an_empty_message_is_left_out_and_blamed_on_nobody(tmp_path: Path, assistant: str, user: str) -> None:
+@pytest.mark.parametrize(
+    ("assistant", "user"), [("silent", "retail_user"), ("retail_oracle", "silent")]
+)
+def test_a_talk_with_an_empty_message_is_left_out_and_blamed_on_nobody(
+    tmp_path: Path, assistant: str, user: str
+) -> None:
     scenario = desk(tmp_path)
     episode = asyncio.run(played(scenario, assistant, "base/0", user))
     assert scenario.success(episode) is None
@@ -358,7 +424,8 @@ def test_a_talk_with_an_empty_message_is_left_out_and_blamed_on_nobody(tmp_path:
 
 
 def solved(scenario: Retail, split: str, count: int) -> Counter[float]:
-    """Plays the solutions of the first tasks, all outputs said at the end; how often each reward was paid."""
+    """Plays the solutions of the first tasks, all outputs said at the end; how often each reward
+    was paid."""
     found: Counter[float] = Counter()
     for task in scenario.tasks(split)[:count]:
         game = Game(scenario, task)
@@ -366,20 +433,39 @@ def solved(scenario: Retail, split: str, count: int) -> Counter[float]:
         for call in task.actions:
             game.send({"assistant": use((call.name, dict(call.arguments)))})
         handed_over = "transfer_to_human_agents" in [call.name for call in task.actions]
-        refusal = "I am sorry, this cannot be done: the order is not pending. " if task.goal == "refused" else ""
+        refusal = (
+            "I am sorry, this cannot be done: the order is not pending. "
+            if task.goal == "refused"
+            else ""
+        )
         game.send({"assistant": f"{refusal}Done. {'; '.join(task.outputs)}"})
-        game.send({"user": end(reason="transferred" if handed_over else "refused" if task.goal == "refused" else "settled")})
+        game.send(
+            {
+                "user": end(
+                    reason=(
+                        "transferred"
+                        if handed_over
+                        else "refused"
+                        if task.goal == "refused"
+                        else "settled"
+                    )
+                )
+            }
+        )
         found[outcome(game)[0]] += 1
     return found
 
 
 def test_the_generated_shop_can_be_played_by_the_tau2_rules() -> None:
     assert solved(Retail(data="own", scoring="tau2"), "test", 60) == {1.0: 60}
-    assert solved(Retail(data="own", semantics="tau2"), "test", 60)[1.0] >= 45  # canonically a fact needs its source, a refusal its reason
+    # canonically a fact needs its source, a refusal its reason
+    assert solved(Retail(data="own", semantics="tau2"), "test", 60)[1.0] >= 45
 
 
 @needs_tau
-def test_the_solutions_solve_tau_benchs_tasks_by_the_tau2_rules_and_doing_nothing_earns_their_fault() -> None:
+def test_the_solutions_solve_tau_benchs_tasks_by_the_tau2_rules_and_doing_nothing_earns_their_fault() -> (
+    None
+):
     scenario = Retail(data=str(TAU), scoring="tau2")
     tasks: list[Task] = list(scenario.tasks("test"))
     assert solved(scenario, "test", 115) == {1.0: 115}

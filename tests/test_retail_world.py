@@ -1,4 +1,5 @@
-"""The generated shop: its invariants, the same bytes everywhere, and tasks that prove right when they are solved again."""
+"""The generated shop: its invariants, the same bytes everywhere, and tasks that prove right when
+they are solved again."""
 
 from __future__ import annotations
 
@@ -57,30 +58,48 @@ def test_a_world_has_the_invariants_of_the_real_data(seed: int, sizes: Sizes) ->
     users, orders, products = tables["users"], tables["orders"], tables["products"]
     count = sizes.users * sizes.orders_per_user or sizes.orders
     assert (len(users), len(orders), len(products)) == (sizes.users, count, sizes.products)
-    variants = {key: variant for product in products.values() for key, variant in product["variants"].items()}
+    variants = {
+        key: variant
+        for product in products.values()
+        for key, variant in product["variants"].items()
+    }
     assert len(variants) == sum(len(product["variants"]) for product in products.values())
     for order_id, order in orders.items():
         user = users[order["user_id"]]
         assert order["order_id"] == order_id
         assert order_id in user["orders"]
         assert re.fullmatch(r"#W\d{7}", order_id)
-        assert all(row["payment_method_id"] in user["payment_methods"] for row in order["payment_history"])
-        assert order["payment_history"][0]["amount"] == round(sum(item["price"] for item in order["items"]), 2)
+        assert all(
+            row["payment_method_id"] in user["payment_methods"] for row in order["payment_history"]
+        )
+        assert order["payment_history"][0]["amount"] == round(
+            sum(item["price"] for item in order["items"]), 2
+        )
         assert 1 <= len(order["items"]) <= 5
         assert bool(order["fulfillments"]) == (order["status"] in ("processed", "delivered"))
         assert len(order["payment_history"]) == (2 if order["status"] == "cancelled" else 1)
         for item in order["items"]:
             variant = products[item["product_id"]]["variants"][item["item_id"]]
-            assert (item["price"], item["options"], item["name"]) == (variant["price"], variant["options"], products[item["product_id"]]["name"])
+            assert (item["price"], item["options"], item["name"]) == (
+                variant["price"],
+                variant["options"],
+                products[item["product_id"]]["name"],
+            )
     for user_id, user in users.items():
         assert re.fullmatch(r"[a-z]+_[a-z]+_\d{4}", user_id)
         assert all(orders[order_id]["user_id"] == user_id for order_id in user["orders"])
         assert 1 <= len(user["payment_methods"]) <= 4
         assert not sizes.orders_per_user or len(user["orders"]) == sizes.orders_per_user
-        assert all(re.fullmatch(rf"{method['source']}_\d{{7}}", key) and method["id"] == key for key, method in user["payment_methods"].items())
+        assert all(
+            re.fullmatch(rf"{method['source']}_\d{{7}}", key) and method["id"] == key
+            for key, method in user["payment_methods"].items()
+        )
     assert len({user["email"] for user in users.values()}) == len(users)
     for product in products.values():
-        options = [json.dumps(variant["options"], sort_keys=True) for variant in product["variants"].values()]
+        options = [
+            json.dumps(variant["options"], sort_keys=True)
+            for variant in product["variants"].values()
+        ]
         assert len(set(options)) == len(options)
         assert sum(variant["available"] for variant in product["variants"].values()) >= 3
     assert json.dumps(tables).isascii()
@@ -88,14 +107,27 @@ def test_a_world_has_the_invariants_of_the_real_data(seed: int, sizes: Sizes) ->
 
 def test_the_same_seed_gives_the_same_bytes_whatever_the_string_hashes() -> None:
     root = Path(__file__).resolve().parents[1]
-    environment = {**os.environ, "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2", "PYTHONPATH": str(root)}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2",
+        "PYTHONPATH": str(root),
+    }
     code = "from tests.retail_worlds import digest; print(digest())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=root)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        cwd=root,
+    )
     assert done.stdout.strip() == GOLDEN
 
 
 def test_the_bytes_are_those_of_this_generator() -> None:
-    assert digest() == GOLDEN, "what a seed gives has changed: raise GENERATOR in world.py, and put the new digest here"
+    assert digest() == GOLDEN, (
+        "what a seed gives has changed: raise GENERATOR in world.py, and put the new digest here"
+    )
 
 
 GOLDEN = "e8d9394189b14ece9a301da4b628ff9ddecd70b8a5e46689ffb76f3bf93dda3f"
@@ -120,7 +152,9 @@ def test_a_task_that_its_world_does_not_hold_gets_a_world_of_its_own() -> None:
         tasks = shop.tasks(split)[:40]
         spare = [task for task in tasks if task.world is not None and task.world < 0]
         assert len({content(task) for task in tasks}) == 40
-        assert {shop.sizes_of(task.world).held_out for task in tasks if task.world is not None} == {split == "shift"}
+        assert {shop.sizes_of(task.world).held_out for task in tasks if task.world is not None} == {
+            split == "shift"
+        }
         assert split == "shift" or spare
         assert len({task.world for task in spare}) == len(spare)
         assert all(prove(task) == task.proof for task in spare)
@@ -130,7 +164,10 @@ def test_a_small_world_repeats_no_task_whatever_is_asked_for_first() -> None:
     def shop() -> OwnWorld:
         return OwnWorld(users=3, orders=4, products=3)
 
-    forwards, backwards = shop().tasks("val")[:40], list(reversed([*map(shop().tasks("val").__getitem__, reversed(range(40)))]))
+    forwards, backwards = (
+        shop().tasks("val")[:40],
+        list(reversed([*map(shop().tasks("val").__getitem__, reversed(range(40)))])),
+    )
     assert forwards == backwards
     assert len({content(task) for task in forwards}) == 40
 
@@ -144,9 +181,16 @@ def test_the_shift_split_has_products_combinations_and_sentences_of_its_own() ->
             sold = {product["name"] for product in ALL.world(task).tables["products"].values()}
             assert sold == new if split == "shift" else sold <= old
             intents = {wish.intent for wish in every(task.wishes) if wish.writes}
-            final = {(wish.instead or wish).intent for wish in task.wishes if (wish.instead or wish).writes}
+            final = {
+                (wish.instead or wish).intent
+                for wish in task.wishes
+                if (wish.instead or wish).writes
+            }
             held_out = any(pair <= final for pair in HELD_OUT)
-            assert held_out or len(final) < 2 if split == "shift" else not held_out, (task.id, intents)
+            assert held_out or len(final) < 2 if split == "shift" else not held_out, (
+                task.id,
+                intents,
+            )
             pairs += held_out
             for key, sentence in _sentences(task.instruction):
                 assert (sentence == BANK.sentences[key][-1]) == (split == "shift")
@@ -159,18 +203,24 @@ def _patterns() -> list[tuple[str, str, re.Pattern[str]]]:
     for key, sentences in BANK.sentences.items():
         for sentence in sentences:
             pieces = re.split(r"\{(\w+)\}", sentence)
-            pattern = "".join(f"({BANK.kinds[piece].pattern})" if place % 2 else re.escape(piece) for place, piece in enumerate(pieces))
+            pattern = "".join(
+                f"({BANK.kinds[piece].pattern})" if place % 2 else re.escape(piece)
+                for place, piece in enumerate(pieces)
+            )
             found.append((key, sentence, re.compile(pattern)))
     return found
 
 
 def _sentences(text: str) -> list[tuple[str, str]]:
-    """The sentences of the bank that a text is made of, found by trying each: slow, and without the bank's own index."""
+    """The sentences of the bank that a text is made of, found by trying each: slow, and without
+    the bank's own index."""
     found = []
     for part in re.split(r"(?<=\.) (?=[A-Z])", text):
         for link in LINKS:
             part = re.sub(rf"^{link}, y", "Y", part)
-        fits = [(key, sentence) for key, sentence, pattern in _patterns() if pattern.fullmatch(part)]
+        fits = [
+            (key, sentence) for key, sentence, pattern in _patterns() if pattern.fullmatch(part)
+        ]
         assert len(fits) == 1, (part, fits)
         found += fits
     return found
@@ -203,7 +253,9 @@ def test_every_intent_occurs() -> None:
     assert any(wish.before_change for wish in wishes)
     assert any(wish.choices for wish in wishes)
     assert any(wish.after for wish in wishes)
-    items = [item for wish in wishes for item in wish.words.get("items", ()) if item.wanted is not None]
+    items = [
+        item for wish in wishes for item in wish.words.get("items", ()) if item.wanted is not None
+    ]
     assert {item.tie for item in items} == {"keep", "cheapest", "dearest", "any"}
     assert any(item.prefers for item in items)
     assert any(len(item.wanted or ()) < len(item.options) for item in items)
@@ -215,14 +267,23 @@ def test_every_wish_says_what_it_is_about_and_why_it_is_refused() -> None:
             assert wish.intent
             assert (wish.reason in REFUSALS) == (wish.kind == "impossible")
             assert (wish.outputs != ()) == (wish.kind == "question")
-        told = [output for wish in task.wishes for output in (wish.outputs or (wish.instead.outputs if wish.instead else ()))]
+        told = [
+            output
+            for wish in task.wishes
+            for output in wish.outputs or (wish.instead.outputs if wish.instead else ())
+        ]
         assert told == list(task.outputs)
         for number, wish in enumerate(task.wishes):
             assert all(earlier < number for earlier in wish.after)
 
 
 def _ids(value: Any) -> set[str]:
-    return set(re.findall(r"\b\d{10}\b|\b(?:credit_card|gift_card|paypal)_\d+\b|\b[a-z]+_[a-z]+_\d{4}\b", json.dumps(value)))
+    return set(
+        re.findall(
+            r"\b\d{10}\b|\b(?:credit_card|gift_card|paypal)_\d+\b|\b[a-z]+_[a-z]+_\d{4}\b",
+            json.dumps(value),
+        )
+    )
 
 
 def test_the_instruction_tells_every_known_slot_and_no_hidden_id() -> None:
@@ -238,15 +299,25 @@ def test_the_instruction_tells_every_known_slot_and_no_hidden_id() -> None:
         for wish in every(task.wishes):
             for item in wish.words.get("items", ()):
                 assert item.name in task.instruction
-                assert all(value in task.instruction for value in (*item.options.values(), *(item.wanted or {}).values()))
+                assert all(
+                    value in task.instruction
+                    for value in (*item.options.values(), *(item.wanted or {}).values())
+                )
             assert not any(output in task.instruction for output in task.outputs if len(output) > 3)
 
 
 def test_what_is_forgotten_can_be_found_through_the_account() -> None:
-    lost = [task for task in RICH for slot in task.knowledge if slot.name == "order_id" and not slot.known]
+    lost = [
+        task
+        for task in RICH
+        for slot in task.knowledge
+        if slot.name == "order_id" and not slot.known
+    ]
     assert len(lost) > 10
     for task in lost:
-        read = {call.arguments["order_id"] for call in task.actions if call.name == "get_order_details"}
+        read = {
+            call.arguments["order_id"] for call in task.actions if call.name == "get_order_details"
+        }
         assert read >= set(ALL.world(task).tables["users"][task.user_id]["orders"])
 
 
@@ -277,7 +348,7 @@ def test_our_world_plays_under_the_benchmarks_tools_too() -> None:
     assert end.overlay.equals(gold_state(base, "tau1", task))
 
 
-# -- knobs ------------------------------------------------------------------------------------------------------------------
+# -- knobs ---------------------------------------------------------------------------------------
 
 
 def shares(**knobs: Any) -> tuple[float, list[Task]]:
@@ -308,12 +379,48 @@ def test_each_knob_moves_what_it_is_named_after() -> None:
     assert mean(has(lambda wish: wish.before_change), change_of_mind=1.0) > 0.3
     assert mean(has(lambda wish: wish.choices), ties=0.0) == 0
     assert mean(has(lambda wish: wish.choices), ties=1.0, preferences=1.0) > 0.05
-    assert mean(has(lambda wish: any(item.prefers for item in wish.words.get("items", ()))), preferences=0.0) == 0
-    assert mean(has(lambda wish: any(item.prefers for item in wish.words.get("items", ()))), preferences=1.0) > 0.1
-    assert mean(has(lambda wish: len(wish.words.get("items", ())) > 1 and wish.writes), items_per_write=1) == 0
-    assert mean(has(lambda wish: len(wish.words.get("items", ())) > 1 and wish.writes), items_per_write=5) > 0.15
-    assert mean(lambda task: any(not slot.known and slot.name == "order_id" for slot in task.knowledge), unknown=0.0) == 0
-    assert mean(lambda task: any(not slot.known and slot.name == "order_id" for slot in task.knowledge), unknown=1.0) > 0.5
+    assert (
+        mean(
+            has(lambda wish: any(item.prefers for item in wish.words.get("items", ()))),
+            preferences=0.0,
+        )
+        == 0
+    )
+    assert (
+        mean(
+            has(lambda wish: any(item.prefers for item in wish.words.get("items", ()))),
+            preferences=1.0,
+        )
+        > 0.1
+    )
+    assert (
+        mean(
+            has(lambda wish: len(wish.words.get("items", ())) > 1 and wish.writes),
+            items_per_write=1,
+        )
+        == 0
+    )
+    assert (
+        mean(
+            has(lambda wish: len(wish.words.get("items", ())) > 1 and wish.writes),
+            items_per_write=5,
+        )
+        > 0.15
+    )
+    assert (
+        mean(
+            lambda task: any(not slot.known and slot.name == "order_id" for slot in task.knowledge),
+            unknown=0.0,
+        )
+        == 0
+    )
+    assert (
+        mean(
+            lambda task: any(not slot.known and slot.name == "order_id" for slot in task.knowledge),
+            unknown=1.0,
+        )
+        > 0.5
+    )
 
 
 def test_the_knobs_of_the_world_move_the_world() -> None:
@@ -329,13 +436,24 @@ def test_the_knobs_of_the_world_move_the_world() -> None:
 def _repeated(tables: Any) -> int:
     found = 0
     for user in tables["users"].values():
-        names = [{item["product_id"] for item in tables["orders"][order_id]["items"]} for order_id in user["orders"]]
+        names = [
+            {item["product_id"] for item in tables["orders"][order_id]["items"]}
+            for order_id in user["orders"]
+        ]
         found += sum(map(len, names)) - len(set().union(*names))
     return found
 
 
 def test_a_filter_of_intents_leaves_only_these() -> None:
-    for names in (["cancel"], ["return", "exchange"], ["tracking_number"], ["not_yours"], ["once"], ["balance"], ["beyond_tools"]):
+    for names in (
+        ["cancel"],
+        ["return", "exchange"],
+        ["tracking_number"],
+        ["not_yours"],
+        ["once"],
+        ["balance"],
+        ["beyond_tools"],
+    ):
         tasks = OwnWorld(knobs={"intents": names, "requests": 1}).tasks("val")[:20]
         for task in tasks:
             last = task.wishes[-1]
@@ -346,7 +464,10 @@ def test_a_filter_of_intents_leaves_only_these() -> None:
 @pytest.mark.parametrize(
     ("knobs", "said"),
     [
-        ({"request": 2}, r"scenario.knobs.request: there is no such knob \(did you mean 'requests'\?\)"),
+        (
+            {"request": 2},
+            r"scenario.knobs.request: there is no such knob \(did you mean 'requests'\?\)",
+        ),
         ({"zzz": 2}, r"scenario.knobs.zzz: there is no such knob; there is requests"),
         ({"requests": 5}, r"scenario.knobs.requests: a whole number from 1 to 4; got 5"),
         ({"requests": True}, r"whole number"),
@@ -365,7 +486,10 @@ def test_a_wrong_knob_is_told_with_the_nearest_name(knobs: Any, said: str) -> No
 
 
 def test_knobs_name_a_task_and_the_order_of_intents_does_not() -> None:
-    one, two = read_knobs({"intents": ["cancel", "return"]}), read_knobs({"intents": ["return", "cancel"]})
+    one, two = (
+        read_knobs({"intents": ["cancel", "return"]}),
+        read_knobs({"intents": ["return", "cancel"]}),
+    )
     assert one == two
     assert one.digest != Knobs().digest
     assert OwnWorld(knobs={"requests": 4}).tasks("val")[0].id != OwnWorld().tasks("val")[0].id

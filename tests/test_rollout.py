@@ -38,7 +38,9 @@ class Talk(Scenario):
         try:
             for turn in range(self.turns):
                 agent = self.agents[turn % 2]
-                said = yield Ask({agent: f"turn {turn}, draw {rng.randrange(1000)}"}, legal=("left", "right"))
+                said = yield Ask(
+                    {agent: f"turn {turn}, draw {rng.randrange(1000)}"}, legal=("left", "right")
+                )
                 yield Reward({agent: 1.0 if said[agent].parsed == "left" else 0.0})
             said = yield Ask(dict.fromkeys(self.agents, "together"), legal=("left", "right"))
             yield Tell({"a": said["b"].text, "b": said["a"].text})
@@ -47,7 +49,8 @@ class Talk(Scenario):
 
 
 class Latency:
-    """An engine that answers left or right by the request's seed, after a delay of its own stream."""
+    """An engine that answers left or right by the request's seed, after a delay of its own
+    stream."""
 
     def __init__(self, delay: Callable[[Request], float] = lambda request: 0.01) -> None:
         self.delay, self.open, self.most, self.requests = delay, 0, 0, 0
@@ -65,12 +68,23 @@ class Latency:
 
 def answered(request: Request) -> Reply:
     text = ("left", "right")[request.seed % 2]
-    return Reply(text, token_ids=(request.seed % 7, 1), logprobs=(-0.5, -0.5), policy=request.policy, usage=Usage(10, 2))
+    return Reply(
+        text,
+        token_ids=(request.seed % 7, 1),
+        logprobs=(-0.5, -0.5),
+        policy=request.policy,
+        usage=Usage(10, 2),
+    )
 
 
-def plans(count: int, scenario: Scenario | None = None, cast: dict[str, Seat] | None = None, **fields: Any) -> list[Plan]:
+def plans(
+    count: int, scenario: Scenario | None = None, cast: dict[str, Seat] | None = None, **fields: Any
+) -> list[Plan]:
     scenario = scenario or Talk()
-    return [Plan(scenario, cast or dict.fromkeys(scenario.agents, DIRECT), seed=seed, **fields) for seed in range(count)]
+    return [
+        Plan(scenario, cast or dict.fromkeys(scenario.agents, DIRECT), seed=seed, **fields)
+        for seed in range(count)
+    ]
 
 
 async def collect(episodes: AsyncIterator[Episode]) -> list[Episode]:
@@ -82,7 +96,7 @@ def played(given: Sequence[Plan], engine: Any, **options: Any) -> tuple[list[Epi
     return sorted(episodes, key=lambda episode: episode.id), seconds
 
 
-# -- scheduling -------------------------------------------------------------------------------------------------------------------
+# -- scheduling ----------------------------------------------------------------------------------
 
 
 def test_a_straggler_costs_only_itself() -> None:
@@ -94,7 +108,8 @@ def test_a_straggler_costs_only_itself() -> None:
             finished.append((episode.seed, asyncio.get_running_loop().time()))
 
     _, seconds = run(main())
-    assert finished[-1][0] == 7 and seconds == pytest.approx(4 * 0.2)  # three turns and one step together
+    # three turns and one step together
+    assert finished[-1][0] == 7 and seconds == pytest.approx(4 * 0.2)
     assert all(at == pytest.approx(4 * 0.005) for _, at in finished[:-1])
 
 
@@ -112,7 +127,9 @@ def test_the_agents_of_one_step_are_asked_together() -> None:
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
 def test_no_more_episodes_run_at_once_than_allowed(concurrency: int) -> None:
     engine = Latency()
-    episodes, _ = played(plans(20, Talk(5), limits=Limits(max_steps=5)), engine, concurrency=concurrency)
+    episodes, _ = played(
+        plans(20, Talk(5), limits=Limits(max_steps=5)), engine, concurrency=concurrency
+    )
     assert len(episodes) == 20 and engine.most == min(concurrency, 20)
 
 
@@ -120,7 +137,12 @@ def test_a_consumer_that_does_not_take_holds_the_next_episodes_back() -> None:
     started: list[int] = []
 
     async def main() -> None:
-        episodes = play_many(plans(50), {"main": Policy("main", Latency())}, concurrency=2, started=lambda plan: started.append(plan.seed))
+        episodes = play_many(
+            plans(50),
+            {"main": Policy("main", Latency())},
+            concurrency=2,
+            started=lambda plan: started.append(plan.seed),
+        )
         await anext(episodes)
         await asyncio.sleep(100)
         await episodes.aclose()
@@ -157,15 +179,22 @@ def test_no_plans_give_no_episodes() -> None:
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_same_seeds_and_replies_give_same_episodes_whatever_the_latency_and_concurrency(deterministic: bool) -> None:
+def test_same_seeds_and_replies_give_same_episodes_whatever_the_latency_and_concurrency(
+    deterministic: bool,
+) -> None:
     scenario = make("dilemma", rounds=4)
     results = []
     for stream in range(3):
         for concurrency in (1, 7, 64):
             rng = random.Random(stream)
             engine = Latency(lambda request, rng=rng: rng.lognormvariate(0.0, 1.0))  # type: ignore[misc]
-            mixed = [*plans(12), *[replace(plan, task="train/0", repeat=1) for plan in plans(12, scenario)]]
-            results.append(played(mixed, engine, concurrency=concurrency, deterministic=deterministic)[0])
+            mixed = [
+                *plans(12),
+                *[replace(plan, task="train/0", repeat=1) for plan in plans(12, scenario)],
+            ]
+            results.append(
+                played(mixed, engine, concurrency=concurrency, deterministic=deterministic)[0]
+            )
     assert all(result == results[0] for result in results[1:])
     assert len({episode.id for episode in results[0]}) == 24
 
@@ -178,7 +207,7 @@ def test_bots_draw_from_streams_of_their_own() -> None:
     assert len({tuple(turn.action.text for turn in episode.turns) for episode in one}) > 1
 
 
-# -- failures ----------------------------------------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------
 
 
 class Breaks(Talk):
@@ -201,7 +230,9 @@ class FailsAct:
         self.error = error
 
     def __call__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> Any:
-        error = self.error if rng.random() == random.Random(f"train/0/13/0/{agent}").random() else None
+        error = (
+            self.error if rng.random() == random.Random(f"train/0/13/0/{agent}").random() else None
+        )
 
         class Player:
             async def act(self, asked: Asked) -> str:
@@ -224,13 +255,27 @@ def test_a_raising_scenario_fails_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("oops"), SystemExit("oops"), asyncio.CancelledError("oops"), TimeoutError("oops"), StopAsyncIteration("oops")]
+    "error",
+    [
+        ValueError("oops"),
+        SystemExit("oops"),
+        asyncio.CancelledError("oops"),
+        TimeoutError("oops"),
+        StopAsyncIteration("oops"),
+    ],
 )
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_raising_behaviour_fails_alone(error: BaseException, deterministic: bool) -> None:
     async def main() -> list[Episode]:
         factory = lambda agent, sample, rng, task=None: FailsAct(error)(agent, sample, rng)  # noqa: E731
-        return await collect(play_many(plans(64), {"main": Policy("main", Latency())}, behaviours={"a": factory}, deterministic=deterministic))
+        return await collect(
+            play_many(
+                plans(64),
+                {"main": Policy("main", Latency())},
+                behaviours={"a": factory},
+                deterministic=deterministic,
+            )
+        )
 
     episodes = sorted(run(main())[0], key=lambda episode: episode.id)
     only_13_failed(episodes, "oops")
@@ -242,7 +287,14 @@ def test_a_behaviour_that_cannot_be_made_fails_alone() -> None:
             raise OSError("no such persona")
         return as_factory("first_legal")(agent, sample, rng)
 
-    only_13_failed(run(collect(play_many(plans(64), {"main": Policy("main", Latency())}, behaviours={"a": factory})))[0], "no such persona")
+    only_13_failed(
+        run(
+            collect(
+                play_many(plans(64), {"main": Policy("main", Latency())}, behaviours={"a": factory})
+            )
+        )[0],
+        "no such persona",
+    )
 
 
 def test_tasks_that_cannot_be_read_fail_the_episode() -> None:
@@ -263,7 +315,9 @@ class FailingEngine(Latency):
 
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_raising_engine_fails_alone(deterministic: bool) -> None:
-    only_13_failed(played(plans(64), FailingEngine(), deterministic=deterministic)[0], "503 from the server")
+    only_13_failed(
+        played(plans(64), FailingEngine(), deterministic=deterministic)[0], "503 from the server"
+    )
 
 
 class Outside(Scenario):
@@ -284,14 +338,21 @@ class Outside(Scenario):
 
 
 def test_results_of_calls_are_recorded_by_step() -> None:
-    (episode,) = played(plans(1, Outside(lambda number: {"twice": 2 * number}), cast={"a": Seat("silent")}), Latency())[0]
+    (episode,) = played(
+        plans(1, Outside(lambda number: {"twice": 2 * number}), cast={"a": Seat("silent")}),
+        Latency(),
+    )[0]
     assert episode.end is End.TERMINATED
     assert [call.step for call in episode.calls] == [-1, 0]
     assert episode.calls[1].value["twice"] == episode.calls[0].value["twice"] + 2
-    assert [turn.observed[0].text for turn in episode.turns] == [str(call.value) for call in episode.calls]
+    assert [turn.observed[0].text for turn in episode.turns] == [
+        str(call.value) for call in episode.calls
+    ]
 
 
-@pytest.mark.parametrize("error", [KeyError("k"), SystemExit("k"), StopIteration("k"), TimeoutError("k")])
+@pytest.mark.parametrize(
+    "error", [KeyError("k"), SystemExit("k"), StopIteration("k"), TimeoutError("k")]
+)
 def test_a_raising_call_fails_alone_and_names_its_error(error: BaseException) -> None:
     odd = random.Random(13).randrange(100)
 
@@ -303,7 +364,9 @@ def test_a_raising_call_fails_alone_and_names_its_error(error: BaseException) ->
     def far(seed: int) -> bool:
         return seed == 13 or abs(random.Random(seed).randrange(100) - odd) > 1
 
-    given = [plan for plan in plans(64, Outside(function), cast={"a": Seat("silent")}) if far(plan.seed)]
+    given = [
+        plan for plan in plans(64, Outside(function), cast={"a": Seat("silent")}) if far(plan.seed)
+    ]
     episodes = played(given, Latency())[0]
     assert [episode.seed for episode in episodes if episode.end is End.FAILED] == [13]
     (failed,) = (episode for episode in episodes if episode.seed == 13)
@@ -396,7 +459,13 @@ def test_which_of_two_failures_is_told_does_not_depend_on_timing() -> None:
     errors = set()
     for first, second in ((1.0, 2.0), (2.0, 1.0)):
         (plan,) = plans(1, make("dilemma"))
-        episode, _ = run(play(plan, {"main": Policy("main", Latency())}, {"player_0": failing(first), "player_1": failing(second)}))
+        episode, _ = run(
+            play(
+                plan,
+                {"main": Policy("main", Latency())},
+                {"player_0": failing(first), "player_1": failing(second)},
+            )
+        )
         errors.add(episode.error)
     assert errors == {"ValueError: player_0"}
 
@@ -414,7 +483,7 @@ def test_a_scenario_that_breaks_while_it_is_closed_is_failed() -> None:
     assert episode.end is End.FAILED and "cannot let go" in (episode.error or "")
 
 
-# -- limits ---------------------------------------------------------------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
@@ -423,7 +492,11 @@ def test_max_steps_is_exact(most: int) -> None:
     (episode,) = played(plans(1, scenario, limits=Limits(max_steps=most)), Latency())[0]
     assert (episode.end, len(episode.turns), scenario.closed) == (End.MAX_STEPS, most, 1)
     asked = scenario.agents[most % 2] if most < 3 else "a"
-    assert episode.final[asked][-1].text == (f"turn {most}, draw " + episode.final[asked][-1].text.split()[-1] if most < 3 else "together")
+    assert episode.final[asked][-1].text == (
+        f"turn {most}, draw " + episode.final[asked][-1].text.split()[-1]
+        if most < 3
+        else "together"
+    )
 
 
 def test_a_play_that_ends_on_the_last_allowed_step_is_terminated() -> None:
@@ -454,13 +527,17 @@ def test_max_tokens_counts_sampled_tokens_and_takes_the_servers_word_without_ids
 def test_a_prompt_that_no_longer_fits_ends_the_play_as_context(style: str) -> None:
     class Full(Latency):
         async def sample(self, request: Request) -> Reply:
-            return replace(await super().sample(request), finish="context_overflow" if request.turn else "stop")
+            return replace(
+                await super().sample(request), finish="context_overflow" if request.turn else "stop"
+            )
 
     def factory(agent: str, sample: Any, rng: random.Random, task: Any = None) -> Any:
         class Player:
             async def act(self, asked: Asked) -> str:
                 if style == "group":
-                    return (await asyncio.gather(sample(asked.transcript), sample(asked.transcript)))[0].text
+                    return (
+                        await asyncio.gather(sample(asked.transcript), sample(asked.transcript))
+                    )[0].text
                 if style == "task group":
                     async with asyncio.TaskGroup() as group:
                         one = group.create_task(sample(asked.transcript))
@@ -479,12 +556,14 @@ def test_a_prompt_that_no_longer_fits_ends_the_play_as_context(style: str) -> No
     assert (episode.end, len(episode.turns), episode.error) == (End.CONTEXT, 2, None)
 
 
-# -- cancellation --------------------------------------------------------------------------------------------------------------------
+# -- cancellation --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("after", [0, 1, 5])
-def test_closing_the_iterator_cancels_and_closes_every_play(after: int, deterministic: bool) -> None:
+def test_closing_the_iterator_cancels_and_closes_every_play(
+    after: int, deterministic: bool
+) -> None:
     scenario = Talk(40)
     engine = Latency()
     started: list[int] = []
@@ -517,7 +596,9 @@ def test_cancelling_one_play_closes_it() -> None:
     scenario = Talk(40)
 
     async def main() -> bool:
-        task = asyncio.ensure_future(play(plans(1, scenario)[0], {"main": Policy("main", Latency())}))
+        task = asyncio.ensure_future(
+            play(plans(1, scenario)[0], {"main": Policy("main", Latency())})
+        )
         await asyncio.sleep(0.055)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -526,7 +607,7 @@ def test_cancelling_one_play_closes_it() -> None:
     assert run(main())[0] and scenario.closed == 1
 
 
-# -- what a behaviour asks its model ----------------------------------------------------------------------------------------------------
+# -- what a behaviour asks its model -------------------------------------------------------------
 
 
 def test_every_model_call_of_an_act_is_kept_in_order_of_request_with_a_seed_of_its_own() -> None:
@@ -535,29 +616,52 @@ def test_every_model_call_of_an_act_is_kept_in_order_of_request_with_a_seed_of_i
     class Watched(Latency):
         async def sample(self, request: Request) -> Reply:
             seen.append(request)
-            return replace(await super().sample(request), text=str(len([r for r in seen if r.turn == request.turn and r.agent == request.agent])))
+            return replace(
+                await super().sample(request),
+                text=str(
+                    len([r for r in seen if r.turn == request.turn and r.agent == request.agent])
+                ),
+            )
 
-    engine = Watched(lambda request: 1.0 / (1 + len(seen)))  # the later the request, the sooner its answer
+    # the later the request, the sooner its answer
+    engine = Watched(lambda request: 1.0 / (1 + len(seen)))
 
     def best_of_three(agent: str, sample: Any, rng: random.Random, task: Any = None) -> Any:
         class Player:
             async def act(self, asked: Asked) -> str:
-                await asyncio.gather(*(sample(asked.transcript, legal=asked.legal, thread=str(n), temperature=0.5) for n in range(3)))
+                await asyncio.gather(
+                    *(
+                        sample(asked.transcript, legal=asked.legal, thread=str(n), temperature=0.5)
+                        for n in range(3)
+                    )
+                )
                 return "left"
 
         return Player()
 
     (plan,) = plans(1, Talk(1))
-    episode, _ = run(play(plan, {"main": Policy("main", engine, Sampling(top_k=3))}, {"a": best_of_three}))
+    episode, _ = run(
+        play(plan, {"main": Policy("main", engine, Sampling(top_k=3))}, {"a": best_of_three})
+    )
     assert [len(turn.replies) for turn in episode.turns] == [3, 3, 1]
     mine = [request for request in seen if request.agent == "a" and request.turn == 0]
     assert len({request.seed for request in mine}) == 3
-    assert [request.conversation for request in mine] == ["train/0/0/0/a/0", "train/0/0/0/a/1", "train/0/0/0/a/2"]
-    assert {(request.sampling.temperature, request.sampling.top_k) for request in mine} == {(0.5, 3)}
-    assert [reply.token_ids for reply in episode.turns[0].replies] == [(request.seed % 7, 1) for request in mine]
+    assert [request.conversation for request in mine] == [
+        "train/0/0/0/a/0",
+        "train/0/0/0/a/1",
+        "train/0/0/0/a/2",
+    ]
+    assert {(request.sampling.temperature, request.sampling.top_k) for request in mine} == {
+        (0.5, 3)
+    }
+    assert [reply.token_ids for reply in episode.turns[0].replies] == [
+        (request.seed % 7, 1) for request in mine
+    ]
 
 
-def test_a_behaviour_may_sample_from_further_policies_of_its_seat_and_falls_back_to_its_own() -> None:
+def test_a_behaviour_may_sample_from_further_policies_of_its_seat_and_falls_back_to_its_own() -> (
+    None
+):
     class Asks:
         def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
             self.sample = sample
@@ -567,7 +671,10 @@ def test_a_behaviour_may_sample_from_further_policies_of_its_seat_and_falls_back
                 await self.sample(asked.transcript, policy=name, thread=name)
             return Action("left", (), "left")
 
-    policies = {"main": Policy("main", Latency(), Sampling(0.5)), "strict": Policy("strict", Latency(), Sampling(0.0))}
+    policies = {
+        "main": Policy("main", Latency(), Sampling(0.5)),
+        "strict": Policy("strict", Latency(), Sampling(0.0)),
+    }
     cast = {"a": Seat("direct", "main", policies={"judge": "strict"}), "b": DIRECT}
     episode = asyncio.run(play(plans(1, cast=cast)[0], policies, {"a": Asks}))
     assert [reply.policy for reply in episode.turns[0].replies] == ["main", "strict", "main"]
@@ -603,7 +710,7 @@ def test_only_a_privileged_behaviour_is_given_the_task_and_the_cast_says_so() ->
     assert [episode.cast[agent].privileged for agent in ("a", "b")] == [False, True]
 
 
-# -- the gate --------------------------------------------------------------------------------------------------------------------------
+# -- the gate ------------------------------------------------------------------------------------
 
 
 class Notes:
@@ -614,24 +721,45 @@ class Notes:
         self.fails, self.coin = fails, random.Random(5)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[Reply]:
-        self.batches.append([(request.conversation, request.turn, request.seed) for request in requests])
+        self.batches.append(
+            [(request.conversation, request.turn, request.seed) for request in requests]
+        )
         if self.coin.random() < self.fails:
             raise EngineError("out of memory")
         return [answered(request) for request in requests]
 
 
-def gated(stream: int, given: Sequence[Plan], seats: dict[str, Any], fails: float = 0.0, concurrency: int = 64, max_batch: int = 256) -> Any:
-    """Plays under the gate with a think time of random latency before every act; gives the batches and the episodes."""
+def gated(
+    stream: int,
+    given: Sequence[Plan],
+    seats: dict[str, Any],
+    fails: float = 0.0,
+    concurrency: int = 64,
+    max_batch: int = 256,
+) -> Any:
+    """Plays under the gate with a think time of random latency before every act; gives the
+    batches and the episodes."""
     delays = random.Random(stream)
     engines = {name: Notes(fails) for name in ("main", "other")}
-    policies = {name: Policy(name, Batched(engine, max_batch=max_batch)) for name, engine in engines.items()}
+    policies = {
+        name: Policy(name, Batched(engine, max_batch=max_batch)) for name, engine in engines.items()
+    }
     behaviours = {agent: wrap(delays) for agent, wrap in seats.items()}
-    episodes, _ = run(collect(play_many(given, policies, behaviours=behaviours, deterministic=True, concurrency=concurrency)))
-    return {name: engine.batches for name, engine in engines.items()}, sorted(episodes, key=lambda episode: episode.id)
+    episodes, _ = run(
+        collect(
+            play_many(
+                given, policies, behaviours=behaviours, deterministic=True, concurrency=concurrency
+            )
+        )
+    )
+    return {name: engine.batches for name, engine in engines.items()}, sorted(
+        episodes, key=lambda episode: episode.id
+    )
 
 
 def thinks(side_by_side: int = 1, fails: float = 0.0, gives_up: float | None = None) -> Any:
-    """A behaviour that waits a random time, then samples; `fails` and `gives_up` are drawn from the agent's own stream."""
+    """A behaviour that waits a random time, then samples; `fails` and `gives_up` are drawn from
+    the agent's own stream."""
 
     def wrap(delays: random.Random) -> Any:
         def factory(agent: str, sample: Any, rng: random.Random, task: Any = None) -> Any:
@@ -640,7 +768,10 @@ def thinks(side_by_side: int = 1, fails: float = 0.0, gives_up: float | None = N
                     await asyncio.sleep(delays.random())
                     if rng.random() < fails:
                         raise ValueError("mid-episode")
-                    asks = [sample(asked.transcript, legal=asked.legal) for _ in range(rng.randrange(1, side_by_side + 1))]
+                    asks = [
+                        sample(asked.transcript, legal=asked.legal)
+                        for _ in range(rng.randrange(1, side_by_side + 1))
+                    ]
                     if gives_up is not None and rng.random() < gives_up:
                         first = asyncio.ensure_future(asks.pop())
                         await asyncio.sleep(0)
@@ -666,7 +797,14 @@ def two_policies(count: int, **fields: Any) -> list[Plan]:
     for index in range(count):
         scenario = shapes[index % len(shapes)]
         first, second = scenario.agents
-        given.append(Plan(scenario, {first: Seat("direct", "main"), second: Seat("direct", "other")}, seed=index, **fields))
+        given.append(
+            Plan(
+                scenario,
+                {first: Seat("direct", "main"), second: Seat("direct", "other")},
+                seed=index,
+                **fields,
+            )
+        )
     return given
 
 
@@ -680,7 +818,12 @@ def seats(wrap: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
 @pytest.mark.parametrize("max_batch", [2, 256])
 def test_under_the_gate_batches_do_not_depend_on_latency(concurrency: int, max_batch: int) -> None:
-    results = [gated(stream, two_policies(10), seats(thinks(3)), concurrency=concurrency, max_batch=max_batch) for stream in range(4)]
+    results = [
+        gated(
+            stream, two_policies(10), seats(thinks(3)), concurrency=concurrency, max_batch=max_batch
+        )
+        for stream in range(4)
+    ]
     assert all(result == results[0] for result in results[1:])
     assert all(batch == sorted(batch) for batch in results[0][0]["main"])
     if concurrency == 64 and max_batch == 256:
@@ -688,14 +831,20 @@ def test_under_the_gate_batches_do_not_depend_on_latency(concurrency: int, max_b
 
 
 def test_under_the_gate_failing_batches_fail_the_same_episodes() -> None:
-    results = [gated(stream, two_policies(16), seats(thinks(2)), fails=0.3, concurrency=5) for stream in range(4)]
+    results = [
+        gated(stream, two_policies(16), seats(thinks(2)), fails=0.3, concurrency=5)
+        for stream in range(4)
+    ]
     assert all(result == results[0] for result in results[1:])
     ends = {episode.end for episode in results[0][1]}
     assert ends == {End.TERMINATED, End.FAILED} and len(results[0][1]) == 16
 
 
 def test_under_the_gate_failing_behaviours_change_no_batch_by_timing() -> None:
-    results = [gated(stream, two_policies(16), seats(thinks(2, fails=0.15)), concurrency=6) for stream in range(4)]
+    results = [
+        gated(stream, two_policies(16), seats(thinks(2, fails=0.15)), concurrency=6)
+        for stream in range(4)
+    ]
     assert all(result == results[0] for result in results[1:])
     assert {episode.end for episode in results[0][1]} == {End.TERMINATED, End.FAILED}
 
@@ -703,16 +852,27 @@ def test_under_the_gate_failing_behaviours_change_no_batch_by_timing() -> None:
 def test_the_gate_never_deadlocks() -> None:
     for stream in range(60):
         rng = random.Random(stream)
-        given = two_policies(rng.randrange(1, 14), limits=Limits(timeout_s=rng.choice([None, 1.0, 3.0]), max_steps=rng.choice([None, 2])))
-        wrap = thinks(rng.randrange(1, 4), fails=rng.choice([0.0, 0.2]), gives_up=rng.choice([None, 0.5]))
+        given = two_policies(
+            rng.randrange(1, 14),
+            limits=Limits(timeout_s=rng.choice([None, 1.0, 3.0]), max_steps=rng.choice([None, 2])),
+        )
+        wrap = thinks(
+            rng.randrange(1, 4), fails=rng.choice([0.0, 0.2]), gives_up=rng.choice([None, 0.5])
+        )
         _, episodes = gated(
-            stream, given, seats(wrap), fails=rng.choice([0.0, 0.4]), concurrency=rng.randrange(1, 9), max_batch=rng.choice([1, 3, 256])
+            stream,
+            given,
+            seats(wrap),
+            fails=rng.choice([0.0, 0.4]),
+            concurrency=rng.randrange(1, 9),
+            max_batch=rng.choice([1, 3, 256]),
         )
         assert [episode.id for episode in episodes] == sorted(plan.id for plan in given)
 
 
 def test_an_episode_cut_by_time_while_it_waits_at_the_gate_leaves_the_count_right() -> None:
-    """Both agents of episode 0 wait; episode 1 thinks for long; 0 is cut and its worker takes episode 2, which must wait for episode 1."""
+    """Both agents of episode 0 wait; episode 1 thinks for long; 0 is cut and its worker takes
+    episode 2, which must wait for episode 1."""
     engine = Notes()
     slow = {0: 0.0, 1: 50.0, 2: 0.0}
 
@@ -730,12 +890,25 @@ def test_an_episode_cut_by_time_while_it_waits_at_the_gate_leaves_the_count_righ
         return random.Random(f"train/0/{seed}/0/{agent}").random()
 
     scenario = make("dilemma", rounds=1)
-    given = [replace(plan, limits=Limits(timeout_s=10.0 if plan.seed == 0 else None)) for plan in plans(3, scenario)]
+    given = [
+        replace(plan, limits=Limits(timeout_s=10.0 if plan.seed == 0 else None))
+        for plan in plans(3, scenario)
+    ]
     behaviours = dict.fromkeys(scenario.agents, factory)
     policies = {"main": Policy("main", Batched(engine))}
-    episodes, seconds = run(collect(play_many(given, policies, behaviours=behaviours, deterministic=True, concurrency=2)))
-    assert {episode.seed: episode.end for episode in episodes} == {0: End.TIMEOUT, 1: End.TERMINATED, 2: End.TERMINATED}
-    assert [[row[0].split("/")[2] for row in batch] for batch in engine.batches] == [["1", "1", "2", "2"]]
+    episodes, seconds = run(
+        collect(
+            play_many(given, policies, behaviours=behaviours, deterministic=True, concurrency=2)
+        )
+    )
+    assert {episode.seed: episode.end for episode in episodes} == {
+        0: End.TIMEOUT,
+        1: End.TERMINATED,
+        2: End.TERMINATED,
+    }
+    assert [[row[0].split("/")[2] for row in batch] for batch in engine.batches] == [
+        ["1", "1", "2", "2"]
+    ]
     assert seconds == pytest.approx(50.0)
 
 
@@ -750,7 +923,13 @@ def test_calls_in_threads_count_as_running_at_the_gate() -> None:
         return number
 
     scenario = Outside(function)
-    episodes, _ = run(collect(play_many(plans(3, scenario), {"main": Policy("main", Batched(engine))}, deterministic=True)))
+    episodes, _ = run(
+        collect(
+            play_many(
+                plans(3, scenario), {"main": Policy("main", Batched(engine))}, deterministic=True
+            )
+        )
+    )
     assert {episode.end for episode in episodes} == {End.TERMINATED}
     assert [len(batch) for batch in engine.batches] == [3, 3]
 

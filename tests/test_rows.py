@@ -24,7 +24,15 @@ class Table:
 def reply(prompt: str, said: str, policy: str = "main", **more: Any) -> Reply:
     """Ids are characters: prompt "ab", said "c"."""
     ids = tuple(map(ord, said))
-    return Reply(said, (), tuple(map(ord, prompt)), ids, tuple(-ord(c) / 100 for c in said), policy=policy, **more)
+    return Reply(
+        said,
+        (),
+        tuple(map(ord, prompt)),
+        ids,
+        tuple(-ord(c) / 100 for c in said),
+        policy=policy,
+        **more,
+    )
 
 
 def turn(step: int, *replies: Reply, agent: str = "a") -> Turn:
@@ -32,7 +40,21 @@ def turn(step: int, *replies: Reply, agent: str = "a") -> Turn:
 
 
 def episode(seed: int = 0) -> Episode:
-    return Episode("s", 1, seed, "train/0", 0, None, {"a": Seat(), "b": Seat()}, (), (), (), {}, (), End.TERMINATED)
+    return Episode(
+        "s",
+        1,
+        seed,
+        "train/0",
+        0,
+        None,
+        {"a": Seat(), "b": Seat()},
+        (),
+        (),
+        (),
+        {},
+        (),
+        End.TERMINATED,
+    )
 
 
 def text(ids: Any) -> str:
@@ -41,7 +63,14 @@ def text(ids: Any) -> str:
 
 def test_a_conversation_that_grows_is_one_row_masked_on_sampled_ids_only() -> None:
     played = episode()
-    made = rows(Table((played, turn(0, reply("?", "hi."))), (played, turn(2, reply("?hi.!", "yo.", version=3)))), [1.0, -2.0], "main")
+    made = rows(
+        Table(
+            (played, turn(0, reply("?", "hi."))),
+            (played, turn(2, reply("?hi.!", "yo.", version=3))),
+        ),
+        [1.0, -2.0],
+        "main",
+    )
     (row,) = made.rows
     assert text(row.ids) == "?hi.!yo."
     assert row.mask.tolist() == [False, True, True, True, False, True, True, True]
@@ -54,7 +83,11 @@ def test_a_conversation_that_grows_is_one_row_masked_on_sampled_ids_only() -> No
 
 def test_a_prompt_that_does_not_continue_starts_a_row_and_counts_as_a_fork() -> None:
     played = episode()
-    made = rows(Table((played, turn(0, reply("?", "hi."))), (played, turn(1, reply("?Hi.!", "yo.")))), [1.0, 1.0], "main")
+    made = rows(
+        Table((played, turn(0, reply("?", "hi."))), (played, turn(1, reply("?Hi.!", "yo.")))),
+        [1.0, 1.0],
+        "main",
+    )
     assert [text(row.ids) for row in made.rows] == ["?hi.", "?Hi.!yo."]
     assert [text(row.ids[row.mask]) for row in made.rows] == ["hi.", "yo."]
     assert made.forks == 1
@@ -62,7 +95,11 @@ def test_a_prompt_that_does_not_continue_starts_a_row_and_counts_as_a_fork() -> 
 
 def test_a_prompt_that_is_shorter_than_what_was_there_forks() -> None:
     played = episode()
-    made = rows(Table((played, turn(0, reply("?", "hi."))), (played, turn(1, reply("?h", "yo.")))), [1.0, 1.0], "main")
+    made = rows(
+        Table((played, turn(0, reply("?", "hi."))), (played, turn(1, reply("?h", "yo.")))),
+        [1.0, 1.0],
+        "main",
+    )
     assert made.forks == 1
     assert [text(row.ids) for row in made.rows] == ["?hi.", "?hyo."]
 
@@ -71,7 +108,9 @@ def test_another_policys_replies_are_context_and_never_trained() -> None:
     played = episode()
     mixed = turn(0, reply("?", "draft.", "frozen"), reply("?draft.", "hi."))
     made = rows(Table((played, mixed)), [1.0], "main")
-    assert [(text(row.ids), text(row.ids[row.mask])) for row in made.rows] == [("?draft.hi.", "hi.")]
+    assert [(text(row.ids), text(row.ids[row.mask])) for row in made.rows] == [
+        ("?draft.hi.", "hi.")
+    ]
     assert rows(Table((played, mixed)), [1.0], "nobody").rows == ()
 
 
@@ -87,15 +126,27 @@ def test_every_call_of_one_act_carries_its_turns_advantage() -> None:
 
 def test_agents_and_episodes_have_rows_of_their_own() -> None:
     one, two = episode(1), episode(2)
-    table = Table((one, turn(0, reply("?", "x."))), (one, turn(1, reply("?x.", "y."), agent="b")), (two, turn(0, reply("?x.", "z."))))
+    table = Table(
+        (one, turn(0, reply("?", "x."))),
+        (one, turn(1, reply("?x.", "y."), agent="b")),
+        (two, turn(0, reply("?x.", "z."))),
+    )
     made = rows(table, [1.0, 2.0, 3.0], "main")
-    assert [(row.episode, text(row.ids)) for row in made.rows] == [(one.id, "?x."), (one.id, "?x.y."), (two.id, "?x.z.")]
+    assert [(row.episode, text(row.ids)) for row in made.rows] == [
+        (one.id, "?x."),
+        (one.id, "?x.y."),
+        (two.id, "?x.z."),
+    ]
     assert made.forks == 0
 
 
 def test_equal_episode_objects_in_one_batch_stay_apart() -> None:
     one, two = episode(1), episode(1)
-    made = rows(Table((one, turn(0, reply("?", "x."))), (two, turn(0, reply("?", "x.")))), [1.0, 2.0], "main")
+    made = rows(
+        Table((one, turn(0, reply("?", "x."))), (two, turn(0, reply("?", "x.")))),
+        [1.0, 2.0],
+        "main",
+    )
     assert [row.advantage.max() for row in made.rows] == [1.0, 2.0]
 
 
@@ -112,7 +163,9 @@ def test_every_sampled_id_is_trained_exactly_once(seed: int) -> None:
                 if rng.random() < 0.2:
                     so_far[agent] = ""  # history rewritten
                 one = reply(
-                    so_far[agent] + "".join(rng.choices("pq", k=3)), "".join(rng.choices("xyz", k=rng.randint(1, 4))), rng.choice(["main", "old"])
+                    so_far[agent] + "".join(rng.choices("pq", k=3)),
+                    "".join(rng.choices("xyz", k=rng.randint(1, 4))),
+                    rng.choice(["main", "old"]),
                 )
                 so_far[agent] = text(one.prompt_ids) + text(one.token_ids)
                 replies.append(one)
@@ -130,12 +183,19 @@ def test_every_sampled_id_is_trained_exactly_once(seed: int) -> None:
 
 
 def test_a_prompt_that_did_not_fit_trains_nothing() -> None:
-    made = rows(Table((episode(), turn(0, reply("?", "", finish="context_overflow")))), [1.0], "main")
+    made = rows(
+        Table((episode(), turn(0, reply("?", "", finish="context_overflow")))), [1.0], "main"
+    )
     assert (made.rows, made.tokens, made.forks) == ((), 0, 0)
 
 
 @pytest.mark.parametrize(
-    "bare", [Reply("hi", policy="main"), Reply("hi", (), (1,), (2,), (), policy="main"), Reply("", (), (1,), (), (), policy="main")]
+    "bare",
+    [
+        Reply("hi", policy="main"),
+        Reply("hi", (), (1,), (2,), (), policy="main"),
+        Reply("", (), (1,), (), (), policy="main"),
+    ],
 )
 def test_a_reply_without_ids_or_logprobs_is_refused_with_policy_and_episode(bare: Reply) -> None:
     with pytest.raises(ConfigError, match=r"'main'.*train/0.*'a'.*step 4"):
@@ -146,5 +206,9 @@ def test_lengths_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match="got 2 for 1 turns"):
         rows(Table((episode(), turn(0, reply("?", "x")))), [1.0, 2.0], "main")
     with pytest.raises(DataError, match="2 token ids and 1 log-probabilities"):
-        rows(Table((episode(), turn(0, Reply("", (), (1,), (2, 3), (-1.0,), policy="main")))), [1.0], "main")
+        rows(
+            Table((episode(), turn(0, Reply("", (), (1,), (2, 3), (-1.0,), policy="main")))),
+            [1.0],
+            "main",
+        )
     assert rows(Table(), np.zeros(0), "main").rows == ()

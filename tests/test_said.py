@@ -1,4 +1,5 @@
-"""What an agent says is cut at a limit, whoever says it and wherever it is played; the record and the score say how much."""
+"""What an agent says is cut at a limit, whoever says it and wherever it is played; the record
+and the score say how much."""
 
 from __future__ import annotations
 
@@ -10,7 +11,23 @@ from typing import Any
 
 import pytest
 
-from gem_ma import Action, Ask, Game, Limits, Malformed, Message, Plan, Reply, Reward, Scenario, ToolCall, aec_env, gym_env, parallel_env, play
+from gem_ma import (
+    Action,
+    Ask,
+    Game,
+    Limits,
+    Malformed,
+    Message,
+    Plan,
+    Reply,
+    Reward,
+    Scenario,
+    ToolCall,
+    aec_env,
+    gym_env,
+    parallel_env,
+    play,
+)
 from gem_ma.codec import dump_episode, load_episode
 from gem_ma.engines.base import Policy
 from gem_ma.evaluation.metrics import summarise, table
@@ -48,7 +65,12 @@ def played(words: Any, limits: Limits | None = None, model: bool = False) -> Any
     limits = limits or Limits()
     if model:
         policy = Policy("main", Talker(words), Sampling())
-        return asyncio.run(play(Plan(Echo(), dict.fromkeys(Echo.agents, Seat("direct", "main")), limits=limits), {"main": policy}))
+        return asyncio.run(
+            play(
+                Plan(Echo(), dict.fromkeys(Echo.agents, Seat("direct", "main")), limits=limits),
+                {"main": policy},
+            )
+        )
 
     def factory(*_: Any, **__: Any) -> Any:
         class Says:
@@ -58,10 +80,22 @@ def played(words: Any, limits: Limits | None = None, model: bool = False) -> Any
         return Says()
 
     cast = dict.fromkeys(Echo.agents, Seat("anything"))
-    return asyncio.run(play(Plan(Echo(), cast, limits=limits), behaviours=dict.fromkeys(Echo.agents, factory)))
+    return asyncio.run(
+        play(Plan(Echo(), cast, limits=limits), behaviours=dict.fromkeys(Echo.agents, factory))
+    )
 
 
-@pytest.mark.parametrize("words", ["x" * LONG, "漢" * LONG, " \n" * (LONG // 2), "[cooperate]" * 10**6, Action("y" * LONG), Action("W1 " * 10**6)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "x" * LONG,
+        "漢" * LONG,
+        " \n" * (LONG // 2),
+        "[cooperate]" * 10**6,
+        Action("y" * LONG),
+        Action("W1 " * 10**6),
+    ],
+)
 def test_a_saying_of_ten_megabytes_is_cut_and_counted(words: Any) -> None:
     episode = played(words)
     text = words if isinstance(words, str) else words.text
@@ -87,8 +121,12 @@ def test_an_answer_of_a_model_stands_cut_on_its_reply_too() -> None:
 
 def test_what_fits_is_left_alone_and_none_is_no_limit() -> None:
     assert [turn.action.cut for turn in played("short").turns] == [0] * 4
-    assert [len(turn.action.text) for turn in played("y" * 100_000, Limits(max_said=None)).turns] == [100_000] * 4
-    assert [turn.action for turn in played("y" * 100, Limits(max_said=20)).turns] == [Action("y" * 20, cut=80)] * 4
+    assert [
+        len(turn.action.text) for turn in played("y" * 100_000, Limits(max_said=None)).turns
+    ] == [100_000] * 4
+    assert [turn.action for turn in played("y" * 100, Limits(max_said=20)).turns] == [
+        Action("y" * 20, cut=80)
+    ] * 4
     assert "cut" not in json.loads(dump_episode(played("short")))["turns"][0]["action"]
 
 
@@ -106,10 +144,22 @@ def test_what_fits_is_left_alone_and_none_is_no_limit() -> None:
 )
 def test_a_call_that_is_too_long_is_one_that_cannot_be_read(arguments: dict[str, Any]) -> None:
     short = ToolCall("call_0", "look", {"id": 1})
-    text, calls, cut = bounded("hello", (short, ToolCall("call_1", "write", arguments), short), MAX_SAID)
-    assert text == "hello" and calls[0] == short and len(calls) == 2 and isinstance(calls[1], Malformed)
-    assert calls[1].reason.startswith("too_large: more than 32768 characters of arguments in 2 calls") and cut > MAX_SAID
-    assert played(Action("hello", (ToolCall("call_1", "write", arguments),))).turns[0].action.cut == size(ToolCall("call_1", "write", arguments))
+    text, calls, cut = bounded(
+        "hello", (short, ToolCall("call_1", "write", arguments), short), MAX_SAID
+    )
+    assert (
+        text == "hello"
+        and calls[0] == short
+        and len(calls) == 2
+        and isinstance(calls[1], Malformed)
+    )
+    assert (
+        calls[1].reason.startswith("too_large: more than 32768 characters of arguments in 2 calls")
+        and cut > MAX_SAID
+    )
+    assert played(Action("hello", (ToolCall("call_1", "write", arguments),))).turns[
+        0
+    ].action.cut == size(ToolCall("call_1", "write", arguments))
 
 
 def test_a_million_small_calls_are_too_many() -> None:
@@ -148,7 +198,12 @@ def test_a_fork_keeps_what_was_cut_and_goes_on_under_the_limit() -> None:
     other.send({"b": "y" * 80})
     assert other.turns[1].action == Action("y" * 50, cut=30)
     episode = played("x" * 80, Limits(max_said=50), model=True)
-    plan = Plan(Echo(), dict.fromkeys(Echo.agents, Seat("direct", "main")), limits=Limits(max_said=50), branch=Branch(episode, 2, "s", 0))
+    plan = Plan(
+        Echo(),
+        dict.fromkeys(Echo.agents, Seat("direct", "main")),
+        limits=Limits(max_said=50),
+        branch=Branch(episode, 2, "s", 0),
+    )
     again = asyncio.run(play(plan, {"main": Policy("main", Talker("x" * 80), Sampling())}))
     assert again.error is None and again.turns == episode.turns
 
@@ -157,7 +212,17 @@ def test_a_transcript_is_the_part_of_a_growing_list_that_it_was_made_of() -> Non
     messages = [Message("a"), Message("b")]
     seen = Transcript(messages)
     messages.append(Message("c"))
-    assert (len(seen), seen[-1], seen[1:], list(seen)) == (2, Message("b"), (Message("b"),), messages[:2])
-    assert seen == tuple(messages[:2]) and tuple(messages[:2]) == seen and seen != tuple(messages) and hash(seen) == hash(tuple(messages[:2]))
+    assert (len(seen), seen[-1], seen[1:], list(seen)) == (
+        2,
+        Message("b"),
+        (Message("b"),),
+        messages[:2],
+    )
+    assert (
+        seen == tuple(messages[:2])
+        and tuple(messages[:2]) == seen
+        and seen != tuple(messages)
+        and hash(seen) == hash(tuple(messages[:2]))
+    )
     with pytest.raises(IndexError):
         seen[2]

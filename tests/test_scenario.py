@@ -24,7 +24,11 @@ from gem_ma.types import Action, CallResult, Entry, Image, Malformed, Message, R
 
 def scenario(play: Callable[..., Any], agents: Any = ("a", "b"), **facts: Any) -> Scenario:
     """A scenario out of a generator function of (rng, task)."""
-    return type("Made", (Scenario,), {"play": lambda self, rng, task: play(rng, task), "agents": agents, "id": "made", **facts})()
+    return type(
+        "Made",
+        (Scenario,),
+        {"play": lambda self, rng, task: play(rng, task), "agents": agents, "id": "made", **facts},
+    )()
 
 
 def steps(*effects: Any) -> Scenario:
@@ -45,14 +49,27 @@ def texts(game: Game, agent: str) -> list[str]:
     return [message.text for message in game.view(agent)]
 
 
-# -- playing --------------------------------------------------------------------------------------------------------------------------
+# -- playing -------------------------------------------------------------------------------------
 
 
 def test_an_agent_sees_what_it_is_asked_and_told_and_its_own_actions_in_order() -> None:
-    game = finish(Game(steps(Tell({"a": "hello"}), Ask({"a": "one"}), Tell({"a": "aside", "b": "secret"}), Ask({"b": "two"}), Tell({"a": "end"}))))
+    game = finish(
+        Game(
+            steps(
+                Tell({"a": "hello"}),
+                Ask({"a": "one"}),
+                Tell({"a": "aside", "b": "secret"}),
+                Ask({"b": "two"}),
+                Tell({"a": "end"}),
+            )
+        )
+    )
     assert texts(game, "a") == ["hello", "one", "x", "aside", "end"]
     assert texts(game, "b") == ["secret", "two", "x"]
-    assert [[message.text for message in turn.observed] for turn in game.turns] == [["hello", "one"], ["secret", "two"]]
+    assert [[message.text for message in turn.observed] for turn in game.turns] == [
+        ["hello", "one"],
+        ["secret", "two"],
+    ]
     assert [message.text for message in game.new("a")] == ["aside", "end"] and game.new("b") == ()
     assert game.over and game.closed and game.pending == {}
 
@@ -75,32 +92,68 @@ def test_simultaneous_actions_share_a_step_and_are_not_seen_before_all_are_in() 
     game = Game(steps(Ask({"b": "?", "a": "?"}), Ask({"a": "?"})))
     assert list(game.pending) == ["b", "a"]
     game.send({"a": "1", "b": "2"})
-    assert [(turn.step, turn.agent, turn.action.text) for turn in game.turns] == [(0, "b", "2"), (0, "a", "1")]
+    assert [(turn.step, turn.agent, turn.action.text) for turn in game.turns] == [
+        (0, "b", "2"),
+        (0, "a", "1"),
+    ]
     assert texts(game, "a") == ["?", "1", "?"]
 
 
 def test_rewards_carry_the_last_committed_step_and_minus_one_before_the_first() -> None:
-    game = finish(Game(steps(Reward({"a": 1}), Ask({"a": "?"}), Reward({"b": 2.5}, why="bonus"), Ask({"b": "?"}), Reward({"a": -1, "b": 0}))))
-    assert game.ledger == [Entry(-1, "a", 1.0), Entry(0, "b", 2.5, "bonus"), Entry(1, "a", -1.0), Entry(1, "b", 0.0)]
+    game = finish(
+        Game(
+            steps(
+                Reward({"a": 1}),
+                Ask({"a": "?"}),
+                Reward({"b": 2.5}, why="bonus"),
+                Ask({"b": "?"}),
+                Reward({"a": -1, "b": 0}),
+            )
+        )
+    )
+    assert game.ledger == [
+        Entry(-1, "a", 1.0),
+        Entry(0, "b", 2.5, "bonus"),
+        Entry(1, "a", -1.0),
+        Entry(1, "b", 0.0),
+    ]
     assert all(type(entry.value) is float for entry in game.ledger)
 
 
 def test_numbers_of_any_kind_are_paid_as_floats() -> None:
     numpy = pytest.importorskip("numpy")
-    game = Game(steps(*(Reward({"a": value}) for value in (Fraction(1, 2), Decimal("0.25"), numpy.float32(2), numpy.int64(3))), Ask({"a": "?"})))
+    game = Game(
+        steps(
+            *(
+                Reward({"a": value})
+                for value in (Fraction(1, 2), Decimal("0.25"), numpy.float32(2), numpy.int64(3))
+            ),
+            Ask({"a": "?"}),
+        )
+    )
     assert [entry.value for entry in game.ledger] == [0.5, 0.25, 2.0, 3.0]
 
 
 def test_legal_and_tools_are_one_value_for_all_or_one_per_agent() -> None:
     look = Tool("look")
-    assert Game(steps(Ask({"a": "?", "b": "?"}, legal=["x", "y"], tools=[look]))).pending == dict.fromkeys("ab", Pending(("x", "y"), (look,)))
-    mixed = Game(steps(Ask({"a": "?", "b": "?"}, legal={"a": ("x",)}, tools={"b": (look,)}))).pending
+    assert Game(
+        steps(Ask({"a": "?", "b": "?"}, legal=["x", "y"], tools=[look]))
+    ).pending == dict.fromkeys("ab", Pending(("x", "y"), (look,)))
+    mixed = Game(
+        steps(Ask({"a": "?", "b": "?"}, legal={"a": ("x",)}, tools={"b": (look,)}))
+    ).pending
     assert mixed == {"a": Pending(("x",)), "b": Pending(None, (look,))}
 
 
 def test_what_is_shown_may_be_text_messages_images_or_a_tuple_of_these() -> None:
     image = Image.of(b"png")
-    shown = ("plain", Message.system("rules"), Message("from b", sender="b"), Message(("look", image)), Message.tool("call_0", "result"))
+    shown = (
+        "plain",
+        Message.system("rules"),
+        Message("from b", sender="b"),
+        Message(("look", image)),
+        Message.tool("call_0", "result"),
+    )
     game = Game(steps(Tell({"a": shown}), Ask({"a": ()})))
     assert [(message.role("a"), message.text) for message in game.view("a")] == [
         ("user", "plain"), ("system", "rules"), ("user", "from b"), ("user", "look"), ("tool", "result"),
@@ -147,7 +200,9 @@ def test_a_scenario_may_keep_settings_and_two_plays_of_one_object_interleave() -
         for game in games:
             if game.pending:
                 game.send(dict.fromkeys(game.pending, "bet"))
-    assert [(game.turns, game.ledger) for game in games] == [(game.turns, game.ledger) for game in alone]
+    assert [(game.turns, game.ledger) for game in games] == [
+        (game.turns, game.ledger) for game in alone
+    ]
 
 
 def test_the_global_generator_is_neither_used_nor_touched() -> None:
@@ -159,7 +214,7 @@ def test_the_global_generator_is_neither_used_nor_touched() -> None:
     assert finish(Game(make("kuhn_poker"), seed=3)).turns == one.turns
 
 
-# -- faults of the author --------------------------------------------------------------------------------------------------------------
+# -- faults of the author ------------------------------------------------------------------------
 
 
 def endless(rng: random.Random, task: Any) -> Any:
@@ -215,7 +270,11 @@ FAULTS: list[tuple[Any, int, str]] = [
     (steps(Ask({"a": Message(("x", 3))})), 0, "what is shown is a str"),  # type: ignore[arg-type]
     (steps(Ask({"a": Message(None)})), 0, "what is shown is a str"),  # type: ignore[arg-type]
     (steps(Ask({"a": "?"}, legal=())), 0, "legal must be a non-empty tuple of strings"),
-    (steps(Ask({"a": "?"}, legal="yes")), 0, "legal must be a non-empty tuple of strings; got 'yes'"),
+    (
+        steps(Ask({"a": "?"}, legal="yes")),
+        0,
+        "legal must be a non-empty tuple of strings; got 'yes'",
+    ),
     (steps(Ask({"a": "?"}, legal=("x", 1))), 0, "legal must be"),  # type: ignore[arg-type]
     (steps(Ask({"a": "?"}, legal=("x", []))), 0, "malformed Ask"),  # type: ignore[arg-type]
     (steps(Ask({"a": "?"}, legal={"x", "y"})), 0, "legal must be"),  # type: ignore[arg-type]
@@ -236,9 +295,15 @@ FAULTS: list[tuple[Any, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("faulty", "step", "words"), FAULTS, ids=[f"{number}: {words}"[:50] for number, (_, _, words) in enumerate(FAULTS)])
+@pytest.mark.parametrize(
+    ("faulty", "step", "words"),
+    FAULTS,
+    ids=[f"{number}: {words}"[:50] for number, (_, _, words) in enumerate(FAULTS)],
+)
 @pytest.mark.parametrize("defer", [False, True])
-def test_a_fault_of_the_author_is_one_scenario_error_with_scenario_seed_step_and_cause(faulty: Scenario, step: int, words: str, defer: bool) -> None:
+def test_a_fault_of_the_author_is_one_scenario_error_with_scenario_seed_step_and_cause(
+    faulty: Scenario, step: int, words: str, defer: bool
+) -> None:
     with pytest.raises(ScenarioError) as caught:
         game = Game(faulty, seed=41, defer_calls=defer)
         while True:
@@ -255,7 +320,9 @@ def test_an_error_of_our_own_tree_raised_by_the_author_is_wrapped_as_well() -> N
         yield Ask({"a": "?"})
         raise ScenarioError("inner")
 
-    with pytest.raises(ScenarioError, match=r"made \(seed 0, step 1\): raised ScenarioError: inner"):
+    with pytest.raises(
+        ScenarioError, match=r"made \(seed 0, step 1\): raised ScenarioError: inner"
+    ):
         finish(Game(scenario(play)))
 
 
@@ -298,7 +365,7 @@ def test_an_interrupt_from_the_keyboard_is_not_a_fault() -> None:
         finish(Game(scenario(play)))
 
 
-# -- faults of the caller --------------------------------------------------------------------------------------------------------------
+# -- faults of the caller ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -348,7 +415,7 @@ def test_tool_calls_given_as_a_list_are_kept_as_a_tuple() -> None:
     assert game.turns[0].action.tool_calls == (Malformed("x", "bad_json"),)
 
 
-# -- closing ---------------------------------------------------------------------------------------------------------------------------
+# -- closing -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", range(5))
@@ -394,7 +461,12 @@ def raises_when_closed(rng: random.Random, task: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("play", "words"), [(yields_in_finally, "ignored GeneratorExit"), (swallows, "ignored GeneratorExit"), (raises_when_closed, "SystemExit: no")]
+    ("play", "words"),
+    [
+        (yields_in_finally, "ignored GeneratorExit"),
+        (swallows, "ignored GeneratorExit"),
+        (raises_when_closed, "SystemExit: no"),
+    ],
 )
 def test_a_scenario_that_resists_closing_is_at_fault(play: Any, words: str) -> None:
     game = Game(scenario(play))
@@ -403,7 +475,7 @@ def test_a_scenario_that_resists_closing_is_at_fault(play: Any, words: str) -> N
     assert game.closed
 
 
-# -- calls -----------------------------------------------------------------------------------------------------------------------------
+# -- calls ---------------------------------------------------------------------------------------
 
 
 class World:
@@ -456,7 +528,10 @@ def test_a_fork_repeats_no_call_and_replays_none_from_after_the_fork(at: int) ->
     assert fork.turns == game.turns[: fork.step] and fork.step == at
     assert fork.calls == [call for call in game.calls if call.step < at]
     finish(fork)
-    assert world.done[len(done) :] == [what for call, what in zip(game.calls, done, strict=True) if call.step >= at]  # lived on, for real
+    # lived on, for real
+    assert world.done[len(done) :] == [
+        what for call, what in zip(game.calls, done, strict=True) if call.step >= at
+    ]
 
 
 def test_a_whole_replay_repeats_no_call() -> None:
@@ -464,8 +539,14 @@ def test_a_whole_replay_repeats_no_call() -> None:
     game = finish(Game(caller(world)))
     count, recorded = len(world.done), deepcopy(game.calls)
     again = replay(game.scenario, None, 0, game.turns, game.calls, game.forks)
-    assert len(world.done) == count and again.over and game.calls == recorded  # though the scenario edits what it gets
-    assert (again.turns, again.ledger, again.calls, again.view("a")) == (game.turns, game.ledger, game.calls, game.view("a"))
+    # though the scenario edits what it gets
+    assert len(world.done) == count and again.over and game.calls == recorded
+    assert (again.turns, again.ledger, again.calls, again.view("a")) == (
+        game.turns,
+        game.ledger,
+        game.calls,
+        game.view("a"),
+    )
 
 
 def test_a_record_that_was_cut_inside_a_call_replays_up_to_it_and_does_not_run_it() -> None:
@@ -506,7 +587,7 @@ def test_a_scenario_that_makes_other_calls_than_on_record_is_no_replay() -> None
     assert len(world.done) == len(game.calls)
 
 
-# -- forks and replays ---------------------------------------------------------------------------------------------------------------
+# -- forks and replays ---------------------------------------------------------------------------
 
 
 def draws(rng: random.Random, task: Any) -> Any:
@@ -520,7 +601,18 @@ def draws(rng: random.Random, task: Any) -> Any:
 
 def state(game: Game) -> Any:
     views = [game.view(agent) for agent in game.scenario.agents]
-    return game.turns, game.ledger, game.calls, game.forks, game.left, game.pending, game.step, game.over, game.rng.getstate(), views
+    return (
+        game.turns,
+        game.ledger,
+        game.calls,
+        game.forks,
+        game.left,
+        game.pending,
+        game.step,
+        game.over,
+        game.rng.getstate(),
+        views,
+    )
 
 
 @pytest.mark.parametrize("name", ["draws", "kuhn_poker", "dilemma"])
@@ -532,7 +624,12 @@ def test_a_fork_at_every_step_equals_the_play_as_it_was_there(name: str) -> None
         while game.pending:
             were.append(state(game.fork()))
             assert state(game) == were[-1]
-            game.send({agent: chooser.choice(asked.legal or ("x",)) for agent, asked in game.pending.items()})
+            game.send(
+                {
+                    agent: chooser.choice(asked.legal or ("x",))
+                    for agent, asked in game.pending.items()
+                }
+            )
         were.append(state(game))
         assert [state(game.fork(step)) for step in range(game.step + 1)] == were
         for step in range(game.step):
@@ -558,7 +655,9 @@ def test_reseeded_forks_differ_and_replay_from_their_forks_alone() -> None:
     assert len({str(member.ledger) for member in group}) == 4
     for member in group:
         assert member.turns[:2] == game.turns and len(member.forks) == 1
-        assert state(replay(member.scenario, None, 1, member.turns, member.calls, member.forks)) == state(member)
+        assert state(
+            replay(member.scenario, None, 1, member.turns, member.calls, member.forks)
+        ) == state(member)
     assert game.forks == []
 
 
@@ -568,7 +667,9 @@ def test_forks_of_forks_replay_from_their_forks_alone(first: int, second: int) -
     game = finish(Game(scenario(draws), seed=2), "left")
     child = finish(game.fork(first, seed="x"), "right")
     grandchild = finish(child.fork(second, seed="y"), "left")
-    assert grandchild.forks == ([(first, "x"), (second, "y")] if first <= second else [(second, "y")])
+    assert grandchild.forks == (
+        [(first, "x"), (second, "y")] if first <= second else [(second, "y")]
+    )
     again = replay(game.scenario, None, 2, grandchild.turns, (), grandchild.forks)
     assert state(again) == state(grandchild)
     for step in range(7):
@@ -640,26 +741,41 @@ class Impure(Scenario):
             agent = "b" if self.how == "agent" and other else "a"
             legal = ("y",) if self.how == "legal" and other else ("x",)
             tools = (Tool("t"),) if self.how == "tools" and other else ()
-            yield Ask({agent: "2nd" if self.how == "text" and other else "second"}, legal=legal, tools=tools)
+            yield Ask(
+                {agent: "2nd" if self.how == "text" and other else "second"},
+                legal=legal,
+                tools=tools,
+            )
 
 
 @pytest.mark.parametrize("how", ["ends", "both", "order", "agent", "legal", "tools", "text"])
 def test_a_replay_that_differs_names_the_step(how: str) -> None:
     game = finish(Game(Impure(how)))
-    with pytest.raises(ReplayError, match=r"impure \(seed 0\): the replay differs from the record at step 1: "):
+    with pytest.raises(
+        ReplayError, match=r"impure \(seed 0\): the replay differs from the record at step 1: "
+    ):
         game.fork(2)
     assert game.fork(0).pending  # nothing to compare yet
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.lists(st.text(max_size=12), min_size=6, max_size=6), st.integers(0, 6), st.integers(0, 6))
-def test_any_text_and_any_forks_replay_exactly(seed: int, said: list[str], first: int, second: int) -> None:
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.text(max_size=12), min_size=6, max_size=6),
+    st.integers(0, 6),
+    st.integers(0, 6),
+)
+def test_any_text_and_any_forks_replay_exactly(
+    seed: int, said: list[str], first: int, second: int
+) -> None:
     game = Game(scenario(draws), seed=seed)
     for text in said:
         game.send(dict.fromkeys(game.pending, text))
     assert game.over
     fork = finish(game.fork(first, seed="x").fork(min(first, second), seed="y"), "left")
-    assert state(replay(fork.scenario, None, seed, fork.turns, fork.calls, fork.forks)) == state(fork)
+    assert state(replay(fork.scenario, None, seed, fork.turns, fork.calls, fork.forks)) == state(
+        fork
+    )
 
 
 def test_a_replay_of_edited_turns_takes_another_way_only_where_the_scenario_listens() -> None:
@@ -670,10 +786,15 @@ def test_a_replay_of_edited_turns_takes_another_way_only_where_the_scenario_list
 
 
 def test_every_error_is_of_the_tree() -> None:
-    assert all(issubclass(error, GemMaError) for error in (ActionError, CallError, ReplayError, ScenarioError))
+    assert all(
+        issubclass(error, GemMaError)
+        for error in (ActionError, CallError, ReplayError, ScenarioError)
+    )
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_play_that_cannot_be_copied_says_what_to_do_instead(copied: Any) -> None:
-    with pytest.raises(TypeError, match=r"kuhn_poker: a play .* cannot be copied or pickled; use fork\(\)"):
+    with pytest.raises(
+        TypeError, match=r"kuhn_poker: a play .* cannot be copied or pickled; use fork\(\)"
+    ):
         copied(Game(make("kuhn_poker"), seed=1))

@@ -1,4 +1,5 @@
-"""How two talked, as numbers: counted by hand on one talk, and moved by each preset of the scripted customer in its own direction."""
+"""How two talked, as numbers: counted by hand on one talk, and moved by each preset of the
+scripted customer in its own direction."""
 
 from __future__ import annotations
 
@@ -20,9 +21,15 @@ TALK = (
     ("user", "Why do you need that?"),
     ("assistant", "Please tell me your e-mail address and your zip code."),
     ("user", "Sorry, I made a typo before."),
-    ("assistant", "I will cancel order #W1000001 because it is no longer needed. Shall I go ahead (yes/no)?"),
+    (
+        "assistant",
+        "I will cancel order #W1000001 because it is no longer needed. Shall I go ahead (yes/no)?",
+    ),
     ("user", "What exactly would you change?"),
-    ("assistant", "I will cancel order #W1000001 because it is no longer needed. Shall I go ahead (yes/no)?"),
+    (
+        "assistant",
+        "I will cancel order #W1000001 because it is no longer needed. Shall I go ahead (yes/no)?",
+    ),
     ("user", "Yes, please do."),
     ("assistant", "One moment."),
 )
@@ -44,21 +51,33 @@ def test_a_talk_is_counted_as_by_hand() -> None:
     assert (found["user corrections"], found["user queries"], found["user gave up"]) == (1, 1, 1)
     assert (found["questions"], found["questions again"]) == (3, 1)  # e-mail, e-mail, zip code
     unread = manner(desk, None)
-    assert unread["questions"] is None and unread["user queries"] is None and unread["user corrections"] == 1
+    assert (
+        unread["questions"] is None
+        and unread["user queries"] is None
+        and unread["user corrections"] == 1
+    )
 
 
 def test_a_talk_without_a_word_has_no_words_per_message() -> None:
     desk = shop().desk(shop().tasks("test")[0])
     desk.end("cut")
     found = manner(desk, RETAIL.book)
-    assert found["words per user message"] is None and found["user gave up"] == 0 and found["questions"] == 0
+    assert (
+        found["words per user message"] is None
+        and found["user gave up"] == 0
+        and found["questions"] == 0
+    )
 
 
 @lru_cache(maxsize=64)
 def level(preset: str, measure: str, assistant: str = "retail_scripted") -> float:
     cast = {"assistant": Seat(assistant), "user": Seat("retail_user", None, {"preset": preset})}
     plays = [asyncio.run(play(Plan(shop(), cast, f"test/{index}"))) for index in range(20)]
-    return mean(found for found in (shop().measures(episode)[measure] for episode in plays) if found is not None)
+    return mean(
+        found
+        for found in (shop().measures(episode)[measure] for episode in plays)
+        if found is not None
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,5 +93,7 @@ def level(preset: str, measure: str, assistant: str = "retail_scripted") -> floa
         ("uncooperative", "questions again", "retail_scripted", 1),
     ],
 )
-def test_each_preset_moves_its_own_measure(preset: str, measure: str, assistant: str, sign: int) -> None:
+def test_each_preset_moves_its_own_measure(
+    preset: str, measure: str, assistant: str, sign: int
+) -> None:
     assert sign * (level(preset, measure, assistant) - level("faithful", measure, assistant)) > 0

@@ -1,4 +1,5 @@
-"""Blame: whichever side a fault is injected into is named, and what neither side did is put on the task or on the machinery."""
+"""Blame: whichever side a fault is injected into is named, and what neither side did is put on
+the task or on the machinery."""
 
 from __future__ import annotations
 
@@ -34,12 +35,14 @@ def shop() -> Retail:
     return made
 
 
-def run(index: int, assistant: str = "retail_scripted", behaviours: Any = None, **plan: Any) -> Episode:
+def run(
+    index: int, assistant: str = "retail_scripted", behaviours: Any = None, **plan: Any
+) -> Episode:
     cast = {"assistant": Seat(assistant), "user": Seat("retail_user")}
     return asyncio.run(play(Plan(shop(), cast, f"train/{index}", **plan), behaviours=behaviours))
 
 
-# -- injected users ---------------------------------------------------------------------------------------------------------
+# -- injected users ------------------------------------------------------------------------------
 
 
 class YesMan(RetailUser):
@@ -47,7 +50,14 @@ class YesMan(RetailUser):
 
     async def act(self, asked: Any) -> Action:
         honest = await super().act(asked)
-        proposed = any(act.kind == "propose" and act.confidence >= 0.5 for act in read(asked.new[-1].text, BOOK)) if asked.new else False
+        proposed = (
+            any(
+                act.kind == "propose" and act.confidence >= 0.5
+                for act in read(asked.new[-1].text, BOOK)
+            )
+            if asked.new
+            else False
+        )
         return Action("Yes, please go ahead.") if proposed else honest
 
 
@@ -59,7 +69,11 @@ class Leaver(RetailUser):
     async def act(self, asked: Any) -> Action:
         self.turns += 1
         honest = await super().act(asked)
-        return honest if self.turns < 2 else Action("", (ToolCall("u", "end_conversation", {"reason": "settled"}),))
+        return (
+            honest
+            if self.turns < 2
+            else Action("", (ToolCall("u", "end_conversation", {"reason": "settled"}),))
+        )
 
 
 class Dreamer(RetailUser):
@@ -68,7 +82,9 @@ class Dreamer(RetailUser):
     async def act(self, asked: Any) -> Action:
         honest = await super().act(asked)
         text = re.sub(r"(?<=#W)\d", lambda digit: str((int(digit.group()) + 3) % 10), honest.text)
-        text = re.sub(r"(?<=zip code is )\d", lambda digit: str((int(digit.group()) + 3) % 10), text)
+        text = re.sub(
+            r"(?<=zip code is )\d", lambda digit: str((int(digit.group()) + 3) % 10), text
+        )
         return replace(honest, text=text.replace("@example.com", "@example.org"))
 
 
@@ -81,14 +97,20 @@ class WrongProposal(RetailScripted):
             if name in arguments:
                 arguments[name] = "77 Nowhere Road" if name == "address1" else arguments[name]
         if "payment_method_id" in arguments:
-            others = [key for key in self.user["payment_methods"] if key != arguments["payment_method_id"]]
+            others = [
+                key for key in self.user["payment_methods"] if key != arguments["payment_method_id"]
+            ]
             arguments["payment_method_id"] = others[0] if others else arguments["payment_method_id"]
         if "reason" in arguments:
-            arguments["reason"] = "ordered by mistake" if arguments["reason"].startswith("no") else "no longer needed"
+            arguments["reason"] = (
+                "ordered by mistake" if arguments["reason"].startswith("no") else "no longer needed"
+            )
         yield from super().propose(form, replace(plan, arguments=arguments))
 
 
-def sides(first: int, count: int, lost_only: bool = True, **injected: Any) -> tuple[Counter[str], Counter[str]]:
+def sides(
+    first: int, count: int, lost_only: bool = True, **injected: Any
+) -> tuple[Counter[str], Counter[str]]:
     """Whom `count` talks that the injection spoiled are blamed on, and for what."""
     found: Counter[str] = Counter()
     causes: Counter[str] = Counter()
@@ -118,7 +140,16 @@ INJECTED = pytest.mark.parametrize(
         ("assistant", {"assistant": "retail_transfers_early"}, True),
         ("assistant", {"assistant": "retail_refuses_more"}, True),
     ],
-    ids=["yes to anything", "leaves early", "hallucinates", "drops a write", "wrong item", "no consent", "early transfer", "refuses more"],
+    ids=[
+        "yes to anything",
+        "leaves early",
+        "hallucinates",
+        "drops a write",
+        "wrong item",
+        "no consent",
+        "early transfer",
+        "refuses more",
+    ],
 )
 
 
@@ -146,7 +177,7 @@ def test_labels_blame_lost_plays_only() -> None:
     assert shop().measures(broken) == {}
 
 
-# -- by hand ----------------------------------------------------------------------------------------------------------------
+# -- by hand -------------------------------------------------------------------------------------
 
 LOST = Verdict(0.0, {"database": False, "facts": True, "outcome": False}, distance=3)
 HARD = Finding(5, "CONSENT", True, "no yes")
@@ -155,7 +186,11 @@ UNDONE = Finding(7, "undue_refusal", True, "x", sure=False)
 
 def left(said: str) -> Outcome:
     """A talk in which the user said this, and left content."""
-    return Outcome("user", "settled", events=(Event(0, "said", "user", text=said), Event(3, "ended", "user", reason="settled")))
+    return Outcome(
+        "user",
+        "settled",
+        events=(Event(0, "said", "user", text=said), Event(3, "ended", "user", reason="settled")),
+    )
 
 
 def ended(reason: str = "gave_up", by: str = "user", *events: Event) -> Outcome:
@@ -167,54 +202,160 @@ def fault(kind: str, step: int, evidence: str = "x") -> Fault:
 
 
 def used(value: str) -> Event:
-    return Event(4, "called", "assistant", call=ToolCall("c", "get_order_details", {"order_id": value}), result="Error: order not found")
+    return Event(
+        4,
+        "called",
+        "assistant",
+        call=ToolCall("c", "get_order_details", {"order_id": value}),
+        result="Error: order not found",
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "side", "cause"),
     [
-        ({"findings": [HARD], "faults": [fault("early_stop", 9)]}, "assistant", "CONSENT"),  # the first event wins
+        # the first event wins
+        ({"findings": [HARD], "faults": [fault("early_stop", 9)]}, "assistant", "CONSENT"),
         ({"findings": [HARD], "faults": [fault("confirm_wrong", 4)]}, "user", "confirm_wrong"),
-        ({"findings": [replace(HARD, step=9)], "faults": [fault("early_stop", 9)]}, "assistant", "CONSENT"),  # leaving comes last
-        ({"findings": [], "faults": [fault("early_stop", 9)], "undone": [UNDONE]}, "assistant", "undue_refusal"),
-        ({"findings": [HARD], "faults": [], "undone": [UNDONE]}, "assistant", "CONSENT"),  # what is certain goes first
-        ({"findings": [replace(HARD, sure=False)], "faults": [fault("early_stop", 9)]}, "user", "early_stop"),
-        ({"findings": [replace(HARD, hard=False, code="UNREAD")], "faults": [fault("early_stop", 9)]}, "user", "early_stop"),
-        ({"findings": [], "faults": [fault("leak", 0), fault("copy", 0), fault("late_stop", 3)]}, "assistant", "not_served"),
-        ({"findings": [], "faults": [fault("hallucinated_slot", 0, "order_id: #W9")]}, "assistant", "not_served"),  # nobody used it
+        # leaving comes last
         (
-            {"findings": [], "faults": [fault("hallucinated_slot", 0, "order_id: #W9")], "outcome": ended("gave_up", "user", used("#W9"))},
+            {"findings": [replace(HARD, step=9)], "faults": [fault("early_stop", 9)]},
+            "assistant",
+            "CONSENT",
+        ),
+        (
+            {"findings": [], "faults": [fault("early_stop", 9)], "undone": [UNDONE]},
+            "assistant",
+            "undue_refusal",
+        ),
+        # what is certain goes first
+        ({"findings": [HARD], "faults": [], "undone": [UNDONE]}, "assistant", "CONSENT"),
+        (
+            {"findings": [replace(HARD, sure=False)], "faults": [fault("early_stop", 9)]},
+            "user",
+            "early_stop",
+        ),
+        (
+            {
+                "findings": [replace(HARD, hard=False, code="UNREAD")],
+                "faults": [fault("early_stop", 9)],
+            },
+            "user",
+            "early_stop",
+        ),
+        (
+            {"findings": [], "faults": [fault("leak", 0), fault("copy", 0), fault("late_stop", 3)]},
+            "assistant",
+            "not_served",
+        ),
+        # nobody used it
+        (
+            {"findings": [], "faults": [fault("hallucinated_slot", 0, "order_id: #W9")]},
+            "assistant",
+            "not_served",
+        ),
+        (
+            {
+                "findings": [],
+                "faults": [fault("hallucinated_slot", 0, "order_id: #W9")],
+                "outcome": ended("gave_up", "user", used("#W9")),
+            },
             "user",
             "hallucinated_slot",
         ),
-        ({"findings": [], "faults": [], "strays": [Finding(6, "wrong_write", True, "x")]}, "assistant", "wrong_write"),
-        ({"findings": [], "faults": [], "undone": [replace(UNDONE, code="CLAIM")]}, "assistant", "CLAIM"),
-        ({"findings": [], "faults": [], "flags": ("order_sensitive",)}, "environment", "order_sensitive"),
-        ({"findings": [], "faults": [], "outcome": Outcome("limit")}, "assistant", "limit"),
-        ({"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",))}, "assistant", "missing_fact"),
         (
-            {"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",)), "outcome": left("I do not know."), "loose": ["5"]},
-            "user",
-            "not_asked",
+            {"findings": [], "faults": [], "strays": [Finding(6, "wrong_write", True, "x")]},
+            "assistant",
+            "wrong_write",
         ),
-        ({"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",)), "outcome": left("Cancel it.")}, "assistant", "missing_fact"),
         (
-            {"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",)), "outcome": left("How much is it?"), "loose": ["5"]},
+            {"findings": [], "faults": [], "undone": [replace(UNDONE, code="CLAIM")]},
+            "assistant",
+            "CLAIM",
+        ),
+        (
+            {"findings": [], "faults": [], "flags": ("order_sensitive",)},
+            "environment",
+            "order_sensitive",
+        ),
+        ({"findings": [], "faults": [], "outcome": Outcome("limit")}, "assistant", "limit"),
+        (
+            {"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",))},
             "assistant",
             "missing_fact",
         ),
-        ({"findings": [], "faults": [], "verdict": replace(LOST, parts={"database": True, "facts": True, "outcome": False})}, "user", "wrong_end"),
-        ({"findings": [], "faults": [], "end": End.FAILED, "verdict": None, "outcome": None}, "infrastructure", "failed"),
+        (
+            {
+                "findings": [],
+                "faults": [],
+                "verdict": replace(LOST, missing=("5",)),
+                "outcome": left("I do not know."),
+                "loose": ["5"],
+            },
+            "user",
+            "not_asked",
+        ),
+        (
+            {
+                "findings": [],
+                "faults": [],
+                "verdict": replace(LOST, missing=("5",)),
+                "outcome": left("Cancel it."),
+            },
+            "assistant",
+            "missing_fact",
+        ),
+        (
+            {
+                "findings": [],
+                "faults": [],
+                "verdict": replace(LOST, missing=("5",)),
+                "outcome": left("How much is it?"),
+                "loose": ["5"],
+            },
+            "assistant",
+            "missing_fact",
+        ),
+        (
+            {
+                "findings": [],
+                "faults": [],
+                "verdict": replace(LOST, parts={"database": True, "facts": True, "outcome": False}),
+            },
+            "user",
+            "wrong_end",
+        ),
+        (
+            {"findings": [], "faults": [], "end": End.FAILED, "verdict": None, "outcome": None},
+            "infrastructure",
+            "failed",
+        ),
         ({"findings": [], "faults": [], "end": End.TIMEOUT}, "infrastructure", "timeout"),
         ({"findings": [], "faults": [], "end": End.MAX_TOKENS}, "environment", "max_tokens"),
         ({"findings": [HARD], "faults": [], "end": End.MAX_STEPS}, "assistant", "CONSENT"),
-        ({"findings": [Finding(2, "UNFOUNDED", True, "7")], "faults": [fault("early_stop", 9)]}, "user", "early_stop"),  # a number lost nothing
-        ({"findings": [Finding(2, "UNFOUNDED", True, "7")], "faults": []}, "assistant", "UNFOUNDED"),
+        # a number lost nothing
+        (
+            {"findings": [Finding(2, "UNFOUNDED", True, "7")], "faults": [fault("early_stop", 9)]},
+            "user",
+            "early_stop",
+        ),
+        (
+            {"findings": [Finding(2, "UNFOUNDED", True, "7")], "faults": []},
+            "assistant",
+            "UNFOUNDED",
+        ),
     ],
 )
 def test_the_first_critical_event_decides(given: dict[str, Any], side: str, cause: str) -> None:
     given = {"verdict": LOST, "outcome": ended(), **given}
-    found = blame(given.pop("findings"), given.pop("faults"), given.pop("verdict"), given.pop("outcome"), given.pop("end", End.TERMINATED), **given)
+    found = blame(
+        given.pop("findings"),
+        given.pop("faults"),
+        given.pop("verdict"),
+        given.pop("outcome"),
+        given.pop("end", End.TERMINATED),
+        **given,
+    )
     assert isinstance(found, Blame)
     assert (found.side, found.cause) == (side, cause)
     assert found.sure is (cause not in ("early_stop", "confirm_wrong", "undue_refusal", "CLAIM"))
@@ -222,5 +363,13 @@ def test_the_first_critical_event_decides(given: dict[str, Any], side: str, caus
 
 def test_a_clean_success_and_an_unscored_talk_are_nobodys_fault() -> None:
     assert blame([], [], replace(LOST, reward=1.0), ended("settled")) is None
-    assert blame([HARD], [fault("leak", 0), fault("early_stop", 9)], replace(LOST, reward=1.0), ended("settled")) is None
+    assert (
+        blame(
+            [HARD],
+            [fault("leak", 0), fault("early_stop", 9)],
+            replace(LOST, reward=1.0),
+            ended("settled"),
+        )
+        is None
+    )
     assert blame([HARD], [], replace(LOST, scored=False), ended()) is None

@@ -1,4 +1,5 @@
-"""Per-turn rewards of service talks: what each term pays, that shaping changes no best policy, and that its guards hold against cheats."""
+"""Per-turn rewards of service talks: what each term pays, that shaping changes no best policy,
+and that its guards hold against cheats."""
 
 from __future__ import annotations
 
@@ -21,7 +22,19 @@ from gem_ma.errors import ConfigError
 from gem_ma.types import Episode
 from tests.phone_desk import PHONE, desk, plan_task, stores
 
-EVERY = dict.fromkeys(("progress", "information", "validity", "policy", "communication", "effort", "abstention", "role"), True)
+EVERY = dict.fromkeys(
+    (
+        "progress",
+        "information",
+        "validity",
+        "policy",
+        "communication",
+        "effort",
+        "abstention",
+        "role",
+    ),
+    True,
+)
 
 
 def scenario(**options: Any) -> Retail:
@@ -30,8 +43,12 @@ def scenario(**options: Any) -> Retail:
     return made
 
 
-async def run(shop: Retail, assistant: str, task: str, user: str = "retail_user", behaviours: Any = None) -> Episode:
-    return await play(Plan(shop, {"assistant": Seat(assistant), "user": Seat(user)}, task), behaviours=behaviours)
+async def run(
+    shop: Retail, assistant: str, task: str, user: str = "retail_user", behaviours: Any = None
+) -> Episode:
+    return await play(
+        Plan(shop, {"assistant": Seat(assistant), "user": Seat(user)}, task), behaviours=behaviours
+    )
 
 
 def by_term(episode: Episode, agent: str = "assistant") -> dict[str, float]:
@@ -43,30 +60,48 @@ def by_term(episode: Episode, agent: str = "assistant") -> dict[str, float]:
     return sums
 
 
-# -- options ----------------------------------------------------------------------------------------------------------------
+# -- options -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"rewards": {"progres": 0.3}}, "scenario.rewards: no term is called 'progres' (did you mean 'progress'?)"),
+        (
+            {"rewards": {"progres": 0.3}},
+            "scenario.rewards: no term is called 'progres' (did you mean 'progress'?)",
+        ),
         ({"rewards": {"zzz": 1}}, "known: abstention, communication"),
-        ({"rewards": {"policy": {"hart": 1}}}, "scenario.rewards.policy: has no 'hart' (did you mean 'hard'?)"),
+        (
+            {"rewards": {"policy": {"hart": 1}}},
+            "scenario.rewards.policy: has no 'hart' (did you mean 'hard'?)",
+        ),
         (
             {"rewards": {"progress": {"mode": "densee"}}},
-            "scenario.rewards.progress.mode: there is invariant and dense; got 'densee' (did you mean 'dense'?)",
+            (
+                "scenario.rewards.progress.mode: there is invariant and dense; got 'densee' (did"
+                " you mean 'dense'?)"
+            ),
         ),
-        ({"rewards": {"effort": -1}}, "scenario.rewards.effort.weight: a finite number of at least 0; got -1"),
+        (
+            {"rewards": {"effort": -1}},
+            "scenario.rewards.effort.weight: a finite number of at least 0; got -1",
+        ),
         ({"rewards": {"effort": "much"}}, "scenario.rewards.effort: a number, or a mapping"),
         ({"rewards": {"effort": float("nan")}}, "scenario.rewards.effort: a number, or a mapping"),
         ({"rewards": ["progress"]}, "scenario.rewards: a mapping of terms"),
         (
             {"user_reward": "adversary"},
-            "scenario.user_reward: there is cooperative, neutral, adversarial; got 'adversary' (did you mean 'adversarial'?)",
+            (
+                "scenario.user_reward: there is cooperative, neutral, adversarial; got 'adversary'"
+                " (did you mean 'adversarial'?)"
+            ),
         ),
         ({"user_reward": 5}, "scenario.user_reward: there is"),
         ({"gamma": 1.5}, "scenario.gamma: a discount from 0 to 1; got 1.5"),
-        ({"rewards": {"game": 1}, "user_reward": "neutral"}, "scenario.rewards.game: a neutral user plays for nothing"),
+        (
+            {"rewards": {"game": 1}, "user_reward": "neutral"},
+            "scenario.rewards.game: a neutral user plays for nothing",
+        ),
     ],
 )
 def test_a_wrong_option_says_where_and_what_is_near(options: Mapping[str, Any], told: str) -> None:
@@ -77,7 +112,15 @@ def test_a_wrong_option_says_where_and_what_is_near(options: Mapping[str, Any], 
 
 def test_a_term_is_a_number_a_mapping_true_or_off() -> None:
     settings = read_settings(
-        {"progress": 0.5, "policy": 0.4, "validity": {"cap": 1}, "effort": True, "role": False, "abstention": None, "information": 0}
+        {
+            "progress": 0.5,
+            "policy": 0.4,
+            "validity": {"cap": 1},
+            "effort": True,
+            "role": False,
+            "abstention": None,
+            "information": 0,
+        }
     )
     assert set(settings.terms) == {"outcome", "progress", "policy", "validity", "effort"}
     assert settings.terms["progress"] == Progress(0.5, "invariant")
@@ -99,7 +142,9 @@ def test_a_term_is_a_number_a_mapping_true_or_off() -> None:
         ({"user_reward": "adversarial"}, False),
     ],
 )
-def test_cooperative_is_said_only_where_both_are_always_paid_alike(options: Mapping[str, Any], alike: bool) -> None:
+def test_cooperative_is_said_only_where_both_are_always_paid_alike(
+    options: Mapping[str, Any], alike: bool
+) -> None:
     shop = scenario(**options)
     assert shop.cooperative is alike
     for index in range(4):
@@ -109,16 +154,27 @@ def test_cooperative_is_said_only_where_both_are_always_paid_alike(options: Mapp
 
 def test_without_terms_only_the_outcome_pays_both() -> None:
     ledger = asyncio.run(run(scenario(), "retail_oracle", "test/0")).ledger
-    assert [(entry.agent, entry.value, entry.why) for entry in ledger] == [("assistant", 1.0, "outcome"), ("user", 1.0, "outcome")]
+    assert [(entry.agent, entry.value, entry.why) for entry in ledger] == [
+        ("assistant", 1.0, "outcome"),
+        ("user", 1.0, "outcome"),
+    ]
 
 
 def test_success_is_read_under_any_weight_of_the_outcome() -> None:
-    for rewards in ({"outcome": 0.2}, {"outcome": 0}, {"outcome": False, "progress": 1}, {"outcome": 7}):
+    for rewards in (
+        {"outcome": 0.2},
+        {"outcome": 0},
+        {"outcome": False, "progress": 1},
+        {"outcome": 7},
+    ):
         shop = scenario(rewards=rewards)
-        assert [shop.success(asyncio.run(run(shop, who, "test/0"))) for who in ("retail_oracle", "retail_nothing")] == [True, False]
+        assert [
+            shop.success(asyncio.run(run(shop, who, "test/0")))
+            for who in ("retail_oracle", "retail_nothing")
+        ] == [True, False]
 
 
-# -- every term -------------------------------------------------------------------------------------------------------------
+# -- every term ----------------------------------------------------------------------------------
 
 
 def test_each_term_stands_in_the_ledger_by_its_name_and_the_sum_is_the_return() -> None:
@@ -134,12 +190,32 @@ def test_each_term_stands_in_the_ledger_by_its_name_and_the_sum_is_the_return() 
                 assert set(terms) <= set(TERMS)
                 assert sum(terms.values()) == pytest.approx(episode.returns()[agent])
                 folded = credit(episode, agent)
-                assert folded.rewards.sum() + folded.before == pytest.approx(episode.returns()[agent])
-            nothing = dict.fromkeys((name for agent, name in shop.settings.paying if agent == "assistant"), 0.0)
-            assert {name: value for name, value in shop.measures(episode).items() if name.startswith("reward assistant ")} == pytest.approx(
-                {f"reward assistant {name}": value for name, value in {**nothing, **by_term(episode)}.items()}
+                assert folded.rewards.sum() + folded.before == pytest.approx(
+                    episode.returns()[agent]
+                )
+            nothing = dict.fromkeys(
+                (name for agent, name in shop.settings.paying if agent == "assistant"), 0.0
             )
-    assert seen >= {"outcome", "progress", "information", "policy", "communication", "effort", "abstention", "role"}
+            assert {
+                name: value
+                for name, value in shop.measures(episode).items()
+                if name.startswith("reward assistant ")
+            } == pytest.approx(
+                {
+                    f"reward assistant {name}": value
+                    for name, value in {**nothing, **by_term(episode)}.items()
+                }
+            )
+    assert seen >= {
+        "outcome",
+        "progress",
+        "information",
+        "policy",
+        "communication",
+        "effort",
+        "abstention",
+        "role",
+    }
 
 
 def test_a_served_task_earns_the_whole_of_information_and_communication() -> None:
@@ -150,21 +226,36 @@ def test_a_served_task_earns_the_whole_of_information_and_communication() -> Non
         assert terms["information"] <= 0.4 + 1e-9
         assert terms.get("communication", 0.0) == pytest.approx(0.2 if task.outputs else 0.0)
         writes = any(wish.writes for wish in task.wishes)
-        assert terms.get("progress", 0.0) == pytest.approx(0.5 if writes else 0.0)  # -P at the start, in either mode
+        # -P at the start, in either mode
+        assert terms.get("progress", 0.0) == pytest.approx(0.5 if writes else 0.0)
 
 
 def test_the_dense_mode_keeps_the_last_potential_and_the_invariant_one_gives_it_back() -> None:
     for mode, left in (("invariant", 0.3), ("dense", 0.0)):
         shop = scenario(rewards={"progress": {"weight": 0.3, "mode": mode}})
-        index = next(at for at, task in enumerate(shop.tasks("test")) if any(wish.writes for wish in task.wishes))
-        assert by_term(asyncio.run(run(shop, "retail_nothing", f"test/{index}"))).get("progress", 0.0) == pytest.approx(left)
+        index = next(
+            at
+            for at, task in enumerate(shop.tasks("test"))
+            if any(wish.writes for wish in task.wishes)
+        )
+        assert by_term(asyncio.run(run(shop, "retail_nothing", f"test/{index}"))).get(
+            "progress", 0.0
+        ) == pytest.approx(left)
 
 
 def test_the_first_try_with_what_the_customer_said_is_free_and_repeats_cost_until_the_cap() -> None:
     shop = scenario(rewards={"validity": {"weight": 0.1, "cap": 0.25}})
     said = {"user": Action("I am nobody@example.com")}
-    missed = {"assistant": Action("", (ToolCall("c", "find_user_id_by_email", {"email": "nobody@example.com"}),))}
-    guessed = {"assistant": Action("", (ToolCall("c", "find_user_id_by_email", {"email": "guess@example.com"}),))}
+    missed = {
+        "assistant": Action(
+            "", (ToolCall("c", "find_user_id_by_email", {"email": "nobody@example.com"}),)
+        )
+    }
+    guessed = {
+        "assistant": Action(
+            "", (ToolCall("c", "find_user_id_by_email", {"email": "guess@example.com"}),)
+        )
+    }
     for acts, paid in (
         ([said, missed], []),
         ([said, guessed], [-0.1]),
@@ -186,7 +277,7 @@ def test_the_first_try_with_what_the_customer_said_is_free_and_repeats_cost_unti
         assert seen == pytest.approx(paid)
 
 
-# -- invariance -------------------------------------------------------------------------------------------------------------
+# -- invariance ----------------------------------------------------------------------------------
 
 MOVES: dict[str, Action | None] = {
     "right": Action("", (ToolCall("c", "set_plan", {"line_id": "L-10", "plan_id": "P-large"}),)),
@@ -195,14 +286,28 @@ MOVES: dict[str, Action | None] = {
     "look": Action("", (ToolCall("c", "read_line", {"line_id": "L-10"}),)),
     "stop": None,
 }
-USERS = {"": [], "helps": [Action("", (ToolCall("u", "set_roaming", {"line_id": "L-10", "on": True}),))]}
+USERS = {
+    "": [],
+    "helps": [Action("", (ToolCall("u", "set_roaming", {"line_id": "L-10", "on": True}),))],
+}
 
 
-def shaped_and_plain(moves: Sequence[str], user: str, gamma: float, mode: str = "invariant", weight: float = 1.0) -> tuple[float, float]:
-    """Discounted returns of the assistant's own turns with shaping and without, of one deterministic line of play on the phone desk."""
+def shaped_and_plain(
+    moves: Sequence[str], user: str, gamma: float, mode: str = "invariant", weight: float = 1.0
+) -> tuple[float, float]:
+    """Discounted returns of the assistant's own turns with shaping and without, of one
+    deterministic line of play on the phone desk."""
     task = plan_task(outputs=())
     goals = goals_of(task, stores, PHONE)
-    scene = Scene(task, PHONE, goals, frozenset(), lambda talk: Verdict(0.0), Monitor(PHONE), Shadow(task, PHONE))
+    scene = Scene(
+        task,
+        PHONE,
+        goals,
+        frozenset(),
+        lambda talk: Verdict(0.0),
+        Monitor(PHONE),
+        Shadow(task, PHONE),
+    )
     rewards: list[float] = []
     first = float(0)
 
@@ -236,41 +341,73 @@ def shaped_and_plain(moves: Sequence[str], user: str, gamma: float, mode: str = 
     acts += [{"user": action} for action in USERS[user]]
     acts.append({"user": Action("", (ToolCall("e", "end_conversation", {"reason": "settled"}),))})
     retell(talk, acts)
-    reached = float(talk.store.overlay.record("lines", "L-10")["plan"] == "P-large" and talk.store.overlay.record("lines", "L-10")["extra"] == 0)
+    reached = float(
+        talk.store.overlay.record("lines", "L-10")["plan"] == "P-large"
+        and talk.store.overlay.record("lines", "L-10")["extra"] == 0
+    )
     outcome = [0.0] * (len(rewards) - 1) + [reached]
-    return first + float(returns([one + other for one, other in zip(rewards, outcome, strict=True)], gamma)[0]), float(returns(outcome, gamma)[0])
+    return first + float(
+        returns([one + other for one, other in zip(rewards, outcome, strict=True)], gamma)[0]
+    ), float(returns(outcome, gamma)[0])
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9, 0.5])
 @pytest.mark.parametrize("user", list(USERS))
-def test_shaping_shifts_every_line_of_play_by_the_same_amount_so_no_best_policy_changes(gamma: float, user: str) -> None:
-    lines = [line for length in range(3 + (gamma == 0.9)) for line in product([move for move in MOVES if move != "stop"], repeat=length)]
+def test_shaping_shifts_every_line_of_play_by_the_same_amount_so_no_best_policy_changes(
+    gamma: float, user: str
+) -> None:
+    lines = [
+        line
+        for length in range(3 + (gamma == 0.9))
+        for line in product([move for move in MOVES if move != "stop"], repeat=length)
+    ]
     for weight in (0.3, 50.0):
-        shifts = {line: shaped_and_plain((*line, "stop"), user, gamma, weight=weight) for line in lines}
+        shifts = {
+            line: shaped_and_plain((*line, "stop"), user, gamma, weight=weight) for line in lines
+        }
         best = max(value for _, value in shifts.values())
         best_shaped = max(value for value, _ in shifts.values())
         assert {line for line, (_, value) in shifts.items() if value > best - 1e-9} == {
             line for line, (value, _) in shifts.items() if value > best_shaped - 1e-6
         }
         for shaped, plain in shifts.values():
-            assert shaped - plain == pytest.approx(weight * 1.0, abs=1e-6 * weight)  # -P of the start: the whole goal was missing
+            # -P of the start: the whole goal was missing
+            assert shaped - plain == pytest.approx(weight * 1.0, abs=1e-6 * weight)
 
 
 def test_the_dense_mode_does_change_which_line_is_best() -> None:
-    lazy, done = shaped_and_plain(("stop",), "", 1.0, "dense", 50.0), shaped_and_plain(("right", "stop"), "", 1.0, "dense", 50.0)
+    lazy, done = (
+        shaped_and_plain(("stop",), "", 1.0, "dense", 50.0),
+        shaped_and_plain(("right", "stop"), "", 1.0, "dense", 50.0),
+    )
     assert done[0] - lazy[0] > 20 + done[1] - lazy[1]
 
 
 def test_a_record_that_is_locked_in_a_wrong_state_counts_double() -> None:
     shop = scenario(rewards={"progress": {"weight": 1, "mode": "dense"}})
-    task = next(task for task in shop.tasks("test") if [wish.kind for wish in task.wishes] == ["modify_pending_order_address"])
+    task = next(
+        task
+        for task in shop.tasks("test")
+        if [wish.kind for wish in task.wishes] == ["modify_pending_order_address"]
+    )
     order_id = str(task.wishes[0].arguments["order_id"])
     base = shop.source.world(task)
     size = sum(abs(count) for count in shop.gold(task).goals[0].values())
     talk = shop.desk(task)
     acts = [
         {"user": Action("Hi")},
-        {"assistant": Action("", (ToolCall("c", "cancel_pending_order", {"order_id": order_id, "reason": "no longer needed"}),))},
+        {
+            "assistant": Action(
+                "",
+                (
+                    ToolCall(
+                        "c",
+                        "cancel_pending_order",
+                        {"order_id": order_id, "reason": "no longer needed"},
+                    ),
+                ),
+            )
+        },
     ]
     seen: list[Any] = []
 
@@ -284,21 +421,31 @@ def test_a_record_that_is_locked_in_a_wrong_state_counts_double() -> None:
     from gem_ma.scenarios.retail.grading import changes
 
     done = changes(talk.store.overlay)
-    of_order = sum(abs(done[fact] - shop.gold(task).goals[0][fact]) for fact in {*done, *shop.gold(task).goals[0]} if fact[1] == order_id)
+    of_order = sum(
+        abs(done[fact] - shop.gold(task).goals[0][fact])
+        for fact in {*done, *shop.gold(task).goals[0]}
+        if fact[1] == order_id
+    )
     others = sum(abs(count) for fact, count in done.items() if fact[1] != order_id)
     assert base.tables["orders"][order_id]["status"] == "pending"
     assert seen[-1].value == pytest.approx(-(2 * of_order + others - size) / size)
 
 
-# -- the user's stake -------------------------------------------------------------------------------------------------------
+# -- the user's stake ----------------------------------------------------------------------------
 
 
 def test_an_adversary_is_paid_for_hard_violations_a_neutral_user_for_nothing() -> None:
     adversary, neutral = scenario(user_reward="adversarial"), scenario(user_reward="neutral")
-    index = next(at for at, task in enumerate(adversary.tasks("test")) if [wish.kind for wish in task.wishes] == ["return_delivered_order_items"])
+    index = next(
+        at
+        for at, task in enumerate(adversary.tasks("test"))
+        if [wish.kind for wish in task.wishes] == ["return_delivered_order_items"]
+    )
     careless = asyncio.run(run(adversary, "retail_forgets_to_confirm", f"test/{index}"))
     assert adversary.audit(careless).faults == ()
-    assert by_term(careless, "user") == {"game": 0.25 * adversary.measures(careless)["hard violations"]}
+    assert by_term(careless, "user") == {
+        "game": 0.25 * adversary.measures(careless)["hard violations"]
+    }
     assert by_term(asyncio.run(run(adversary, "retail_scripted", f"test/{index}")), "user") == {}
     assert by_term(asyncio.run(run(neutral, "retail_scripted", f"test/{index}")), "user") == {}
 
@@ -315,36 +462,65 @@ def test_an_adversary_that_breaks_its_role_loses_what_it_won() -> None:
             self.said += 1
             if self.said > 3:
                 return Action("", (ToolCall("e", "end_conversation", {"reason": "settled"}),))
-            return Action("Hello, I need help." if self.said == 1 else "How may I help you today? Let me process your request. ###STOP###")
+            return Action(
+                "Hello, I need help."
+                if self.said == 1
+                else "How may I help you today? Let me process your request. ###STOP###"
+            )
 
     class Careless:
         def __init__(self, agent: str, sample: Any, rng: Any, task: Any = None) -> None:
             self.acts = iter(
-                [Action("", (ToolCall("c", "get_user_details", {"user_id": task_user}),)), Action("Hm."), Action("That is 12345.67."), Action("Hm?")]
+                [
+                    Action("", (ToolCall("c", "get_user_details", {"user_id": task_user}),)),
+                    Action("Hm."),
+                    Action("That is 12345.67."),
+                    Action("Hm?"),
+                ]
             )
 
         async def act(self, asked: Any) -> Action:
             return next(self.acts)
 
     task_user = task.user_id
-    episode = asyncio.run(run(shop, "direct", "test/0", behaviours={"assistant": Careless, "user": Liar}))
+    episode = asyncio.run(
+        run(shop, "direct", "test/0", behaviours={"assistant": Careless, "user": Liar})
+    )
     assert shop.audit(episode).monitor.findings
     assert shop.audit(episode).faults
-    won = [entry.value for entry in episode.ledger if entry.agent == "user" and entry.why.startswith("game")]
+    won = [
+        entry.value
+        for entry in episode.ledger
+        if entry.agent == "user" and entry.why.startswith("game")
+    ]
     assert won[0] == 0.25
     assert sum(won) == pytest.approx(0.0)
 
 
-@pytest.mark.parametrize(("assistant", "agent", "term"), [("retail_drops_write", "assistant", "policy"), ("retail_refuses_more", "user", "role")])
-def test_what_is_only_read_from_words_pays_by_a_setting_of_its_own(assistant: str, agent: str, term: str) -> None:
+@pytest.mark.parametrize(
+    ("assistant", "agent", "term"),
+    [("retail_drops_write", "assistant", "policy"), ("retail_refuses_more", "user", "role")],
+)
+def test_what_is_only_read_from_words_pays_by_a_setting_of_its_own(
+    assistant: str, agent: str, term: str
+) -> None:
     paid = {}
     for words in (0.0, 1.0):
-        shop = scenario(rewards={term: {"words": words, **({"stop": 0.0} if term == "role" else {})}})
+        shop = scenario(
+            rewards={term: {"words": words, **({"stop": 0.0} if term == "role" else {})}}
+        )
         sides = {"user": _Leaver} if agent == "user" else None
-        episodes = [asyncio.run(run(shop, assistant, f"test/{index}", behaviours=sides)) for index in range(6)]
+        episodes = [
+            asyncio.run(run(shop, assistant, f"test/{index}", behaviours=sides))
+            for index in range(6)
+        ]
         paid[words] = sum(by_term(episode, agent).get(term, 0.0) for episode in episodes)
         found = [shop.audit(episode) for episode in episodes]
-        assert not any(one.sure for audit in found for one in (audit.faults if agent == "user" else audit.monitor.findings))
+        assert not any(
+            one.sure
+            for audit in found
+            for one in (audit.faults if agent == "user" else audit.monitor.findings)
+        )
     assert paid[0.0] == 0.0 > paid[1.0]
 
 
@@ -354,7 +530,14 @@ class _Leaver:
     privileged = True
 
     def __init__(self, agent: str, sample: Any, rng: Any, task: Any = None) -> None:
-        self.acts = iter([Action(f"I want this: {task.wishes[0].text or task.wishes[0].kind.replace('_', ' ')}."), _leave("settled")])
+        self.acts = iter(
+            [
+                Action(
+                    f"I want this: {task.wishes[0].text or task.wishes[0].kind.replace('_', ' ')}."
+                ),
+                _leave("settled"),
+            ]
+        )
 
     async def act(self, asked: Any) -> Action:
         return next(self.acts)
@@ -364,7 +547,7 @@ def _leave(reason: str) -> Action:
     return Action("", (ToolCall("e", "end_conversation", {"reason": reason}),))
 
 
-# -- cheats -----------------------------------------------------------------------------------------------------------------
+# -- cheats --------------------------------------------------------------------------------------
 
 
 class _Cheat:
@@ -393,7 +576,12 @@ class Sprayer(_Cheat):
     """Tells every number there is."""
 
     def move(self) -> Action:
-        return Action("It may be " + ", ".join(f"{number}, {number}.5" for number in range(40 * self.turn, 40 * self.turn + 40)))
+        return Action(
+            "It may be "
+            + ", ".join(
+                f"{number}, {number}.5" for number in range(40 * self.turn, 40 * self.turn + 40)
+            )
+        )
 
 
 class Repeater(_Cheat):
@@ -407,9 +595,15 @@ class Writer(_Cheat):
     """Makes writes that nobody agreed to, on whatever the task names."""
 
     def move(self) -> Action:
-        orders = [wish.arguments["order_id"] for wish in self.task.wishes if "order_id" in wish.arguments] or ["#W0"]
+        orders = [
+            wish.arguments["order_id"] for wish in self.task.wishes if "order_id" in wish.arguments
+        ] or ["#W0"]
         return (
-            _use("cancel_pending_order", order_id=orders[self.turn % len(orders)], reason="no longer needed")
+            _use(
+                "cancel_pending_order",
+                order_id=orders[self.turn % len(orders)],
+                reason="no longer needed",
+            )
             if self.turn % 2 == 0
             else Action("Done.")
         )
@@ -423,7 +617,8 @@ class Transferrer(_Cheat):
 
 
 class Honest(_Cheat):
-    """Finds the customer, reads what is needed, and then fails to serve: it leaves the write and the answer out."""
+    """Finds the customer, reads what is needed, and then fails to serve: it leaves the write and
+    the answer out."""
 
     def move(self) -> Action:
         reads = [call for call in self.task.actions if call.name.startswith(("get_", "list_"))]
@@ -431,10 +626,16 @@ class Honest(_Cheat):
             known = {slot.name: slot.value for slot in self.task.knowledge if slot.known}
             if "email" in known:
                 return _use("find_user_id_by_email", email=known["email"])
-            return _use("find_user_id_by_name_zip", **{name: known[name] for name in ("first_name", "last_name", "zip")})
+            return _use(
+                "find_user_id_by_name_zip",
+                **{name: known[name] for name in ("first_name", "last_name", "zip")},
+            )
         if self.turn <= len(reads):
             return _use(reads[self.turn - 1].name, **reads[self.turn - 1].arguments)
-        return Action("I have looked into it, and I need a colleague's advice on this. Please have a little patience with me.")
+        return Action(
+            "I have looked into it, and I need a colleague's advice on this. Please have a little"
+            " patience with me."
+        )
 
 
 def told_all(agent: str, sample: Any, rng: Any, task: Any = None) -> Any:
@@ -447,7 +648,9 @@ def told_all(agent: str, sample: Any, rng: Any, task: Any = None) -> Any:
             self.said += 1
             if self.said > 4:
                 return Action("", (ToolCall("e", "end_conversation", {"reason": "gave_up"}),))
-            who = ". ".join(f"My {slot.name} is {slot.value}" for slot in task.knowledge if slot.known)
+            who = ". ".join(
+                f"My {slot.name} is {slot.value}" for slot in task.knowledge if slot.known
+            )
             return Action(f"{who}. {task.wishes[0].text or 'Please help me.'}")
 
     return Plain()
@@ -464,10 +667,19 @@ def test_no_cheat_earns_more_than_an_honest_failing_attempt(cheat: type, user_re
         if shop.tasks("test")[index].goal != "served":
             continue
         honest, cheated = (
-            asyncio.run(run(shop, "direct", f"test/{index}", behaviours={"assistant": who, "user": told_all})) for who in (Honest, cheat)
+            asyncio.run(
+                run(
+                    shop, "direct", f"test/{index}", behaviours={"assistant": who, "user": told_all}
+                )
+            )
+            for who in (Honest, cheat)
         )
         assert (honest.error, cheated.error) == (None, None)
-        assert cheated.returns()["assistant"] < honest.returns()["assistant"], (index, by_term(cheated), by_term(honest))
+        assert cheated.returns()["assistant"] < honest.returns()["assistant"], (
+            index,
+            by_term(cheated),
+            by_term(honest),
+        )
 
 
 @pytest.mark.parametrize("term", sorted(set(EVERY) - {"role"}))
@@ -477,7 +689,11 @@ def test_no_cheat_earns_more_under_any_single_term(term: str) -> None:
         if shop.tasks("test")[index].goal != "served":
             continue
         episodes = [
-            asyncio.run(run(shop, "direct", f"test/{index}", behaviours={"assistant": who, "user": told_all}))
+            asyncio.run(
+                run(
+                    shop, "direct", f"test/{index}", behaviours={"assistant": who, "user": told_all}
+                )
+            )
             for who in (Honest, Silent, Sprayer, Repeater, Writer, Transferrer)
         ]
         honest, *others = [episode.returns()["assistant"] for episode in episodes]

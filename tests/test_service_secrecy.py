@@ -1,4 +1,5 @@
-"""No solution, output, hash or wish reaches the wrong agent in any view before a tool or the other side has shown it; after the end nothing moves."""
+"""No solution, output, hash or wish reaches the wrong agent in any view before a tool or the
+other side has shown it; after the end nothing moves."""
 
 from __future__ import annotations
 
@@ -18,7 +19,19 @@ from gem_ma import make
 from gem_ma.errors import ActionError
 from gem_ma.types import Message
 
-REWARDS = dict.fromkeys(("progress", "information", "validity", "policy", "communication", "effort", "abstention", "role"), True)
+REWARDS = dict.fromkeys(
+    (
+        "progress",
+        "information",
+        "validity",
+        "policy",
+        "communication",
+        "effort",
+        "abstention",
+        "role",
+    ),
+    True,
+)
 SPOKEN = ("user", "assistant", "tool")
 FREE = ("no longer needed", "ordered by mistake")  # the tools' schemas say them to everybody
 
@@ -33,7 +46,8 @@ SHOP = shop()
 
 
 def secrets(task: Task, agent: str) -> set[str]:
-    """What the agent may not know unless it is shown: of the user's own situation, the user knows all that its text says."""
+    """What the agent may not know unless it is shown: of the user's own situation, the user
+    knows all that its text says."""
     found = {str(task.id), *map(str, task.flags), *task.outputs, task.user_id}
     for call in task.actions:
         for value in call.arguments.values():
@@ -46,12 +60,18 @@ def secrets(task: Task, agent: str) -> set[str]:
         found |= set(re.split(r"(?<=[.;]) ", task.instruction))
     else:
         found = {value for value in found if value not in task.instruction}
-    return {value for value in found if len(value) >= 5 and value not in FREE and not value.isalpha()}
+    return {
+        value for value in found if len(value) >= 5 and value not in FREE and not value.isalpha()
+    }
 
 
 def silent(messages: Any) -> str:
     """What the scenario itself has shown."""
-    return "\n".join(json.dumps(message) for message in messages if message.get("sender", message.get("role")) not in SPOKEN)
+    return "\n".join(
+        json.dumps(message)
+        for message in messages
+        if message.get("sender", message.get("role")) not in SPOKEN
+    )
 
 
 def check(task: Task, agent: str, observation: Mapping[str, Any], info: Mapping[str, Any]) -> None:
@@ -65,9 +85,12 @@ def check(task: Task, agent: str, observation: Mapping[str, Any], info: Mapping[
 
 
 def moves(rng: random.Random, task: Task, agent: str) -> Iterator[str]:
-    """What a player without secrets may say: chatter, junk, calls with made-up ids, and in the end a stop."""
+    """What a player without secrets may say: chatter, junk, calls with made-up ids, and in the
+    end a stop."""
     calls = [
-        f'<tool_call>{{"name": "{tool.name}", "arguments": {json.dumps(_guess(rng, tool))}}}</tool_call>' for tool in SHOP.desk(task).style.tools
+        f'<tool_call>{{"name": "{tool.name}", "arguments":'
+        f" {json.dumps(_guess(rng, tool))}}}</tool_call>"
+        for tool in SHOP.desk(task).style.tools
     ]
     for _ in range(30):
         chatter = [
@@ -82,16 +105,25 @@ def moves(rng: random.Random, task: Task, agent: str) -> Iterator[str]:
         ]
         yield rng.choice(chatter + (calls if agent == "assistant" else []))
     while True:
-        yield '<tool_call>{"name": "end_conversation", "arguments": {"reason": "gave_up"}}</tool_call>' if agent == "user" else "Bye."
+        yield (
+            '<tool_call>{"name": "end_conversation", "arguments": {"reason":'
+            ' "gave_up"}}</tool_call>'
+            if agent == "user"
+            else "Bye."
+        )
 
 
 def _guess(rng: random.Random, tool: Any) -> dict[str, Any]:
     return {
-        name: schema["enum"][0]
-        if "enum" in schema
-        else ["1234567890"]
-        if schema["type"] == "array"
-        else rng.choice(["x", "#W1234567", "paypal_1", "a@b.c"])
+        name: (
+            schema["enum"][0]
+            if "enum" in schema
+            else (
+                ["1234567890"]
+                if schema["type"] == "array"
+                else rng.choice(["x", "#W1234567", "paypal_1", "a@b.c"])
+            )
+        )
         for name, schema in tool.parameters["properties"].items()
     }
 
@@ -106,7 +138,9 @@ def test_no_secret_is_in_the_aec_view(index: int) -> None:
         for agent in env.agents:
             check(task, agent, env.observe(agent), env.infos[agent])
         agent = env.agent_selection
-        env.step(None if env.terminations[agent] or env.truncations[agent] else next(players[agent]))
+        env.step(
+            None if env.terminations[agent] or env.truncations[agent] else next(players[agent])
+        )
 
 
 @pytest.mark.parametrize("index", range(12))
@@ -130,7 +164,12 @@ def test_no_secret_is_in_the_gym_view(agent: str) -> None:
     for index in range(6):
         task, rng = SHOP.tasks("test")[index], random.Random(index)
         mine, theirs = moves(rng, task, agent), moves(rng, task, other)
-        env = gem_ma.gym_env(SHOP, agent=agent, others={other: lambda messages, legal, rng, theirs=theirs: next(theirs)}, task=f"test/{index}")
+        env = gem_ma.gym_env(
+            SHOP,
+            agent=agent,
+            others={other: lambda messages, legal, rng, theirs=theirs: next(theirs)},
+            task=f"test/{index}",
+        )
         observation, info = env.reset(seed=index)
         over = False
         while not over:
@@ -146,7 +185,10 @@ class Leaky(Retail):
     def desk(self, task: Task) -> Desk:
         desk = super().desk(task)
         secret = sorted(secrets(task, "assistant"))[0]
-        desk.style = replace(desk.style, brief_assistant=(*desk.style.brief_assistant, Message.system(f"By the way: {secret}.")))
+        desk.style = replace(
+            desk.style,
+            brief_assistant=(*desk.style.brief_assistant, Message.system(f"By the way: {secret}.")),
+        )
         return desk
 
 
@@ -157,27 +199,57 @@ def test_the_search_finds_a_secret_that_is_there() -> None:
         env.step("Hello")
         assert SHOP.policy[:40] in silent(env.observe("assistant")["messages"])
         with pytest.raises(AssertionError, match="assistant"):
-            check(SHOP.tasks("test")[index], "assistant", env.observe("assistant"), env.infos["assistant"])
+            check(
+                SHOP.tasks("test")[index],
+                "assistant",
+                env.observe("assistant"),
+                env.infos["assistant"],
+            )
 
 
 def test_the_assistants_words_reach_the_user_as_they_are_and_nothing_else_does() -> None:
     task = SHOP.tasks("test")[0]
     game = gem_ma.Game(SHOP, task)
     game.send({"user": "Hello"})
-    game.send({"assistant": '<tool_call>{"name": "list_all_product_types", "arguments": {}}</tool_call>'})
+    game.send(
+        {"assistant": '<tool_call>{"name": "list_all_product_types", "arguments": {}}</tool_call>'}
+    )
     game.send({"assistant": "Which one?"})
-    assert [message.sender for message in game.view("user")] == ["system", "assistant", "user", "assistant"]
+    assert [message.sender for message in game.view("user")] == [
+        "system",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert game.view("user")[-1] == Message("Which one?", "assistant")
 
 
 def test_stepping_after_the_end_changes_nothing() -> None:
     game = gem_ma.Game(SHOP, SHOP.tasks("test")[0])
-    game.send({"user": '<tool_call>{"name": "end_conversation", "arguments": {"reason": "gave_up"}}</tool_call>'})
+    game.send(
+        {
+            "user": (
+                '<tool_call>{"name": "end_conversation", "arguments": {"reason":'
+                ' "gave_up"}}</tool_call>'
+            )
+        }
+    )
     before = (list(game.ledger), list(game.turns), game.view("user"), game.view("assistant"))
     for _ in range(3):
         with pytest.raises(ActionError):
-            game.send({"assistant": '<tool_call>{"name": "cancel_pending_order", "arguments": {}}</tool_call>'})
-    assert before == (list(game.ledger), list(game.turns), game.view("user"), game.view("assistant"))
+            game.send(
+                {
+                    "assistant": (
+                        '<tool_call>{"name": "cancel_pending_order", "arguments": {}}</tool_call>'
+                    )
+                }
+            )
+    assert before == (
+        list(game.ledger),
+        list(game.turns),
+        game.view("user"),
+        game.view("assistant"),
+    )
 
 
 def test_the_reasons_in_the_ledger_name_no_value_of_the_solution() -> None:

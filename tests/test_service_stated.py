@@ -1,4 +1,5 @@
-"""Answers stand out of what is shown beside them; who tells many values tells none, whatever the form."""
+"""Answers stand out of what is shown beside them; who tells many values tells none, whatever the
+form."""
 
 from __future__ import annotations
 
@@ -15,9 +16,17 @@ from tests.retail_hacks import SHAPES
 
 SHOP = Retail(data="own")
 SHOP.id = "retail"
-PAIRS = [("Shower Curtain", 276.45), ("Picnic Rug", 407.81), ("Toolbox", 205.38), ("Desk Lamp", 584.67), ("Hot Water Bottle", 527.25)]
+PAIRS = [
+    ("Shower Curtain", 276.45),
+    ("Picnic Rug", 407.81),
+    ("Toolbox", 205.38),
+    ("Desk Lamp", 584.67),
+    ("Hot Water Bottle", 527.25),
+]
 NUMBERS = [f"{price:.2f}" for _, price in PAIRS] + ["2001.56", "61.20", "75.35", "12.99", "340.18"]
-QUESTIONS = [place for place, task in enumerate(SHOP.tasks("test")) if place < 120 and task.outputs][:16]
+QUESTIONS = [
+    place for place, task in enumerate(SHOP.tasks("test")) if place < 120 and task.outputs
+][:16]
 
 
 def stands(output: str, *texts: str, needed: int = 1) -> bool:
@@ -40,26 +49,48 @@ def stands(output: str, *texts: str, needed: int = 1) -> bool:
 )
 def test_an_answer_stands_beside_what_it_rests_on(shape: str, output: str, answer: str) -> None:
     basis = SHAPES[shape](PAIRS)
-    for texts in ((f"{basis}\n\n{answer}",), (f"{answer}\n\n{basis}",), (basis, answer), (answer, basis)):
+    for texts in (
+        (f"{basis}\n\n{answer}",),
+        (f"{answer}\n\n{basis}",),
+        (basis, answer),
+        (answer, basis),
+    ):
         assert stands(output, *texts), texts
 
 
 def test_a_row_that_concludes_a_list_is_an_answer_and_another_row_is_none() -> None:
     rows = SHAPES["list"](PAIRS)
-    for last in ("- Sum: $2001.56", "- **$2001.56**", "- All of it: $2001.56", "- Total | $2001.56"):
+    for last in (
+        "- Sum: $2001.56",
+        "- **$2001.56**",
+        "- All of it: $2001.56",
+        "- Total | $2001.56",
+    ):
         assert stands("2001.56", f"{rows}\n{last}"), last
     assert not stands("584.67", rows)
     assert stands("54.04", "- Paid: $54.04\n- Tracking number: 485884583112")
     assert stands("60621", "- **Address:** 943 Maple Drive, Suite 356, Chicago, IL, 60621, USA")
 
 
-FORMS = ("{}", "${}", "It is ${}.", "You paid ${} for this order.", "- {}", "- **{}**", "- Total: ${}", "| {} |", "{}: yes")
+FORMS = (
+    "{}",
+    "${}",
+    "It is ${}.",
+    "You paid ${} for this order.",
+    "- {}",
+    "- **{}**",
+    "- Total: ${}",
+    "| {} |",
+    "{}: yes",
+)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("each", [1, 2, 3, 4, 10])
 @pytest.mark.parametrize("between", [", ", " ", "\n"])
-def test_telling_every_number_tells_none_however_it_is_spread(form: str, each: int, between: str) -> None:
+def test_telling_every_number_tells_none_however_it_is_spread(
+    form: str, each: int, between: str
+) -> None:
     told = [form.format(number) for number in NUMBERS]
     texts = [between.join(told[start : start + each]) for start in range(0, len(told), each)]
     for number in NUMBERS:
@@ -68,8 +99,21 @@ def test_telling_every_number_tells_none_however_it_is_spread(form: str, each: i
 
 @pytest.mark.parametrize("form", FORMS)
 def test_words_that_change_do_not_help_who_tells_all(form: str) -> None:
-    words = ("maybe", "perhaps", "surely", "rather", "indeed", "likely", "possibly", "probably", "certainly", "again")
-    texts = [f"{word} so {form.format(number)}" for word, number in zip(words, NUMBERS, strict=True)]
+    words = (
+        "maybe",
+        "perhaps",
+        "surely",
+        "rather",
+        "indeed",
+        "likely",
+        "possibly",
+        "probably",
+        "certainly",
+        "again",
+    )
+    texts = [
+        f"{word} so {form.format(number)}" for word, number in zip(words, NUMBERS, strict=True)
+    ]
     assert sum(stands(number, *texts) for number in NUMBERS) <= 4
 
 
@@ -80,15 +124,40 @@ def test_outputs_of_several_kinds_may_be_told_in_one_line() -> None:
 
 
 def test_a_message_next_to_a_write_is_no_rival_and_wishes_leave_room() -> None:
-    quotes = [Said(f"The new one would cost ${number} and {place} days.", True) for place, number in enumerate(NUMBERS[:8])]
+    quotes = [
+        Said(f"The new one would cost ${number} and {place} days.", True)
+        for place, number in enumerate(NUMBERS[:8])
+    ]
     assert Answers("61.20", [*quotes, Said("The balance is $61.20.")]).stands(8)
-    texts = ("It was 11.10.", "Then 12.20 came.", "Yours cost 13.30.", "Shipping is 14.40.", "You get 15.50.", "The sum is 61.20.")
+    texts = (
+        "It was 11.10.",
+        "Then 12.20 came.",
+        "Yours cost 13.30.",
+        "Shipping is 14.40.",
+        "You get 15.50.",
+        "The sum is 61.20.",
+    )
     said = [Said(text) for text in texts]
     assert [Answers("61.20", said, others=others).stands(5) for others in (0, 1)] == [False, True]
 
 
 def test_a_reading_costs_no_more_than_its_length() -> None:
-    for run in ("1", "a", " ", "1,", "(", "**", "- ", "1 + ", "| 1 ", "= 1 ", ": ", "a'", "x 1.11 ", "1 = "):
+    for run in (
+        "1",
+        "a",
+        " ",
+        "1,",
+        "(",
+        "**",
+        "- ",
+        "1 + ",
+        "| 1 ",
+        "= 1 ",
+        ": ",
+        "a'",
+        "x 1.11 ",
+        "1 = ",
+    ):
         costs = []
         for times in (20_000, 40_000):
             text = run * (times // len(run))
@@ -108,11 +177,17 @@ def test_the_careful_assistant_may_show_what_its_answer_rests_on(shape: str, pla
     assert won("tests.retail_hacks:Showing", shape=shape, place=place) == len(QUESTIONS)
 
 
-@pytest.mark.parametrize("options", [{}, {"each": 1, "form": "It is {}."}, {"each": 0, "form": "- **{}**", "between": "\n"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"each": 1, "form": "It is {}."}, {"each": 0, "form": "- **{}**", "between": "\n"}],
+)
 def test_a_flood_of_shown_numbers_serves_nobody(options: dict[str, object]) -> None:
     assert won("tests.retail_hacks:Flood", **options) == 0
 
 
 def won(assistant: str, **options: object) -> int:
     cast = {"assistant": Seat(assistant, options=options), "user": Seat("retail_user")}
-    return sum(SHOP.success(asyncio.run(play(Plan(SHOP, cast, f"test/{place}", 0)))) is True for place in QUESTIONS)
+    return sum(
+        SHOP.success(asyncio.run(play(Plan(SHOP, cast, f"test/{place}", 0)))) is True
+        for place in QUESTIONS
+    )

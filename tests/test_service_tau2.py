@@ -1,4 +1,5 @@
-"""Grading by tau2-bench's criteria: every part by hand, and all combinations beside a second slow implementation."""
+"""Grading by tau2-bench's criteria: every part by hand, and all combinations beside a second
+slow implementation."""
 
 from __future__ import annotations
 
@@ -11,7 +12,17 @@ import pytest
 from gem_ma.scenarios.service.overlay import Base, Overlay
 from gem_ma.scenarios.service.talk import Event
 from gem_ma.scenarios.service.task import GoldCall, Task
-from gem_ma.scenarios.service.tau2 import BASES, NEEDS_JUDGE, Assertion, Criteria, Expected, Score, criteria_of, grade, replayed
+from gem_ma.scenarios.service.tau2 import (
+    BASES,
+    NEEDS_JUDGE,
+    Assertion,
+    Criteria,
+    Expected,
+    Score,
+    criteria_of,
+    grade,
+    replayed,
+)
 
 from gem_ma import ToolCall
 
@@ -19,7 +30,14 @@ CANCEL = Expected("cancel", {"id": "#1", "reason": "late"})
 CALL = ("cancel", {"id": "#1", "reason": "late"})
 
 
-def score(criteria: Criteria | None, stopped: bool = True, same: bool = True, said: tuple[str, ...] = (), calls: Any = (), **options: Any) -> Score:
+def score(
+    criteria: Criteria | None,
+    stopped: bool = True,
+    same: bool = True,
+    said: tuple[str, ...] = (),
+    calls: Any = (),
+    **options: Any,
+) -> Score:
     return grade(criteria, stopped, same, said, calls, **options)
 
 
@@ -27,14 +45,17 @@ def test_nothing_is_paid_unless_somebody_ended_the_talk_and_no_criteria_pay_all(
     assert score(None).reward == 1
     assert score(None, stopped=False).reward == 0
     assert score(Criteria(actions=()), stopped=False) == Score(0.0, {"stopped": False})
-    assert score(Criteria(actions=())) == Score(1.0, {"stopped": True, "DB": True, "COMMUNICATE": True})
+    assert score(Criteria(actions=())) == Score(
+        1.0, {"stopped": True, "DB": True, "COMMUNICATE": True}
+    )
 
 
 def test_the_database_counts_only_in_the_basis_and_only_where_something_is_expected_of_it() -> None:
     assert score(Criteria(actions=()), same=False).reward == 0
     assert score(Criteria(actions=(), basis=("COMMUNICATE",)), same=False).reward == 1
     assert score(Criteria(assertions=()), same=False).reward == 0
-    assert score(Criteria(), same=False).reward == 1  # neither actions nor assertions in the file: the benchmark looks at no state
+    # neither actions nor assertions in the file: the benchmark looks at no state
+    assert score(Criteria(), same=False).reward == 1
 
 
 @pytest.mark.parametrize(
@@ -78,9 +99,14 @@ def test_two_texts_do_not_join_and_each_wanted_one_counts() -> None:
         (replace(CANCEL, arguments={"ids": ["a", "b"]}), ("cancel", {"ids": ["b", "a"]}), False),
     ],
 )
-def test_a_call_meets_an_expected_one_in_the_arguments_that_count(expected: Expected, call: Any, met: bool) -> None:
+def test_a_call_meets_an_expected_one_in_the_arguments_that_count(
+    expected: Expected, call: Any, met: bool
+) -> None:
     assert expected.met_by(*call) is met
-    assert score(Criteria(actions=(expected,), basis=("ACTION",)), calls=[("other", {}), call]).reward == met
+    assert (
+        score(Criteria(actions=(expected,), basis=("ACTION",)), calls=[("other", {}), call]).reward
+        == met
+    )
 
 
 def test_every_expected_action_needs_a_call_and_none_expected_need_none() -> None:
@@ -91,7 +117,10 @@ def test_every_expected_action_needs_a_call_and_none_expected_need_none() -> Non
 
 
 def test_assertions_hold_on_the_end_state_and_without_a_function_none_does() -> None:
-    two = Criteria(assertions=(Assertion("is_on", {"x": 1}), Assertion("is_off", value=False)), basis=("ENV_ASSERTION",))
+    two = Criteria(
+        assertions=(Assertion("is_on", {"x": 1}), Assertion("is_off", value=False)),
+        basis=("ENV_ASSERTION",),
+    )
     assert score(two, holds=lambda assertion: True).reward == 1
     assert score(two, holds=lambda assertion: assertion.function == "is_on").reward == 0
     assert score(two).reward == 0
@@ -103,7 +132,9 @@ def test_a_task_that_needs_a_judge_is_never_scored_and_shows_its_other_parts() -
     assert score(judged) == Score(0.0, {"stopped": True, "DB": True}, NEEDS_JUDGE)
     assert score(judged, same=False) == Score(0.0, {"stopped": True, "DB": False}, NEEDS_JUDGE)
     assert score(judged, stopped=False).unscored == NEEDS_JUDGE
-    assert score(replace(judged, judged=())) == Score(1.0, {"stopped": True, "DB": True, "NL_ASSERTION": True})
+    assert score(replace(judged, judged=())) == Score(
+        1.0, {"stopped": True, "DB": True, "NL_ASSERTION": True}
+    )
     assert score(replace(judged, basis=("DB",))).reward == 1
 
 
@@ -111,7 +142,11 @@ def slow(criteria: Criteria, same: bool, said: tuple[str, ...], calls: Any, hold
     """The product, part after part."""
     reward = 1.0
     for part in criteria.basis:
-        if part == "DB" and not same and not (criteria.actions is None and criteria.assertions is None):
+        if (
+            part == "DB"
+            and not same
+            and not (criteria.actions is None and criteria.assertions is None)
+        ):
             reward *= 0
         if part == "COMMUNICATE":
             for wanted in criteria.communicate:
@@ -125,7 +160,9 @@ def slow(criteria: Criteria, same: bool, said: tuple[str, ...], calls: Any, hold
                 for name, arguments in calls:
                     keys = list(arguments) if expected.compare is None else list(expected.compare)
                     equal = all(
-                        (key in arguments) == (key in expected.arguments) and arguments.get(key) == expected.arguments.get(key) for key in keys
+                        (key in arguments) == (key in expected.arguments)
+                        and arguments.get(key) == expected.arguments.get(key)
+                        for key in keys
                     )
                     found = found or (name == expected.name and equal)
                 reward *= found
@@ -140,7 +177,14 @@ def test_random_criteria_agree_with_the_slow_product() -> None:
     bases = [basis for size in range(6) for basis in itertools.combinations(BASES, size)]
     values = ({}, {"id": 1}, {"id": 2}, {"id": 1, "x": "a"}, {"x": "a"})
     for _ in range(5000):
-        some = [Expected(rng.choice("fg"), rng.choice(values), rng.choice((None, None, (), ("id",), ("id", "x")))) for _ in range(rng.randint(0, 2))]
+        some = [
+            Expected(
+                rng.choice("fg"),
+                rng.choice(values),
+                rng.choice((None, None, (), ("id",), ("id", "x"))),
+            )
+            for _ in range(rng.randint(0, 2))
+        ]
         criteria = Criteria(
             rng.choice((None, tuple(some))),
             rng.choice((None, (), (Assertion("on"),), (Assertion("on"), Assertion("off")))),
@@ -163,7 +207,9 @@ def test_random_criteria_agree_with_the_slow_product() -> None:
 
 def test_a_task_of_another_form_is_graded_by_its_solution_and_outputs() -> None:
     task = Task("t", "own", "u", "", (GoldCall("cancel", {"id": "#1"}),), ("10",))
-    assert criteria_of(task) == Criteria((Expected("cancel", {"id": "#1"}),), None, ("10",), (), ("DB", "COMMUNICATE"))
+    assert criteria_of(task) == Criteria(
+        (Expected("cancel", {"id": "#1"}),), None, ("10",), (), ("DB", "COMMUNICATE")
+    )
     assert criteria_of(replace(task, raw={"evaluation_criteria": None})) is None
 
 
@@ -194,16 +240,31 @@ def test_a_log_is_replayed_by_the_calls_of_one_side_that_can_change_something() 
     def called(name: str, switch: str, agent: str = "assistant") -> Event:
         return Event(0, "called", agent, call=ToolCall("c", name, {"name": switch}))
 
-    log = [called("flip", "a"), called("look", "b"), called("flip", "z"), called("flip", "b", "user"), Event(0, "said", "assistant", "flip b")]
+    log = [
+        called("flip", "a"),
+        called("look", "b"),
+        called("flip", "z"),
+        called("flip", "b", "user"),
+        Event(0, "said", "assistant", "flip b"),
+    ]
     state = replayed(Switches(), log).overlay
     assert [state.record("switches", name)["on"] for name in "ab"] == [True, False]
     assert replayed(Switches(), log, "user").overlay.record("switches", "b")["on"] is True
     assert not replayed(Switches(), []).overlay.touched()
     on = Assertion("is_on", {"name": "a"})
-    criteria = Criteria(None, (on, Assertion("is_on", {"name": "b"}, False)), basis=("ENV_ASSERTION",))
+    criteria = Criteria(
+        None, (on, Assertion("is_on", {"name": "b"}, False)), basis=("ENV_ASSERTION",)
+    )
 
     def holds(assertion: Assertion) -> bool:
-        return (state.record("switches", assertion.arguments["name"])["on"] is True) == assertion.value
+        return (
+            state.record("switches", assertion.arguments["name"])["on"] is True
+        ) == assertion.value
 
     assert grade(criteria, True, False, (), (), holds).reward == 1
-    assert grade(replace(criteria, assertions=(replace(on, value=False),)), True, True, (), (), holds).reward == 0
+    assert (
+        grade(
+            replace(criteria, assertions=(replace(on, value=False),)), True, True, (), (), holds
+        ).reward
+        == 0
+    )

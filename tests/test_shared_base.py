@@ -1,4 +1,5 @@
-"""One base, many hands: whoever computes on a base holds one of its locks, so no adapter opens meanwhile, and runs repeat bit for bit."""
+"""One base, many hands: whoever computes on a base holds one of its locks, so no adapter opens
+meanwhile, and runs repeat bit for bit."""
 
 from __future__ import annotations
 
@@ -30,10 +31,29 @@ def odd(model: Path) -> Config:
     return config.load(
         "kuhn_table",
         [
-            *(f"policies.main.model=transformers/{model}", "policies.main.lora={rank: 2, targets: [q_proj, v_proj]}"),
-            *("policies.main.max_tokens=4", "train.steps=4", "train.episodes=8", "train.lr=0.01", "train.save_every=4"),
-            *("train.estimator={name: gae, key: [policy]}", "train.overlap=true", "train.fork={width: 2}", "train.loss.kl=0.01"),
-            *("train.opponents={latest: 0.4, uniform: 0.6}", "train.pool.every=1", "train.pool.loaded=1", "evaluate.episodes=4"),
+            *(
+                f"policies.main.model=transformers/{model}",
+                "policies.main.lora={rank: 2, targets: [q_proj, v_proj]}",
+            ),
+            *(
+                "policies.main.max_tokens=4",
+                "train.steps=4",
+                "train.episodes=8",
+                "train.lr=0.01",
+                "train.save_every=4",
+            ),
+            *(
+                "train.estimator={name: gae, key: [policy]}",
+                "train.overlap=true",
+                "train.fork={width: 2}",
+                "train.loss.kl=0.01",
+            ),
+            *(
+                "train.opponents={latest: 0.4, uniform: 0.6}",
+                "train.pool.every=1",
+                "train.pool.loaded=1",
+                "evaluate.episodes=4",
+            ),
         ],
     ).config
 
@@ -46,7 +66,8 @@ def model(kuhn_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def calm(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bool]]:
-    """A run that nothing disturbs, and of each forward pass of its bases whether the thread held a lock of the base."""
+    """A run that nothing disturbs, and of each forward pass of its bases whether the thread held
+    a lock of the base."""
     path, passes, begin = tmp_path_factory.mktemp("calm") / "run", list[bool](), Base._begin
 
     def seen(base: Base) -> None:
@@ -63,17 +84,25 @@ def calm(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, l
     return path, passes
 
 
-def test_every_pass_of_a_whole_run_is_under_a_lock_of_its_base(calm: tuple[Path, list[bool]]) -> None:
+def test_every_pass_of_a_whole_run_is_under_a_lock_of_its_base(
+    calm: tuple[Path, list[bool]],
+) -> None:
     assert len(calm[1]) > 100 and all(calm[1])
 
 
 def test_a_run_in_which_adapters_open_at_the_worst_instant_is_the_same_bit_for_bit(
     calm: tuple[Path, list[bool]], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member of the league opens as soon as a critic computes with gradient, and both wait for each other a little: where no lock is between
-    them, the pass falls into the instant in which all gradients are off.
+    """A member of the league opens as soon as a critic computes with gradient, and both wait for
+    each other a little: where no lock is between them, the pass falls into the instant in which
+    all gradients are off.
     """
-    beside, changing, switch, forward = train.beside, Base.changing, LoraLayer.enable_adapters, TorchCritic._forward
+    beside, changing, switch, forward = (
+        train.beside,
+        Base.changing,
+        LoraLayer.enable_adapters,
+        TorchCritic._forward,
+    )
     waits, fits, switched, passed = (threading.Event() for _ in range(4))
     met: list[bool] = []
 

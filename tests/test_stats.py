@@ -27,20 +27,27 @@ from gem_ma.evaluation.stats import (
 )
 
 
-@pytest.mark.parametrize(("successes", "n", "low", "high"), [(17, 20, 0.640, 0.948), (20, 20, 0.839, 1.0), (0, 20, 0.0, 0.161), (1, 2, 0.095, 0.905)])
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [(17, 20, 0.640, 0.948), (20, 20, 0.839, 1.0), (0, 20, 0.0, 0.161), (1, 2, 0.095, 0.905)],
+)
 def test_wilson_gives_the_numbers_by_hand(successes: int, n: int, low: float, high: float) -> None:
     assert wilson(successes, n) == (pytest.approx(low, abs=5e-4), pytest.approx(high, abs=5e-4))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_bounds_are_the_rates_at_which_the_score_test_just_rejects(pair: tuple[int, int]) -> None:
+def test_wilson_bounds_are_the_rates_at_which_the_score_test_just_rejects(
+    pair: tuple[int, int],
+) -> None:
     successes, n = pair
     z = statistics.NormalDist().inv_cdf(0.975)
     for bound in wilson(successes, n):
         assert 0 <= bound <= 1
         if 0 < bound < 1:
-            assert abs(successes / n - bound) == pytest.approx(z * math.sqrt(bound * (1 - bound) / n), rel=1e-6)
+            assert abs(successes / n - bound) == pytest.approx(
+                z * math.sqrt(bound * (1 - bound) / n), rel=1e-6
+            )
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,9 @@ def test_t_quantiles_equal_the_printed_table(p: float, degrees: int, value: floa
 def test_t_quantile_agrees_with_integrating_the_density() -> None:
     for degrees in (3, 7.5, 40):
         t, steps = t_quantile(0.9, degrees), 20_000
-        norm = math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
+        norm = (
+            math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
+        )
         xs = [t * (i + 0.5) / steps for i in range(steps)]
         area = sum(norm * (1 + x * x / degrees) ** (-(degrees + 1) / 2) for x in xs) * t / steps
         assert 0.5 + area == pytest.approx(0.9, abs=1e-6)
@@ -72,10 +81,15 @@ def test_t_quantile_agrees_with_integrating_the_density() -> None:
 
 def test_t_interval_by_hand() -> None:
     low, high = t_interval([2.0, 4.0, 6.0, 8.0])  # mean 5, s = 2.582, t_3 = 3.1824
-    assert (low, high) == (pytest.approx(5 - 3.1824 * 2.58199 / 2, abs=1e-3), pytest.approx(5 + 3.1824 * 2.58199 / 2, abs=1e-3))
+    assert (low, high) == (
+        pytest.approx(5 - 3.1824 * 2.58199 / 2, abs=1e-3),
+        pytest.approx(5 + 3.1824 * 2.58199 / 2, abs=1e-3),
+    )
 
 
-def slow_bootstrap(values: Sequence[float], tasks: Sequence[int], resamples: int, seed: int) -> tuple[float, float]:
+def slow_bootstrap(
+    values: Sequence[float], tasks: Sequence[int], resamples: int, seed: int
+) -> tuple[float, float]:
     """Draws tasks with Python's own generator and sorts the means."""
     rng, by_task = random.Random(seed), {}
     for value, task in zip(values, tasks, strict=True):
@@ -94,7 +108,10 @@ def test_cluster_bootstrap_agrees_with_a_slow_one_also_with_unequal_repeats() ->
     values = [rng.gauss(task % 4, 1) for task in tasks]
     fast, slow = cluster_bootstrap(values, tasks), slow_bootstrap(values, tasks, 4000, 1)
     width = slow[1] - slow[0]
-    assert fast == (pytest.approx(slow[0], abs=0.08 * width), pytest.approx(slow[1], abs=0.08 * width))
+    assert fast == (
+        pytest.approx(slow[0], abs=0.08 * width),
+        pytest.approx(slow[1], abs=0.08 * width),
+    )
     assert cluster_bootstrap(values, tasks) == fast  # the same episodes give the same interval
 
 
@@ -111,7 +128,10 @@ def test_the_interval_that_fits_is_chosen() -> None:
     assert mean_interval([1, 0, 1, 1], ["a", "b", "c", "d"], rate=True)[1:3] == wilson(3, 4)
     assert mean_interval([1, 0, 1, 1], ["a", "a", "b", "b"], rate=True).method == "t over tasks"
     many = [i // 2 for i in range(60)]
-    assert mean_interval([float(i % 3 == 0) for i in range(60)], many, rate=True).method == "bootstrap over tasks"
+    assert (
+        mean_interval([float(i % 3 == 0) for i in range(60)], many, rate=True).method
+        == "bootstrap over tasks"
+    )
     equal = mean_interval([1.0] * 60, many, rate=True)
     assert (equal.method, equal[1:3]) == ("wilson over tasks", wilson(30, 30))
     half = mean_interval([1, 0] * 25, [i // 2 for i in range(50)], rate=True)
@@ -127,19 +147,30 @@ PAYOFFS = st.lists(st.sampled_from((0.0, 1.0)), min_size=1, max_size=60)
 
 @settings(max_examples=60, deadline=None)
 @given(PAYOFFS, st.integers(1, 3), st.sampled_from((6.0, -3.0, 0.25)), st.sampled_from((0.0, 2.0)))
-def test_payoffs_that_happen_to_be_0_or_1_are_no_rate(values: list[float], repeats: int, scale: float, shift: float) -> None:
+def test_payoffs_that_happen_to_be_0_or_1_are_no_rate(
+    values: list[float], repeats: int, scale: float, shift: float
+) -> None:
     tasks = [at // repeats for at in range(len(values))]
-    plain, moved = mean_interval(values, tasks), mean_interval([scale * value + shift for value in values], tasks)
+    plain, moved = (
+        mean_interval(values, tasks),
+        mean_interval([scale * value + shift for value in values], tasks),
+    )
     assert plain.method == moved.method and "wilson" not in plain.method
-    bounds = sorted(scale * bound + shift for bound in plain[1:3])  # a mean in other units has its interval in other units
-    assert list(moved[1:3]) == [bound if math.isinf(bound) else pytest.approx(bound, abs=1e-9) for bound in bounds]
+    # a mean in other units has its interval in other units
+    bounds = sorted(scale * bound + shift for bound in plain[1:3])
+    assert list(moved[1:3]) == [
+        bound if math.isinf(bound) else pytest.approx(bound, abs=1e-9) for bound in bounds
+    ]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.integers(1, 3))
 def test_the_interval_of_a_rate_stays_between_0_and_1(values: list[float], repeats: int) -> None:
     estimate = mean_interval(values, [at // repeats for at in range(len(values))], rate=True)
-    assert -1e-12 <= estimate.low <= estimate.mean + 1e-9 and estimate.mean - 1e-9 <= estimate.high <= 1 + 1e-12
+    assert (
+        -1e-12 <= estimate.low <= estimate.mean + 1e-9
+        and estimate.mean - 1e-9 <= estimate.high <= 1 + 1e-12
+    )
 
 
 @pytest.mark.parametrize("values", [[1.5], [-0.1, 1.0], [0.0, 1.0, 6.0]])
@@ -150,7 +181,9 @@ def test_what_lies_outside_of_0_to_1_is_refused_as_a_rate(values: list[float]) -
 
 @pytest.mark.parametrize(("tasks", "resamples"), [(8, 400), (40, 10_000), (40, 400)])
 @pytest.mark.parametrize("family", [1, 3, 63])
-def test_the_wide_interval_is_the_one_of_its_level_and_never_the_narrower(tasks: int, resamples: int, family: int) -> None:
+def test_the_wide_interval_is_the_one_of_its_level_and_never_the_narrower(
+    tasks: int, resamples: int, family: int
+) -> None:
     rng = random.Random(tasks)
     a, b = ([rng.random() for _ in range(tasks)] for _ in range(2))
     one, names = paired(a, b, range(tasks), resamples=resamples, family=family), range(tasks)
@@ -159,7 +192,9 @@ def test_the_wide_interval_is_the_one_of_its_level_and_never_the_narrower(tasks:
         assert (one.wide_low, one.wide_high) == pytest.approx((alone.low, alone.high))
     else:  # too few resamples lie in such a tail
         differences = [y - x for x, y in zip(a, b, strict=True)]
-        assert (one.wide_low, one.wide_high) == pytest.approx(t_interval(differences, 1 - 0.05 / family))
+        assert (one.wide_low, one.wide_high) == pytest.approx(
+            t_interval(differences, 1 - 0.05 / family)
+        )
     assert (one.low, one.high, one.p) == paired(a, b, names, resamples=resamples)[1:4]
     assert one.wide_low <= one.low and one.high <= one.wide_high
 
@@ -186,21 +221,34 @@ def test_pairing_removes_the_spread_between_tasks() -> None:
     a = np.repeat(level, 2) + rng.normal(0, 0.2, 80)
     b = a + 0.3 + rng.normal(0, 0.2, 80)
     result = paired(a, b, names)
-    assert result.low < 0.3 < result.high and result.low > 0 and result.p < 0.01 and result.tasks == 40
-    assert result.high - result.low < 0.2 < mean_interval(b, names).high - mean_interval(b, names).low
+    assert (
+        result.low < 0.3 < result.high and result.low > 0 and result.p < 0.01 and result.tasks == 40
+    )
+    assert (
+        result.high - result.low < 0.2 < mean_interval(b, names).high - mean_interval(b, names).low
+    )
 
 
 def test_paired_weighs_tasks_alike_and_is_antisymmetric() -> None:
     a, b, names = [0, 0, 0, 0], [1, 1, 1, -1], ["x", "x", "x", "y"]
     there, back = paired(a, b, names), paired(b, a, names)
     assert there.difference == 0.0  # mean of +1 (task x) and -1 (task y), not 0.5 over episodes
-    assert (back.low, back.high) == (pytest.approx(-there.high), pytest.approx(-there.low)) and back.p == there.p
+    assert (back.low, back.high) == (
+        pytest.approx(-there.high),
+        pytest.approx(-there.low),
+    ) and back.p == there.p
 
 
 def test_sign_flip_agrees_with_all_flips_by_hand() -> None:
     d = [0.5, 1.0, -0.25, 0.75, 0.6, 0.9, 0.1]
     observed = abs(sum(d))
-    exact = sum(abs(sum(s * x for s, x in zip(signs, d, strict=True))) >= observed - 1e-12 for signs in itertools.product((1, -1), repeat=7)) / 2**7
+    exact = (
+        sum(
+            abs(sum(s * x for s, x in zip(signs, d, strict=True))) >= observed - 1e-12
+            for signs in itertools.product((1, -1), repeat=7)
+        )
+        / 2**7
+    )
     assert sign_flip(d, resamples=40_000) == pytest.approx(exact, abs=0.005)
     assert sign_flip([1.0] * 12, resamples=999) >= 1 / 1000  # never 0
     assert sign_flip([1.0] * 30, resamples=999) == 1 / 1000

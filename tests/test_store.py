@@ -21,7 +21,16 @@ import pytest
 
 from gem_ma.codec import dump_episode
 from gem_ma.errors import ConfigError, DataError, SchemaError, StoreError
-from gem_ma.store import RunFolder, list_runs, read_episodes, read_manifest, read_media, read_metrics, result_digest, run_path
+from gem_ma.store import (
+    RunFolder,
+    list_runs,
+    read_episodes,
+    read_manifest,
+    read_media,
+    read_metrics,
+    result_digest,
+    run_path,
+)
 from gem_ma.training.checkpoint import latest_checkpoint, write_checkpoint
 from gem_ma.types import Action, End, Entry, Episode, Image, Message, Seat, Turn
 
@@ -37,7 +46,22 @@ RESOLVED: dict[str, Any] = {
 def episode(task: int, end: End = End.TERMINATED, text: str = "hello") -> Episode:
     turn = Turn(0, "a", (Message("go"),), None, (), Action(text))
     error = "EngineError: gone" if end is End.FAILED else None
-    return Episode("toy", 1, 7, f"test/{task}", 0, None, {"a": Seat()}, (turn,), (), (), {}, (Entry(0, "a", 1.0),), end, error)
+    return Episode(
+        "toy",
+        1,
+        7,
+        f"test/{task}",
+        0,
+        None,
+        {"a": Seat()},
+        (turn,),
+        (),
+        (),
+        {},
+        (Entry(0, "a", 1.0),),
+        end,
+        error,
+    )
 
 
 def opened(path: Path, resolved: dict[str, Any] = RESOLVED, **more: Any) -> RunFolder:
@@ -54,7 +78,7 @@ def run(tmp_path: Path) -> Iterator[RunFolder]:
         yield folder
 
 
-# -- the folder -----------------------------------------------------------------------------------------------------------------
+# -- the folder ----------------------------------------------------------------------------------
 
 
 def test_a_new_folder_says_what_was_asked_for(tmp_path: Path) -> None:
@@ -97,7 +121,10 @@ def test_the_same_command_again_takes_the_folder_up(tmp_path: Path) -> None:
 def test_a_later_attempt_replaces_a_failed_one_and_the_line_stays(run: RunFolder) -> None:
     run.append([episode(1, End.FAILED), episode(2)])
     run.append([episode(1)])
-    assert [(one.task, one.end) for one in run.episodes()] == [("test/2", End.TERMINATED), ("test/1", End.TERMINATED)]
+    assert [(one.task, one.end) for one in run.episodes()] == [
+        ("test/2", End.TERMINATED),
+        ("test/1", End.TERMINATED),
+    ]
     assert run.failed() == set() and len(run.done()) == 2
     assert len((run.path / "episodes.jsonl").read_bytes().splitlines()) == 3
 
@@ -132,9 +159,19 @@ def test_an_image_cannot_name_a_file_outside(run: RunFolder, tmp_path: Path) -> 
 
 def test_metrics_are_lines_and_numbers_that_are_not_finite_are_null(run: RunFolder) -> None:
     numpy = pytest.importorskip("numpy")
-    run.log({"step": 0, "kl": float("nan"), "loss": numpy.float32(0.5), "by": {"a": [numpy.int64(3), float("inf")]}})
+    run.log(
+        {
+            "step": 0,
+            "kl": float("nan"),
+            "loss": numpy.float32(0.5),
+            "by": {"a": [numpy.int64(3), float("inf")]},
+        }
+    )
     run.log({"step": 1})
-    assert list(run.metrics()) == [{"step": 0, "kl": None, "loss": 0.5, "by": {"a": [3, None]}}, {"step": 1}]
+    assert list(run.metrics()) == [
+        {"step": 0, "kl": None, "loss": 0.5, "by": {"a": [3, None]}},
+        {"step": 1},
+    ]
     assert list(read_metrics(run.path)) == list(run.metrics())
 
 
@@ -145,7 +182,7 @@ def test_the_summary_is_replaced_in_one_step(run: RunFolder) -> None:
     assert not list(run.path.glob(".*.tmp"))
 
 
-# -- same run or another ----------------------------------------------------------------------------------------------------------
+# -- same run or another -------------------------------------------------------------------------
 
 
 def test_settings_that_change_results_may_not_change_and_are_named(tmp_path: Path) -> None:
@@ -155,23 +192,38 @@ def test_settings_that_change_results_may_not_change_and_are_named(tmp_path: Pat
     with pytest.raises(ConfigError) as caught:
         opened(tmp_path / "run", other)
     text = str(caught.value)
-    for part in ("run.seed (was 7, now 8)", "run.max_steps (was absent, now 5)", 'scenario.split (was "test", now "train")', "--fresh"):
+    for part in (
+        "run.seed (was 7, now 8)",
+        "run.max_steps (was absent, now 5)",
+        'scenario.split (was "test", now "train")',
+        "--fresh",
+    ):
         assert part in text
     assert "concurrency" not in text and "\n" not in text
-    assert {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir() if p.name != ".lock"} == before
+    assert {
+        p.name: p.read_bytes() for p in (tmp_path / "run").iterdir() if p.name != ".lock"
+    } == before
     opened(tmp_path / "run").close()  # the refusal left no lock behind
 
 
 def test_settings_that_change_no_result_may_change(tmp_path: Path) -> None:
     opened(tmp_path / "run").close()
-    free = {**changed(concurrency=64, max_failed="2%"), "limits": {"usd": 5.0}, "retry": {"attempts": 3}}
+    free = {
+        **changed(concurrency=64, max_failed="2%"),
+        "limits": {"usd": 5.0},
+        "retry": {"attempts": 3},
+    }
     free["policies"] = {"main": {**RESOLVED["policies"]["main"], "api_key": "x"}}
     opened(tmp_path / "run", free).close()
 
 
 def test_the_folders_name_depends_on_what_changes_results_only() -> None:
     assert run_path("kuhn", RESOLVED) == Path("runs") / f"kuhn-{result_digest(RESOLVED)}"
-    assert result_digest(changed(concurrency=1)) == result_digest(RESOLVED) != result_digest(changed(seed=8))
+    assert (
+        result_digest(changed(concurrency=1))
+        == result_digest(RESOLVED)
+        != result_digest(changed(seed=8))
+    )
     assert result_digest(dict(reversed(RESOLVED.items()))) == result_digest(RESOLVED)
     assert len(result_digest(RESOLVED)) == 8 and int(result_digest(RESOLVED), 16) >= 0
     assert run_path("../my pkg:Class", {}, Path("out")).parent == Path("out")
@@ -193,8 +245,13 @@ def test_fresh_refuses_to_move_a_folder_that_is_in_use(run: RunFolder) -> None:
     assert not run.path.with_name("run.old-1").exists()
 
 
-def test_other_data_or_models_at_resume_are_an_error_and_another_path_is_not(tmp_path: Path) -> None:
-    opened(tmp_path / "run", manifest={"data": {"source": "/a", "digest": "1"}, "models": {"main": {"digest": "9"}}}).close()
+def test_other_data_or_models_at_resume_are_an_error_and_another_path_is_not(
+    tmp_path: Path,
+) -> None:
+    opened(
+        tmp_path / "run",
+        manifest={"data": {"source": "/a", "digest": "1"}, "models": {"main": {"digest": "9"}}},
+    ).close()
     opened(tmp_path / "run", manifest={"data": {"source": "/b", "digest": "1"}}).close()
     with pytest.raises(DataError, match="data changed since the run began"):
         opened(tmp_path / "run", manifest={"data": {"source": "/a", "digest": "2"}})
@@ -202,11 +259,19 @@ def test_other_data_or_models_at_resume_are_an_error_and_another_path_is_not(tmp
         opened(tmp_path / "run", manifest={"models": {"main": {"digest": "8"}}})
 
 
-# -- torn and damaged -------------------------------------------------------------------------------------------------------------
+# -- torn and damaged ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "tail", [b'{"schema":1,"id":["te', b"\x00" * 300, b'{"schema":1}\n', b"garbage\n", b"\xff\xfe", dump_episode(episode(3)).encode()]
+    "tail",
+    [
+        b'{"schema":1,"id":["te',
+        b"\x00" * 300,
+        b'{"schema":1}\n',
+        b"garbage\n",
+        b"\xff\xfe",
+        dump_episode(episode(3)).encode(),
+    ],
 )
 def test_a_torn_tail_moves_aside_and_its_episode_is_not_done(tmp_path: Path, tail: bytes) -> None:
     with opened(tmp_path / "run") as folder:
@@ -242,7 +307,9 @@ def test_a_reader_passes_over_the_line_that_a_writer_is_writing(run: RunFolder) 
     assert [one.task for one in read_episodes(run.path)] == ["test/1"]
 
 
-@pytest.mark.parametrize("line", [b"garbage", b"{}", b"", b'{"schema":1,"id":["a",1,0],"end":"exploded"}', b"[1]"])
+@pytest.mark.parametrize(
+    "line", [b"garbage", b"{}", b"", b'{"schema":1,"id":["a",1,0],"end":"exploded"}', b"[1]"]
+)
 def test_damage_in_the_middle_is_named_and_nothing_is_touched(tmp_path: Path, line: bytes) -> None:
     with opened(tmp_path / "run") as folder:
         folder.append([episode(1), episode(2), episode(3)])
@@ -275,7 +342,10 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(tmp_path: Path, name: str) 
         folder.append([episode(1)])
     file = tmp_path / "run" / name
     file.write_bytes(
-        file.read_bytes().replace(b'"schema":1', b'"schema":2').replace(b'"schema": 1', b'"schema": 2') + (b"{" if name[0] == "e" else b"")
+        file.read_bytes()
+        .replace(b'"schema":1', b'"schema":2')
+        .replace(b'"schema": 1', b'"schema": 2')
+        + (b"{" if name[0] == "e" else b"")
     )
     before = file.read_bytes()
     with pytest.raises(SchemaError, match="schema 2 is newer than 1"):
@@ -284,7 +354,13 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("manifest.json", b'{"schema": 1'), ("manifest.json", b"[]"), ("resolved.yaml", b"{a: [b"), ("resolved.yaml", b"7")]
+    ("name", "content"),
+    [
+        ("manifest.json", b'{"schema": 1'),
+        ("manifest.json", b"[]"),
+        ("resolved.yaml", b"{a: [b"),
+        ("resolved.yaml", b"7"),
+    ],
 )
 def test_a_damaged_file_of_the_folder_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     opened(tmp_path / "run").close()
@@ -332,12 +408,14 @@ def test_a_device_in_place_of_the_lines_is_refused(tmp_path: Path) -> None:
 def test_a_run_folder_of_the_first_schema_still_opens(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).parent / "golden" / "run-schema-1", tmp_path / "run")
     with opened(tmp_path / "run") as folder:
-        assert folder.done() == {("test/1", 7, 0), ("test/2", 7, 0)} and folder.failed() == {("test/2", 7, 0)}
+        assert folder.done() == {("test/1", 7, 0), ("test/2", 7, 0)} and folder.failed() == {
+            ("test/2", 7, 0)
+        }
         assert list(folder.episodes()) == [episode(1), episode(2, End.FAILED)]
         assert list(folder.metrics()) == [{"step": 0, "return": {"a": 0.5}}]
 
 
-# -- marks ------------------------------------------------------------------------------------------------------------------------
+# -- marks ---------------------------------------------------------------------------------------
 
 
 def test_rewind_moves_what_came_after_the_mark_aside(tmp_path: Path) -> None:
@@ -352,7 +430,9 @@ def test_rewind_moves_what_came_after_the_mark_aside(tmp_path: Path) -> None:
         folder.rewind(mark)
         assert folder.done() == {("test/1", 7, 0)} and list(folder.metrics()) == [{"step": 0}]
         assert (folder.path / "episodes.jsonl").read_bytes() == whole
-        assert (folder.path / "episodes.torn").read_bytes() == b"".join(dump_episode(episode(i)).encode() + b"\n" for i in (2, 3))
+        assert (folder.path / "episodes.torn").read_bytes() == b"".join(
+            dump_episode(episode(i)).encode() + b"\n" for i in (2, 3)
+        )
         folder.append([episode(2)])
         assert len(folder.done()) == 2
         folder.rewind(folder.mark())
@@ -362,13 +442,19 @@ def test_rewind_moves_what_came_after_the_mark_aside(tmp_path: Path) -> None:
 def test_a_mark_of_another_file_is_refused(run: RunFolder) -> None:
     run.append([episode(1)])
     end = run.mark()["episodes"]
-    for mark in ({"episodes": end + 1, "metrics": 0}, {"episodes": end - 1, "metrics": 0}, {"episodes": 0}, {"episodes": -1, "metrics": 0}, {}):
+    for mark in (
+        {"episodes": end + 1, "metrics": 0},
+        {"episodes": end - 1, "metrics": 0},
+        {"episodes": 0},
+        {"episodes": -1, "metrics": 0},
+        {},
+    ):
         with pytest.raises(StoreError):
             run.rewind(mark)
     assert len(run.done()) == 1
 
 
-# -- one writer -------------------------------------------------------------------------------------------------------------------
+# -- one writer ----------------------------------------------------------------------------------
 
 HOLD = """
 import sys, time
@@ -382,15 +468,24 @@ time.sleep(60)
 
 
 def hold(path: Path, more: str = "") -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", HOLD.replace("MORE", more), str(path)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD.replace("MORE", more), str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
     assert process.stdout is not None and process.stdout.readline() == "open\n"
     return process
 
 
-def test_a_second_writer_is_refused_by_pid_and_host_and_a_dead_one_is_forgotten(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_by_pid_and_host_and_a_dead_one_is_forgotten(
+    tmp_path: Path,
+) -> None:
     process = hold(tmp_path / "run")
     try:
-        with pytest.raises(StoreError, match=f"process {process.pid} on host {os.uname().nodename}"):
+        with pytest.raises(
+            StoreError, match=f"process {process.pid} on host {os.uname().nodename}"
+        ):
             opened(tmp_path / "run", {"scenario": {"id": "toy"}})
         list(read_episodes(tmp_path / "run"))  # readers need no lock
     finally:
@@ -401,9 +496,16 @@ def test_a_second_writer_is_refused_by_pid_and_host_and_a_dead_one_is_forgotten(
 
 
 def test_a_forked_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) -> None:
-    more = "import os\npid = os.fork()\nif pid == 0:\n    time.sleep(30)\n    os._exit(0)\nprint(pid, file=sys.stderr, flush=True)"
+    more = (
+        "import os\npid = os.fork()\nif pid == 0:\n    time.sleep(30)\n    os._exit(0)\nprint(pid,"
+        " file=sys.stderr, flush=True)"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD.replace("MORE", more), str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", HOLD.replace("MORE", more), str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     )
     assert process.stderr is not None and process.stdout is not None
     child = int(process.stderr.readline())
@@ -433,7 +535,7 @@ def test_a_closed_folder_refuses_and_frees_the_lock(tmp_path: Path) -> None:
     opened(tmp_path / "run").close()
 
 
-# -- a disk that refuses ------------------------------------------------------------------------------------------------------------
+# -- a disk that refuses -------------------------------------------------------------------------
 
 
 def test_a_write_that_the_disk_takes_half_of_leaves_no_half_line(run: RunFolder) -> None:
@@ -441,7 +543,8 @@ def test_a_write_that_the_disk_takes_half_of_leaves_no_half_line(run: RunFolder)
     size = (run.path / "episodes.jsonl").stat().st_size
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))  # the kernel writes 100 bytes and refuses the rest, as a full disk does
+    # the kernel writes 100 bytes and refuses the rest, as a full disk does
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))
     try:
         with pytest.raises(StoreError, match=r"episodes.jsonl: .*type the same command again"):
             run.append([episode(2), episode(3)])
@@ -454,7 +557,9 @@ def test_a_write_that_the_disk_takes_half_of_leaves_no_half_line(run: RunFolder)
     assert len(list(run.episodes())) == 2
 
 
-def test_a_half_line_that_cannot_be_cut_back_is_a_torn_tail_for_the_next_writer(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_half_line_that_cannot_be_cut_back_is_a_torn_tail_for_the_next_writer(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.append([episode(1)])
     real = os.write
 
@@ -478,7 +583,9 @@ def test_a_half_line_that_cannot_be_cut_back_is_a_torn_tail_for_the_next_writer(
         assert again.done() == {("test/1", 7, 0)}
 
 
-def test_a_sync_that_fails_stops_the_writer(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_fails_stops_the_writer(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -490,10 +597,14 @@ def test_a_sync_that_fails_stops_the_writer(run: RunFolder, monkeypatch: pytest.
         run.append([episode(2)])
 
 
-def test_lines_are_synced_every_32_episodes_and_at_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_synced_every_32_episodes_and_at_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = opened(tmp_path / "run")
     synced, real = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(descriptor), real(descriptor))[1])
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: (synced.append(descriptor), real(descriptor))[1]
+    )
     monkeypatch.setattr("gem_ma.store.folder.SYNC_S", 1e9)
     for number in range(31):
         folder.append([episode(number)])
@@ -506,18 +617,28 @@ def test_lines_are_synced_every_32_episodes_and_at_close(tmp_path: Path, monkeyp
     assert len(synced) > count
 
 
-def test_one_append_is_one_write_on_an_append_only_descriptor(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_append_is_one_write_on_an_append_only_descriptor(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import fcntl
 
     writes: list[tuple[int, bytes]] = []
     real = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: (writes.append((descriptor, bytes(data))), real(descriptor, data))[1])
+    monkeypatch.setattr(
+        os,
+        "write",
+        lambda descriptor, data: (writes.append((descriptor, bytes(data))), real(descriptor, data))[
+            1
+        ],
+    )
     run.append([episode(1), episode(2)])
     assert len(writes) == 1 and writes[0][1].count(b"\n") == 2 and writes[0][1].endswith(b"\n")
     assert fcntl.fcntl(writes[0][0], fcntl.F_GETFL) & os.O_APPEND
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; the next test drops its rights")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="root may write anywhere; the next test drops its rights"
+)
 def test_a_read_only_folder_is_one_line(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(StoreError, match="Permission denied"):
@@ -547,7 +668,7 @@ def test_a_read_only_folder_is_one_line_also_for_nobody(tmp_path: Path, existing
         assert {p.name: p.read_bytes() for p in path.iterdir()} == before
 
 
-# -- listing ----------------------------------------------------------------------------------------------------------------------
+# -- listing -------------------------------------------------------------------------------------
 
 
 def test_runs_are_listed_newest_first_and_a_broken_one_is_named(tmp_path: Path) -> None:
@@ -560,12 +681,17 @@ def test_runs_are_listed_newest_first_and_a_broken_one_is_named(tmp_path: Path) 
     (tmp_path / "nothing").mkdir()
     runs = {run["name"]: run for run in list_runs(tmp_path)}
     assert runs.keys() == {"one", "two", "bad"}
-    assert (runs["two"]["lines"], runs["two"]["finished"], runs["two"]["scenario"], runs["one"]["finished"]) == (2, True, "toy", False)
+    assert (
+        runs["two"]["lines"],
+        runs["two"]["finished"],
+        runs["two"]["scenario"],
+        runs["one"]["finished"],
+    ) == (2, True, "toy", False)
     assert "manifest.json" in runs["bad"]["error"]
     assert list_runs(tmp_path / "absent") == []
 
 
-# -- checkpoints --------------------------------------------------------------------------------------------------------------------
+# -- checkpoints ---------------------------------------------------------------------------------
 
 FILES = {"main.safetensors": b"\x00\x01weights", "trainer.json": b'{"step": 20}'}
 
@@ -573,17 +699,23 @@ FILES = {"main.safetensors": b"\x00\x01weights", "trainer.json": b'{"step": 20}'
 def test_the_newest_checkpoint_is_found_with_its_bytes(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path / "checkpoints") is None
     for step in (20, 40, 100):
-        path = write_checkpoint(tmp_path / "checkpoints", step, {**FILES, "step": str(step).encode()})
+        path = write_checkpoint(
+            tmp_path / "checkpoints", step, {**FILES, "step": str(step).encode()}
+        )
     assert path.name == "step-000100"
     found = latest_checkpoint(tmp_path / "checkpoints")
     assert found is not None and (found.step, found.fell_back) == (100, ())
-    assert found.read("step") == b"100" and found.read("main.safetensors") == FILES["main.safetensors"]
+    assert (
+        found.read("step") == b"100" and found.read("main.safetensors") == FILES["main.safetensors"]
+    )
     assert set(found.files) == {*FILES, "step"} and found.files["step"].read_bytes() == b"100"
     with pytest.raises(StoreError, match=r"no file 'absent'; it holds main.safetensors"):
         found.read("absent")
 
 
-@pytest.mark.parametrize("damage", ["flip", "short", "no file", "no DONE", "half DONE", "DONE outside"])
+@pytest.mark.parametrize(
+    "damage", ["flip", "short", "no file", "no DONE", "half DONE", "DONE outside"]
+)
 def test_a_damaged_checkpoint_is_passed_over_and_said(tmp_path: Path, damage: str) -> None:
     write_checkpoint(tmp_path, 20, FILES)
     path = write_checkpoint(tmp_path, 40, FILES)
@@ -599,10 +731,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(tmp_path: Path, damage: st
     elif damage == "half DONE":
         done.write_bytes(done.read_bytes()[:40])
     else:
-        done.write_text(json.dumps({"schema": 1, "files": {"../../secret": {"size": 0, "sha256": ""}}}))
+        done.write_text(
+            json.dumps({"schema": 1, "files": {"../../secret": {"size": 0, "sha256": ""}}})
+        )
     found = latest_checkpoint(tmp_path)
     assert found is not None and found.step == 20
-    assert len(found.fell_back) == 1 and found.fell_back[0].startswith("step-000040 was passed over: ")
+    assert len(found.fell_back) == 1 and found.fell_back[0].startswith(
+        "step-000040 was passed over: "
+    )
 
 
 def test_bytes_that_change_after_the_check_are_noticed_at_reading(tmp_path: Path) -> None:
@@ -631,7 +767,9 @@ def test_a_half_written_checkpoint_is_none_and_is_cleared_away(tmp_path: Path) -
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000020", "step-000040"]
 
 
-def test_a_failed_checkpoint_leaves_the_earlier_ones_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_checkpoint_leaves_the_earlier_ones_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_checkpoint(tmp_path, 20, FILES)
 
     def refuse(*names: object, **folders: object) -> None:
@@ -647,10 +785,17 @@ def test_a_failed_checkpoint_leaves_the_earlier_ones_alone(tmp_path: Path, monke
 def test_writing_a_step_again_keeps_equal_bytes_and_puts_others_aside(tmp_path: Path) -> None:
     first = write_checkpoint(tmp_path, 20, FILES)
     stamp = (first / "DONE").stat().st_mtime_ns
-    assert write_checkpoint(tmp_path, 20, FILES) == first and (first / "DONE").stat().st_mtime_ns == stamp
+    assert (
+        write_checkpoint(tmp_path, 20, FILES) == first
+        and (first / "DONE").stat().st_mtime_ns == stamp
+    )
     write_checkpoint(tmp_path, 20, {**FILES, "trainer.json": b"{}"})
     found = latest_checkpoint(tmp_path)
-    assert found is not None and found.read("trainer.json") == b"{}" and (tmp_path / "step-000020.old-1").is_dir()
+    assert (
+        found is not None
+        and found.read("trainer.json") == b"{}"
+        and (tmp_path / "step-000020.old-1").is_dir()
+    )
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "DONE", ".hidden", "a\nb", "/etc/passwd"])
@@ -662,4 +807,7 @@ def test_a_checkpoint_file_cannot_have_such_a_name(tmp_path: Path, name: str) ->
 
 def test_done_holds_size_and_digest_of_each_file(tmp_path: Path) -> None:
     done = json.loads((write_checkpoint(tmp_path, 3, FILES) / "DONE").read_text())
-    assert done["files"]["trainer.json"] == {"size": 12, "sha256": hashlib.sha256(FILES["trainer.json"]).hexdigest()}
+    assert done["files"]["trainer.json"] == {
+        "size": 12,
+        "sha256": hashlib.sha256(FILES["trainer.json"]).hexdigest(),
+    }

@@ -1,4 +1,5 @@
-"""The labelled talks: what is called sure is right, what is read from words is right often enough, and whoever lost a talk is blamed for it."""
+"""The labelled talks: what is called sure is right, what is read from words is right often
+enough, and whoever lost a talk is blamed for it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,20 @@ from gem_ma.scenarios.service.monitor import CODES
 from tests.talks.measure import Score, audited, by_injection, found, parts, scores
 from tests.talks.script import talks
 
-SURE = {"AUTH", "SUBJECT", "CONSENT", "MISMATCH", "FABRICATED", "ONE_CALL", "TWICE", "UNREAD", "SAME_ITEM", "UNFOUNDED", "TRANSFER", *SURE_FAULTS}
+SURE = {
+    "AUTH",
+    "SUBJECT",
+    "CONSENT",
+    "MISMATCH",
+    "FABRICATED",
+    "ONE_CALL",
+    "TWICE",
+    "UNREAD",
+    "SAME_ITEM",
+    "UNFOUNDED",
+    "TRANSFER",
+    *SURE_FAULTS,
+}
 
 
 @lru_cache(maxsize=1)
@@ -19,7 +33,14 @@ def _sure() -> dict[str, Score]:
     """The labelled talks and those with a breach put in, together."""
     both = [scores(talks(), sure=True), by_injection()]
     rows = {name: [part[name] for part in both if name in part] for name in both[0]}
-    return {name: Score(sum(one.right for one in row), sum(one.wrong for one in row), sum(one.missed for one in row)) for name, row in rows.items()}
+    return {
+        name: Score(
+            sum(one.right for one in row),
+            sum(one.wrong for one in row),
+            sum(one.missed for one in row),
+        )
+        for name, row in rows.items()
+    }
 
 
 def test_there_are_enough_talks_and_some_were_held_out() -> None:
@@ -43,17 +64,32 @@ def test_nothing_else_is_ever_sure() -> None:
 @pytest.mark.parametrize("half", [0, 1], ids=["tuned", "held out"])
 def test_most_of_what_is_read_from_words_is_right_and_most_is_found(half: int) -> None:
     both = scores(parts()[half]).values()
-    right, wrong, missed = (sum(getattr(one, what) for one in both) for what in ("right", "wrong", "missed"))
+    right, wrong, missed = (
+        sum(getattr(one, what) for one in both) for what in ("right", "wrong", "missed")
+    )
     assert right / (right + wrong) >= (0.85, 0.6)[half]
     assert right / (right + missed) >= (0.9, 0.7)[half]
 
 
 def test_a_talk_is_won_or_lost_as_labelled_and_the_side_that_lost_it_is_blamed() -> None:
-    blamed = {talk.name: whose.side if (whose := audited(talk).blame) is not None else "" for talk in talks()}
-    wrong = {talk.name: (blamed[talk.name], talk.lost) for talk in talks() if blamed[talk.name] != talk.lost}
+    blamed = {
+        talk.name: whose.side if (whose := audited(talk).blame) is not None else ""
+        for talk in talks()
+    }
+    wrong = {
+        talk.name: (blamed[talk.name], talk.lost)
+        for talk in talks()
+        if blamed[talk.name] != talk.lost
+    }
     assert len(wrong) <= 0.05 * len(talks()), wrong
-    assert not any(blamed[talk.name] for talk in talks() if not talk.lost and audited(talk).verdict.reward)
+    assert not any(
+        blamed[talk.name] for talk in talks() if not talk.lost and audited(talk).verdict.reward
+    )
 
 
 def test_no_clean_talk_has_a_certain_finding() -> None:
-    assert {talk.name: found(talk, sure=True) for talk in talks() if not talk.marks and found(talk, sure=True)} == {}
+    assert {
+        talk.name: found(talk, sure=True)
+        for talk in talks()
+        if not talk.marks and found(talk, sure=True)
+    } == {}

@@ -1,4 +1,5 @@
-"""A run that taught a policy nothing says why, and what to do, and does not end as if all were well."""
+"""A run that taught a policy nothing says why, and what to do, and does not end as if all were
+well."""
 
 from __future__ import annotations
 
@@ -17,12 +18,27 @@ from gem_ma.training.train import run_training
 from gem_ma.types import Action, End, Episode, Reply, Seat, Turn
 from tests.broken_runs import Killed
 
-SMALL = ("train.steps=2", "train.episodes=8", "evaluate.episodes=4", "evaluate.every=~", "train.on_collapse=off")
+SMALL = (
+    "train.steps=2",
+    "train.episodes=8",
+    "evaluate.episodes=4",
+    "evaluate.every=~",
+    "train.on_collapse=off",
+)
 TWO = ("policies.b.model=table/softmax", "agents.player_1.policy=b")
 CASES = {
-    "a bot's seat names the policy": (("agents.player_0.behaviour=random_legal", "agents.player_1.behaviour=random_legal"), "does not ask its model"),
-    "every play is cut and left out": (("run.max_steps=1", "train.credit.truncated=drop"), "16 of 16 episodes were left out as failed or cut"),
-    "no two returns of a group are compared": (("train.estimator={name: grpo, key: [episode, agent]}",), "every advantage of its"),
+    "a bot's seat names the policy": (
+        ("agents.player_0.behaviour=random_legal", "agents.player_1.behaviour=random_legal"),
+        "does not ask its model",
+    ),
+    "every play is cut and left out": (
+        ("run.max_steps=1", "train.credit.truncated=drop"),
+        "16 of 16 episodes were left out as failed or cut",
+    ),
+    "no two returns of a group are compared": (
+        ("train.estimator={name: grpo, key: [episode, agent]}",),
+        "every advantage of its",
+    ),
     "its turn never comes": (
         (*TWO, "train.policies=[main, b]", "train.alternate={main: 9, b: 9}"),
         "policy 'b' learned nothing: its turn never came",
@@ -31,18 +47,29 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_that_taught_nothing_ends_with_1_and_the_reason(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_taught_nothing_ends_with_1_and_the_reason(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     overrides, said = CASES[case]
-    assert main(["train", "kuhn_table", *SMALL, *overrides, "--out", str(tmp_path / "run"), "--quiet"]) == 1
+    assert (
+        main(["train", "kuhn_table", *SMALL, *overrides, "--out", str(tmp_path / "run"), "--quiet"])
+        == 1
+    )
     told = capsys.readouterr().err
     assert said in told and "learned nothing" in told, told
     assert ("step 1: so far policy 'main' learned nothing" in told) == (
         case in ("a bot's seat names the policy", "every play is cut and left out")
     ), told
-    assert main(["train", "kuhn_table", *SMALL, *overrides, "--out", str(tmp_path / "run"), "--quiet"]) == 1  # ended: it says so again
+    # ended: it says so again
+    assert (
+        main(["train", "kuhn_table", *SMALL, *overrides, "--out", str(tmp_path / "run"), "--quiet"])
+        == 1
+    )
 
 
-def test_a_run_that_taught_something_ends_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_taught_something_ends_with_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["train", "kuhn_table", *SMALL, "--out", str(tmp_path / "run"), "--quiet"]) == 0
     assert "nothing" not in capsys.readouterr().err
 
@@ -56,8 +83,14 @@ def test_where_no_prompt_fits_the_model_its_context_is_named_and_no_limit_of_the
     monkeypatch.setattr(Table, "sample", full)
     assert main(["train", "kuhn_table", *SMALL, "--out", str(tmp_path / "run"), "--quiet"]) == 1
     told = capsys.readouterr().err
-    assert "16 of 16 episodes ended before its first reply, because a prompt no longer fitted the context of a model; use a model with" in told
-    assert "8 of 8 episodes ended because a prompt no longer fitted the context of a model" in told and "limit" not in told
+    assert (
+        "16 of 16 episodes ended before its first reply, because a prompt no longer fitted the"
+        " context of a model; use a model with" in told
+    )
+    assert (
+        "8 of 8 episodes ended because a prompt no longer fitted the context of a model" in told
+        and "limit" not in told
+    )
 
 
 def test_what_was_taught_before_a_kill_counts(tmp_path: Path) -> None:
@@ -67,7 +100,9 @@ def test_what_was_taught_before_a_kill_counts(tmp_path: Path) -> None:
         raise Killed
 
     def go(**more: Any) -> dict[str, Any]:
-        with RunFolder.open(tmp_path / "run", config_text="", resolved=settings.model_dump(mode="json")) as folder:
+        with RunFolder.open(
+            tmp_path / "run", config_text="", resolved=settings.model_dump(mode="json")
+        ) as folder:
             return run_training(settings, folder, **more)
 
     with pytest.raises(Killed):
@@ -75,21 +110,57 @@ def test_what_was_taught_before_a_kill_counts(tmp_path: Path) -> None:
     assert "learned_nothing" not in go()
 
 
-# -- reasons ----------------------------------------------------------------------------------------------------------------
+# -- reasons -------------------------------------------------------------------------------------
 
 
 def play(end: End, sampled: bool) -> Episode:
-    made = (Turn(0, "player_0", (), None, (), Action("x"), (Reply(policy="main", token_ids=(1,) * sampled),)),)
-    return Episode("game", 1, 0, "train/0", 0, None, {"player_0": Seat("direct", "main")}, made, (), (), {}, (), end)
+    made = (
+        Turn(
+            0,
+            "player_0",
+            (),
+            None,
+            (),
+            Action("x"),
+            (Reply(policy="main", token_ids=(1,) * sampled),),
+        ),
+    )
+    return Episode(
+        "game",
+        1,
+        0,
+        "train/0",
+        0,
+        None,
+        {"player_0": Seat("direct", "main")},
+        made,
+        (),
+        (),
+        {},
+        (),
+        end,
+    )
 
 
 REASONS = {
     "context": ([play(End.CONTEXT, False)], {}, "1 of 1 episodes ended before its first reply"),
-    "silent": ([play(End.TERMINATED, False)], {}, "1 of 1 episodes; what sits there (direct) does not ask"),
+    "silent": (
+        [play(End.TERMINATED, False)],
+        {},
+        "1 of 1 episodes; what sits there (direct) does not ask",
+    ),
     "failed": ([play(End.FAILED, True)], {"excluded": 1}, "1 of 1 episodes failed"),
-    "stale": ([play(End.TERMINATED, True)], {"dropped_stale": 1}, "1 of 1 episodes were too old for it (train.max_policy_lag)"),
+    "stale": (
+        [play(End.TERMINATED, True)],
+        {"dropped_stale": 1},
+        "1 of 1 episodes were too old for it (train.max_policy_lag)",
+    ),
     "excluded": ([play(End.MAX_STEPS, True)], {"excluded": 1}, "(train.credit.truncated)"),
-    "equal": ([play(End.TERMINATED, True)], {"tokens": 3, "zero_advantage": 1.0, "optimizer_steps": 4}, "every advantage of its 3 tokens was 0"),
+    "equal": (
+        [play(End.TERMINATED, True)],
+        {"tokens": 3, "zero_advantage": 1.0, "optimizer_steps": 4},
+        "every advantage of its 3 tokens was 0",
+    ),
     "absent": ([], {}, "it sat in none of the episodes of 1 steps"),
 }
 
@@ -102,7 +173,11 @@ def test_every_reason_is_named_with_its_count_and_survives_a_checkpoint(reason: 
     first.note("main", episodes, stats)
     again.load(first.state())
     assert said in again.nothing()["main"] and again.nothing() == first.nothing()
-    again.note("main", [play(End.TERMINATED, True)], {"tokens": 1, "zero_advantage": 0.5, "optimizer_steps": 1})
+    again.note(
+        "main",
+        [play(End.TERMINATED, True)],
+        {"tokens": 1, "zero_advantage": 0.5, "optimizer_steps": 1},
+    )
     assert again.nothing() == {}
     old = Taught(settings, ["main"])
     old.load({})
@@ -111,8 +186,16 @@ def test_every_reason_is_named_with_its_count_and_survives_a_checkpoint(reason: 
 
 @pytest.mark.parametrize("end", [end for end in End if end.bootstraps])
 def test_what_cuts_is_named(end: End) -> None:
-    episodes = [replace(play(end, True), repeat=n) for n in range(3)] + [play(End.TERMINATED, True)] * 5
+    episodes = [replace(play(end, True), repeat=n) for n in range(3)] + [
+        play(End.TERMINATED, True)
+    ] * 5
     assert cut_note(4, episodes, []) is None and cut_note(4, episodes[3:], ["main"]) is None
     told = cut_note(4, episodes, ["main"]) or ""
-    assert told.startswith("step 4: 3 of 8 episodes ") and "main learn as if nothing followed" in told
-    assert (f"run.{LIMITS[end]}" in told and "raise the limit" in told) if end in LIMITS else ("context" in told and "limit" not in told)
+    assert (
+        told.startswith("step 4: 3 of 8 episodes ") and "main learn as if nothing followed" in told
+    )
+    assert (
+        (f"run.{LIMITS[end]}" in told and "raise the limit" in told)
+        if end in LIMITS
+        else ("context" in told and "limit" not in told)
+    )

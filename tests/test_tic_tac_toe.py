@@ -6,7 +6,16 @@ import asyncio
 from functools import cache
 
 import pytest
-from gem_ma.scenarios.tic_tac_toe import EMPTY, TicTacToe, best_moves, free, placed, shown, value, winner
+from gem_ma.scenarios.tic_tac_toe import (
+    EMPTY,
+    TicTacToe,
+    best_moves,
+    free,
+    placed,
+    shown,
+    value,
+    winner,
+)
 
 from gem_ma import Game, Plan, Seat, config, make, play_many
 from gem_ma.errors import ConfigError
@@ -22,7 +31,10 @@ def played(*moves: str) -> Game:
 
 
 def returns(game: Game) -> dict[str, float]:
-    return {agent: sum(entry.value for entry in game.ledger if entry.agent == agent) for agent in ("x", "o")}
+    return {
+        agent: sum(entry.value for entry in game.ledger if entry.agent == agent)
+        for agent in ("x", "o")
+    }
 
 
 def test_three_in_a_row_wins_and_nobody_is_asked_afterwards():
@@ -76,23 +88,37 @@ def mean_return(x: str, o: str, count: int = 400) -> float:
     scenario = make("tic_tac_toe")
 
     async def collect():
-        return [e async for e in play_many([Plan(scenario, {"x": Seat(x), "o": Seat(o)}, seed=seed) for seed in range(count)])]
+        return [
+            e
+            async for e in play_many(
+                [Plan(scenario, {"x": Seat(x), "o": Seat(o)}, seed=seed) for seed in range(count)]
+            )
+        ]
 
     episodes = asyncio.run(collect())
-    assert all(turn.action.parsed for episode in episodes for turn in episode.turns) and not [e.error for e in episodes if e.error]
+    assert all(turn.action.parsed for episode in episodes for turn in episode.turns) and not [
+        e.error for e in episodes if e.error
+    ]
     return sum(episode.returns()["x"] for episode in episodes) / count
 
 
 def test_players_are_as_strong_as_enumeration_says():
     strength = {False: "random_legal", True: "tic_tac_toe_perfect"}
     exact = {(x, o): expected(EMPTY, (x, o)) for x in strength for o in strength}
-    assert exact == {(False, False): pytest.approx(0.2968, abs=1e-4), (False, True): pytest.approx(-0.7775, abs=1e-4)} | {
+    assert exact == {
+        (False, False): pytest.approx(0.2968, abs=1e-4),
+        (False, True): pytest.approx(-0.7775, abs=1e-4),
+    } | {
         (True, False): pytest.approx(0.9678, abs=1e-4),
         (True, True): 0.0,
     }
-    assert make("tic_tac_toe").baselines["random legal play (return of x)"] == pytest.approx(exact[False, False], abs=1e-4)
+    assert make("tic_tac_toe").baselines["random legal play (return of x)"] == pytest.approx(
+        exact[False, False], abs=1e-4
+    )
     for (x, o), mean in exact.items():
-        assert mean_return(strength[x], strength[o]) == pytest.approx(mean, abs=0.12 if (x, o) == (False, False) else 0.08)
+        assert mean_return(strength[x], strength[o]) == pytest.approx(
+            mean, abs=0.12 if (x, o) == (False, False) else 0.08
+        )
     assert mean_return(strength[True], strength[True]) == 0.0
 
 
@@ -108,11 +134,19 @@ def test_a_noise_that_is_no_probability_is_refused():
 
 
 def test_who_plays_by_the_board_alone_learns_it_against_both_anchors():
-    """A few updates of the shipped recipe: one table for both sides, scored on each side against players that never learn."""
-    small = ("train.steps=12", "train.episodes=32", "evaluate.episodes=64", "evaluate.every=null", "train.pool.every=4")
+    """A few updates of the shipped recipe: one table for both sides, scored on each side against
+    players that never learn."""
+    small = (
+        "train.steps=12",
+        "train.episodes=32",
+        "evaluate.episodes=64",
+        "evaluate.every=null",
+        "train.pool.every=4",
+    )
     summary = run_training(config.load("tic_tac_toe.yaml", small).config)
     for anchor in ("random_legal", "tic_tac_toe_perfect"):
         assert set(summary["after"][f"against {anchor}"]["players"]["main"]) == {"x", "o"}
-    assert summary["league"]["members"] > 1 and "nash_conv" not in summary["after"]  # too large to be exact
+    # too large to be exact
+    assert summary["league"]["members"] > 1 and "nash_conv" not in summary["after"]
     perfect = summary["after"]["against tic_tac_toe_perfect"]["players"]["main"]
     assert max(perfect.values()) <= 0

@@ -1,4 +1,5 @@
-"""Tool calls in the ways of several model families: what is read, what is refused and why, and hostile text at no more than its length."""
+"""Tool calls in the ways of several model families: what is read, what is refused and why, and
+hostile text at no more than its length."""
 
 from __future__ import annotations
 
@@ -12,16 +13,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.parsing import DECODED, FORMATS, MAX_CALLS, MAX_TEXT, offered, parse_tool_calls, read_call
+from gem_ma.parsing import (
+    DECODED,
+    FORMATS,
+    MAX_CALLS,
+    MAX_TEXT,
+    offered,
+    parse_tool_calls,
+    read_call,
+)
 from gem_ma.types import Malformed, Tool, ToolCall
 
-TYPES = {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "object"}, "d": {"type": ["boolean", "null"]}, "e": {"type": "number"}}
-F = Tool("f", "", {"type": "object", "properties": {**TYPES, "g": {"anyOf": [{"type": "array"}, {"type": "null"}]}, "h": {}}})
+TYPES = {
+    "a": {"type": "integer"},
+    "b": {"type": "string"},
+    "c": {"type": "object"},
+    "d": {"type": ["boolean", "null"]},
+    "e": {"type": "number"},
+}
+F = Tool(
+    "f",
+    "",
+    {
+        "type": "object",
+        "properties": {**TYPES, "g": {"anyOf": [{"type": "array"}, {"type": "null"}]}, "h": {}},
+    },
+)
 
 
 def calls_of(text: str, tool_format: str, finish: str = "stop") -> tuple[str, list[Any]]:
     rest, calls = parse_tool_calls(text, tool_format, tools=(F,), finish=finish)
-    return rest, [(c.name, c.arguments) if isinstance(c, ToolCall) else c.reason.split(":")[0] for c in calls]
+    return rest, [
+        (c.name, c.arguments) if isinstance(c, ToolCall) else c.reason.split(":")[0] for c in calls
+    ]
 
 
 def hermes(*bodies: str) -> str:
@@ -31,7 +55,8 @@ def hermes(*bodies: str) -> str:
 GOOD, OTHER = '{"name": "f", "arguments": {"a": 1}}', '{"name": "g", "arguments": {}}'
 CALL, OTHER_CALL = ("f", {"a": 1}), ("g", {})
 
-TABLE: list[tuple[str, str, str, tuple[str, list[Any]]]] = [  # what | text | finish | (text kept, calls)
+# what | text | finish | (text kept, calls)
+TABLE: list[tuple[str, str, str, tuple[str, list[Any]]]] = [
     ("canonical", hermes(GOOD), "stop", ("", [CALL])),
     ("two calls", hermes(GOOD, OTHER), "stop", ("", [CALL, OTHER_CALL])),
     ("no newlines", f"<tool_call>{GOOD}</tool_call>", "stop", ("", [CALL])),
@@ -41,27 +66,62 @@ TABLE: list[tuple[str, str, str, tuple[str, list[Any]]]] = [  # what | text | fi
     ("unclosed at the limit", f"<tool_call>{GOOD}", "length", ("", ["truncated_call"])),
     ("cut inside", "<tool_call>" + GOOD[:20], "length", ("", ["truncated_call"])),
     ("closed at the limit", hermes(GOOD), "length", ("", [CALL])),
-    ("the first closed, the second cut", hermes(GOOD) + "<tool_call>{", "length", ("", [CALL, "truncated_call"])),
+    (
+        "the first closed, the second cut",
+        hermes(GOOD) + "<tool_call>{",
+        "length",
+        ("", [CALL, "truncated_call"]),
+    ),
     ("one good, one bad", hermes(GOOD, "{bad"), "stop", ("", [CALL, "bad_json"])),
-    ("arguments as text", hermes('{"name": "f", "arguments": "{\\"a\\": 1}"}'), "stop", ("", [CALL])),
+    (
+        "arguments as text",
+        hermes('{"name": "f", "arguments": "{\\"a\\": 1}"}'),
+        "stop",
+        ("", [CALL]),
+    ),
     ("arguments missing", hermes('{"name": "f"}'), "stop", ("", ["bad_arguments"])),
-    ("arguments an array", hermes('{"name": "f", "arguments": [1]}'), "stop", ("", ["bad_arguments"])),
+    (
+        "arguments an array",
+        hermes('{"name": "f", "arguments": [1]}'),
+        "stop",
+        ("", ["bad_arguments"]),
+    ),
     ("bad JSON", hermes("{'name': 'f'}"), "stop", ("", ["bad_json"])),
-    ("end tag inside a string", hermes('{"name": "f", "arguments": {"b": "</tool_call>"}}'), "stop", ("", [("f", {"b": "</tool_call>"})])),
-    ("end tag inside a cut string", '<tool_call>{"name": "f", "arguments": {"b": "</tool_call>', "length", ("", ["truncated_call"])),
+    (
+        "end tag inside a string",
+        hermes('{"name": "f", "arguments": {"b": "</tool_call>"}}'),
+        "stop",
+        ("", [("f", {"b": "</tool_call>"})]),
+    ),
+    (
+        "end tag inside a cut string",
+        '<tool_call>{"name": "f", "arguments": {"b": "</tool_call>',
+        "length",
+        ("", ["truncated_call"]),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("what", "text", "finish", "expected"), TABLE, ids=[row[0] for row in TABLE])
-def test_the_table_of_hermes_calls(what: str, text: str, finish: str, expected: tuple[str, list[Any]]) -> None:
+@pytest.mark.parametrize(
+    ("what", "text", "finish", "expected"), TABLE, ids=[row[0] for row in TABLE]
+)
+def test_the_table_of_hermes_calls(
+    what: str, text: str, finish: str, expected: tuple[str, list[Any]]
+) -> None:
     assert calls_of(text, "hermes", finish) == expected
 
 
-def test_an_unknown_tool_is_passed_on_and_a_scenario_may_have_it_named_with_its_neighbours() -> None:
+def test_an_unknown_tool_is_passed_on_and_a_scenario_may_have_it_named_with_its_neighbours() -> (
+    None
+):
     (call,) = parse_tool_calls(hermes('{"name": "get_ordr", "arguments": {}}'))[1]
     assert isinstance(call, ToolCall)
     found = offered([call, ToolCall("c", "get_user", {})], [Tool("get_order"), Tool("get_user")])
-    assert isinstance(found[0], Malformed) and found[0].reason == "unknown_tool: no tool is called 'get_ordr'; nearest: get_order, get_user"
+    assert (
+        isinstance(found[0], Malformed)
+        and found[0].reason
+        == "unknown_tool: no tool is called 'get_ordr'; nearest: get_order, get_user"
+    )
     assert found[1] == ToolCall("c", "get_user", {})
 
 
@@ -70,7 +130,11 @@ def test_a_repair_is_marked_and_no_part_of_what_the_call_is() -> None:
     assert isinstance(call, ToolCall) and call.repaired == DECODED
     assert call == ToolCall("call_0", "f", {"a": 1})
     twice, once = read_call("x", "f", '"{\\"a\\": 1}"'), read_call("x", "f", '{"a": 1}')
-    assert isinstance(twice, ToolCall) and isinstance(once, ToolCall) and (twice.repaired, once.repaired) == (DECODED, "")
+    assert (
+        isinstance(twice, ToolCall)
+        and isinstance(once, ToolCall)
+        and (twice.repaired, once.repaired) == (DECODED, "")
+    )
 
 
 def xml(name: str = "f", **values: str) -> str:
@@ -80,10 +144,18 @@ def xml(name: str = "f", **values: str) -> str:
 
 XML: list[tuple[str, str, tuple[str, list[Any]]]] = [
     (xml(a="1", b="two\nlines"), "stop", ("", [("f", {"a": 1, "b": "two\nlines"})])),
-    ("Let me. " + xml(b="1") + xml("g", x="1") + " So.", "stop", ("Let me.  So.", [("f", {"b": "1"}), ("g", {"x": "1"})])),
+    (
+        "Let me. " + xml(b="1") + xml("g", x="1") + " So.",
+        "stop",
+        ("Let me.  So.", [("f", {"b": "1"}), ("g", {"x": "1"})]),
+    ),
     (xml(), "stop", ("", [("f", {})])),
     ("<function=f><parameter=a>1</parameter></function>", "stop", ("", [("f", {"a": 1})])),
-    (xml(c='{"x": [1]}', d="True", e="1.5", g="null", h="[1]"), "stop", ("", [("f", {"c": {"x": [1]}, "d": True, "e": 1.5, "g": None, "h": "[1]"})])),
+    (
+        xml(c='{"x": [1]}', d="True", e="1.5", g="null", h="[1]"),
+        "stop",
+        ("", [("f", {"c": {"x": [1]}, "d": True, "e": 1.5, "g": None, "h": "[1]"})]),
+    ),
     (xml(b="a </parameter> b"), "stop", ("", [("f", {"b": "a </parameter> b"})])),
     (xml(b="<|im_end|> & <b>"), "stop", ("", [("f", {"b": "<|im_end|> & <b>"})])),
     (xml(a="one"), "stop", ("", ["bad_arguments"])),
@@ -92,27 +164,47 @@ XML: list[tuple[str, str, tuple[str, list[Any]]]] = [
     (xml(c='{"x": NaN}'), "stop", ("", ["bad_arguments"])),
     (xml(a="9" * 65), "stop", ("", ["bad_arguments"])),
     (xml(g="[" * 10_000), "stop", ("", ["bad_arguments"])),
-    ("<function=f><parameter=a>1</parameter><parameter=a>2</parameter></function>", "stop", ("", ["bad_arguments"])),
+    (
+        "<function=f><parameter=a>1</parameter><parameter=a>2</parameter></function>",
+        "stop",
+        ("", ["bad_arguments"]),
+    ),
     ("<function=><parameter=a>1</parameter></function> end", "stop", ("end", ["missing_name"])),
     ("<function=f><parameter=a 1</function>", "stop", ("", ["bad_xml"])),
     ("<function=f>{}</function>", "stop", ("", ["bad_xml"])),
     ("<function=f><parameter=a>1</parameter>", "stop", ("", [("f", {"a": 1})])),
     ("<function=f><parameter=a>1</parameter>", "length", ("", ["truncated_call"])),
     ("<function=f><parameter=b>on and", "length", ("", ["truncated_call"])),
-    (xml(a="1") + "\n<tool_call>\n<function=f>\n<para", "length", ("", [("f", {"a": 1}), "truncated_call"])),
+    (
+        xml(a="1") + "\n<tool_call>\n<function=f>\n<para",
+        "length",
+        ("", [("f", {"a": 1}), "truncated_call"]),
+    ),
     (hermes(GOOD), "stop", ("", [CALL])),  # a model of this family that falls back to JSON
     ("just text with a <parameter=x>", "stop", ("just text with a <parameter=x>", [])),
 ]
 LLAMA: list[tuple[str, str, tuple[str, list[Any]]]] = [
     ('{"name": "f", "parameters": {"a": 1}}', "stop", ("", [CALL])),
-    ('{"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}', "stop", ("", [CALL, OTHER_CALL])),
-    ('{"name": "f", "parameters": {"a": 1}}\n{"name": "g", "arguments": {}}', "stop", ("", [CALL, OTHER_CALL])),
+    (
+        '{"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}',
+        "stop",
+        ("", [CALL, OTHER_CALL]),
+    ),
+    (
+        '{"name": "f", "parameters": {"a": 1}}\n{"name": "g", "arguments": {}}',
+        "stop",
+        ("", [CALL, OTHER_CALL]),
+    ),
     ('{"type": "function", "name": "f", "parameters": {"a": 1}}', "stop", ("", [CALL])),
     ('So: <|python_tag|>{"name": "f", "parameters": {"a": 1}}', "stop", ("So:", [CALL])),
     ('<|python_tag|>search.call(query="x y")', "stop", ("", [("search", {"query": "x y"})])),
     ('<|python_tag|>search.call(query="x', "length", ("", ["truncated_call"])),
     ("<|python_tag|>import os", "stop", ("", ["bad_json"])),
-    ('{"name": "f", "parameters": {"a": 1}} is what I would call', "stop", ('{"name": "f", "parameters": {"a": 1}} is what I would call', [])),
+    (
+        '{"name": "f", "parameters": {"a": 1}} is what I would call',
+        "stop",
+        ('{"name": "f", "parameters": {"a": 1}} is what I would call', []),
+    ),
     ('{"name": "f", "parameters": {"a": ', "length", ("", ["truncated_call"])),
     ('{"name": "f", "parameters": {"a": ', "stop", ("", ["bad_json"])),
     ('{"name": "f", "parameters": {}, "arguments": {}}', "stop", ("", ["bad_arguments"])),
@@ -166,7 +258,11 @@ MISTRAL: list[tuple[str, str, tuple[str, list[Any]]]] = [
     (f"[TOOL_CALLS][{GOOD}, {{bad", "length", ("", [CALL, "truncated_call"])),
     (f"[TOOL_CALLS][{GOOD}", "length", ("", [CALL, "truncated_call"])),
     (f"[TOOL_CALLS][{GOOD}", "stop", ("", [CALL])),
-    ('[TOOL_CALLS][{"name": "f", "arguments": [1]}, ' + OTHER + "]", "stop", ("", ["bad_arguments", OTHER_CALL])),
+    (
+        '[TOOL_CALLS][{"name": "f", "arguments": [1]}, ' + OTHER + "]",
+        "stop",
+        ("", ["bad_arguments", OTHER_CALL]),
+    ),
     ('[TOOL_CALLS]f[ARGS]{"a": ', "length", ("", ["truncated_call"])),
     ('[TOOL_CALLS]f[ARGS]{"a": NaN}', "stop", ("", ["bad_json"])),
     ("[TOOL_CALLS]" + "[" * 10_000, "stop", ("", ["bad_json"])),
@@ -178,10 +274,16 @@ MISTRAL: list[tuple[str, str, tuple[str, list[Any]]]] = [
 
 @pytest.mark.parametrize(
     ("tool_format", "text", "finish", "expected"),
-    [(name, *row) for name, rows in (("xml", XML), ("llama", LLAMA), ("python", PYTHON), ("mistral", MISTRAL)) for row in rows],
+    [
+        (name, *row)
+        for name, rows in (("xml", XML), ("llama", LLAMA), ("python", PYTHON), ("mistral", MISTRAL))
+        for row in rows
+    ],
     ids=lambda value: value[:60] if isinstance(value, str) else "",
 )
-def test_calls_in_the_ways_of_other_families(tool_format: str, text: str, finish: str, expected: tuple[str, list[Any]]) -> None:
+def test_calls_in_the_ways_of_other_families(
+    tool_format: str, text: str, finish: str, expected: tuple[str, list[Any]]
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # what a model writes is no reason for Python to warn
         assert calls_of(text, tool_format, finish) == expected
@@ -221,18 +323,32 @@ PIECES = [
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=30).map("".join), st.sampled_from(["stop", "length"]))
-def test_no_text_ever_raises_in_any_format_and_what_comes_out_can_be_written(text: str, finish: str) -> None:
+@given(
+    st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=30).map("".join),
+    st.sampled_from(["stop", "length"]),
+)
+def test_no_text_ever_raises_in_any_format_and_what_comes_out_can_be_written(
+    text: str, finish: str
+) -> None:
     for name in FORMATS:
         rest, calls = parse_tool_calls(text, name, tools=(F,), finish=finish)
         rest.encode()
         for call in calls:
-            json.dumps(call.arguments if isinstance(call, ToolCall) else [call.text, call.reason], allow_nan=False).encode()
+            json.dumps(
+                call.arguments if isinstance(call, ToolCall) else [call.text, call.reason],
+                allow_nan=False,
+            ).encode()
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**60), 10**60) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**60), 10**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -243,15 +359,34 @@ def test_what_a_family_writes_is_read_back(arguments: dict[str, Any]) -> None:
     body = json.dumps({"name": "f", "arguments": arguments})
     pythonic = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     expected = ("", (ToolCall("call_0", "f", arguments),))
-    for name, text in (("llama", body), ("mistral", f"[TOOL_CALLS][{body}]"), ("python", f"[f({pythonic})]")):
+    for name, text in (
+        ("llama", body),
+        ("mistral", f"[TOOL_CALLS][{body}]"),
+        ("python", f"[f({pythonic})]"),
+    ):
         assert parse_tool_calls(text, name) == expected
-    typed = Tool("f", "", {"properties": {key: {"type": _kind(value)} for key, value in arguments.items()}})
-    written = xml(**{key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()})
+    typed = Tool(
+        "f", "", {"properties": {key: {"type": _kind(value)} for key, value in arguments.items()}}
+    )
+    written = xml(
+        **{
+            key: value if isinstance(value, str) else json.dumps(value)
+            for key, value in arguments.items()
+        }
+    )
     assert parse_tool_calls(written, "xml", tools=(typed,)) == expected
 
 
 def _kind(value: Any) -> str:
-    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object", type(None): "null"}
+    names = {
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        str: "string",
+        list: "array",
+        dict: "object",
+        type(None): "null",
+    }
     return names[type(value)]
 
 

@@ -1,4 +1,5 @@
-"""The training loop: who learns, what is recorded, and that a killed run ends as an unbroken one."""
+"""The training loop: who learns, what is recorded, and that a killed run ends as an unbroken
+one."""
 
 from __future__ import annotations
 
@@ -24,12 +25,20 @@ from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.schedule import TRAINING_SEEDS, learning_rate, play_all, training_plans
 from gem_ma.training.train import check_discounts, open_learner, run_training, train
 
-SMALL = ("train.steps=6", "train.episodes=8", "train.save_every=2", "evaluate.episodes=8", "evaluate.every=3")
+SMALL = (
+    "train.steps=6",
+    "train.episodes=8",
+    "train.save_every=2",
+    "evaluate.episodes=8",
+    "evaluate.every=3",
+)
 WARM = ("train.warm_start.speaker.episodes=64", "train.warm_start.listener.episodes=64")
 
 
 def small(*overrides: str, name: str = "referential_table") -> Config:
-    return config.load(name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]).config
+    return config.load(
+        name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]
+    ).config
 
 
 def opened(path: Path, settings: Config) -> RunFolder:
@@ -43,7 +52,12 @@ def trained(path: Path, settings: Config, **options) -> dict:
 
 def truth(path: Path) -> dict[str, bytes]:
     """Everything of a run folder that must not depend on interruptions."""
-    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json", *(path / "checkpoints").glob("step-000006/*")]
+    files = [
+        path / "episodes.jsonl",
+        path / "metrics.jsonl",
+        path / "summary.json",
+        *(path / "checkpoints").glob("step-000006/*"),
+    ]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
@@ -78,12 +92,21 @@ def test_the_record_holds_the_episodes_of_every_step_in_the_order_of_plans(tmp_p
         *(("train", 4), ("train", 5), ("train", 6), ("evaluation", 6)),
     ]
     assert {seat.policy for seat in played[0].cast.values()} == {"speaker", "listener"}
-    assert all(turn.replies[0].version == 1 + step for step in range(6) for e in played[8 * step : 8 * step + 8] for turn in e.turns)
+    assert all(
+        turn.replies[0].version == 1 + step
+        for step in range(6)
+        for e in played[8 * step : 8 * step + 8]
+        for turn in e.turns
+    )
     first = next(line for line in lines if line["kind"] == "train")
     assert first["episodes"] == first["ok"] == 8
     assert first["success"] == sum(e.returns()["listener"] == 1 for e in played[:8]) / 8
-    assert {"lr", "entropy", "kl", "grad_norm", "parity_gap", "version"} <= first["policies"]["speaker"].keys()
-    assert json.loads((tmp_path / "run" / "summary.json").read_bytes()) == json.loads(json.dumps(summary))
+    assert {"lr", "entropy", "kl", "grad_norm", "parity_gap", "version"} <= first["policies"][
+        "speaker"
+    ].keys()
+    assert json.loads((tmp_path / "run" / "summary.json").read_bytes()) == json.loads(
+        json.dumps(summary)
+    )
     assert not any("_s" in key for key in first)  # wall times stand apart
     assert len((tmp_path / "run" / "timings.jsonl").read_text().splitlines()) == 6
 
@@ -91,7 +114,11 @@ def test_the_record_holds_the_episodes_of_every_step_in_the_order_of_plans(tmp_p
 def test_training_and_evaluation_seeds_never_meet(tmp_path):
     settings = small()
     trained(tmp_path / "run", settings)
-    assert min(e.seed for e in read_episodes(tmp_path / "run")) >= TRAINING_SEEDS > settings.evaluate.seed + settings.evaluate.episodes
+    assert (
+        min(e.seed for e in read_episodes(tmp_path / "run"))
+        >= TRAINING_SEEDS
+        > settings.evaluate.seed + settings.evaluate.episodes
+    )
 
 
 def test_episodes_come_in_the_order_of_their_plans_whatever_ends_first():
@@ -108,7 +135,12 @@ def test_episodes_come_in_the_order_of_their_plans_whatever_ends_first():
 
 
 def test_the_same_config_gives_the_same_run_and_another_seed_another(tmp_path):
-    for name, overrides in (("a", ()), ("b", ()), ("c", ("run.seed=1",)), ("d", ("run.concurrency=3",))):
+    for name, overrides in (
+        ("a", ()),
+        ("b", ()),
+        ("c", ("run.seed=1",)),
+        ("d", ("run.concurrency=3",)),
+    ):
         trained(tmp_path / name, small(*overrides))
     assert truth(tmp_path / "a") == truth(tmp_path / "b") == truth(tmp_path / "d")
     assert truth(tmp_path / "a") != truth(tmp_path / "c")
@@ -136,7 +168,9 @@ def test_a_run_that_is_killed_after_a_step_ends_as_an_unbroken_one(tmp_path, at,
 
 @pytest.mark.parametrize("method", ["append", "log", "mark", "write_summary"])
 @pytest.mark.parametrize("call", [1, 3])
-def test_a_run_that_is_killed_while_it_records_ends_as_an_unbroken_one(tmp_path, monkeypatch, method, call):
+def test_a_run_that_is_killed_while_it_records_ends_as_an_unbroken_one(
+    tmp_path, monkeypatch, method, call
+):
     settings, calls = small(), 0
     trained(tmp_path / "whole", settings)
     real = getattr(RunFolder, method)
@@ -173,7 +207,9 @@ with RunFolder.open(Path(sys.argv[1]), config_text="", resolved=settings.model_d
     subprocess.run([*command, str(tmp_path / "whole")], check=True, env=environment, timeout=120)
     rng = random.Random(4)
     for _ in range(4):
-        process = subprocess.Popen([*command, str(tmp_path / "broken")], stdout=subprocess.PIPE, env=environment)
+        process = subprocess.Popen(
+            [*command, str(tmp_path / "broken")], stdout=subprocess.PIPE, env=environment
+        )
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(rng.uniform(0.02, 0.4))
@@ -187,7 +223,9 @@ def test_a_finished_run_is_not_touched_again(tmp_path):
     settings = small()
     summary = trained(tmp_path / "run", settings)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*.json*")}
-    again = trained(tmp_path / "run", settings, on_step=lambda *_: pytest.fail("a finished run took a step"))
+    again = trained(
+        tmp_path / "run", settings, on_step=lambda *_: pytest.fail("a finished run took a step")
+    )
     assert json.dumps(again) == json.dumps(summary)
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
@@ -204,19 +242,39 @@ def test_episodes_of_a_group_share_their_start_and_nothing_else_is_repeated(tmp_
     settings = small("train.group_size=4")
     plans = training_plans(settings, settings.train, scenario_of(settings), 2)
     assert [plan.repeat for plan in plans] == [0, 1, 2, 3] * 2
-    assert len({(plan.task, plan.seed) for plan in plans}) == 2 and len({plan.id for plan in plans}) == 8
+    assert (
+        len({(plan.task, plan.seed) for plan in plans}) == 2
+        and len({plan.id for plan in plans}) == 8
+    )
     assert [plan.group for plan in plans] == [f"{plan.task}/{plan.seed}" for plan in plans]
-    assert {plan.group for plan in training_plans(small(), small().train, scenario_of(settings), 2)} == {None}
+    assert {
+        plan.group for plan in training_plans(small(), small().train, scenario_of(settings), 2)
+    } == {None}
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "agent_norm", "gigpo", "mt_grpo", "turn_grpo", "team_grpo", "at_grpo"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "grpo",
+        "dr_grpo",
+        "rloo",
+        "agent_norm",
+        "gigpo",
+        "mt_grpo",
+        "turn_grpo",
+        "team_grpo",
+        "at_grpo",
+    ],
+)
 def test_estimators_that_compare_within_a_group_learn_from_groups(tmp_path, name):
     summary = trained(tmp_path / "run", small(f"train.estimator.name={name}", "train.group_size=4"))
     assert summary["changed"] == ["speaker", "listener"]
     played = list(read_episodes(tmp_path / "run"))
     starts = {}
     for episode in played:
-        starts.setdefault((episode.group, episode.task, episode.seed), []).append(episode.turns[0].observed)
+        starts.setdefault((episode.group, episode.task, episode.seed), []).append(
+            episode.turns[0].observed
+        )
     assert all(len(views) == 4 and len(set(views)) == 1 for views in starts.values())
 
 
@@ -226,13 +284,20 @@ def test_credit_and_estimator_settings_reach_the_loop(tmp_path):
         trained(tmp_path / name, small(f"train.estimator.name={name}", "train.policies=[speaker]"))
         runs[name] = truth(tmp_path / name)["checkpoints/step-000006/speaker.table.json"]
     assert len(set(runs.values())) == 3
-    state = json.loads(truth(tmp_path / "rae")["checkpoints/step-000006/trainer.json"])["estimators"]
+    state = json.loads(truth(tmp_path / "rae")["checkpoints/step-000006/trainer.json"])[
+        "estimators"
+    ]
     assert 0 < state["speaker"]["referential/speaker"] < 1
 
 
 def test_the_learning_rate_warms_up_and_falls_linearly():
     settings = TrainSettings(policies=["main"], steps=11, lr=1.0, lr_final=0.1, lr_warmup=2)
-    assert [round(learning_rate(settings, step), 4) for step in (0, 1, 5, 10)] == [0.5, 0.91, 0.55, 0.1]
+    assert [round(learning_rate(settings, step), 4) for step in (0, 1, 5, 10)] == [
+        0.5,
+        0.91,
+        0.55,
+        0.1,
+    ]
     assert learning_rate(TrainSettings(policies=["main"], steps=1, lr=0.5, lr_final=0.1), 0) == 0.5
 
 
@@ -241,8 +306,14 @@ def test_the_learning_rate_warms_up_and_falls_linearly():
     [
         (("train.estimator.name=rebnn",), "did you mean 'rebn'"),
         (("train.estimator.name=grpo",), "share a start"),
-        (("train.estimator.name=grpo", "train.group_size=3"), "8 episodes are no whole number of groups of 3"),
-        (("train.estimator.options.lam=0.5",), "train.estimator.options.lam: rebn has no such option; it has none"),
+        (
+            ("train.estimator.name=grpo", "train.group_size=3"),
+            "8 episodes are no whole number of groups of 3",
+        ),
+        (
+            ("train.estimator.options.lam=0.5",),
+            "train.estimator.options.lam: rebn has no such option; it has none",
+        ),
         (("policies.speaker.temperature=0",), "top_p 1 and top_k 0"),
         (("train.credit.gamma.listener=0.9",), "gamma names no value for agent 'speaker'"),
     ],
@@ -280,9 +351,18 @@ class Fragile(Scenario):
 
 
 def fragile(**changes) -> tuple[Config, dict[str, Policy]]:
-    values = {"scenario": {"id": "x"}, "agents": {"a": {"policy": "main"}}, "policies": {"main": {"model": "table/softmax"}}}
-    values |= {"train": {"policies": ["main"], "steps": 30, "episodes": 16, "lr": 3.0}, "evaluate": {"episodes": 64}}
-    return Config.model_validate({**values, **changes}), {"main": Policy("main", Table(policy="main"))}
+    values = {
+        "scenario": {"id": "x"},
+        "agents": {"a": {"policy": "main"}},
+        "policies": {"main": {"model": "table/softmax"}},
+    }
+    values |= {
+        "train": {"policies": ["main"], "steps": 30, "episodes": 16, "lr": 3.0},
+        "evaluate": {"episodes": 64},
+    }
+    return Config.model_validate({**values, **changes}), {
+        "main": Policy("main", Table(policy="main"))
+    }
 
 
 def test_failed_episodes_are_counted_and_the_rest_is_learned_from(tmp_path):
@@ -293,7 +373,12 @@ def test_failed_episodes_are_counted_and_the_rest_is_learned_from(tmp_path):
     assert all(line["ok"] + line["failed"] == 16 for line in lines)
     assert sum(line["failed"] for line in lines) > 100
     assert summary["after"]["sampled"]["failed"] > 10
-    assert summary["before"]["sampled"]["return"]["a"] < 0.75 < 0.9 < summary["after"]["sampled"]["return"]["a"]
+    assert (
+        summary["before"]["sampled"]["return"]["a"]
+        < 0.75
+        < 0.9
+        < summary["after"]["sampled"]["return"]["a"]
+    )
 
 
 def test_a_step_in_which_everything_failed_ends_the_run_with_the_cause():
@@ -311,7 +396,9 @@ def test_tables_learn_the_language_only_together():
     """One seed of what `make test-learning` asks of five."""
     after = {}
     for learned in ("[]", "[speaker]", "[listener]", "[speaker, listener]"):
-        settings = config.load("referential_table", [f"train.policies={learned}", "evaluate.episodes=384"]).config
+        settings = config.load(
+            "referential_table", [f"train.policies={learned}", "evaluate.episodes=384"]
+        ).config
         after[learned] = run_training(settings)["after"]["sampled"]["success"]
     assert after["[]"] <= 0.30
     assert min(after["[speaker]"], after["[listener]"]) >= after["[]"] + 0.05
@@ -324,8 +411,14 @@ def test_trained_weights_are_a_model_that_another_run_can_name(tmp_path):
     loaded = config.load("referential_table.yaml", ["train.steps=2", "evaluate.episodes=64"])
     with RunFolder.open(path, config_text=loaded.text, resolved=loaded.resolved()) as folder:
         summary = run_training(loaded.config, folder, base=loaded.base)
-    names = [f"policies.{name}.model={model['engine']}/{path / model['path']}" for name, model in summary["models"].items()]
-    again = config.load("referential_table.yaml", [*names, "train.policies=[]", "train.warm_start={}", "evaluate.episodes=64"])
+    names = [
+        f"policies.{name}.model={model['engine']}/{path / model['path']}"
+        for name, model in summary["models"].items()
+    ]
+    again = config.load(
+        "referential_table.yaml",
+        [*names, "train.policies=[]", "train.warm_start={}", "evaluate.episodes=64"],
+    )
     assert run_training(again.config, base=again.base)["before"] == summary["after"]
 
 
@@ -337,10 +430,21 @@ def test_shaped_rewards_are_learned_with_the_discount_that_they_are_shaped_for()
         discounts = {"speaker": 0.9}
         id = "shaped"
 
-    for gamma, refused in (("0.9", False), ("1.0", True), ("{speaker: 0.9, listener: 1.0}", False), ("{speaker: 0.5, listener: 0.9}", True)):
+    for gamma, refused in (
+        ("0.9", False),
+        ("1.0", True),
+        ("{speaker: 0.9, listener: 1.0}", False),
+        ("{speaker: 0.5, listener: 0.9}", True),
+    ):
         settings = small(f"train.credit.gamma={gamma}")
         if refused:
-            with pytest.raises(ConfigError, match=r"shapes the rewards of 'speaker' for a discount of 0.9, and it would learn with (1|0.5);"):
+            with pytest.raises(
+                ConfigError,
+                match=(
+                    r"shapes the rewards of 'speaker' for a discount of 0.9, and it would learn"
+                    r" with (1|0.5);"
+                ),
+            ):
                 check_discounts(settings, settings.train, Shaped())
         else:
             check_discounts(settings, settings.train, Shaped())

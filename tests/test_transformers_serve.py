@@ -1,4 +1,5 @@
-"""The openai engine against the library's own server: `transformers serve` on loopback with the tiny model, played through the command line."""
+"""The openai engine against the library's own server: `transformers serve` on loopback with the
+tiny model, played through the command line."""
 
 from __future__ import annotations
 
@@ -18,8 +19,14 @@ import pytest
 from gem_ma.cli.main import main
 from gem_ma.store import read_episodes
 
-MISSING = [name for name in ("torch", "transformers", "openai", "fastapi", "uvicorn", "starlette") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f'needs pip install "transformers[serving]": no {", ".join(MISSING)}')
+MISSING = [
+    name
+    for name in ("torch", "transformers", "openai", "fastapi", "uvicorn", "starlette")
+    if importlib.util.find_spec(name) is None
+]
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f'needs pip install "transformers[serving]": no {", ".join(MISSING)}'
+)
 
 KEY = "sk-canary-serve-81"
 READY_S = 120.0
@@ -33,16 +40,35 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     (folder / "hub").mkdir()
-    environment = {**os.environ, "HF_HOME": str(folder), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "HF_HOME": str(folder),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     command = shutil.which("transformers", path=str(Path(sys.executable).parent)) or "transformers"
-    arguments = [command, "serve", "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
+    arguments = [
+        command,
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--device",
+        "cpu",
+        "--dtype",
+        "float32",
+    ]
     with (folder / "log.txt").open("wb") as log:
         server = subprocess.Popen(arguments, stdout=log, stderr=log, env=environment)
         try:
             until = time.monotonic() + READY_S
             while not _ready(f"http://127.0.0.1:{port}/health"):
                 if server.poll() is not None or time.monotonic() > until:
-                    pytest.fail(f"the server did not start: {(folder / 'log.txt').read_text(errors='replace')[-2000:]}")
+                    pytest.fail(
+                        "the server did not start:"
+                        f" {(folder / 'log.txt').read_text(errors='replace')[-2000:]}"
+                    )
                 time.sleep(0.3)
             yield f"http://127.0.0.1:{port}/v1"
         finally:
@@ -58,23 +84,46 @@ def _ready(address: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("scenario", "agents"), [("kuhn_poker", ("player_0", "player_1")), ("referential", ("speaker", "listener"))])
+@pytest.mark.parametrize(
+    ("scenario", "agents"),
+    [("kuhn_poker", ("player_0", "player_1")), ("referential", ("speaker", "listener"))],
+)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_episodes_are_played_by_a_model_behind_the_library_s_server(
-    scenario: str, agents: tuple[str, str], stream: bool, served: str, byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: str,
+    agents: tuple[str, str],
+    stream: bool,
+    served: str,
+    byte_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MY_KEY", KEY)
-    policy = f'{{model: "openai/{byte_model}", base_url: "{served}", api_key_env: MY_KEY, max_tokens: 6, stream: {str(stream).lower()}}}'
+    policy = (
+        f'{{model: "openai/{byte_model}", base_url: "{served}", api_key_env: MY_KEY, max_tokens: 6,'
+        f" stream: {str(stream).lower()}}}"
+    )
     cast = "".join(f"  {agent}: {{policy: main}}\n" for agent in agents)
-    (tmp_path / "talk.yaml").write_text(f"scenario: {{id: {scenario}, tasks: 5}}\nagents:\n{cast}policies:\n  main: {policy}\n", encoding="utf-8")
+    (tmp_path / "talk.yaml").write_text(
+        f"scenario: {{id: {scenario}, tasks: 5}}\nagents:\n{cast}policies:\n  main: {policy}\n",
+        encoding="utf-8",
+    )
     assert main(["check", "talk.yaml"]) == 0
     assert main(["run", "talk.yaml", "--out", "run", "--quiet"]) == 0
     episodes = list(read_episodes(tmp_path / "run" / "episodes.jsonl"))
     assert len(episodes) == 5 and not any(episode.error for episode in episodes)
     replies = [reply for episode in episodes for turn in episode.turns for reply in turn.replies]
-    assert len(replies) == 10 and any(reply.text for reply in replies)  # an untrained model may say a lone control token
-    assert all(reply.usage.prompt_tokens and 0 < (reply.usage.completion_tokens or 0) <= 6 for reply in replies)
+    # an untrained model may say a lone control token
+    assert len(replies) == 10 and any(reply.text for reply in replies)
+    assert all(
+        reply.usage.prompt_tokens and 0 < (reply.usage.completion_tokens or 0) <= 6
+        for reply in replies
+    )
     refused = {(attempt.kind, attempt.status) for reply in replies for attempt in reply.attempts}
     assert ("adapted", 422) in refused  # it refuses an option that has an equal, which is left out
-    assert not any(KEY in file.read_text(encoding="utf-8", errors="replace") for file in tmp_path.rglob("*") if file.is_file())
+    assert not any(
+        KEY in file.read_text(encoding="utf-8", errors="replace")
+        for file in tmp_path.rglob("*")
+        if file.is_file()
+    )

@@ -9,7 +9,20 @@ import pytest
 
 import gem_ma.types as types
 from gem_ma.errors import ConformanceError, EngineError, GemMaError, ReplayError
-from gem_ma.types import Action, End, Entry, Episode, Image, Message, Reply, Seat, Tool, ToolCall, Turn, spoken
+from gem_ma.types import (
+    Action,
+    End,
+    Entry,
+    Episode,
+    Image,
+    Message,
+    Reply,
+    Seat,
+    Tool,
+    ToolCall,
+    Turn,
+    spoken,
+)
 
 
 def episode(end: End = End.TERMINATED) -> Episode:
@@ -25,9 +38,27 @@ def episode(end: End = End.TERMINATED) -> Episode:
 
 
 def test_the_role_of_a_message_depends_on_who_looks() -> None:
-    messages = (Message("x", "user"), Message("x", "assistant"), Message("x"), Message.system("x"), Message.tool("call_0", "x"))
-    assert [message.role("user") for message in messages] == ["assistant", "user", "user", "system", "tool"]
-    assert [message.role("assistant") for message in messages] == ["user", "assistant", "user", "system", "tool"]
+    messages = (
+        Message("x", "user"),
+        Message("x", "assistant"),
+        Message("x"),
+        Message.system("x"),
+        Message.tool("call_0", "x"),
+    )
+    assert [message.role("user") for message in messages] == [
+        "assistant",
+        "user",
+        "user",
+        "system",
+        "tool",
+    ]
+    assert [message.role("assistant") for message in messages] == [
+        "user",
+        "assistant",
+        "user",
+        "system",
+        "tool",
+    ]
 
 
 def test_the_text_of_parts_leaves_images_out() -> None:
@@ -43,7 +74,10 @@ def test_images_are_equal_by_digest_and_never_print_their_bytes() -> None:
 
 def test_a_tool_offers_the_schema_of_function_calling() -> None:
     schema = Tool("look", "Looks.", {"type": "object"}).schema
-    assert schema == {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
+    assert schema == {
+        "type": "function",
+        "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}},
+    }
 
 
 def test_an_agents_own_line_keeps_its_tool_calls() -> None:
@@ -56,17 +90,28 @@ def test_returns_and_transcripts_are_derived_from_the_record() -> None:
     assert played.id == ("test/3", 7, 2)
     assert played.returns() == {"a": 2.5, "b": 1.0, "c": 0.0}
     assert [message.text for message in played.transcript("a")] == ["one", "x", "y", "z", "end"]
-    assert [message.text for message in played.transcript("b")] == ["one", "y"] and played.transcript("c") == ()
+    assert [message.text for message in played.transcript("b")] == [
+        "one",
+        "y",
+    ] and played.transcript("c") == ()
 
 
 def test_every_end_is_explained_and_is_exactly_one_kind() -> None:
     assert all(end.__doc__ and end.__doc__ != End.__doc__ for end in End)
-    assert {end for end in End if end.bootstraps} == {End.MAX_STEPS, End.MAX_TURNS, End.MAX_TOKENS, End.TIMEOUT, End.CONTEXT}
+    assert {end for end in End if end.bootstraps} == {
+        End.MAX_STEPS,
+        End.MAX_TURNS,
+        End.MAX_TOKENS,
+        End.TIMEOUT,
+        End.CONTEXT,
+    }
     assert {end for end in End if not end.scored} == {End.INTERRUPTED, End.FAILED}
     assert [End(end.value) for end in End] == list(End)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in vars(types).items() if dataclasses.is_dataclass(kind)])
+@pytest.mark.parametrize(
+    "name", [name for name, kind in vars(types).items() if dataclasses.is_dataclass(kind)]
+)
 def test_records_are_frozen_and_slotted(name: str) -> None:
     kind = getattr(types, name)
     assert kind.__dataclass_params__.frozen and "__slots__" in vars(kind)
@@ -77,7 +122,15 @@ def test_records_compare_by_value() -> None:
 
 
 def test_errors_travel_between_processes() -> None:
-    for error in (EngineError("x", retryable=True), ReplayError("x"), ConformanceError(("one", "two"))):
+    for error in (
+        EngineError("x", retryable=True),
+        ReplayError("x"),
+        ConformanceError(("one", "two")),
+    ):
         again = pickle.loads(pickle.dumps(error))
-        assert type(again) is type(error) and str(again) == str(error) and isinstance(again, GemMaError)
+        assert (
+            type(again) is type(error)
+            and str(again) == str(error)
+            and isinstance(again, GemMaError)
+        )
     assert pickle.loads(pickle.dumps(EngineError("x", retryable=True))).retryable

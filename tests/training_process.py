@@ -1,4 +1,5 @@
-"""One of several processes that train configs one after the other: `training_process.py JOBS`, JOBS = [[config, overrides, folder]]."""
+"""One of several processes that train configs one after the other: `training_process.py JOBS`,
+JOBS = [[config, overrides, folder]]."""
 
 from __future__ import annotations
 
@@ -19,9 +20,15 @@ from gem_ma.training.train import train
 def work(jobs: list[list[Any]], teams: Teams = ALONE) -> None:
     for source, overrides, path in jobs:
         settings = config.load(source, overrides).config
-        first = RunFolder.open(Path(path), config_text="", resolved=settings.model_dump(mode="json")) if teams.play.first else nullcontext()
+        first = (
+            RunFolder.open(Path(path), config_text="", resolved=settings.model_dump(mode="json"))
+            if teams.play.first
+            else nullcontext()
+        )
         with first as folder:
-            asyncio.run(train(settings, scenario_of(settings), open_policies(settings), folder, teams=teams))
+            asyncio.run(
+                train(settings, scenario_of(settings), open_policies(settings), folder, teams=teams)
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Whether a line of a document that is not `gem-ma` can be typed: make, pip, and the scripts of this project."""
+"""Whether a line of a document that is not `gem-ma` can be typed: make, pip, and the scripts of
+this project."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import tomllib
 
 from tests.documents import ROOT
 
-ELSEWHERE = {"venv", "pytest", "pip", "vllm.entrypoints.openai.api_server"}  # modules that are not ours
+# modules that are not ours
+ELSEWHERE = {"venv", "pytest", "pip", "vllm.entrypoints.openai.api_server"}
 PROGRAMS = {"tensorboard", "trackio"}
 PYTHONS = {"python", "python3", ".venv/bin/python", ".venv-vllm/bin/python"}
 PIPS = {"pip", ".venv/bin/pip", ".venv-vllm/bin/pip"}
@@ -28,7 +30,10 @@ def verify_other(head: str, rest: list[str]) -> None:
         text = (ROOT / "Makefile").read_text(encoding="utf-8")
         for word in rest:
             name = word.partition("=")[0]
-            need(re.search(rf"^{re.escape(name)}(:| \?=)", text, re.MULTILINE), f"the Makefile has no {name}")
+            need(
+                re.search(rf"^{re.escape(name)}(:| \?=)", text, re.MULTILINE),
+                f"the Makefile has no {name}",
+            )
     elif head in PYTHONS:
         verify_script(rest)
     elif head in PIPS:
@@ -45,7 +50,10 @@ def verify_script(rest: list[str]) -> None:
         if module.startswith("gem_ma."):
             from gem_ma.scenarios.retail.__main__ import main as shop
 
-            need(module == "gem_ma.scenarios.retail" and rest[0] in shop.commands, f"{module} has no {rest[0]}")
+            need(
+                module == "gem_ma.scenarios.retail" and rest[0] in shop.commands,
+                f"{module} has no {rest[0]}",
+            )
             shop.commands[rest[0]].make_context(rest[0], rest[1:])
             return
         rest = [module.replace(".", "/") + ".py", *rest]
@@ -58,10 +66,15 @@ def verify_script(rest: list[str]) -> None:
 
 
 def verify_install(rest: list[str]) -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     for before, word in zip(["", *rest], rest, strict=False):
         if before in ("-c", "--constraint"):
             need((ROOT / word).is_file(), f"no file {word}")
-        need(not re.match(r"gem[-_]ma\b", word), "no index has the package; from a clone it is .[extra]")
+        need(
+            not re.match(r"gem[-_]ma\b", word),
+            "no index has the package; from a clone it is .[extra]",
+        )
         if own := re.match(r"\.\[([\w,]+)\]$", word):
             need(set(own[1].split(",")) <= set(extras), f"no such extra: {own[1]}")

@@ -1,7 +1,9 @@
-"""An event loop whose clock jumps to the next timer: an hour of waiting costs no time, and a loop with nothing scheduled is a deadlock.
+"""An event loop whose clock jumps to the next timer: an hour of waiting costs no time, and a loop
+with nothing scheduled is a deadlock.
 
-`run(coroutine)` gives (result, virtual seconds). Pool threads run inline. Threads of `Call` effects are waited for in real time, at the
-virtual instant at which they were started; a call that hangs needs the real clock.
+`run(coroutine)` gives (result, virtual seconds). Pool threads run inline. Threads of `Call`
+effects are waited for in real time, at the virtual instant at which they were started; a call
+that hangs needs the real clock.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ class _VirtualSelector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None or timeout > 0:
-            while any(thread.name == CALL_THREAD for thread in threading.enumerate()) and not self.woken.is_set():
+            while (
+                any(thread.name == CALL_THREAD for thread in threading.enumerate())
+                and not self.woken.is_set()
+            ):
                 self.woken.wait(0.01)
         if self.woken.is_set():
             self.woken.clear()
@@ -53,7 +58,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _write_to_self(self) -> None:
         self._virtual.woken.set()
 
-    def run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(
+        self, executor: Any, function: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         done = self.create_future()
         try:
             done.set_result(function(*args))

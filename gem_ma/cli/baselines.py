@@ -1,6 +1,8 @@
-"""The trivial players that a scenario names, on the tasks and seeds of a run: what its grader gives for nothing stands beside the run's score.
+"""The trivial players that a scenario names, on the tasks and seeds of a run: what its grader gives
+for nothing stands beside the run's score.
 
-They are played into run folders of their own below the run's (`baselines/<name>-<digest>`), so they are resumed like it and never mixed with it.
+They are played into run folders of their own below the run's (`baselines/<name>-<digest>`), so
+they are resumed like it and never mixed with it.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ if TYPE_CHECKING:
     from gem_ma.rollout import Plan
     from gem_ma.scenario import Scenario
 
-KEPT = ("episodes", "ok", "failed", "excluded", "success", "returns")  # of the summary of a baseline
-MOST_TASKS = 120  # of one baseline, one try each: 0 of 120 is [0, .031]; the largest public split of retail has 115
+# of the summary of a baseline
+KEPT = ("episodes", "ok", "failed", "excluded", "success", "returns")
+# of one baseline, one try each: 0 of 120 is [0, .031]; the largest public split of retail has 115
+MOST_TASKS = 120
 
 
 class Baseline(NamedTuple):
@@ -27,8 +31,11 @@ class Baseline(NamedTuple):
     path: Path
 
 
-def play_baselines(loaded: Loaded, scenario: Scenario, path: Path, stopping: Any, quiet: bool) -> dict[str, Any]:
-    """Plays what is not done yet of every baseline and gives name -> `{cast, run, tasks, of, ...}`, the rest as in a run's summary.
+def play_baselines(
+    loaded: Loaded, scenario: Scenario, path: Path, stopping: Any, quiet: bool
+) -> dict[str, Any]:
+    """Plays what is not done yet of every baseline and gives name -> `{cast, run, tasks, of, ...}`,
+    the rest as in a run's summary.
 
     A baseline that cannot be played costs a line on stderr, not the result. {} after a signal.
     """
@@ -44,20 +51,28 @@ def play_baselines(loaded: Loaded, scenario: Scenario, path: Path, stopping: Any
 
         async def work() -> None:
             for one in seated:
-                found[one.name] = {**await _play(one, scenario, plans, stopping, progress), "tasks": len(plans), "of": of}
+                found[one.name] = {
+                    **await _play(one, scenario, plans, stopping, progress),
+                    "tasks": len(plans),
+                    "of": of,
+                }
 
         stopping.run(work())
     return {} if stopping.signal else found
 
 
 def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], int]:
-    """The first try of each of the run's tasks (or seeds), or of a fixed draw of so many of them; and how many there are."""
+    """The first try of each of the run's tasks (or seeds), or of a fixed draw of so many of
+    them; and how many there are."""
     from gem_ma.engines.base import stable_seed
     from gem_ma.plans import evaluation_plans
 
-    single_try = loaded.config.model_copy(update={"run": loaded.config.run.model_copy(update={"episodes_per_task": 1})})
+    single_try = loaded.config.model_copy(
+        update={"run": loaded.config.run.model_copy(update={"episodes_per_task": 1})}
+    )
     plans = list(evaluation_plans(single_try, scenario))
-    drawn = sorted(range(len(plans)), key=lambda at: stable_seed("baseline", *plans[at].id))[:most]  # of fewer tasks it is the same, less some
+    # of fewer tasks it is the same, less some
+    drawn = sorted(range(len(plans)), key=lambda at: stable_seed("baseline", *plans[at].id))[:most]
     return [plans[at] for at in sorted(drawn)], len(plans)
 
 
@@ -74,13 +89,17 @@ def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline
             progress_line(f"baseline {name!r} is not played: {error}")
             continue
         run = loaded.config.run.model_copy(update={"episodes_per_task": 1, "baselines": False})
-        config = loaded.config.model_copy(update={"agents": agents, "policies": {}, "run": run, "train": None})
+        config = loaded.config.model_copy(
+            update={"agents": agents, "policies": {}, "run": run, "train": None}
+        )
         text = f"# The baseline {name!r} beside a run of {loaded.stem}.\n"
         one = type(loaded)(config, text, loaded.path)
         yield Baseline(name, one, run_path(name, one.identity(), root=path / "baselines"))
 
 
-async def _play(one: Baseline, scenario: Scenario, plans: list[Plan], stopping: Any, progress: Any) -> dict[str, Any]:
+async def _play(
+    one: Baseline, scenario: Scenario, plans: list[Plan], stopping: Any, progress: Any
+) -> dict[str, Any]:
     from dataclasses import replace
 
     from gem_ma.cli.run import open_folder, play_into
@@ -99,22 +118,39 @@ async def _play(one: Baseline, scenario: Scenario, plans: list[Plan], stopping: 
             await play_into(folder, stopping.until_stopped(left), {}, concurrency, progress)
         summary = None if left else _whole(read_summary(one.path))
         if summary is None or summary["episodes"] != len(ids) or not folder.done() <= ids:
-            summary = Judge(Judge.of(scenario).success).summarise(read_episodes(one.path, ids))  # measures would cost as much as the play
+            # measures would cost as much as the play
+            summary = Judge(Judge.of(scenario).success).summarise(read_episodes(one.path, ids))
             if not stopping.signal:
                 folder.write_summary(summary)
     told = {agent: seat.behaviour for agent, seat in cast.items()}
-    return {"cast": told, "run": f"baselines/{one.path.name}", **{key: summary[key] for key in KEPT}}
+    return {
+        "cast": told,
+        "run": f"baselines/{one.path.name}",
+        **{key: summary[key] for key in KEPT},
+    }
 
 
 def _whole(summary: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The summary where it is one that we wrote; None for what is missing or damaged, so that it is made again."""
-    if summary is None or not all(key in summary for key in KEPT) or not isinstance(summary["returns"], dict):
+    """The summary where it is one that we wrote; None for what is missing or damaged, so that it
+    is made again."""
+    if (
+        summary is None
+        or not all(key in summary for key in KEPT)
+        or not isinstance(summary["returns"], dict)
+    ):
         return None
-    scores = [*summary["returns"].values(), *([] if summary["success"] is None else [summary["success"]])]
+    scores = [
+        *summary["returns"].values(),
+        *([] if summary["success"] is None else [summary["success"]]),
+    ]
     counts = all(type(summary[key]) is int for key in KEPT[:4])
     return summary if counts and all(map(_is_score, scores)) else None
 
 
 def _is_score(one: Any) -> bool:
     numbers = {"mean", "low", "high", "n"}
-    return isinstance(one, dict) and numbers <= one.keys() and all(one[key] is None or type(one[key]) in (int, float) for key in numbers)
+    return (
+        isinstance(one, dict)
+        and numbers <= one.keys()
+        and all(one[key] is None or type(one[key]) in (int, float) for key in numbers)
+    )

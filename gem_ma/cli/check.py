@@ -1,4 +1,5 @@
-"""`gem-ma check`: a config against its schema, scenario and models, or a scenario against its own declarations. Nothing that costs is played."""
+"""`gem-ma check`: a config against its schema, scenario and models, or a scenario against its
+own declarations. Nothing that costs is played."""
 
 from __future__ import annotations
 
@@ -18,13 +19,23 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--examine", metavar="AGENT", help="Play this agent's seat with the scenario's examiners: their success is its ceiling.")
-@click.option("-n", "--tasks", type=click.IntRange(min=1), help="Tasks of an examination.  [default: 20]")
+@click.option(
+    "--examine",
+    metavar="AGENT",
+    help="Play this agent's seat with the scenario's examiners: their success is its ceiling.",
+)
+@click.option(
+    "-n", "--tasks", type=click.IntRange(min=1), help="Tasks of an examination.  [default: 20]"
+)
 @click.option("--at-least", type=float, help="Exit with 1 where the ceiling is below.")
 @click.option("--record", metavar="RUN", help="Keep the examination in this run's manifest.")
-@click.option("--offline", is_flag=True, help="Send nothing to models behind an endpoint, and read no key.")
+@click.option(
+    "--offline", is_flag=True, help="Send nothing to models behind an endpoint, and read no key."
+)
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
-@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
 def command(
     source: str,
     overrides: tuple[str, ...],
@@ -36,10 +47,12 @@ def command(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Check a config (schema, agents, models, number of episodes) and the rules of its scenario, or a scenario alone.
+    """Check a config (schema, agents, models, number of episodes) and the rules of its scenario, or
+    a scenario alone.
 
-    The rules are played by scripted bots: same seed, same play; what is declared holds; nobody sees another's secrets. Of a study every cell is
-    checked. A model behind an endpoint gets one tiny request, and its tokens and cost are guessed by plays with filling instead of answers.
+    The rules are played by scripted bots: same seed, same play; what is declared holds; nobody
+    sees another's secrets. Of a study every cell is checked. A model behind an endpoint gets one
+    tiny request, and its tokens and cost are guessed by plays with filling instead of answers.
     An examination plays episodes, with whatever model the examined seat has.
     """
     if examine is not None:
@@ -48,8 +61,18 @@ def command(
         from gem_ma.config import load
 
         into = run_folder(record) if record is not None else None
-        loaded = load(source, (*overrides, *([f"scenario.tasks={tasks}"] if tasks is not None else [])))
-        return play_examination(loaded, examine, tasks or 20, at_least=at_least, record=into, as_json=as_json, quiet=quiet)
+        loaded = load(
+            source, (*overrides, *([f"scenario.tasks={tasks}"] if tasks is not None else []))
+        )
+        return play_examination(
+            loaded,
+            examine,
+            tasks or 20,
+            at_least=at_least,
+            record=into,
+            as_json=as_json,
+            quiet=quiet,
+        )
     if tasks is not None or at_least is not None or record is not None:
         raise click.UsageError("-n, --at-least and --record belong to --examine AGENT")
     from gem_ma.cli.endpoints import estimate, estimate_rows, ping, remote
@@ -71,7 +94,11 @@ def command(
         implied = remarks(config.train)
     if loaded.path is not None:
         try_seats(config, scenario)
-    facts: dict[str, Any] = {"scenario": scenario.id, "episodes": count(config, scenario), "findings": []}
+    facts: dict[str, Any] = {
+        "scenario": scenario.id,
+        "episodes": count(config, scenario),
+        "findings": [],
+    }
     if loaded.study:
         facts |= _cells(source, overrides, offline)
     said: dict[str, Any] = {}
@@ -81,12 +108,20 @@ def command(
         if config.train is not None:
             from gem_ma.training.checks import seeds
 
-            implied["seeds"] = seeds(config, {name: policy.core for name, policy in policies.items()})
+            implied["seeds"] = seeds(
+                config, {name: policy.core for name, policy in policies.items()}
+            )
         if engines := remote(policies):
             said = {} if offline else ping(engines)
             facts["endpoints"] = {name: str(answer) for name, answer in said.items()}
-            facts["estimate"] = estimate(evaluation_plans(config, scenario), policies, facts["episodes"])
-        facts |= {"config": source, "policies": sorted(policies), "agents": {a: seat.policy or seat.behaviour for a, seat in config.agents.items()}}
+            facts["estimate"] = estimate(
+                evaluation_plans(config, scenario), policies, facts["episodes"]
+            )
+        facts |= {
+            "config": source,
+            "policies": sorted(policies),
+            "agents": {a: seat.policy or seat.behaviour for a, seat in config.agents.items()},
+        }
         facts |= {"implied": implied} if implied else {}
     from gem_ma.testing import check_scenario  # after the cheap faults: it imports the views
 
@@ -98,24 +133,44 @@ def command(
         emit_json(facts | {"ok": False, "findings": [str(finding) for finding in error.findings]})
         return 1
     if as_json:
-        rules = {"passed": list(report.passed), "untested": {str(rule): list(why) for rule, why in report.untested.items()}}
+        rules = {
+            "passed": list(report.passed),
+            "untested": {str(rule): list(why) for rule, why in report.untested.items()},
+        }
         emit_json(facts | {"ok": not _refused(said), "rules": rules, "speed": dict(report.speed)})
         return _refused(said)
     rows = [("scenario", f"{scenario.id}: its rules hold")]
     if loaded.path is not None:
-        rows = [("config", f"{source}: no fault"), *rows, ("plays", f"{facts['episodes']} episodes")]
-        rows += [(agent, f"{seat.behaviour} with policy {seat.policy}" if seat.policy else seat.behaviour) for agent, seat in config.agents.items()]
-        rows += [(f"endpoint {name}", answer) for name, answer in said.items() if isinstance(answer, str)]
+        rows = [
+            ("config", f"{source}: no fault"),
+            *rows,
+            ("plays", f"{facts['episodes']} episodes"),
+        ]
+        rows += [
+            (
+                agent,
+                f"{seat.behaviour} with policy {seat.policy}" if seat.policy else seat.behaviour,
+            )
+            for agent, seat in config.agents.items()
+        ]
+        rows += [
+            (f"endpoint {name}", answer) for name, answer in said.items() if isinstance(answer, str)
+        ]
         rows += estimate_rows(facts.get("estimate", {}), config.limits.usd)
         learned = config.train.policies if config.train is not None else []
         rows += [("learns", ", ".join(learned))] * bool(learned)
         rows += implied.items()
         if loaded.study:
-            rows += [("study", f"{facts['cells']} cells, {facts['study_episodes']} episodes"), ("reference", facts["reference"])]
+            rows += [
+                ("study", f"{facts['cells']} cells, {facts['study_episodes']} episodes"),
+                ("reference", facts["reference"]),
+            ]
             rows += [(f"axis {axis}", ", ".join(names)) for axis, names in facts["axes"].items()]
     emit(columns(rows))
     emit(str(report))
-    for refusal in dict.fromkeys(str(answer) for answer in said.values() if isinstance(answer, Exception)):
+    for refusal in dict.fromkeys(
+        str(answer) for answer in said.values() if isinstance(answer, Exception)
+    ):
         progress_line(refusal)
     return _refused(said)
 
@@ -139,4 +194,9 @@ def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, 
         episodes += count(cell.config, scenario_of(cell.config, base=cell.base))
         policies.of(cell)
     axes = {axis: list(names) for axis, names in study.axes.items()}
-    return {"cells": len(study.cells), "study_episodes": episodes, "axes": axes, "reference": " x ".join(study.reference)}
+    return {
+        "cells": len(study.cells),
+        "study_episodes": episodes,
+        "axes": axes,
+        "reference": " x ".join(study.reference),
+    }

@@ -1,6 +1,7 @@
 """`gem-ma completion`, and what a shell offers at Tab: configs, scenarios, run folders.
 
-Answering a Tab must be quick and must never fail: nothing of a user is imported, and a folder that cannot be read offers nothing.
+Answering a Tab must be quick and must never fail: nothing of a user is imported, and a folder
+that cannot be read offers nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ Example:
 @click.command(epilog=EXAMPLE)
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> int:
-    """Print what makes a shell complete commands, options, configs, scenarios and runs of gem-ma."""
+    """Print what makes a shell complete commands, options, configs, scenarios and runs of
+    gem-ma."""
     from click.shell_completion import get_completion_class
 
     from gem_ma.cli.main import COMPLETE, group
@@ -46,7 +48,9 @@ class Source(Text):
 
     name = "source"
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         from gem_ma import registry
         from gem_ma.config import shipped_configs
 
@@ -61,21 +65,27 @@ class Run(Text):
 
     name = "run"
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         from itertools import islice
         from pathlib import Path
 
         names: list[str] = []
         with contextlib.suppress(OSError):
             found = (path.parent for path in sorted(Path("runs").glob("*/manifest.json")))
-            names = [name for path in islice(found, RUNS_OFFERED) for name in (path.name, str(path))]
+            names = [
+                name for path in islice(found, RUNS_OFFERED) for name in (path.name, str(path))
+            ]
         return _offers(names, incomplete)
 
 
 def _offers(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """The names that begin so, and the paths; where no name does, the shell's own completion of paths.
+    """The names that begin so, and the paths; where no name does, the shell's own completion of
+    paths.
 
-    The two are never mixed: at the type `file` the script for bash drops all that was offered before it.
+    The two are never mixed: at the type `file` the script for bash drops all that was offered
+    before it.
     """
     from click.shell_completion import CompletionItem
 
@@ -86,7 +96,8 @@ def _offers(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 
 def _paths(incomplete: str) -> set[str]:
-    """Configs, files of scenarios and folders whose path begins so, folders with a slash at their end."""
+    """Configs, files of scenarios and folders whose path begins so, folders with a slash at
+    their end."""
     import os
 
     above, start = os.path.split(incomplete)
@@ -94,6 +105,10 @@ def _paths(incomplete: str) -> set[str]:
     with contextlib.suppress(OSError), os.scandir(above or ".") as entries:
         for entry in entries:
             hidden = entry.name.startswith(".") and not start.startswith(".")
-            if entry.name.startswith(start) and not hidden and (entry.is_dir() or entry.name.endswith(ENDINGS)):
+            if (
+                entry.name.startswith(start)
+                and not hidden
+                and (entry.is_dir() or entry.name.endswith(ENDINGS))
+            ):
                 found.add(os.path.join(above, entry.name) + "/" * entry.is_dir())
     return found

@@ -1,6 +1,8 @@
-"""`gem-ma demo`: retail customer service between two agents, and a language that two agents learn, with a page about both.
+"""`gem-ma demo`: retail customer service between two agents, and a language that two agents learn,
+with a page about both.
 
-It is nothing but `run` and `train` on shipped configs; every table names the command that makes it again.
+It is nothing but `run` and `train` on shipped configs; every table names the command that makes
+it again.
 """
 
 from __future__ import annotations
@@ -21,10 +23,22 @@ if TYPE_CHECKING:
     from gem_ma.config import Loaded
     from gem_ma.view.report import Section
 
-ASSISTANTS = {"oracle": "retail_oracle", "scripted": "retail_scripted", "do-nothing": "retail_nothing"}
-LEARNERS = {"both": ("speaker", "listener"), "speaker only": ("speaker",), "listener only": ("listener",)}  # the longest training first
+ASSISTANTS = {
+    "oracle": "retail_oracle",
+    "scripted": "retail_scripted",
+    "do-nothing": "retail_nothing",
+}
+# the longest training first
+LEARNERS = {
+    "both": ("speaker", "listener"),
+    "speaker only": ("speaker",),
+    "listener only": ("listener",),
+}
 CONFIGS = {"table": "referential_table.yaml", "transformers": "referential.yaml"}
-COLUMNS = "Sampled: answers drawn from the policy. Greedy: its likeliest ones. The start is noisy, so what is learned shows in the sampled column."
+COLUMNS = (
+    "Sampled: answers drawn from the policy. Greedy: its likeliest ones. The start is noisy, so"
+    " what is learned shows in the sampled column."
+)
 MODEL = Path("models", "referential")  # below the demo's folder
 EXAMPLE = """\b
 Example:
@@ -32,17 +46,36 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.option("--learn", "language_model", is_flag=True, help="Learn with a tiny language model, too (needs the train extra; a minute).")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True, help="Where the run folders and the page go.")
-@click.option("--tasks", type=click.IntRange(min=1), default=50, show_default=True, help="Retail tasks for each assistant.")
+@click.option(
+    "--learn",
+    "language_model",
+    is_flag=True,
+    help="Learn with a tiny language model, too (needs the train extra; a minute).",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs/demo"),
+    show_default=True,
+    help="Where the run folders and the page go.",
+)
+@click.option(
+    "--tasks",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Retail tasks for each assistant.",
+)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def command(language_model: bool, out: Path, tasks: int, seed: int, as_json: bool, quiet: bool) -> int:
+def command(
+    language_model: bool, out: Path, tasks: int, seed: int, as_json: bool, quiet: bool
+) -> int:
     """Play, learn and show, offline: the base install is enough, in seconds.
 
-    Retail runs on tau-bench's tasks where TAU_BENCH_PATH names a checkout, else on a world of our own. The same command again takes up
-    what is done.
+    Retail runs on tau-bench's tasks where TAU_BENCH_PATH names a checkout, else on a world of
+    our own. The same command again takes up what is done.
     """
     from gem_ma.cli.terminal import columns, emit, emit_json
     from gem_ma.view.report import write_report
@@ -82,27 +115,50 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
 
     rows, paths, scenario, code = [], {}, None, 0
     for name, behaviour in ASSISTANTS.items():
-        own = (f"agents.assistant.behaviour={behaviour}", f"run.seed={seed}", "run.baselines=false")  # the do-nothing assistant is one of the three
+        # the do-nothing assistant is one of the three
+        own = (f"agents.assistant.behaviour={behaviour}", f"run.seed={seed}", "run.baselines=false")
         loaded = load("retail_scripted.yaml", own)
         scenario = scenario_of(loaded.config, base=loaded.base)
         there = len(scenario.tasks(loaded.config.scenario.split))
         wanted = min(tasks, there)
         loaded = load("retail_scripted.yaml", (*own, f"scenario.tasks={wanted}"))
-        paths[name] = _run_path(out, f"retail-{name}", loaded, {"tasks": wanted, "data": scenario.provenance().get("digest")})
-        summary = _finished(paths[name], ("planned", "ok", "failed", "excluded", "success", "turns")) or {}
+        paths[name] = _run_path(
+            out,
+            f"retail-{name}",
+            loaded,
+            {"tasks": wanted, "data": scenario.provenance().get("digest")},
+        )
+        summary = (
+            _finished(paths[name], ("planned", "ok", "failed", "excluded", "success", "turns"))
+            or {}
+        )
         if not wanted <= summary.get("ok", 0) == summary.get("planned"):
-            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # the demo prints one table for all
+            # the demo prints one table for all
+            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
                 code = max(code, run.play(loaded, paths[name], quiet=quiet))
             summary = read_summary(paths[name]) or {}
         counts = f"{summary['ok']} / {summary['failed']} / {summary['excluded']}"
         turns = "n/a" if summary["turns"] is None else f"{summary['turns']:.1f}"
-        rows.append([name, interval_text(summary["success"]), str(summary["success"]["n"]), turns, counts])
+        rows.append(
+            [name, interval_text(summary["success"]), str(summary["success"]["n"]), turns, counts]
+        )
     source = scenario.provenance().get("name", "") if scenario is not None else ""
     heading = f"retail, {source}: three assistants, one scripted customer"
     head = ["assistant", "success (95 % interval)", "judged", "turns", "ok / failed / excluded"]
     made = "gem-ma run retail_scripted agents.assistant.behaviour=" + "|".join(ASSISTANTS.values())
-    section = Section(heading, runs=paths, command=made, success=scenario.success if scenario else None, own_curves=False)
-    return {"columns": head, "rows": rows, "runs": {name: str(path) for name, path in paths.items()}, "exit_code": code}, section
+    section = Section(
+        heading,
+        runs=paths,
+        command=made,
+        success=scenario.success if scenario else None,
+        own_curves=False,
+    )
+    return {
+        "columns": head,
+        "rows": rows,
+        "runs": {name: str(path) for name, path in paths.items()},
+        "exit_code": code,
+    }, section
 
 
 def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
@@ -112,36 +168,71 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
 
     config = CONFIGS[kind]
     overrides, paths = _subsets(kind, out, seed)
-    summaries = {name: summary for name, path in paths.items() if (summary := _finished(path)) is not None}
+    summaries = {
+        name: summary for name, path in paths.items() if (summary := _finished(path)) is not None
+    }
     left = {name: path for name, path in paths.items() if name not in summaries}
     if left:
         if kind == "transformers":
             _make_model(out)
         summaries |= _train_all(config, overrides, left, quiet)
-    scores = {"none": summaries["both"]["before"]} | {name: summaries[name]["after"] for name in ("speaker only", "listener only", "both")}
+    scores = {"none": summaries["both"]["before"]} | {
+        name: summaries[name]["after"] for name in ("speaker only", "listener only", "both")
+    }
     rows = []
     for name, score in scores.items():
         sampled, greedy = score["sampled"], score["greedy"]
         low, high = wilson(round(sampled["success"] * sampled["ok"]), sampled["ok"])
         rows.append(
-            [name, f"{sampled['success']:.3f} [{low:.3f}, {high:.3f}]", f"{greedy['success']:.3f}", f"{sampled['ok']} / {sampled['failed']} / 0"]
+            [
+                name,
+                f"{sampled['success']:.3f} [{low:.3f}, {high:.3f}]",
+                f"{greedy['success']:.3f}",
+                f"{sampled['ok']} / {sampled['failed']} / 0",
+            ]
         )
-    head = ["who learns", "success, sampled (95 % interval)", "success, greedy", "ok / failed / excluded"]
+    head = [
+        "who learns",
+        "success, sampled (95 % interval)",
+        "success, greedy",
+        "ok / failed / excluded",
+    ]
     engine = "softmax tables" if kind == "table" else "tiny language models"
     heading = f"referential, {engine}: who learns, from the same start (chance 0.0625)"
     curves = learning_curves(
-        {name: [path] for name, path in paths.items()}, "success", "Success in training episodes", y_range=(0.0, 1.0), y_label="success"
+        {name: [path] for name, path in paths.items()},
+        "success",
+        "Success in training episodes",
+        y_range=(0.0, 1.0),
+        y_label="success",
     )
     start, steps = scores["none"]["sampled"]["success"], summaries["both"]["steps"]
-    curves = replace(curves, lines={"none": [[(1.0, start), (float(steps), start)]], **curves.lines}, note="none: the evaluation before learning")
+    curves = replace(
+        curves,
+        lines={"none": [[(1.0, start), (float(steps), start)]], **curves.lines},
+        note="none: the evaluation before learning",
+    )
     note = (
-        "Every pair starts from the same noisy demonstrations (none: as it stood there); a policy that does not learn stays bit-equal. "
-        "Evaluation seeds are never trained on."
+        "Every pair starts from the same noisy demonstrations (none: as it stood there); a policy"
+        " that does not learn stays bit-equal. Evaluation seeds are never trained on."
     )
     made = f"gem-ma train {config} train.policies=[speaker]|[listener]|[speaker,listener]"
     table = Rows(head, rows, f"After the last update; none: before the first. {COLUMNS}")
-    section = Section(heading, note, runs={"both": paths["both"]}, curves=(curves,), tables=(table,), command=made, own_curves=False)
-    return {"columns": head, "rows": rows, "runs": {name: str(path) for name, path in paths.items()}, "summaries": summaries}, section
+    section = Section(
+        heading,
+        note,
+        runs={"both": paths["both"]},
+        curves=(curves,),
+        tables=(table,),
+        command=made,
+        own_curves=False,
+    )
+    return {
+        "columns": head,
+        "rows": rows,
+        "runs": {name: str(path) for name, path in paths.items()},
+        "summaries": summaries,
+    }, section
 
 
 def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]], dict[str, Path]]:
@@ -151,9 +242,17 @@ def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]
     shared = [f"run.seed={seed}"]
     if kind == "transformers":
         model = (out / MODEL).resolve()
-        shared += [f"policies.{name}.model=transformers/{model}" for name in ("speaker", "listener")]
-    overrides = {name: (*shared, f"train.policies=[{','.join(learned)}]") for name, learned in LEARNERS.items()}
-    return overrides, {name: _run_path(out, f"referential-{kind}-{name}", load(CONFIGS[kind], own)) for name, own in overrides.items()}
+        shared += [
+            f"policies.{name}.model=transformers/{model}" for name in ("speaker", "listener")
+        ]
+    overrides = {
+        name: (*shared, f"train.policies=[{','.join(learned)}]")
+        for name, learned in LEARNERS.items()
+    }
+    return overrides, {
+        name: _run_path(out, f"referential-{kind}-{name}", load(CONFIGS[kind], own))
+        for name, own in overrides.items()
+    }
 
 
 def _make_model(out: Path) -> None:
@@ -164,7 +263,9 @@ def _make_model(out: Path) -> None:
         make_model(str(out / MODEL), "referential")
 
 
-def _finished(path: Path, keys: Sequence[str] = ("before", "after", "steps")) -> dict[str, Any] | None:
+def _finished(
+    path: Path, keys: Sequence[str] = ("before", "after", "steps")
+) -> dict[str, Any] | None:
     """The summary of a run that has ended, None for one that has still to be done."""
     from gem_ma.store import read_summary
 
@@ -172,20 +273,32 @@ def _finished(path: Path, keys: Sequence[str] = ("before", "after", "steps")) ->
 
 
 def _run_path(out: Path, stem: str, loaded: Loaded, apart: Mapping[str, Any] | None = None) -> Path:
-    """The run folder of one play of the demo: other settings, another number of tasks or other data have another one."""
+    """The run folder of one play of the demo: other settings, another number of tasks or other
+    data have another one."""
     from gem_ma.store import run_path
 
     return run_path(stem, {**loaded.identity(), "demo": dict(apart or {})}, root=out)
 
 
-def _train_all(config: str, overrides: Mapping[str, Sequence[str]], paths: dict[str, Path], quiet: bool) -> dict[str, Any]:
-    """Trains every subset, each in a process of its own, as many at once as there are cores; gives their summaries."""
+def _train_all(
+    config: str, overrides: Mapping[str, Sequence[str]], paths: dict[str, Path], quiet: bool
+) -> dict[str, Any]:
+    """Trains every subset, each in a process of its own, as many at once as there are cores;
+    gives their summaries."""
     from gem_ma.cli.terminal import progress_line
 
     running: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(max(1, min(len(paths), os.cpu_count() or 1))) as pool:
         try:
-            summaries = dict(zip(paths, pool.map(lambda name: _train(config, overrides[name], paths[name], running), paths), strict=True))
+            summaries = dict(
+                zip(
+                    paths,
+                    pool.map(
+                        lambda name: _train(config, overrides[name], paths[name], running), paths
+                    ),
+                    strict=True,
+                )
+            )
         except BaseException:  # a signal, or one that failed: no training outlives the demo
             pool.shutdown(wait=False, cancel_futures=True)
             for process in running:
@@ -196,16 +309,34 @@ def _train_all(config: str, overrides: Mapping[str, Sequence[str]], paths: dict[
     return summaries
 
 
-def _train(config: str, overrides: Sequence[str], path: Path, running: list[subprocess.Popen[str]]) -> dict[str, Any]:
+def _train(
+    config: str, overrides: Sequence[str], path: Path, running: list[subprocess.Popen[str]]
+) -> dict[str, Any]:
     import json
 
     from gem_ma.errors import EngineError
 
-    command = [sys.executable, "-m", "gem_ma", "train", config, *overrides, "--out", str(path), "--json", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "gem_ma",
+        "train",
+        config,
+        *overrides,
+        "--out",
+        str(path),
+        "--json",
+        "--quiet",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
         running.append(process)
         out, err = process.communicate()
     if process.returncode:
-        raise EngineError(f"training into {path} ended with exit code {process.returncode}: {err.strip() or 'no message'}")
+        raise EngineError(
+            f"training into {path} ended with exit code {process.returncode}:"
+            f" {err.strip() or 'no message'}"
+        )
     return dict(json.loads(out))

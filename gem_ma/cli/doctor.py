@@ -1,4 +1,5 @@
-"""`gem-ma doctor`: what is installed here, which engines can run, and what to type to get the others. It plays nothing and sends nothing."""
+"""`gem-ma doctor`: what is installed here, which engines can run, and what to type to get the
+others. It plays nothing and sends nothing."""
 
 from __future__ import annotations
 
@@ -26,20 +27,24 @@ EXTRAS = {  # extra -> distribution: module
     "wandb": {"wandb": "wandb"},
     "trackio": {"trackio": "trackio"},
 }  # fmt: skip
-ENGINES = {  # what an engine needs beside the base; one that is not named here needs nothing, or says itself what it lacks
+# what an engine needs beside the base; one that is not named here needs nothing, or says itself
+# what it lacks
+ENGINES = {
     "transformers": ("train",),
     "vision": ("train", "vision"),
     "openai": ("api",),
     "vllm": ("train", "api"),
 }
-TRIED = {"train": ("torch", "transformers"), "api": ("openai",)}  # modules of an extra that break in ways which only an import shows
+# modules of an extra that break in ways which only an import shows
+TRIED = {"train": ("torch", "transformers"), "api": ("openai",)}
 KEYS = ("OPENAI_API_KEY", "VLLM_API_KEY")
 PLACES = ("TAU_BENCH_PATH", "TAU2_DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One distribution: `version` None where it is missing, `wanted` the range that gem_ma asks for, `fault` what is wrong with it."""
+    """One distribution: `version` None where it is missing, `wanted` the range that gem_ma asks
+    for, `fault` what is wrong with it."""
 
     name: str
     extra: str
@@ -49,7 +54,9 @@ class Package:
 
 
 @click.command(epilog=EXAMPLE)
-@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
 def command(as_json: bool) -> int:
     """Say what is installed, which engines can run, and what to type to get the others.
 
@@ -62,13 +69,29 @@ def command(as_json: bool) -> int:
         emit_json(found)
         return int(bool(found["faults"]))
     emit(columns([(name, str(value)) for name, value in found["here"].items()]))
-    rows = [(name, "ready" if one["ready"] else "no", one["learns"], one["say"]) for name, one in found["engines"].items()]
+    rows = [
+        (name, "ready" if one["ready"] else "no", one["learns"], one["say"])
+        for name, one in found["engines"].items()
+    ]
     emit("\n" + columns(rows, ("engine", "runs", "learns", "what to type, or what it is for")))
-    shown = [(p["name"], p["extra"], p["version"] or "missing", p["fault"] or "") for p in found["packages"]]
+    shown = [
+        (p["name"], p["extra"], p["version"] or "missing", p["fault"] or "")
+        for p in found["packages"]
+    ]
     emit("\n" + columns(shown, ("package", "extra", "version", "")))
     if lacking := dict.fromkeys(p["extra"] for p in found["packages"] if not p["version"]):
-        emit("\n" + columns([(extra, _command([extra])) for extra in lacking], ("extra", "what to type for it")))
-    emit("\n" + columns([(name, value) for name, value in found["variables"].items()], ("variable", "value")))
+        emit(
+            "\n"
+            + columns(
+                [(extra, _command([extra])) for extra in lacking], ("extra", "what to type for it")
+            )
+        )
+    emit(
+        "\n"
+        + columns(
+            [(name, value) for name, value in found["variables"].items()], ("variable", "value")
+        )
+    )
     for fault in found["faults"]:
         emit(f"\nfault: {fault}")
     return int(bool(found["faults"]))
@@ -82,14 +105,25 @@ def examined() -> dict[str, Any]:
     from gem_ma import __version__
     from gem_ma.cli.list import objects
 
-    packages = [_package(name, extra, module) for extra, names in EXTRAS.items() for name, module in names.items()]
+    packages = [
+        _package(name, extra, module)
+        for extra, names in EXTRAS.items()
+        for name, module in names.items()
+    ]
     there = {one.name for one in packages if one.version is not None}
     broken = {
-        extra: fault for extra, names in TRIED.items() if (fault := next(filter(None, (_broken(name) for name in names if name in there)), None))
+        extra: fault
+        for extra, names in TRIED.items()
+        if (fault := next(filter(None, (_broken(name) for name in names if name in there)), None))
     }
     devices = ["cpu"] if "train" in broken or "torch" not in there else _devices()
-    missing = {extra: [one.name for one in packages if one.extra == extra and one.version is None] for extra in EXTRAS}
-    faults = [f"{one.name}: {one.fault}" for one in packages if one.fault is not None] + list(broken.values())
+    missing = {
+        extra: [one.name for one in packages if one.extra == extra and one.version is None]
+        for extra in EXTRAS
+    }
+    faults = [f"{one.name}: {one.fault}" for one in packages if one.fault is not None] + list(
+        broken.values()
+    )
     if missing["base"]:
         faults.append(f"the base lacks {', '.join(missing['base'])}: {_command([])}")
     engines = {}
@@ -97,17 +131,52 @@ def examined() -> dict[str, Any]:
         needs = ENGINES.get(one["id"], ())
         lacking = [extra for extra in needs if missing[extra]]
         fault = one["error"] or next((broken[extra] for extra in needs if extra in broken), None)
-        say = _command(lacking) if lacking else fault or _purpose(one["id"], one["summary"], not missing["vllm"])
+        say = (
+            _command(lacking)
+            if lacking
+            else fault or _purpose(one["id"], one["summary"], not missing["vllm"])
+        )
         learns = "yes" if one.get("trainable") else "no"
-        engines[one["id"]] = {"ready": not lacking and not fault, "learns": learns, "say": say, "lacks": [n for e in lacking for n in missing[e]]}
+        engines[one["id"]] = {
+            "ready": not lacking and not fault,
+            "learns": learns,
+            "say": say,
+            "lacks": [n for e in lacking for n in missing[e]],
+        }
         if one["error"]:
             faults.append(f"engine {one['id']}: {one['error']}")
-    here: dict[str, Any] = {"gem_ma": __version__, "python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    here |= {"cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, "devices": ", ".join(devices)}
+    here: dict[str, Any] = {
+        "gem_ma": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    here |= {
+        "cores": (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        ),
+        "devices": ", ".join(devices),
+    }
     told = {name: "set" if os.environ.get(name) else "not set" for name in KEYS}  # never the value
     told |= {name: os.environ.get(name, "not set") for name in PLACES}
-    shown = [{"name": p.name, "extra": p.extra, "version": p.version, "wanted": p.wanted, "fault": p.fault} for p in packages]
-    return {"here": here, "engines": engines, "packages": shown, "variables": told, "faults": faults}
+    shown = [
+        {
+            "name": p.name,
+            "extra": p.extra,
+            "version": p.version,
+            "wanted": p.wanted,
+            "fault": p.fault,
+        }
+        for p in packages
+    ]
+    return {
+        "here": here,
+        "engines": engines,
+        "packages": shown,
+        "variables": told,
+        "faults": faults,
+    }
 
 
 def _command(extras: Sequence[str]) -> str:
@@ -134,7 +203,8 @@ def _package(name: str, extra: str, module: str) -> Package:
 
 
 def _ranges() -> dict[str, str]:
-    """Distribution -> the versions that gem_ma asks for; empty where it runs from a folder that is not installed."""
+    """Distribution -> the versions that gem_ma asks for; empty where it runs from a folder that
+    is not installed."""
     import re
     from importlib import metadata
 
@@ -163,7 +233,8 @@ def _broken(module: str) -> str | None:
 
     try:
         found = importlib.import_module(module)
-        if getattr(found, "__version__", None) is None:  # what an interrupted install leaves is an empty folder, which Python takes for a module
+        # what an interrupted install leaves is an empty folder, which Python takes for a module
+        if getattr(found, "__version__", None) is None:
             return f"{module} is installed and not whole; install it again"
         if module == "torch":
             _devices()
@@ -189,5 +260,8 @@ def _devices() -> list[str]:
 
 def _purpose(engine: str, summary: str, has_vllm: bool) -> str:
     if engine == "vllm" and not has_vllm:
-        return "reaches a server (base_url); to sample in this process it needs vLLM, best in an environment of its own"
+        return (
+            "reaches a server (base_url); to sample in this process it needs vLLM, best in an"
+            " environment of its own"
+        )
     return summary

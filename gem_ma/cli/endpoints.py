@@ -1,4 +1,5 @@
-"""What `check` asks of models behind an endpoint: one tiny request each, and a guess at the tokens and the money of a run."""
+"""What `check` asks of models behind an endpoint: one tiny request each, and a guess at the
+tokens and the money of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from gem_ma.rollout import Plan
     from gem_ma.types import Reply, Request
 
-SAMPLED_EPISODES, GUESSED_STEPS, GUESSED_ANSWER, PLAY_S = 2, 40, 120, 20.0  # plays; steps where the config sets no limit; tokens; seconds
+# plays; steps where the config sets no limit; tokens; seconds
+SAMPLED_EPISODES, GUESSED_STEPS, GUESSED_ANSWER, PLAY_S = 2, 40, 120, 20.0
 BYTES_PER_TOKEN = 4
 
 
@@ -24,7 +26,8 @@ def remote(policies: Mapping[str, Policy]) -> dict[str, Any]:
 
 
 def ping(engines: Mapping[str, Any]) -> dict[str, str | Exception]:
-    """Policy -> what its endpoint answered in words, or the error that stands in the way. Policies with one model at one endpoint ask once."""
+    """Policy -> what its endpoint answered in words, or the error that stands in the way.
+    Policies with one model at one endpoint ask once."""
     from gem_ma.errors import EngineError
 
     async def one(engine: Any) -> str | Exception:
@@ -33,18 +36,23 @@ def ping(engines: Mapping[str, Any]) -> dict[str, str | Exception]:
             reply = await engine.ping()
         except EngineError as error:
             return error
-        return f"{engine.name} at {engine.base_url} answers in {time.monotonic() - began:.1f} s" + (", not at first" if reply.attempts else "")
+        return f"{engine.name} at {engine.base_url} answers in {time.monotonic() - began:.1f} s" + (
+            ", not at first" if reply.attempts else ""
+        )
 
     async def every() -> dict[tuple[str, str], str | Exception]:
         different = {(engine.base_url, engine.name): engine for engine in engines.values()}
-        return dict(zip(different, await asyncio.gather(*map(one, different.values())), strict=True))
+        return dict(
+            zip(different, await asyncio.gather(*map(one, different.values())), strict=True)
+        )
 
     said = asyncio.run(every())
     return {name: said[engine.base_url, engine.name] for name, engine in engines.items()}
 
 
 class _Filler:
-    """Answers every request with so many words of filling, or the first legal string, and counts what was read."""
+    """Answers every request with so many words of filling, or the first legal string, and counts
+    what was read."""
 
     def __init__(self, words: int) -> None:
         self.words, self.requests, self.prompt, self.completion = words, 0, 0, 0
@@ -56,17 +64,24 @@ class _Filler:
         from gem_ma.types import Reply
 
         self.requests += 1
-        shown = json.dumps([chat(request.agent, request.messages), [tool.schema for tool in request.tools]], ensure_ascii=False)
+        shown = json.dumps(
+            [chat(request.agent, request.messages), [tool.schema for tool in request.tools]],
+            ensure_ascii=False,
+        )
         self.prompt += len(shown.encode("utf-8", "replace")) // BYTES_PER_TOKEN
         words = min(self.words, request.sampling.max_tokens)
         self.completion += min(words, len(request.legal[0])) if request.legal else words
         return Reply(request.legal[0] if request.legal else "so " * words)
 
 
-def estimate(plans: Iterable[Plan], policies: Mapping[str, Policy], episodes: int) -> dict[str, dict[str, Any]]:
-    """By remote policy: guesses at `requests`, `prompt` and `completion` tokens and `usd` (None without a price) of so many episodes.
+def estimate(
+    plans: Iterable[Plan], policies: Mapping[str, Policy], episodes: int
+) -> dict[str, dict[str, Any]]:
+    """By remote policy: guesses at `requests`, `prompt` and `completion` tokens and `usd` (None
+    without a price) of so many episodes.
 
-    Plays a few of them with filling in the place of every model, up to the config's limits: rather too many turns than too few.
+    Plays a few of them with filling in the place of every model, up to the config's limits:
+    rather too many turns than too few.
     """
     from dataclasses import replace
     from itertools import islice
@@ -79,25 +94,44 @@ def estimate(plans: Iterable[Plan], policies: Mapping[str, Policy], episodes: in
     table = {name: replace(policy, engine=fillers[name]) for name, policy in policies.items()}
     played = 0
     for plan in islice(plans, SAMPLED_EPISODES):
-        limits = replace(plan.limits, max_steps=plan.limits.max_steps or GUESSED_STEPS, timeout_s=PLAY_S)
+        limits = replace(
+            plan.limits, max_steps=plan.limits.max_steps or GUESSED_STEPS, timeout_s=PLAY_S
+        )
         asyncio.run(play(replace(plan, limits=limits), table))
         played += 1
     found = {}
     for name, engine in engines.items():
         one, share = fillers[name], episodes / max(1, played)
-        counts = {"requests": round(one.requests * share), "prompt": round(one.prompt * share), "completion": round(one.completion * share)}
-        usd = engine.price.of_usage(Usage(counts["prompt"], counts["completion"])) if engine.price is not None else None
+        counts = {
+            "requests": round(one.requests * share),
+            "prompt": round(one.prompt * share),
+            "completion": round(one.completion * share),
+        }
+        usd = (
+            engine.price.of_usage(Usage(counts["prompt"], counts["completion"]))
+            if engine.price is not None
+            else None
+        )
         found[name] = {**counts, "usd": usd}
     return found
 
 
-def estimate_rows(found: Mapping[str, Mapping[str, Any]], limit_usd: float | None = None) -> list[tuple[str, str]]:
+def estimate_rows(
+    found: Mapping[str, Mapping[str, Any]], limit_usd: float | None = None
+) -> list[tuple[str, str]]:
     """(what, value) rows for printing."""
     rows = []
     for name, one in found.items():
-        money = f"${one['usd']:.2g}" if one["usd"] is not None else "no price, so no cost can be told"
+        money = (
+            f"${one['usd']:.2g}" if one["usd"] is not None else "no price, so no cost can be told"
+        )
         tokens = f"{_short(one['prompt'])} tokens read, {_short(one['completion'])} sampled"
-        rows.append((f"estimate {name}", f"up to about {_short(one['requests'])} requests, {tokens}: {money}"))
+        rows.append(
+            (
+                f"estimate {name}",
+                f"up to about {_short(one['requests'])} requests, {tokens}: {money}",
+            )
+        )
     if rows and limit_usd is not None:
         rows.append(("limit", f"limits.usd stops a run at ${limit_usd:g}"))
     return rows
@@ -108,4 +142,10 @@ def _short(count: int) -> str:
     >>> _short(950), _short(12_340), _short(3_400_000)
     ('950', '12 k', '3.4 M')
     """
-    return str(count) if count < 1000 else f"{count / 1e3:.0f} k" if count < 1e6 else f"{count / 1e6:.1f} M"
+    return (
+        str(count)
+        if count < 1000
+        else f"{count / 1e3:.0f} k"
+        if count < 1e6
+        else f"{count / 1e6:.1f} M"
+    )

@@ -1,4 +1,5 @@
-"""`gem-ma show RUN --episode WHICH`: one play as text, with its verdict, the reasons for it, and every reward where it was paid."""
+"""`gem-ma show RUN --episode WHICH`: one play as text, with its verdict, the reasons for it, and
+every reward where it was paid."""
 
 from __future__ import annotations
 
@@ -24,10 +25,19 @@ def show_episode(path: Path, which: str, judge: Judge, as_json: bool) -> None:
     if as_json:
         from gem_ma.codec import dump_episode, load_json
 
-        emit_json({"verdict": dict(verdict(episode, judge)), "episode": load_json(dump_episode(episode))})
+        emit_json(
+            {"verdict": dict(verdict(episode, judge)), "episode": load_json(dump_episode(episode))}
+        )
         return
-    rows = [("episode", name_of(episode)), *verdict(episode, judge), ("scenario", f"{episode.scenario} (version {episode.version})")]
-    rows += [(agent, f"{seat.behaviour}{f', policy {seat.policy}' if seat.policy else ''}") for agent, seat in episode.cast.items()]
+    rows = [
+        ("episode", name_of(episode)),
+        *verdict(episode, judge),
+        ("scenario", f"{episode.scenario} (version {episode.version})"),
+    ]
+    rows += [
+        (agent, f"{seat.behaviour}{f', policy {seat.policy}' if seat.policy else ''}")
+        for agent, seat in episode.cast.items()
+    ]
     rows += [(f"more {which}", ", ".join(same))] * bool(same)
     emit("\n".join([columns(rows), "", *lines(episode)]))
 
@@ -35,13 +45,17 @@ def show_episode(path: Path, which: str, judge: Judge, as_json: bool) -> None:
 def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
     """The first episode that `which` means, and the names of some others that it means too.
 
-    `which` is one of KINDS, a task (`test/153`, or `153`), a task with its repeat (`test/153#1`), or a seed.
+    `which` is one of KINDS, a task (`test/153`, or `153`), a task with its repeat
+    (`test/153#1`), or a seed.
     """
     from gem_ma.errors import ConfigError
     from gem_ma.store import read_episodes
 
     if which == "lost" and judge.success is None:
-        raise ConfigError(f"{path}: nothing says which plays are lost: its scenario has no success, or is not at hand; name a task instead")
+        raise ConfigError(
+            f"{path}: nothing says which plays are lost: its scenario has no success, or is not at"
+            " hand; name a task instead"
+        )
     first: Episode | None = None
     others: list[str] = []
     names: list[str] = []
@@ -55,7 +69,11 @@ def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
             names.append(name_of(episode))
     if first is None:
         hint = f"; it has, among others, {', '.join(names)}" if names else ""
-        raise ConfigError(f"{path}: no episode is {which!r}{hint}" if which in KINDS else f"{path}: no episode {which!r}{hint}")
+        raise ConfigError(
+            f"{path}: no episode is {which!r}{hint}"
+            if which in KINDS
+            else f"{path}: no episode {which!r}{hint}"
+        )
     return first, others
 
 
@@ -70,11 +88,17 @@ def means(which: str, episode: Episode, judge: Judge) -> bool:
     task, _, repeat = which.partition("#")
     if repeat and repeat != str(episode.repeat):
         return False
-    return task in (episode.task, episode.task.rpartition("/")[2], str(episode.seed), f"{episode.task}/{episode.seed}")
+    return task in (
+        episode.task,
+        episode.task.rpartition("/")[2],
+        str(episode.seed),
+        f"{episode.task}/{episode.seed}",
+    )
 
 
 def name_of(episode: Episode) -> str:
-    """`task#repeat`, as it can be typed. Where every play has the same task the seed tells them apart."""
+    """`task#repeat`, as it can be typed. Where every play has the same task the seed tells them
+    apart."""
     return f"{episode.task}/{episode.seed}" + (f"#{episode.repeat}" if episode.repeat else "")
 
 
@@ -84,17 +108,26 @@ def verdict(episode: Episode, judge: Judge) -> list[tuple[str, str]]:
 
     success = judge.success(episode) if judge.success is not None and episode.end.scored else None
     word = "failed" if not episode.end.scored else "cut" if episode.end.bootstraps else "ended"
-    rows = [("verdict", {True: "success", False: "lost", None: word}[success]), ("end", episode.end.value)]
+    rows = [
+        ("verdict", {True: "success", False: "lost", None: word}[success]),
+        ("end", episode.end.value),
+    ]
     rows += [("error", episode.error or "")] * bool(episode.error)
     if judge.labels is not None and episode.end.scored:
-        rows += [(name, ", ".join(values)) for name, values in labels_of(episode, judge.labels).items()]
+        rows += [
+            (name, ", ".join(values)) for name, values in labels_of(episode, judge.labels).items()
+        ]
     if judge.measures is not None and episode.end.scored:
         rows += [(name, f"{value:g}") for name, value in judge.measures(episode).items() if value]
-    return [*rows, *((f"return {agent}", f"{value:g}") for agent, value in episode.returns().items())]
+    return [
+        *rows,
+        *((f"return {agent}", f"{value:g}") for agent, value in episode.returns().items()),
+    ]
 
 
 def lines(episode: Episode) -> Iterator[str]:
-    """The talk: per step what each agent was shown that nobody here said, what it said, and what was paid."""
+    """The talk: per step what each agent was shown that nobody here said, what it said, and what
+    was paid."""
     said: dict[str, str] = {}  # agent -> its last words, which the others see again
     yield from _paid(episode, -1)
     for step, turns in groupby(episode.turns, key=lambda turn: turn.step):
@@ -111,7 +144,9 @@ def lines(episode: Episode) -> Iterator[str]:
 def _shown(agent: str, messages: Iterable[Message], said: dict[str, str]) -> Iterator[str]:
     for message in messages:
         parts = (message.content,) if isinstance(message.content, str) else message.content
-        text = "".join(part if isinstance(part, str) else f"<image {part.digest[:12]}>" for part in parts)
+        text = "".join(
+            part if isinstance(part, str) else f"<image {part.digest[:12]}>" for part in parts
+        )
         if message.sender not in said or said[message.sender] != text:
             yield f"  {agent} is shown by {message.sender}: {_cut(text)}"
 
@@ -120,14 +155,25 @@ def _acted(turn: Turn) -> Iterator[str]:
     from gem_ma.types import ToolCall
 
     if turn.action.text or not turn.action.tool_calls:
-        unread = " (none of the legal moves)" if turn.legal is not None and turn.action.parsed is None else ""
+        unread = (
+            " (none of the legal moves)"
+            if turn.legal is not None and turn.action.parsed is None
+            else ""
+        )
         yield f"{turn.agent}: {_cut(turn.action.text)}{unread}"
     for call in turn.action.tool_calls:
-        words = f"{call.name} {_json(call.arguments)}" if isinstance(call, ToolCall) else f"unreadable call ({call.reason}): {call.text}"
+        words = (
+            f"{call.name} {_json(call.arguments)}"
+            if isinstance(call, ToolCall)
+            else f"unreadable call ({call.reason}): {call.text}"
+        )
         yield f"{turn.agent} calls {_cut(words)}"
     drafts = len(turn.replies) - 1
     if drafts > 0:
-        yield f"  ({drafts} further {'reply' if drafts == 1 else 'replies'} of a model in this turn: gem-ma show RUN --episode ... --json)"
+        yield (
+            f"  ({drafts} further {'reply' if drafts == 1 else 'replies'} of a model in this turn:"
+            " gem-ma show RUN --episode ... --json)"
+        )
 
 
 def _paid(episode: Episode, step: int) -> Iterator[str]:
@@ -143,4 +189,8 @@ def _json(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ... [{len(text) - MAX_TEXT} more characters: --json]"
+    return (
+        text
+        if len(text) <= MAX_TEXT
+        else f"{text[:MAX_TEXT]} ... [{len(text) - MAX_TEXT} more characters: --json]"
+    )

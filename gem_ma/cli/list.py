@@ -1,4 +1,5 @@
-"""`gem-ma list`: what can be played, who can play it, what can sample, which configs are shipped, what has been run."""
+"""`gem-ma list`: what can be played, who can play it, what can sample, which configs are
+shipped, what has been run."""
 
 from __future__ import annotations
 
@@ -15,16 +16,26 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("kind", type=click.Choice(["scenarios", "agents", "engines", "configs", "runs"]), default="scenarios")
-@click.option("--root", type=click.Path(), default="runs", show_default=True, help="Where run folders lie.")
-@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print a list of JSON objects.")
+@click.argument(
+    "kind",
+    type=click.Choice(["scenarios", "agents", "engines", "configs", "runs"]),
+    default="scenarios",
+)
+@click.option(
+    "--root", type=click.Path(), default="runs", show_default=True, help="Where run folders lie."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print a list of JSON objects."
+)
 def command(kind: str, root: str, as_json: bool) -> int:
     """List what is there: scenarios, agents (behaviours), engines, shipped configs or runs."""
     from pathlib import Path
 
     from gem_ma.cli.terminal import columns, emit, emit_json
 
-    found = runs(Path(root)) if kind == "runs" else configs() if kind == "configs" else objects(kind)
+    found = (
+        runs(Path(root)) if kind == "runs" else configs() if kind == "configs" else objects(kind)
+    )
     if as_json:
         emit_json(found)
     elif not found:
@@ -45,28 +56,53 @@ _HEADS = {
 
 def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
     if one.get("error"):
-        return (one.get("id") or one["path"], *[""] * (len(_HEADS[kind]) - 2), f"unreadable: {one['error']}")
+        return (
+            one.get("id") or one["path"],
+            *[""] * (len(_HEADS[kind]) - 2),
+            f"unreadable: {one['error']}",
+        )
     if kind == "scenarios":
         return (one["id"], ", ".join(one["agents"]), one["summary"])
     if kind == "agents":
-        return (one["id"], " and ".join(["the task"] * one["privileged"] + ["a policy"] * one["needs_policy"]), one["summary"])
+        return (
+            one["id"],
+            " and ".join(["the task"] * one["privileged"] + ["a policy"] * one["needs_policy"]),
+            one["summary"],
+        )
     if kind == "configs":
         return (one["id"], one["command"], one["summary"])
     if kind == "engines":
         return (one["id"], "yes" if one["trainable"] else "no", one["summary"])
-    return (one["path"], str(one["scenario"]), one["created"], str(one["lines"]), "finished" if one["finished"] else "open")
+    return (
+        one["path"],
+        str(one["scenario"]),
+        one["created"],
+        str(one["lines"]),
+        "finished" if one["finished"] else "open",
+    )
 
 
 def objects(kind: str) -> list[dict[str, Any]]:
-    """Every scenario, behaviour or engine of the catalog; one that cannot be imported has an `error`."""
+    """Every scenario, behaviour or engine of the catalog; one that cannot be imported has an
+    `error`."""
     from gem_ma import registry
 
     found = []
     for name in sorted(registry.catalog(kind)):
         try:
-            found.append({"id": name, **_FACTS[kind](name, registry.load(kind, name)), "error": None})
-        except Exception as error:  # a plugin may raise anything; the others are listed all the same
-            found.append({"id": name, "agents": [], "summary": "", "error": f"{type(error).__name__}: {error}"})
+            found.append(
+                {"id": name, **_FACTS[kind](name, registry.load(kind, name)), "error": None}
+            )
+        except Exception as error:
+            # a plugin may raise anything; the others are listed all the same
+            found.append(
+                {
+                    "id": name,
+                    "agents": [],
+                    "summary": "",
+                    "error": f"{type(error).__name__}: {error}",
+                }
+            )
     return found
 
 
@@ -75,7 +111,12 @@ def _scenario(name: str, factory: Any) -> dict[str, Any]:
 
     made = factory if getattr(factory, "agents", ()) else registry.make(name)
     facts = {key: getattr(made, key) for key in ("version", "zero_sum", "cooperative")}
-    return {"agents": list(made.agents), "summary": first_line(factory), **facts, "options": option_names(factory)}
+    return {
+        "agents": list(made.agents),
+        "summary": first_line(factory),
+        **facts,
+        "options": option_names(factory),
+    }
 
 
 def _behaviour(name: str, factory: Any) -> dict[str, Any]:
@@ -83,7 +124,11 @@ def _behaviour(name: str, factory: Any) -> dict[str, Any]:
     from gem_ma.fit import needs_policy
 
     facts = {"privileged": is_privileged(factory), "needs_policy": needs_policy(name, factory)}
-    return {"summary": first_line(factory), **facts, "options": option_names(factory, "agent", "sample", "rng", "task")}
+    return {
+        "summary": first_line(factory),
+        **facts,
+        "options": option_names(factory, "agent", "sample", "rng", "task"),
+    }
 
 
 def _engine(name: str, factory: Any) -> dict[str, Any]:
@@ -108,9 +153,23 @@ def configs() -> list[dict[str, Any]]:
         lines = path.read_text(encoding="utf-8").splitlines()
         opening = " ".join(line.lstrip("# ") for line in lines[:4] if line.startswith("#"))
         sections = {line.partition(":")[0] for line in lines if re.match(r"[a-z_]+:", line)}
-        command = "study" if sections & {"grid", "cross_play"} else "train" if "train" in sections else "run"
+        command = (
+            "study"
+            if sections & {"grid", "cross_play"}
+            else "train"
+            if "train" in sections
+            else "run"
+        )
         summary = re.split(r"(?<=[.:;]) ", opening, maxsplit=1)[0].rstrip(".:;")
-        listed.append({"id": path.stem, "command": f"gem-ma {command} {path.stem}", "summary": summary, "path": str(path), "error": None})
+        listed.append(
+            {
+                "id": path.stem,
+                "command": f"gem-ma {command} {path.stem}",
+                "summary": summary,
+                "path": str(path),
+                "error": None,
+            }
+        )
     return listed
 
 
@@ -131,5 +190,7 @@ def option_names(factory: Any, *fed: str) -> list[str]:
     from gem_ma.fit import signature
 
     return [
-        name for name, parameter in (signature(factory, fed) or {}).items() if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        name
+        for name, parameter in (signature(factory, fed) or {}).items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]

@@ -1,6 +1,8 @@
-"""What a person sees while policies learn: a table that redraws itself on a terminal, a plain line now and then elsewhere, nothing where quiet.
+"""What a person sees while policies learn: a table that redraws itself on a terminal, a plain line
+now and then elsewhere, nothing where quiet.
 
-It is a tracker (`gem_ma.tracking`): it knows flat names of numbers, nothing of training. All of it goes to stderr.
+It is a tracker (`gem_ma.tracking`): it knows flat names of numbers, nothing of training. All of
+it goes to stderr.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from gem_ma.cli.terminal import LINE_EVERY_S, is_live, one_line, progress_line
 
 RECENT = 20  # steps whose mean time the rest is reckoned by
 PHASES = ("play", "credit", "update", "publish", "record")
-SHOWN = {  # column -> name of the number; entropies are of decision tokens, of all others of such answers, and of all tokens
+# column -> name of the number; entropies are of decision tokens, of all others of such answers, and
+# of all tokens
+SHOWN = {
     "decision": "decision_entropy",
     "format": "format_entropy",
     "entropy": "entropy",
@@ -43,8 +47,14 @@ class Live:
             from rich.console import Console
             from rich.live import Live as Drawn
 
-            how: dict[str, Any] = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False, "vertical_overflow": "ellipsis"}
-            self._drawn = Drawn(console=Console(stderr=True), get_renderable=self.drawing, **how)  # other lines on stderr appear above the table
+            how: dict[str, Any] = {
+                "refresh_per_second": 4,
+                "transient": True,
+                "redirect_stdout": False,
+                "vertical_overflow": "ellipsis",
+            }
+            # other lines on stderr appear above the table
+            self._drawn = Drawn(console=Console(stderr=True), get_renderable=self.drawing, **how)
             self._drawn.start()
         return self
 
@@ -54,7 +64,8 @@ class Live:
             self._drawn = None
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Takes the numbers of a step; those of an exam are not shown. A step is shown when its times are known, which come last."""
+        """Takes the numbers of a step; those of an exam are not shown. A step is shown when its
+        times are known, which come last."""
         for name, value in values.items():
             kind, _, rest = name.partition("/")
             if kind == "policy":
@@ -71,7 +82,7 @@ class Live:
     def close(self) -> None:
         """Nothing is left to do; the table goes with the `with`."""
 
-    # -- the plain line -----------------------------------------------------------------------------------------------------
+    # -- the plain line ---------------------------------------------------------------------------
 
     def _say(self) -> None:
         now = time.monotonic()
@@ -85,7 +96,12 @@ class Live:
         parts = [f"step {self.step} of {self.steps}"]
         returns = _under(self._train, "return")
         if returns:
-            parts.append("return " + ", ".join(f"{one_line(agent, 24)} {value:.3f}" for agent, value in returns.items()))
+            parts.append(
+                "return "
+                + ", ".join(
+                    f"{one_line(agent, 24)} {value:.3f}" for agent, value in returns.items()
+                )
+            )
         if "success" in self._train:
             parts.append(f"success {self._train['success']:.3f}")
         if failed := self._train.get("failed"):
@@ -99,7 +115,7 @@ class Live:
         left = max(0, self.steps - self.step)
         return [f"{mean:.2g} s a step", *([f"about {_clock(mean * left)} left"] if left else [])]
 
-    # -- the table ----------------------------------------------------------------------------------------------------------
+    # -- the table --------------------------------------------------------------------------------
 
     def drawing(self) -> Any:
         """The table with the lines below it."""
@@ -108,19 +124,31 @@ class Live:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=f"step {self.step} of {self.steps}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        table = Table(
+            title=f"step {self.step} of {self.steps}",
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )
         for name in ("policy", "return", "success", *SHOWN):
             words = name in ("policy", "return")
-            table.add_column(name, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+            table.add_column(
+                name, justify="left" if words else "right", no_wrap=not words, overflow="fold"
+            )
         for name in self.policies:
             table.add_row(*(Text(cell) for cell in self.cells(name)))
         return Group(table, *(Text(line) for line in self.below()))
 
     def cells(self, name: str) -> list[str]:
-        """One row of the table: the numbers of a policy; where it plays several agents, each on a line of its own."""
+        """One row of the table: the numbers of a policy; where it plays several agents, each on
+        a line of its own."""
         found = self._policy[name]
         paid = _under(found, "return")
-        returns = [f"{one_line(agent, 16)} {value:+.3f}" if len(paid) > 1 else f"{value:+.3f}" for agent, value in paid.items()]
+        returns = [
+            f"{one_line(agent, 16)} {value:+.3f}" if len(paid) > 1 else f"{value:+.3f}"
+            for agent, value in paid.items()
+        ]
         success = [f"{value:.3f}" for value in _under(found, "success").values()]
         numbers = [found.get(key) for key in SHOWN.values()]
         told = ["-" if value is None else _short(value) for value in numbers]
@@ -128,7 +156,11 @@ class Live:
 
     def below(self) -> list[str]:
         """Seconds by phase, tokens a second, failures, and how long it may still take."""
-        seconds = [f"{phase} {self._time[f'{phase}_s']:.2g} s" for phase in PHASES if f"{phase}_s" in self._time]
+        seconds = [
+            f"{phase} {self._time[f'{phase}_s']:.2g} s"
+            for phase in PHASES
+            if f"{phase}_s" in self._time
+        ]
         rates = [
             f"{_short(self._time[key])} tokens/s {word}"
             for key, word in (("play_tokens_per_s", "sampled"), ("update_tokens_per_s", "trained"))
@@ -140,16 +172,30 @@ class Live:
 
 
 def _under(values: Mapping[str, float], key: str) -> dict[str, float]:
-    return {name.removeprefix(f"{key}/"): value for name, value in values.items() if name.startswith(f"{key}/")}
+    return {
+        name.removeprefix(f"{key}/"): value
+        for name, value in values.items()
+        if name.startswith(f"{key}/")
+    }
 
 
 def _clock(seconds: float) -> str:
     whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02d}"
+    return (
+        f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+        if whole >= 3600
+        else f"{whole // 60}:{whole % 60:02d}"
+    )
 
 
 def _short(value: float) -> str:
     """Three digits, in at most seven letters: 12.3k, 0.046, 3e-05."""
     if abs(value) >= 1000:
         return f"{value / 1000:.3g}k"
-    return f"{value:.0e}" if 0 < abs(value) < 0.001 else f"{value:.3g}" if abs(value) >= 1 else f"{value:.3f}".rstrip("0").rstrip(".")
+    return (
+        f"{value:.0e}"
+        if 0 < abs(value) < 0.001
+        else f"{value:.3g}"
+        if abs(value) >= 1
+        else f"{value:.3f}".rstrip("0").rstrip(".")
+    )

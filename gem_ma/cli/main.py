@@ -1,7 +1,9 @@
-"""`gem-ma`: finds the command, turns what went wrong into one message and an exit code. Every command is `gem_ma.cli.<name>.command`.
+"""`gem-ma`: finds the command, turns what went wrong into one message and an exit code. Every
+command is `gem_ma.cli.<name>.command`.
 
-Exit codes: 0 done · 1 more episodes failed than allowed, findings, or the disk or the run folder refused · 2 wrong usage, config or data ·
-3 a model could not be reached · 70 a bug of ours, its traceback in a file · 130, 143 stopped by a signal.
+Exit codes: 0 done · 1 more episodes failed than allowed, findings, or the disk or the run folder
+refused · 2 wrong usage, config or data · 3 a model could not be reached · 70 a bug of ours, its
+traceback in a file · 130, 143 stopped by a signal.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from typing import Any
 
 import click
 
-from gem_ma.errors import ConfigError, DataError, EndpointError, EngineError, GemMaError, SchemaError
+from gem_ma.errors import (
+    ConfigError,
+    DataError,
+    EndpointError,
+    EngineError,
+    GemMaError,
+    SchemaError,
+)
 
 COMMANDS = {  # in the order of help; no command is imported before it is asked for
     "demo": "Plays and learns something small, and writes a page about it.",
@@ -32,7 +41,8 @@ COMMANDS = {  # in the order of help; no command is imported before it is asked 
     "doctor": "Says what is installed, and what can run.",
     "completion": "Prints the completion script of a shell.",
 }
-COMPLETE = "_GEM_MA_COMPLETE"  # set by the completion script of a shell: click answers it, prints and leaves
+# set by the completion script of a shell: click answers it, prints and leaves
+COMPLETE = "_GEM_MA_COMPLETE"
 
 
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
@@ -62,20 +72,31 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:  # a Tab gets no sermon
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # a Tab gets no sermon
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], COMMANDS, n=2)
-            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"commands: {', '.join(COMMANDS)}"
+            hint = (
+                f"did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else f"commands: {', '.join(COMMANDS)}"
+            )
             raise click.UsageError(f"no command is called {args[0]!r} ({hint})", ctx)
         return super().resolve_command(ctx, args)
 
 
 @click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GEM_MA"}, epilog="Start with: gem-ma demo"
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GEM_MA"},
+    epilog="Start with: gem-ma demo",
 )
-@click.version_option(package_name=None, version=import_module("gem_ma").__version__, prog_name="gem-ma")
+@click.version_option(
+    package_name=None, version=import_module("gem_ma").__version__, prog_name="gem-ma"
+)
 def group() -> None:
     """A multi-agent gym for language-model agents, in which any subset of the agents learns."""
 
@@ -88,12 +109,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     alone = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _terminate) if alone else None
     try:
-        result: Any = group.main(args=list(arguments) if arguments is not None else None, prog_name="gem-ma", standalone_mode=False)
+        result: Any = group.main(
+            args=list(arguments) if arguments is not None else None,
+            prog_name="gem-ma",
+            standalone_mode=False,
+        )
         code = result if isinstance(result, int) else 0
     except Interrupted as stopped:
         _flush(told=False)
         _say(str(stopped))
-        os._exit(stopped.code)  # a worker thread inside a model may take long to notice; everything is on the disk
+        # a worker thread inside a model may take long to notice; everything is on the disk
+        os._exit(stopped.code)
     except (click.Abort, KeyboardInterrupt):
         _say(_stopped())
         code = 128 + signal.SIGINT
@@ -105,7 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = error.exit_code
     except BrokenPipeError:
         code = 0
-    except SystemExit as left:  # click's way out where the reader has gone (it wraps the streams then); any other came from code that is not ours
+    except SystemExit as left:
+        # click's way out where the reader has gone (it wraps the streams then); any other came from
+        # code that is not ours
         gone, sys.stdout, sys.stderr = sys.stdout is not streams[0], *streams
         if COMPLETE in os.environ:
             code = left.code if isinstance(left.code, int) else 1
@@ -126,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Every standard stream can be used: one that is closed leads nowhere, so that no file of ours takes its number."""
+    """Every standard stream can be used: one that is closed leads nowhere, so that no file of
+    ours takes its number."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -135,7 +164,8 @@ def _prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (as long as the process)
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 costs letters, never the result
+            # a terminal without UTF-8 costs letters, never the result
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _find_modules_here() -> None:
@@ -159,7 +189,10 @@ def exit_code(error: Exception) -> int:
 
 def _too_long(error: BaseException | None) -> bool:
     """A name that no file system takes was typed; nothing is wrong with the disk."""
-    return any(isinstance(one, OSError) and one.errno == errno.ENAMETOOLONG for one in (error, error and error.__cause__))
+    return any(
+        isinstance(one, OSError) and one.errno == errno.ENAMETOOLONG
+        for one in (error, error and error.__cause__)
+    )
 
 
 def _message(error: Exception) -> str:
@@ -168,10 +201,17 @@ def _message(error: Exception) -> str:
         return f"{named[:60]}...: this name is too long for a file, and nothing else is called so"
     if isinstance(error, OSError) and not isinstance(error, GemMaError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}; nothing was lost, type the same command again when this is repaired"
+        return (
+            f"{where}{error.strerror or error}; nothing was lost, type the same command again when"
+            " this is repaired"
+        )
     if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_WRITABLE:
         return f"{error}; make it writable, or name another folder"
-    if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL and "free some space" not in str(error):
+    if (
+        isinstance(error.__cause__, OSError)
+        and error.__cause__.errno in _FULL
+        and "free some space" not in str(error)
+    ):
         return f"{error}; free some space, then type the same command again"
     return str(error)
 
@@ -180,7 +220,10 @@ def _report(error: Exception) -> str:
     import tempfile
     import traceback
 
-    what = f"a bug of gem-ma: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+    what = (
+        f"a bug of gem-ma: {type(error).__name__}:"
+        f" {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+    )
     try:
         handle, path = tempfile.mkstemp(prefix="gem-ma-", suffix=".traceback.txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -191,7 +234,8 @@ def _report(error: Exception) -> str:
 
 
 def _stopped() -> str:
-    """What is said after a signal outside of play: of a run whose folder is made, how it goes on."""
+    """What is said after a signal outside of play: of a run whose folder is made, how it goes
+    on."""
     stopping = sys.modules.get("gem_ma.cli.stopping")
     resume = stopping.Stopping.latest if stopping is not None else ""
     return f"stopped; {resume}" if resume else "stopped"
@@ -209,7 +253,8 @@ def _say(text: str) -> None:
 
 
 def _flush(told: bool) -> int:
-    """Hands what is printed to its reader; a reader that has gone is no error. Gives 1 where the output could not be written.
+    """Hands what is printed to its reader; a reader that has gone is no error. Gives 1 where the
+    output could not be written.
 
     `told`: the user knows already that something went wrong, and gets no second line.
     """

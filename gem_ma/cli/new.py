@@ -14,50 +14,122 @@ def command() -> None:
 
 @command.command(name="model")
 @click.argument("path", type=click.Path())
-@click.option("--scenario", default="referential", show_default=True, help="Whose words the tokenizer knows: an id, or package.module:Class.")
+@click.option(
+    "--scenario",
+    default="referential",
+    show_default=True,
+    help="Whose words the tokenizer knows: an id, or package.module:Class.",
+)
 @click.option(
     "--size",
     type=click.Choice(["word", "nano", "tiny", "small", "medium"]),
     default="word",
     show_default=True,
-    help="word: d64, 2 layers, one id per word. nano, tiny, small, medium (38M): byte-level, any text.",
+    help=(
+        "word: d64, 2 layers, one id per word. nano, tiny, small, medium (38M): byte-level, any"
+        " text."
+    ),
 )
-@click.option("--arch", type=click.Choice(["qwen3", "llama"]), default="qwen3", show_default=True, help="Architecture.")
-@click.option("--untied", is_flag=True, help="A matrix of its own to read out, as large models have.")
-@click.option("--positions", type=click.IntRange(min=1), help="The longest conversation, in tokens.  [default: twice that of scripted plays]")
-@click.option("--clone", "clones", multiple=True, metavar="[AGENT=]BEHAVIOUR", help="Clone scripted players: one for all agents, or one for each.")
-@click.option("--agent", "agents", multiple=True, metavar="AGENT", help="With --clone: learn this agent's part only. May be given again.")
-@click.option("--steps", type=click.IntRange(min=1), default=400, show_default=True, help="With --clone: optimiser steps.")
-@click.option("--episodes", type=click.IntRange(min=1), default=1024, show_default=True, help="With --clone: demonstrated plays.")
+@click.option(
+    "--arch",
+    type=click.Choice(["qwen3", "llama"]),
+    default="qwen3",
+    show_default=True,
+    help="Architecture.",
+)
+@click.option(
+    "--untied", is_flag=True, help="A matrix of its own to read out, as large models have."
+)
+@click.option(
+    "--positions",
+    type=click.IntRange(min=1),
+    help="The longest conversation, in tokens.  [default: twice that of scripted plays]",
+)
+@click.option(
+    "--clone",
+    "clones",
+    multiple=True,
+    metavar="[AGENT=]BEHAVIOUR",
+    help="Clone scripted players: one for all agents, or one for each.",
+)
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="AGENT",
+    help="With --clone: learn this agent's part only. May be given again.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=400,
+    show_default=True,
+    help="With --clone: optimiser steps.",
+)
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="With --clone: demonstrated plays.",
+)
 @click.option("--seed", default=0, show_default=True, help="The same seed writes the same model.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def model(path: str, scenario: str, clones: tuple[str, ...], agents: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def model(
+    path: str,
+    scenario: str,
+    clones: tuple[str, ...],
+    agents: tuple[str, ...],
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Write a tiny language model with its own tokenizer to PATH, a folder that is new or empty.
 
-    With --clone it begins warm: it imitates scripted behaviours, and is then asked, on plays that it has not seen, whether what it does depends on
-    what it is shown.
+    With --clone it begins warm: it imitates scripted behaviours, and is then asked, on plays that
+    it has not seen, whether what it does depends on what it is shown.
 
     \b
     Examples:
-      gem-ma new model models/tiny --scenario retail --size nano
-      gem-ma new model models/kuhn --scenario kuhn_poker --clone noisy_kuhn
-      gem-ma new model models/speaker --scenario referential --clone speaker=noisy_speaker --clone listener=noisy_listener --agent speaker
+      gem-ma new model models/tiny --scenario retail --size nano gem-ma new model models/kuhn
+      --scenario kuhn_poker --clone noisy_kuhn gem-ma new model models/speaker --scenario
+      referential --clone speaker=noisy_speaker --clone listener=noisy_listener --agent speaker
     """
     from gem_ma import registry
     from gem_ma.cli.terminal import emit, emit_json, progress_line
 
-    registry.load("scenarios", scenario)  # a name that is none is told before the model library is imported
+    # a name that is none is told before the model library is imported
+    registry.load("scenarios", scenario)
     from gem_ma.training.positions import Measured
 
     positions = Measured(registry.as_scenario(scenario), given["positions"])
-    how = {"size": given["size"], "architecture": given["arch"], "seed": given["seed"], "tied": not given["untied"], "positions": positions}
+    how = {
+        "size": given["size"],
+        "architecture": given["arch"],
+        "seed": given["seed"],
+        "tied": not given["untied"],
+        "positions": positions,
+    }
     if clones:
         from gem_ma.training.warm_model import DEAF, make_warm_model
 
-        made = make_warm_model(path, scenario, _cast(scenario, clones), agents, steps=given["steps"], episodes=given["episodes"], **how)
+        made = make_warm_model(
+            path,
+            scenario,
+            _cast(scenario, clones),
+            agents,
+            steps=given["steps"],
+            episodes=given["episodes"],
+            **how,
+        )
         if made["listens"] is not None and made["listens"] < DEAF:
-            told = f"it finds its answers {made['listens']:.3f} nats likelier after what it was shown than after something else"
-            progress_line(f"warning: this model does not listen ({told}): players who ignore what they see teach deafness; clone others")
+            told = (
+                f"it finds its answers {made['listens']:.3f} nats likelier after what it was shown"
+                " than after something else"
+            )
+            progress_line(
+                f"warning: this model does not listen ({told}): players who ignore what they see"
+                " teach deafness; clone others"
+            )
     else:
         from gem_ma.engines.tiny import make_model
 
@@ -69,11 +141,17 @@ def model(path: str, scenario: str, clones: tuple[str, ...], agents: tuple[str, 
     if as_json:
         emit_json({**made, "longest_talk": positions.need.longest})
         return
-    emit(f"{made['path']}: {made['parameters']:,} parameters, {made['vocabulary']} tokens of {made['scenario']}")
+    emit(
+        f"{made['path']}: {made['parameters']:,} parameters, {made['vocabulary']} tokens of"
+        f" {made['scenario']}"
+    )
     emit(f"{made['positions']} positions: {positions.said}")
     if clones:
         heard = "nothing to compare" if made["listens"] is None else f"{made['listens']:.2f} nats"
-        emit(f"cloned {', '.join(made['cloned'])}: loss {made['loss']:.3f}, depends on what it is shown: {heard}")
+        emit(
+            f"cloned {', '.join(made['cloned'])}: loss {made['loss']:.3f}, depends on what it is"
+            f" shown: {heard}"
+        )
 
 
 def _cast(scenario: str, clones: tuple[str, ...]) -> dict[str, str]:
@@ -83,5 +161,8 @@ def _cast(scenario: str, clones: tuple[str, ...]) -> dict[str, str]:
     named = dict(one.split("=", 1) for one in clones if "=" in one)
     for_all = [one for one in clones if "=" not in one]
     if len(for_all) > 1 or len(named) + len(for_all) != len(clones):
-        raise click.UsageError("--clone takes one behaviour for all agents, and at most one for each: --clone AGENT=BEHAVIOUR")
+        raise click.UsageError(
+            "--clone takes one behaviour for all agents, and at most one for each: --clone"
+            " AGENT=BEHAVIOUR"
+        )
     return {**dict.fromkeys(make(scenario).agents, for_all[0]), **named} if for_all else named

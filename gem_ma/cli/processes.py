@@ -1,4 +1,5 @@
-"""`gem-ma train --processes N`: starts the same command N times on this machine, hands signals on, and ends all when one fails."""
+"""`gem-ma train --processes N`: starts the same command N times on this machine, hands signals
+on, and ends all when one fails."""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from gem_ma.config import Loaded
 
-STARTED = "GEM_MA_STARTED"  # set for the processes that `spread` starts: what breaks because another one has gone is told by it
+# set for the processes that `spread` starts: what breaks because another one has gone is told by it
+STARTED = "GEM_MA_STARTED"
 LOST = 121  # their exit code then
 GRACE_S = 10.0  # for the others, once one has ended
 FOLLOWS_S = 120.0  # to end after a success
 
 
 def follow(loaded: Loaded) -> int:
-    """One of several processes and not the first: plays and learns its share, writes nothing, and says nothing that the first one says."""
+    """One of several processes and not the first: plays and learns its share, writes nothing,
+    and says nothing that the first one says."""
     import asyncio
 
     from gem_ma.errors import GemMaError
@@ -33,7 +36,8 @@ def follow(loaded: Loaded) -> int:
     from gem_ma.training.train import train
 
     config = loaded.config
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process drains and then ends; the others end with it
+    # the first process drains and then ends; the others end with it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         checked(config, config.policies)
         scenario = scenario_of(config, base=loaded.base)
@@ -41,7 +45,9 @@ def follow(loaded: Loaded) -> int:
         return 1  # the first one finds the same
     teams = join()
     try:
-        asyncio.run(train(config, scenario, open_policies(config, base=loaded.base), None, teams=teams))
+        asyncio.run(
+            train(config, scenario, open_policies(config, base=loaded.base), None, teams=teams)
+        )
     except LostError:
         return LOST
     except GemMaError as error:
@@ -55,20 +61,31 @@ def follow(loaded: Loaded) -> int:
 
 
 def spread(arguments: Sequence[str], processes: int) -> int:
-    """Runs `gem-ma train ARGUMENTS` in so many processes; gives the exit code of the first. A process that fails ends all, with one line."""
+    """Runs `gem-ma train ARGUMENTS` in so many processes; gives the exit code of the first. A
+    process that fails ends all, with one line."""
     from gem_ma.cli.terminal import progress_line
 
-    environment = os.environ | {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", STARTED: "1"}
+    environment = os.environ | {
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        STARTED: "1",
+    }
     environment["MASTER_PORT"] = str(_free_port())
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     command = [sys.executable, "-m", "gem_ma", "train", *arguments]
     with contextlib.ExitStack() as files:
-        said = [files.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(processes - 1)]
+        said = [
+            files.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            for _ in range(processes - 1)
+        ]
         children: list[subprocess.Popen[bytes]] = []
         try:
             for rank in range(processes):
                 own = environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-                out: dict[str, int | IO[str]] = {} if rank == 0 else {"stdout": subprocess.DEVNULL, "stderr": said[rank - 1]}
+                out: dict[str, int | IO[str]] = (
+                    {} if rank == 0 else {"stdout": subprocess.DEVNULL, "stderr": said[rank - 1]}
+                )
                 # A session of its own: a Ctrl-C reaches this process alone, which hands it on once.
                 children.append(subprocess.Popen(command, env=own, start_new_session=True, **out))  # type: ignore[call-overload]  # two streams
             with _handing_on(children[0]):
@@ -83,9 +100,16 @@ def spread(arguments: Sequence[str], processes: int) -> int:
         if cause:
             said[cause - 1].seek(0)
             words = [line.strip() for line in said[cause - 1] if line.strip()]
-        how = f"was ended by signal {-(ended[cause] or 0)}" if (ended[cause] or 0) < 0 else "has ended"
+        how = (
+            f"was ended by signal {-(ended[cause] or 0)}"
+            if (ended[cause] or 0) < 0
+            else "has ended"
+        )
         what = words[-1] if words else f"process {cause} of {processes} {how}"
-        progress_line(f"{what}; all have ended with it, type the same command again to go on from the last checkpoint")
+        progress_line(
+            f"{what}; all have ended with it, type the same command again to go on from the last"
+            " checkpoint"
+        )
         return 1
 
 

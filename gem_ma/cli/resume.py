@@ -20,15 +20,35 @@ Example:
 @click.command(epilog=EXAMPLE)
 @click.argument("run", type=Run())
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--retry-failed", is_flag=True, help="Play failed episodes once more; the new attempt counts.")
+@click.option(
+    "--retry-failed", is_flag=True, help="Play failed episodes once more; the new attempt counts."
+)
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
-@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
-@click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Of a training: processes that go on with it as one.")
-def command(run: str, overrides: tuple[str, ...], retry_failed: bool, concurrency: int | None, as_json: bool, quiet: bool, processes: int) -> int:
-    """Continue RUN, a run folder or the name of one below runs/, where it stopped. What is done is never played again.
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Of a training: processes that go on with it as one.",
+)
+def command(
+    run: str,
+    overrides: tuple[str, ...],
+    retry_failed: bool,
+    concurrency: int | None,
+    as_json: bool,
+    quiet: bool,
+    processes: int,
+) -> int:
+    """Continue RUN, a run folder or the name of one below runs/, where it stopped. What is done is
+    never played again.
 
-    A KEY=VALUE replaces one setting that no result so far depends on, as in run.concurrency=4. Code that its config names is run.
+    A KEY=VALUE replaces one setting that no result so far depends on, as in run.concurrency=4.
+    Code that its config names is run.
     """
     import json
 
@@ -43,22 +63,42 @@ def command(run: str, overrides: tuple[str, ...], retry_failed: bool, concurrenc
     path = run_folder(run)
     manifest = read_manifest(path)
     source = path / "resolved.yaml"
-    before = [f"{key}={json.dumps(value)}" for key, value in recorded_changes(manifest.get("resumed")).items()]
+    before = [
+        f"{key}={json.dumps(value)}"
+        for key, value in recorded_changes(manifest.get("resumed")).items()
+    ]
     changes = [*before, *overrides, *[f"run.concurrency={concurrency}"] * (concurrency is not None)]
     loaded = load(source, changes)
     if manifest.get("command") == "train":
         if retry_failed:
-            raise ConfigError(f"{path}: this run learns; its failed episodes are part of what was learned and are not played again")
+            raise ConfigError(
+                f"{path}: this run learns; its failed episodes are part of what was learned and are"
+                " not played again"
+            )
         if processes > 1:
-            return spread([str(source), *changes, "--out", str(path), *["--json"] * as_json, *["--quiet"] * quiet], processes)
+            return spread(
+                [
+                    str(source),
+                    *changes,
+                    "--out",
+                    str(path),
+                    *["--json"] * as_json,
+                    *["--quiet"] * quiet,
+                ],
+                processes,
+            )
         return learn(loaded, path, as_json=as_json, quiet=quiet)
     if processes > 1:
-        raise ConfigError(f"{path}: this run only plays, which one process does; leave --processes {processes} away")
+        raise ConfigError(
+            f"{path}: this run only plays, which one process does; leave --processes {processes}"
+            " away"
+        )
     return play(loaded, path, retry_failed=retry_failed, as_json=as_json, quiet=quiet)
 
 
 def run_folder(run: str) -> Path:
-    """The run folder of this path, or of this name below runs/. Raises ConfigError with the nearest names."""
+    """The run folder of this path, or of this name below runs/. Raises ConfigError with the
+    nearest names."""
     from pathlib import Path
 
     from gem_ma import registry
@@ -69,9 +109,16 @@ def run_folder(run: str) -> Path:
         if (path / "manifest.json").is_file():
             return path
     if (Path(run) / "config.yaml").is_file() and any(Path(run).glob("*/manifest.json")):
-        raise ConfigError(f"{run}: the folder of a study; type its `gem-ma study` command again, or resume one of its cells")
+        raise ConfigError(
+            f"{run}: the folder of a study; type its `gem-ma study` command again, or resume one of"
+            " its cells"
+        )
     known = [str(path.parent) for path in sorted(Path("runs").glob("*/manifest.json"))]
-    what = "is no run folder: it has no manifest.json" if Path(run).exists() else "no such run folder"
+    what = (
+        "is no run folder: it has no manifest.json" if Path(run).exists() else "no such run folder"
+    )
     if run in registry.catalog("scenarios"):
         raise ConfigError(f"{run}: {what}; of the scenario tells: gem-ma show scenario {run}")
-    raise ConfigError(f"{run}: {what}{nearest(run, known, listed=False) or '; `gem-ma list runs` shows them'}")
+    raise ConfigError(
+        f"{run}: {what}{nearest(run, known, listed=False) or '; `gem-ma list runs` shows them'}"
+    )

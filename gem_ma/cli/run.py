@@ -1,4 +1,5 @@
-"""`gem-ma run`: plays the plans of a config, appends every episode to a run folder, prints the score with what it leaves out."""
+"""`gem-ma run`: plays the plans of a config, appends every episode to a run folder, prints the
+score with what it leaves out."""
 
 from __future__ import annotations
 
@@ -25,19 +26,37 @@ Example:
 @click.command(epilog=EXAMPLE)
 @click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-n", "--tasks", type=click.IntRange(min=1), help="How many tasks (or seeds, where the scenario has one task).")
+@click.option(
+    "-n",
+    "--tasks",
+    type=click.IntRange(min=1),
+    help="How many tasks (or seeds, where the scenario has one task).",
+)
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
-@click.option("--budget-usd", type=click.FloatRange(min=0, min_open=True), help="Stop when models behind endpoints have cost so much.")
+@click.option(
+    "--budget-usd",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop when models behind endpoints have cost so much.",
+)
 @click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
 @click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
-@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
 def command(
-    source: str, overrides: tuple[str, ...], tasks: int | None, concurrency: int | None, budget_usd: float | None, out: str | None, **flags: bool
+    source: str,
+    overrides: tuple[str, ...],
+    tasks: int | None,
+    concurrency: int | None,
+    budget_usd: float | None,
+    out: str | None,
+    **flags: bool,
 ) -> int:
     """Play a config, a shipped config or a scenario, and score it.
 
-    The same command again continues where it stopped. A KEY=VALUE replaces one value of the config, as in run.seed=3.
+    The same command again continues where it stopped. A KEY=VALUE replaces one value of the
+    config, as in run.seed=3.
     """
     from pathlib import Path
 
@@ -49,13 +68,25 @@ def command(
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     loaded = load(source, (*overrides, *extra)).without_training()
     if loaded.study:
-        raise ConfigError(f"{source}: this is a study of several cells; play and compare them with: gem-ma study {source}")
+        raise ConfigError(
+            f"{source}: this is a study of several cells; play and compare them with: gem-ma study"
+            f" {source}"
+        )
     path = Path(out) if out else run_path(loaded.stem, loaded.identity())
     return play(loaded, path, **flags)
 
 
-def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool = False, as_json: bool = False, quiet: bool = False) -> int:
-    """Plays what is not done yet and prints the score of all; gives the exit code. Raises Interrupted after a signal."""
+def play(
+    loaded: Loaded,
+    path: Path,
+    *,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Plays what is not done yet and prints the score of all; gives the exit code. Raises
+    Interrupted after a signal."""
     from gem_ma.cli.baselines import play_baselines
     from gem_ma.cli.costs import costs_of, other_models
     from gem_ma.cli.main import Interrupted, exit_code
@@ -74,14 +105,30 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
         done = folder.done() - (folder.failed() if retry_failed else set())
         planned = count(config, scenario)
         if len(done) > planned:
-            progress_line(f"{path} holds {len(done)} episodes already; all of them are scored, not only the {planned} asked for now")
-        left = planned - (sum(plan.id in done for plan in evaluation_plans(config, scenario)) if done else 0)
+            progress_line(
+                f"{path} holds {len(done)} episodes already; all of them are scored, not only the"
+                f" {planned} asked for now"
+            )
+        left = planned - (
+            sum(plan.id in done for plan in evaluation_plans(config, scenario)) if done else 0
+        )
         stopped, halted = 0, None
         if left:
             plans = (plan for plan in evaluation_plans(config, scenario) if plan.id not in done)
-            with Stopping(f"gem-ma resume {path}") as stopping, Progress(planned, planned - left, quiet=quiet) as progress:
+            with (
+                Stopping(f"gem-ma resume {path}") as stopping,
+                Progress(planned, planned - left, quiet=quiet) as progress,
+            ):
                 try:
-                    stopping.run(play_into(folder, stopping.until_stopped(plans), policies, min(config.run.concurrency, left), progress))
+                    stopping.run(
+                        play_into(
+                            folder,
+                            stopping.until_stopped(plans),
+                            policies,
+                            min(config.run.concurrency, left),
+                            progress,
+                        )
+                    )
                 except (BudgetError, EndpointError) as error:
                     halted = error
             stopped = stopping.code if stopping.signal else 0
@@ -98,7 +145,9 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
         if not stopped and not halted:
             folder.write_summary(summary)
     if summary["episodes"] or as_json or not halted:
-        show_summary(summary, path, as_json, None if stopped or halted else report_of(path, scenario))
+        show_summary(
+            summary, path, as_json, None if stopped or halted else report_of(path, scenario)
+        )
     if stopped:
         raise Interrupted(stopped, stopping.resume)
     if halted:
@@ -107,12 +156,15 @@ def play(loaded: Loaded, path: Path, *, fresh: bool = False, retry_failed: bool 
     return verdict(loaded, summary, path)
 
 
-async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: int, progress: Any) -> None:
+async def play_into(
+    folder: RunFolder, plans: Any, policies: Any, concurrency: int, progress: Any
+) -> None:
     """Plays the plans and appends every episode as it ends.
 
-    Raises EndpointError where a model cannot be reached. Once `limits:` are reached no plan is begun, what runs may end, and BudgetError follows.
-    Replies of an endpoint are kept as they come (`interrupted.jsonl`) until their play has ended: whatever stops it, SIGKILL too, playing on buys
-    none of them twice.
+    Raises EndpointError where a model cannot be reached. Once `limits:` are reached no plan is
+    begun, what runs may end, and BudgetError follows. Replies of an endpoint are kept as they
+    come (`interrupted.jsonl`) until their play has ended: whatever stops it, SIGKILL too,
+    playing on buys none of them twice.
     """
     import asyncio
     from contextlib import aclosing
@@ -133,18 +185,27 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
             progress.tick()
 
     refused, people = "", asks_person(policies)
-    if people:  # a bar that is drawn anew would erase what they type, and two plays at once would mix on one screen
+    # a bar that is drawn anew would erase what they type, and two plays at once would mix on one
+    # screen
+    if people:
         progress.hide()
         concurrency = 1
     bought = {name: policy for name, policy in policies.items() if hasattr(policy.engine, "budget")}
     if bought:
         known, keep = read_replies(folder.path), partial(keep_reply, folder.path)
-        policies = policies | {name: replace(policy, engine=Remembered(policy.engine, known, keep)) for name, policy in bought.items()}
+        policies = policies | {
+            name: replace(policy, engine=Remembered(policy.engine, known, keep))
+            for name, policy in bought.items()
+        }
     beating = asyncio.ensure_future(heartbeat())
     try:
         going = takewhile(lambda _: not refused, plans)
-        several = ([plan] for plan in going) if people else [going]  # a person reads how a play ended before the next one asks
-        episodes: Any = _one_after_another(partial(play_many, policies=policies, concurrency=concurrency, started=progress.start), several)
+        # a person reads how a play ended before the next one asks
+        several = ([plan] for plan in going) if people else [going]
+        episodes: Any = _one_after_another(
+            partial(play_many, policies=policies, concurrency=concurrency, started=progress.start),
+            several,
+        )
         async with aclosing(episodes):
             async for episode in episodes:
                 if episode.end is End.INTERRUPTED:  # by the budget: it is played again
@@ -155,7 +216,13 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
                     forget_replies(folder.path, episode.id)
                 for person in people:
                     person.show_end(episode)
-                progress.end("failed" if episode.end.value == "failed" else "ok" if episode.end.scored else "excluded")
+                progress.end(
+                    "failed"
+                    if episode.end.value == "failed"
+                    else "ok"
+                    if episode.end.scored
+                    else "excluded"
+                )
     finally:
         beating.cancel()
     if refused:
@@ -164,7 +231,8 @@ async def play_into(folder: RunFolder, plans: Any, policies: Any, concurrency: i
 
 
 async def _one_after_another(play: Any, several: Any) -> Any:
-    """The episodes of these lists of plans; a list is begun when those of the list before have been taken."""
+    """The episodes of these lists of plans; a list is begun when those of the list before have
+    been taken."""
     from contextlib import aclosing
 
     for plans in several:
@@ -173,11 +241,19 @@ async def _one_after_another(play: Any, several: Any) -> Any:
                 yield episode
 
 
-# -- shared with train, resume and show -------------------------------------------------------------------------------------
+# -- shared with train, resume and show ----------------------------------------------------------
 
 
-def open_folder(command: str, loaded: Loaded, scenario: Scenario, policies: Mapping[str, Policy], path: Path, fresh: bool) -> RunFolder:
-    """The run folder, made or taken up. Its manifest holds digests of data and weights: a run may not go on with others."""
+def open_folder(
+    command: str,
+    loaded: Loaded,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    path: Path,
+    fresh: bool,
+) -> RunFolder:
+    """The run folder, made or taken up. Its manifest holds digests of data and weights: a run
+    may not go on with others."""
     from hashlib import sha256
 
     from gem_ma.folders import read_named
@@ -194,14 +270,28 @@ def open_folder(command: str, loaded: Loaded, scenario: Scenario, policies: Mapp
     if hasattr(scenario, "provenance"):
         facts["data"] = scenario.provenance()
     if (code := file_of(scenario.id)) is not None:  # rules that were edited are other rules
-        facts["data"] = {**facts.get("data", {}), "rules": {"source": str(code), "digest": sha256(read_named(code)).hexdigest()}}
+        facts["data"] = {
+            **facts.get("data", {}),
+            "rules": {"source": str(code), "digest": sha256(read_named(code)).hexdigest()},
+        }
     engines = {name: policy.core for name, policy in policies.items()}
     facts["models"] = {
-        name: {"model": config.policies[name].model, "digest": engine.fingerprint() if hasattr(engine, "fingerprint") else None}
+        name: {
+            "model": config.policies[name].model,
+            "digest": engine.fingerprint() if hasattr(engine, "fingerprint") else None,
+        }
         for name, engine in engines.items()
     }
-    resuming = loaded.path is not None and loaded.path == path / "resolved.yaml"  # its own settings, with overrides on the command line
-    return RunFolder.open(path, config_text=loaded.written(), resolved=loaded.resolved(), manifest=facts, fresh=fresh, resuming=resuming)
+    # its own settings, with overrides on the command line
+    resuming = loaded.path is not None and loaded.path == path / "resolved.yaml"
+    return RunFolder.open(
+        path,
+        config_text=loaded.written(),
+        resolved=loaded.resolved(),
+        manifest=facts,
+        fresh=fresh,
+        resuming=resuming,
+    )
 
 
 def success_of(scenario: Scenario) -> Any:
@@ -212,7 +302,8 @@ def success_of(scenario: Scenario) -> Any:
 
 
 def report_of(path: Path, scenario: Scenario) -> Path | None:
-    """Writes the page of a run; a page that cannot be written costs a line on stderr, not the result."""
+    """Writes the page of a run; a page that cannot be written costs a line on stderr, not the
+    result."""
     from gem_ma.cli.terminal import progress_line
     from gem_ma.errors import StoreError
     from gem_ma.evaluation.judge import Judge
@@ -225,7 +316,9 @@ def report_of(path: Path, scenario: Scenario) -> Path | None:
         return None
 
 
-def show_summary(summary: dict[str, Any], path: Path, as_json: bool, report: Path | None = None) -> None:
+def show_summary(
+    summary: dict[str, Any], path: Path, as_json: bool, report: Path | None = None
+) -> None:
     """Prints a score."""
     from gem_ma.cli.terminal import columns, emit, emit_json
     from gem_ma.evaluation.costs import cost_rows
@@ -235,21 +328,36 @@ def show_summary(summary: dict[str, Any], path: Path, as_json: bool, report: Pat
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
     else:
         missing = summary.get("planned", 0) - summary["episodes"]
-        rows = [*table(summary), *cost_rows(summary.get("costs", {})), *([("not played yet", str(missing))] if missing > 0 else [])]
-        emit(columns([*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])]))
+        rows = [
+            *table(summary),
+            *cost_rows(summary.get("costs", {})),
+            *([("not played yet", str(missing))] if missing > 0 else []),
+        ]
+        emit(
+            columns(
+                [*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])]
+            )
+        )
 
 
 def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
-    """0, or 1 and a line about it where a policy never said a thing, or more episodes failed than the config allows."""
+    """0, or 1 and a line about it where a policy never said a thing, or more episodes failed
+    than the config allows."""
     from gem_ma.cli.terminal import progress_line
 
     for name, one in summary["empty"].items():
         if one["empty"] == one["replies"]:
             said = f"policy {name!r} said nothing: each of its {one['replies']} replies was empty"
-            progress_line(f"{said}; look at its model and its max_tokens, then redo the plays with: gem-ma resume {path} --retry-failed")
+            progress_line(
+                f"{said}; look at its model and its max_tokens, then redo the plays with: gem-ma"
+                f" resume {path} --retry-failed"
+            )
             return 1
     if loaded.config.run.tolerates(summary["failed"], summary["episodes"]):
         return 0
-    counts = f"{summary['failed']} of {summary['episodes']} episodes failed, {loaded.config.run.max_failed} are allowed (run.max_failed)"
+    counts = (
+        f"{summary['failed']} of {summary['episodes']} episodes failed,"
+        f" {loaded.config.run.max_failed} are allowed (run.max_failed)"
+    )
     progress_line(f"{counts}; redo them with: gem-ma resume {path} --retry-failed")
     return 1

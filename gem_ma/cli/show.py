@@ -1,4 +1,5 @@
-"""`gem-ma show`: one scenario with its agents, options and first question, or one run with its score."""
+"""`gem-ma show`: one scenario with its agents, options and first question, or one run with its
+score."""
 
 from __future__ import annotations
 
@@ -25,10 +26,20 @@ SPLITS = ("train", "val", "dev", "test", "shift")
 
 @click.command(epilog=EXAMPLE)
 @click.argument("what", type=Run(), nargs=-1, required=True, metavar="scenario ID | RUN")
-@click.option("--episode", metavar="WHICH", help="One play of the run as text: a task (test/153), a seed, or lost, failed or cut for the first such.")
-@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option(
+    "--episode",
+    metavar="WHICH",
+    help=(
+        "One play of the run as text: a task (test/153), a seed, or lost, failed or cut for the"
+        " first such."
+    ),
+)
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
 def command(what: tuple[str, ...], episode: str | None, as_json: bool) -> int:
-    """Show a scenario (its agents, options, tasks and first question), a run (its score and what failed), or one play of a run."""
+    """Show a scenario (its agents, options, tasks and first question), a run (its score and what
+    failed), or one play of a run."""
     if len(what) == 2 and what[0] == "scenario" and episode is None:
         show_scenario(what[1], as_json)
     elif len(what) == 1 and what[0] != "scenario":
@@ -46,15 +57,41 @@ def show_scenario(name: str, as_json: bool) -> None:
     if as_json:
         emit_json(facts)
         return
-    rows = [("scenario", f"{facts['id']} (version {facts['version']})"), ("", facts["summary"]), ("agents", ", ".join(facts["agents"]))]
-    rows += [("default cast", ", ".join(f"{agent}: {behaviour}" for agent, behaviour in facts["default_cast"].items()))] * bool(facts["default_cast"])
-    rows += [("facts", ", ".join(facts["facts"]) or "none declared"), ("success", "yes or no" if facts["success"] else "rewards only")]
-    rows += [("tasks", ", ".join(f"{split} {count}" for split, count in facts["tasks"].items()) or "none that need no data")]
+    rows = [
+        ("scenario", f"{facts['id']} (version {facts['version']})"),
+        ("", facts["summary"]),
+        ("agents", ", ".join(facts["agents"])),
+    ]
+    rows += [
+        (
+            "default cast",
+            ", ".join(
+                f"{agent}: {behaviour}" for agent, behaviour in facts["default_cast"].items()
+            ),
+        )
+    ] * bool(facts["default_cast"])
+    rows += [
+        ("facts", ", ".join(facts["facts"]) or "none declared"),
+        ("success", "yes or no" if facts["success"] else "rewards only"),
+    ]
+    rows += [
+        (
+            "tasks",
+            ", ".join(f"{split} {count}" for split, count in facts["tasks"].items())
+            or "none that need no data",
+        )
+    ]
     rows += [(f"option {option}", text) for option, text in facts["options"].items()]
-    rows += [(f"baseline {baseline}", f"{score:g}") for baseline, score in facts["baselines"].items()]
+    rows += [
+        (f"baseline {baseline}", f"{score:g}") for baseline, score in facts["baselines"].items()
+    ]
     rows += [("plays beside", ", ".join(facts["baseline_casts"]))] * bool(facts["baseline_casts"])
     rows += [
-        (f"examiners of {agent}", ", ".join(f"{other}: {behaviour}" for other, behaviour in c.items())) for agent, c in facts["examiners"].items()
+        (
+            f"examiners of {agent}",
+            ", ".join(f"{other}: {behaviour}" for other, behaviour in c.items()),
+        )
+        for agent, c in facts["examiners"].items()
     ]
     for agent, opening in facts["example"].items():
         rows.append((f"first asked {agent}", "; ".join(opening["shown"])[:300]))
@@ -64,7 +101,8 @@ def show_scenario(name: str, as_json: bool) -> None:
 
 
 def scenario_facts(name: str) -> dict[str, Any]:
-    """Everything that a scenario declares, as JSON values; `example` is its first decision point on `test/0`, seed 0."""
+    """Everything that a scenario declares, as JSON values; `example` is its first decision point
+    on `test/0`, seed 0."""
     from gem_ma import registry
     from gem_ma.cli.run import success_of
     from gem_ma.errors import GemMaError
@@ -84,11 +122,20 @@ def scenario_facts(name: str) -> dict[str, Any]:
         game = Game(scenario, scenario.tasks(held[0])[0], 0, defer_calls=True)
         for agent, asked in game.pending.items():
             tools = [tool.name for tool in asked.tools]
-            example[agent] = {"shown": [message.text for message in game.view(agent)], "legal": list(asked.legal or ()), "tools": tools}
+            example[agent] = {
+                "shown": [message.text for message in game.view(agent)],
+                "legal": list(asked.legal or ()),
+                "tools": tools,
+            }
         game.close()
-    options = {key: _option(parameter) for key, parameter in (signature(registry.load("scenarios", name)) or {}).items()}
+    options = {
+        key: _option(parameter)
+        for key, parameter in (signature(registry.load("scenarios", name)) or {}).items()
+    }
     declared = [fact for fact in ("zero_sum", "cooperative", "chance") if getattr(scenario, fact)]
-    declared += [f"ends within {scenario.ends_within} decision points"] * (scenario.ends_within is not None)
+    declared += [f"ends within {scenario.ends_within} decision points"] * (
+        scenario.ends_within is not None
+    )
     return {
         "id": scenario.id,
         "version": scenario.version,
@@ -108,15 +155,21 @@ def scenario_facts(name: str) -> dict[str, Any]:
 
 def _option(parameter: inspect.Parameter) -> str:
     """Type and default of an option, as in `int = 5`."""
-    kind = parameter.annotation if isinstance(parameter.annotation, str) else getattr(parameter.annotation, "__name__", "")
+    kind = (
+        parameter.annotation
+        if isinstance(parameter.annotation, str)
+        else getattr(parameter.annotation, "__name__", "")
+    )
     default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
     return ("" if parameter.annotation is parameter.empty else kind) + default
 
 
 def show_run(run: str, which: str | None, as_json: bool) -> None:
-    """Prints the score of a run, read from its record; for a training run, what learning changed; or one of its episodes.
+    """Prints the score of a run, read from its record; for a training run, what learning changed;
+    or one of its episodes.
 
-    Nothing that the folder names is imported: a scenario that is not installed does not judge its run, and what was recorded is shown.
+    Nothing that the folder names is imported: a scenario that is not installed does not judge
+    its run, and what was recorded is shown.
     """
     from gem_ma.cli.episode import show_episode
     from gem_ma.cli.resume import run_folder
@@ -143,11 +196,19 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
         return
     summary, ends = check_training(trained, path / "summary.json"), read_ends(path)
     with damage(path / "summary.json"):
-        show_training(summary, len(ends), sum(end is End.FAILED for end in ends.values()), path, as_json, report)
+        show_training(
+            summary,
+            len(ends),
+            sum(end is End.FAILED for end in ends.values()),
+            path,
+            as_json,
+            report,
+        )
 
 
 def show_played(path: Path, as_json: bool, report: Path | None) -> None:
-    """Prints the score of a run that plays, or of the episodes that a training has played so far."""
+    """Prints the score of a run that plays, or of the episodes that a training has played so
+    far."""
     from gem_ma.cli.costs import costs_of, other_models
     from gem_ma.cli.run import show_summary
     from gem_ma.files import damage
@@ -166,9 +227,11 @@ def show_played(path: Path, as_json: bool, report: Path | None) -> None:
 
 
 def judge_of(path: Path) -> tuple[Judge, Config | None]:
-    """What judges the plays of a run folder, and its config; the record stands without its scenario, and a line on stderr says so.
+    """What judges the plays of a run folder, and its config; the record stands without its
+    scenario, and a line on stderr says so.
 
-    Only a scenario that is built in or installed judges: any other is code that the folder names, and a command that reads runs none.
+    Only a scenario that is built in or installed judges: any other is code that the folder
+    names, and a command that reads runs none.
     """
     from gem_ma import registry
     from gem_ma.cli.terminal import progress_line
@@ -180,20 +243,28 @@ def judge_of(path: Path) -> tuple[Judge, Config | None]:
         config = recorded_config(path)
         name = config.scenario.id
         if name not in registry.catalog("scenarios"):
-            raise ConfigError(f"the scenario {name!r} is code that the run names, and `show` runs none (`gem-ma resume` does)")
+            raise ConfigError(
+                f"the scenario {name!r} is code that the run names, and `show` runs none (`gem-ma"
+                " resume` does)"
+            )
         try:
             return Judge.of(scenario_of(config)), config
         except (ConfigError, DataError):
             raise
-        except Exception as error:  # options of a stranger's file make a scenario raise what it likes
-            raise ConfigError(f"the scenario {name!r} cannot be made: {(str(error) or type(error).__name__).splitlines()[0]}") from error
+        except Exception as error:
+            # options of a stranger's file make a scenario raise what it likes
+            raise ConfigError(
+                f"the scenario {name!r} cannot be made:"
+                f" {(str(error) or type(error).__name__).splitlines()[0]}"
+            ) from error
     except (ConfigError, DataError, StoreError) as error:
         progress_line(f"success is not judged anew: {error}")
         return Judge(), None
 
 
 def recorded_config(path: Path) -> Config:
-    """The config of a run as resolved.yaml and the manifest have it; nothing that it names is looked up. Raises StoreError."""
+    """The config of a run as resolved.yaml and the manifest have it; nothing that it names is
+    looked up. Raises StoreError."""
     from pydantic import ValidationError
 
     from gem_ma.errors import StoreError
@@ -203,7 +274,9 @@ def recorded_config(path: Path) -> Config:
     from gem_ma.store.names import with_changes
 
     try:
-        return Config.model_validate(with_changes(read_resolved(path), read_manifest(path).get("resumed")))
+        return Config.model_validate(
+            with_changes(read_resolved(path), read_manifest(path).get("resumed"))
+        )
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM in a run: the first one drains for at most 5 s, the second one ends the process within a second. Nothing stored is lost."""
+"""Ctrl-C and SIGTERM in a run: the first one drains for at most 5 s, the second one ends the
+process within a second. Nothing stored is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ T = TypeVar("T")
 
 
 class Stopping:
-    """Installs itself for the length of a `with`. `signal` is the number of the signal that came, or 0."""
+    """Installs itself for the length of a `with`. `signal` is the number of the signal that
+    came, or 0."""
 
     latest = ""  # how the run of this process goes on, also once nothing is played any more
 
@@ -35,7 +37,10 @@ class Stopping:
 
     def __enter__(self) -> Stopping:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {
+                number: signal.signal(number, self._on_signal)
+                for number in (signal.SIGINT, signal.SIGTERM)
+            }
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -51,7 +56,8 @@ class Stopping:
             yield item
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine on a loop of its own; after a signal it has `DRAIN_S` to end by itself and is cancelled then."""
+        """Runs a coroutine on a loop of its own; after a signal it has `DRAIN_S` to end by
+        itself and is cancelled then."""
         self._loop = asyncio.new_event_loop()
         self._task = self._loop.create_task(work)
         try:
@@ -69,7 +75,9 @@ class Stopping:
         if self.signal:
             self._leave()
         self.signal = number
-        progress_line(f"stopping: what runs may end within {DRAIN_S:.0f} s; once more stops at once")
+        progress_line(
+            f"stopping: what runs may end within {DRAIN_S:.0f} s; once more stops at once"
+        )
         watchdog = threading.Timer(DRAIN_S + GRACE_S, self._leave)  # where the loop itself is stuck
         watchdog.daemon = True
         watchdog.start()

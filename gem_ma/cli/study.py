@@ -1,4 +1,5 @@
-"""`gem-ma study`: plays every cell of a grid as a run of its own, and compares them. What is done is never played again."""
+"""`gem-ma study`: plays every cell of a grid as a run of its own, and compares them. What is
+done is never played again."""
 
 from __future__ import annotations
 
@@ -26,12 +27,29 @@ Example:
 @click.command(epilog=EXAMPLE)
 @click.argument("source", type=Source(), metavar="CONFIG")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-n", "--tasks", type=click.IntRange(min=1), help="How many tasks (or seeds, where the scenario has one task).")
+@click.option(
+    "-n",
+    "--tasks",
+    type=click.IntRange(min=1),
+    help="How many tasks (or seeds, where the scenario has one task).",
+)
 @click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
-@click.option("--measure", "measures", multiple=True, metavar="NAME", help="Compare this score too; may be given several times.")
-@click.option("--out", type=click.Path(), help="The study's folder.  [default: runs/<config>-<digest>]")
-@click.option("--fresh", is_flag=True, help="Put the old run folders of the cells aside and start anew.")
-@click.option("--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object.")
+@click.option(
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="NAME",
+    help="Compare this score too; may be given several times.",
+)
+@click.option(
+    "--out", type=click.Path(), help="The study's folder.  [default: runs/<config>-<digest>]"
+)
+@click.option(
+    "--fresh", is_flag=True, help="Put the old run folders of the cells aside and start anew."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
 @click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
 def command(
     source: str,
@@ -46,26 +64,41 @@ def command(
 ) -> int:
     """Play every cell of a study and print one table with intervals and paired differences.
 
-    A study is a config with `grid:` (or `cross_play:`): dotted paths, each with named values that replace what stands there. Every cell is a run
-    folder below the study's. The same command again continues where it stopped, and plays what the grid has gained.
+    A study is a config with `grid:` (or `cross_play:`): dotted paths, each with named values
+    that replace what stands there. Every cell is a run folder below the study's. The same
+    command again continues where it stopped, and plays what the grid has gained.
     """
     import shlex
     from pathlib import Path
 
     from gem_ma.config import load_study
 
-    extra = [f"scenario.tasks={tasks}"] * (tasks is not None) + [f"run.concurrency={concurrency}"] * (concurrency is not None)
+    extra = [f"scenario.tasks={tasks}"] * (tasks is not None) + [
+        f"run.concurrency={concurrency}"
+    ] * (concurrency is not None)
     loaded = load_study(source, (*overrides, *extra))
     path = Path(out) if out else study_path(loaded)
-    again = shlex.join(["gem-ma", "study", source, *overrides, *(["-n", str(tasks)] if tasks else []), *(["--out", out] if out else [])])
+    again = shlex.join(
+        [
+            "gem-ma",
+            "study",
+            source,
+            *overrides,
+            *(["-n", str(tasks)] if tasks else []),
+            *(["--out", out] if out else []),
+        ]
+    )
     return study(loaded, path, again, measures=measures, fresh=fresh, as_json=as_json, quiet=quiet)
 
 
 def study_path(loaded: LoadedStudy) -> Path:
-    """The folder of a study: named by what all of its cells share, so that a grid that grows keeps its folder."""
+    """The folder of a study: named by what all of its cells share, so that a grid that grows
+    keeps its folder."""
     from gem_ma.store import run_path
 
-    return run_path(loaded.stem, {**loaded.shared, "study": {"repeats": loaded.sections.study.repeats}})
+    return run_path(
+        loaded.stem, {**loaded.shared, "study": {"repeats": loaded.sections.study.repeats}}
+    )
 
 
 def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
@@ -85,7 +118,8 @@ def study(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Plays what is not done yet, compares all; gives the exit code. Raises Interrupted after a signal."""
+    """Plays what is not done yet, compares all; gives the exit code. Raises Interrupted after a
+    signal."""
     from gem_ma.cli.main import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
@@ -106,8 +140,19 @@ def study(
 
             async def work() -> None:  # all cells on one loop: they share engines
                 for names, cell in loaded.cells.items():
-                    playing: dict[str, Any] = {"stopping": stopping, "progress": progress, "measures": chosen, "fresh": fresh}
-                    found[names] = await _play_cell(cell, cell_path(path, names, cell), scenarios[names], policies.of(cell), **playing)
+                    playing: dict[str, Any] = {
+                        "stopping": stopping,
+                        "progress": progress,
+                        "measures": chosen,
+                        "fresh": fresh,
+                    }
+                    found[names] = await _play_cell(
+                        cell,
+                        cell_path(path, names, cell),
+                        scenarios[names],
+                        policies.of(cell),
+                        **playing,
+                    )
                     if stopping.signal:
                         return
 
@@ -116,7 +161,10 @@ def study(
             except (BudgetError, EndpointError) as error:
                 raise type(error)(f"{error}\nresume with: {again}") from None
         if stopping.signal:
-            progress_line(f"{sum(one.summary['episodes'] for one in found.values())} of {sum(planned.values())} episodes are played")
+            progress_line(
+                f"{sum(one.summary['episodes'] for one in found.values())} of"
+                f" {sum(planned.values())} episodes are played"
+            )
             raise Interrupted(stopping.code, stopping.resume)
         settings, report = loaded.sections.study, loaded.sections.report
         summary = study_summary(
@@ -128,27 +176,37 @@ def study(
             resamples=report.tests.n,
             correct=report.tests.correct,
         )
-        summary = {"schema": 1, "name": loaded.stem, "command": again, "planned": sum(planned.values()), **summary}
+        summary = {
+            "schema": 1,
+            "name": loaded.stem,
+            "command": again,
+            "planned": sum(planned.values()),
+            **summary,
+        }
         write_file(path / "study.json", _json(summary))
     show_study(summary, path, as_json, _page(loaded, summary, path), loaded.sections.report.tables)
     return _verdict(loaded, summary, path)
 
 
 def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path | None:
-    """Writes the page of the study; one that cannot be written costs a line on stderr, not the result."""
+    """Writes the page of the study; one that cannot be written costs a line on stderr, not the
+    result."""
     from gem_ma.cli.terminal import progress_line
     from gem_ma.errors import StoreError
     from gem_ma.view.study import write_study
 
     try:
-        return write_study(path, summary, tables=loaded.sections.report.tables, plots=loaded.sections.report.plots)
+        return write_study(
+            path, summary, tables=loaded.sections.report.tables, plots=loaded.sections.report.plots
+        )
     except StoreError as error:
         progress_line(f"no report: {error}")
         return None
 
 
 class Policies:
-    """Open policies of the cells: the same model with the same options is opened once, and kept while a later cell needs it."""
+    """Open policies of the cells: the same model with the same options is opened once, and kept
+    while a later cell needs it."""
 
     def __init__(self, cells: Sequence[Loaded], *, offline: bool = False) -> None:
         """`offline`: nothing will be sampled, so no key is read."""
@@ -156,7 +214,8 @@ class Policies:
 
         self.open: dict[str, Policy] = {}
         self.options: dict[str, Any] = {"offline": True} if offline else {}
-        self.left = [set(self._keys(cell).values()) for cell in cells]  # what each cell that is still to come needs
+        # what each cell that is still to come needs
+        self.left = [set(self._keys(cell).values()) for cell in cells]
         self.budget = budget_of(cells[0].config) if cells else None  # one for all cells
 
     def of(self, loaded: Loaded) -> dict[str, Policy]:
@@ -170,18 +229,30 @@ class Policies:
         self.left = self.left[1:]
         for name, key in keys.items():
             if key not in self.open:
-                alone = loaded.config.model_copy(update={"agents": {}, "policies": {name: loaded.config.policies[name]}})
+                alone = loaded.config.model_copy(
+                    update={"agents": {}, "policies": {name: loaded.config.policies[name]}}
+                )
                 with loaded.placing():
-                    self.open[key] = open_policies(alone, base=loaded.base, names=[name], budget=self.budget, **self.options)[name]
+                    self.open[key] = open_policies(
+                        alone, base=loaded.base, names=[name], budget=self.budget, **self.options
+                    )[name]
         return {name: self.open[key] for name, key in keys.items()}
 
     @staticmethod
     def _keys(loaded: Loaded) -> dict[str, str]:
         """Policy -> everything that decides how it samples."""
         config = loaded.config
-        wanted = {name for seat in config.agents.values() for name in (seat.policy, *seat.policies.values())}
+        wanted = {
+            name
+            for seat in config.agents.values()
+            for name in (seat.policy, *seat.policies.values())
+        }
         retry = config.retry.model_dump_json()
-        return {name: f"{name} {settings.model_dump_json()} {retry}" for name, settings in config.policies.items() if name in wanted}
+        return {
+            name: f"{name} {settings.model_dump_json()} {retry}"
+            for name, settings in config.policies.items()
+            if name in wanted
+        }
 
 
 def _scenarios(loaded: LoadedStudy) -> dict[tuple[str, ...], Scenario]:
@@ -198,10 +269,13 @@ def _scenarios(loaded: LoadedStudy) -> dict[tuple[str, ...], Scenario]:
     return found
 
 
-def _check_measures(names: Sequence[str], loaded: LoadedStudy, scenarios: Mapping[tuple[str, ...], Scenario]) -> None:
+def _check_measures(
+    names: Sequence[str], loaded: LoadedStudy, scenarios: Mapping[tuple[str, ...], Scenario]
+) -> None:
     """Raises ConfigError, before anything is played, for a score that no cell will have.
 
-    What a scenario measures is known from a play: one of two decision points, with silent agents, which is not kept.
+    What a scenario measures is known from a play: one of two decision points, with silent
+    agents, which is not kept.
     """
     from gem_ma.errors import ConfigError
     from gem_ma.evaluation.judge import Judge
@@ -209,16 +283,29 @@ def _check_measures(names: Sequence[str], loaded: LoadedStudy, scenarios: Mappin
     from gem_ma.fit import nearest
 
     known: dict[str, None] = {}
-    for scenario, cell in {id(one): (one, loaded.cells[at]) for at, one in scenarios.items()}.values() if names else ():
+    for scenario, cell in (
+        {id(one): (one, loaded.cells[at]) for at, one in scenarios.items()}.values()
+        if names
+        else ()
+    ):
         judge = Judge.of(scenario)
         try:
             tried = judge.measures(_tried(scenario, cell)) if judge.measures is not None else {}
-        except Exception:  # the play itself will say what is wrong; the names are checked again at its end
+        except Exception:
+            # the play itself will say what is wrong; the names are checked again at its end
             return
-        known |= dict.fromkeys([*[SUCCESS] * (judge.success is not None), *(f"return {agent}" for agent in scenario.agents), *tried])
+        known |= dict.fromkeys(
+            [
+                *[SUCCESS] * (judge.success is not None),
+                *(f"return {agent}" for agent in scenario.agents),
+                *tried,
+            ]
+        )
     for name in names:
         if name not in known:
-            raise ConfigError(f"--measure {name}: no cell will have such a score{nearest(name, known)}")
+            raise ConfigError(
+                f"--measure {name}: no cell will have such a score{nearest(name, known)}"
+            )
 
 
 def _tried(scenario: Scenario, loaded: Loaded) -> Episode:
@@ -262,12 +349,34 @@ async def _play_cell(
         left = [plan for plan in plans if plan.id not in done]
         progress.skip(len(plans) - len(left))
         if left:
-            await play_into(folder, stopping.until_stopped(left), policies, min(config.run.concurrency, len(left)), progress)
-        world = json.dumps([config.scenario.id, config.scenario.split, config.scenario.options, scenario.provenance()], sort_keys=True, default=str)
-        cell = cell_of(folder.episodes(), Judge.of(scenario), world=world, run=path.name, measures=measures)
+            await play_into(
+                folder,
+                stopping.until_stopped(left),
+                policies,
+                min(config.run.concurrency, len(left)),
+                progress,
+            )
+        world = json.dumps(
+            [
+                config.scenario.id,
+                config.scenario.split,
+                config.scenario.options,
+                scenario.provenance(),
+            ],
+            sort_keys=True,
+            default=str,
+        )
+        cell = cell_of(
+            folder.episodes(), Judge.of(scenario), world=world, run=path.name, measures=measures
+        )
         if not stopping.signal and (left or not (path / "report.html").exists()):
             models = other_models(config, cell.summary)
-            counted = {"planned": max(len(plans), len(folder.done())), **cell.summary, **costs_of(config, folder.episodes), **models}
+            counted = {
+                "planned": max(len(plans), len(folder.done())),
+                **cell.summary,
+                **costs_of(config, folder.episodes),
+                **models,
+            }
             folder.write_summary(counted)
             report_of(path, scenario)
     return cell
@@ -276,7 +385,13 @@ async def _play_cell(
 def _written(loaded: LoadedStudy) -> str:
     import json
 
-    return "".join([loaded.text, "\n" * (not loaded.text.endswith("\n")), *(f"# override {json.dumps(one)}\n" for one in loaded.overrides)])
+    return "".join(
+        [
+            loaded.text,
+            "\n" * (not loaded.text.endswith("\n")),
+            *(f"# override {json.dumps(one)}\n" for one in loaded.overrides),
+        ]
+    )
 
 
 def _json(summary: Mapping[str, Any]) -> str:
@@ -294,19 +409,28 @@ def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> int
         if not cell.config.run.tolerates(row["failed"], row["episodes"]):
             name = " x ".join(row["names"].values())
             again = f"gem-ma resume {path / row['run']} --retry-failed"
-            progress_line(f"{name}: {row['failed']} of {row['episodes']} episodes failed; redo them with: {again}")
+            progress_line(
+                f"{name}: {row['failed']} of {row['episodes']} episodes failed; redo them with:"
+                f" {again}"
+            )
             code = 1
     return code
 
 
-# -- what is printed ------------------------------------------------------------------------------------------------------------
+# -- what is printed -----------------------------------------------------------------------------
 
 
 SHOWN = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")
 
 
-def show_study(summary: Mapping[str, Any], path: Path, as_json: bool, report: Path | None = None, tables: Sequence[str] = TABLES) -> None:
+def show_study(
+    summary: Mapping[str, Any],
+    path: Path,
+    as_json: bool,
+    report: Path | None = None,
+    tables: Sequence[str] = TABLES,
+) -> None:
     """Prints one table of each score that is compared."""
     from gem_ma.cli.terminal import columns, emit, emit_json
 
@@ -322,7 +446,9 @@ def show_study(summary: Mapping[str, Any], path: Path, as_json: bool, report: Pa
         emit(columns(cell_rows(summary, score), cell_head(summary)) + "\n")
     rest = [score for score in summary["scores"] if score not in summary["compared"]]
     told = ", ".join(rest[:SHOWN]) + (f" and {len(rest) - SHOWN} more" if len(rest) > SHOWN else "")
-    rows = [("other scores", f"{told} (in study.json; compare one with --measure NAME)")] * bool(rest)
+    rows = [("other scores", f"{told} (in study.json; compare one with --measure NAME)")] * bool(
+        rest
+    )
     emit(columns([*rows, ("study", str(path)), *([("report", str(report))] if report else [])]))
 
 
@@ -337,15 +463,33 @@ def matrix(summary: Mapping[str, Any], score: str) -> tuple[list[list[str]], lis
     from gem_ma.evaluation.groups import interval_text
 
     (rows, row_names), (columns, column_names) = summary["axes"].items()
-    found = {(cell["names"][rows], cell["names"][columns]): cell["scores"].get(score) for cell in summary["cells"]}
-    body = [[row, *(interval_text(one) if (one := found.get((row, column))) else "n/a" for column in column_names)] for row in row_names]
+    found = {
+        (cell["names"][rows], cell["names"][columns]): cell["scores"].get(score)
+        for cell in summary["cells"]
+    }
+    body = [
+        [
+            row,
+            *(
+                interval_text(one) if (one := found.get((row, column))) else "n/a"
+                for column in column_names
+            ),
+        ]
+        for row in row_names
+    ]
     return body, ["", *column_names]
 
 
 def cell_head(summary: Mapping[str, Any]) -> list[str]:
     """The heads of `cell_rows`."""
     p = "p (Holm)" if summary["correct"] == "holm" else "p"
-    return [*(axis.split(".", 1)[-1] for axis in summary["axes"]), "mean (95 % interval)", "ok / failed / excluded", "difference", p]
+    return [
+        *(axis.split(".", 1)[-1] for axis in summary["axes"]),
+        "mean (95 % interval)",
+        "ok / failed / excluded",
+        "difference",
+        p,
+    ]
 
 
 def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
@@ -358,7 +502,15 @@ def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
         one, against = cell["scores"].get(score), differences.get(names)
-        told = [interval_text(one) if one else "n/a", f"{cell['ok']} / {cell['failed']} / {cell['excluded']}", difference_text(against)]
-        told.append("" if against is None or against["p_adjusted"] is None else f"{against['p_adjusted']:.4f}")
+        told = [
+            interval_text(one) if one else "n/a",
+            f"{cell['ok']} / {cell['failed']} / {cell['excluded']}",
+            difference_text(against),
+        ]
+        told.append(
+            ""
+            if against is None or against["p_adjusted"] is None
+            else f"{against['p_adjusted']:.4f}"
+        )
         rows.append([*names, *told])
     return rows

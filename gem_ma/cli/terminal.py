@@ -1,4 +1,5 @@
-"""What a person sees: the result on stdout, progress on stderr. Everything passes through `plain`, since agents and data wrote part of it."""
+"""What a person sees: the result on stdout, progress on stderr. Everything passes through
+`plain`, since agents and data wrote part of it."""
 
 from __future__ import annotations
 
@@ -18,16 +19,20 @@ from gem_ma.errors import StoreError
 LINE_EVERY_S = 10.0
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]).*?(?:\x07|\x1b\\|\x9c|$)"  # OSC, DCS and their kin, up to their end
+    # OSC, DCS and their kin, up to their end
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]).*?(?:\x07|\x1b\\|\x9c|$)"
     r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI as one character
     r"|\x1b[ -/]*[0-~]?",  # the rest
     re.DOTALL,
 )
-_BIDI = dict.fromkeys(map(ord, "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"))
+_BIDI = dict.fromkeys(
+    map(ord, "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+)
 
 
 def plain(text: str) -> str:
-    r"""The text without what could steer a terminal or reorder letters: escape sequences, control and bidirectional characters.
+    r"""The text without what could steer a terminal or reorder letters: escape sequences, control
+    and bidirectional characters.
 
     >>> plain("\x1b[31mred\x1b[0m\a, two\tlines\n")
     'red, two\tlines\n'
@@ -35,7 +40,20 @@ def plain(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     kept = _ESCAPE.sub("", text).translate(_BIDI)
-    return "".join(c if c in "\n\t" else " " if c in "\u2028\u2029\x85" else "" if unicodedata.category(c) in ("Cc", "Cs") else c for c in kept)
+    return "".join(
+        (
+            c
+            if c in "\n\t"
+            else (
+                " "
+                if c in "\u2028\u2029\x85"
+                else ""
+                if unicodedata.category(c) in ("Cc", "Cs")
+                else c
+            )
+        )
+        for c in kept
+    )
 
 
 def one_line(text: str, width: int = 0) -> str:
@@ -45,7 +63,8 @@ def one_line(text: str, width: int = 0) -> str:
 
 
 def emit(text: str) -> None:
-    """Prints the result. A closed pipe swallows it in silence and costs no exit code. Raises StoreError where it cannot be written."""
+    """Prints the result. A closed pipe swallows it in silence and costs no exit code. Raises
+    StoreError where it cannot be written."""
     try:
         sys.stdout.write(plain(text) + "\n")
         sys.stdout.flush()
@@ -69,20 +88,33 @@ def progress_line(text: str) -> None:
 
 def columns(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
     """Rows as aligned columns, never cut."""
-    cells = [[one_line(cell) for cell in row] for row in ([head] if head else []) + [list(row) for row in rows]]
+    cells = [
+        [one_line(cell) for cell in row]
+        for row in ([head] if head else []) + [list(row) for row in rows]
+    ]
     widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))] if cells else []
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    )
 
 
 def is_live() -> bool:
     """True where stderr can show a bar that redraws itself."""
-    return sys.stderr.isatty() and not os.environ.get("CI") and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return (
+        sys.stderr.isatty()
+        and not os.environ.get("CI")
+        and "NO_COLOR" not in os.environ
+        and os.environ.get("TERM") != "dumb"
+    )
 
 
 class Progress:
     """How far a run is: a bar on a terminal, one line every 10 s elsewhere, nothing where quiet."""
 
-    def __init__(self, total: int, done: int = 0, *, quiet: bool = False, unit: str = "episodes") -> None:
+    def __init__(
+        self, total: int, done: int = 0, *, quiet: bool = False, unit: str = "episodes"
+    ) -> None:
         self.total, self.done, self.started, self.unit = total, done, 0, unit
         self.ends: Counter[str] = Counter()
         self._quiet, self._began, self._said = quiet, time.monotonic(), time.monotonic()
@@ -93,11 +125,25 @@ class Progress:
     def __enter__(self) -> Progress:
         if not self._quiet and is_live():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
             from rich.progress import Progress as Bar
 
-            shown = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(), TimeRemainingColumn())
-            self._bar = Bar(*shown, console=Console(stderr=True), refresh_per_second=8, transient=True)
+            shown = (
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}", markup=False),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+            )
+            self._bar = Bar(
+                *shown, console=Console(stderr=True), refresh_per_second=8, transient=True
+            )
             self._task = self._bar.add_task("", total=self.total, completed=self.done)
             self._bar.start()
         return self
@@ -143,7 +189,9 @@ class Progress:
 
     def _state(self) -> str:
         running = self.started - (self.done - self._before)
-        return ", ".join([*(f"{count} {end}" for end, count in sorted(self.ends.items())), f"{running} running"])
+        return ", ".join(
+            [*(f"{count} {end}" for end, count in sorted(self.ends.items())), f"{running} running"]
+        )
 
     def _draw(self) -> None:
         if self._bar is not None:

@@ -1,4 +1,5 @@
-"""Engines: how a policy samples. Engine name -> "module:Class"; heavy imports happen in the constructor, never here."""
+"""Engines: how a policy samples. Engine name -> "module:Class"; heavy imports happen in the
+constructor, never here."""
 
 CATALOG = {
     "human": "gem_ma.engines.human:Human",

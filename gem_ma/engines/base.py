@@ -1,4 +1,5 @@
-"""The engine protocol: requests in, replies out. Nothing above this line knows transformers, vLLM or HTTP.
+"""The engine protocol: requests in, replies out. Nothing above this line knows transformers, vLLM
+or HTTP.
 
 Engines know tokens and weights; they do not know scenarios, rewards or other agents.
 """
@@ -25,7 +26,8 @@ class Engine(Protocol):
 class Policy:
     """A named policy as the driver sees it: an engine, and how it samples.
 
-    `learns`: an update will weigh what it samples now by `sampling`, so no behaviour may draw in another way.
+    `learns`: an update will weigh what it samples now by `sampling`, so no behaviour may draw in
+    another way.
     """
 
     name: str
@@ -40,16 +42,23 @@ class Policy:
 
 
 def open_engine(policy: str, model: str, **options: Any) -> Engine:
-    """The engine of a policy; `model` is `<engine>/<name>`. An unknown engine is refused before any heavy import.
+    """The engine of a policy; `model` is `<engine>/<name>`. An unknown engine is refused before any
+    heavy import.
 
-    An engine class is constructed as `Class(name, policy=policy, **options)`. `constrain: null` and `device: null` are fulfilled by an engine that
-    knows no such option.
+    An engine class is constructed as `Class(name, policy=policy, **options)`. `constrain: null`
+    and `device: null` are fulfilled by an engine that knows no such option.
     """
     kind, _, name = model.partition("/")
     factory = load("engines", kind)
-    if spare := [key for key, value in options.items() if asks_nothing(key, value) and key not in signature(factory).parameters]:
+    if spare := [
+        key
+        for key, value in options.items()
+        if asks_nothing(key, value) and key not in signature(factory).parameters
+    ]:
         options = {key: value for key, value in options.items() if key not in spare}
-    engine = construct(f"policy {policy!r}: engine {kind!r}", factory, name, policy=policy, **options)
+    engine = construct(
+        f"policy {policy!r}: engine {kind!r}", factory, name, policy=policy, **options
+    )
     return Batched(engine) if hasattr(engine, "sample_batch") else engine
 
 

@@ -1,11 +1,13 @@
 """Batching in one place: many askers, one sync engine that answers batches.
 
-Two rules of release. Alone, a batch collects what arrives within `wait_s` and runs in a worker thread; what arrives meanwhile is the next one,
-or joins the running one where the engine can take it (`stream`), so that nobody waits for the longest. Under a `Gate` a batch is released when
-every live coroutine of the rollout waits, sorted by (conversation, turn): then its rows, and so its floating-point results, do not depend on
-timing, and a resumed training run is bit-equal.
+Two rules of release. Alone, a batch collects what arrives within `wait_s` and runs in a worker
+thread; what arrives meanwhile is the next one, or joins the running one where the engine can take
+it (`stream`), so that nobody waits for the longest. Under a `Gate` a batch is released when every
+live coroutine of the rollout waits, sorted by (conversation, turn): then its rows, and so its
+floating-point results, do not depend on timing, and a resumed training run is bit-equal.
 
-Engines that share something (`shares`: the adapters on one base) wait in one lane, so their rows go into the same batches under either rule.
+Engines that share something (`shares`: the adapters on one base) wait in one lane, so their rows
+go into the same batches under either rule.
 """
 
 from __future__ import annotations
@@ -26,17 +28,20 @@ Row = tuple[Request, "asyncio.Future[Reply]", "Batched"]
 class BatchEngine(Protocol):
     """A sync engine that answers many requests at once; `Batched` makes an Engine of it.
 
-    An exception in place of a reply goes to the asker of that request alone; one that is raised goes to every asker of the batch.
+    An exception in place of a reply goes to the asker of that request alone; one that is raised
+    goes to every asker of the batch.
     """
 
     def sample_batch(self, requests: Sequence[Request]) -> Sequence[Reply | Exception]: ...
 
 
 class Gate:
-    """Counts the coroutines of a rollout that can still run; when none can, all waiting batches are released.
+    """Counts the coroutines of a rollout that can still run; when none can, all waiting batches are
+    released.
 
-    Whoever starts a coroutine that may sample says so (`start`), and says when it has ended (`stop`). A coroutine that waits for anything
-    but a batch (a call, a clock, another engine) counts as running, so the gate waits for it.
+    Whoever starts a coroutine that may sample says so (`start`), and says when it has ended
+    (`stop`). A coroutine that waits for anything but a batch (a call, a clock, another engine)
+    counts as running, so the gate waits for it.
     """
 
     def __init__(self) -> None:
@@ -54,7 +59,8 @@ class Gate:
         self._look()
 
     def close(self) -> None:
-        """Nothing is released any more: the rollout ends, and who still waits is being cancelled."""
+        """Nothing is released any more: the rollout ends, and who still waits is being
+        cancelled."""
         self._closed = True
 
     async def ask(self, engine: Batched, request: Request) -> Reply:
@@ -67,11 +73,13 @@ class Gate:
         try:
             return await answer
         finally:
-            if self._waiting.get(lane, {}).pop(answer, None) is not None:  # cancelled before its batch: it runs again, unanswered
+            # cancelled before its batch: it runs again, unanswered
+            if self._waiting.get(lane, {}).pop(answer, None) is not None:
                 self.running += 1
 
     def _look(self) -> None:
-        # Released in the next round of the loop: requests that one act makes side by side are still on their way.
+        # Released in the next round of the loop: requests that one act makes side by side are still
+        # on their way.
         if self.running <= 0 and not self._due and not self._closed and any(self._waiting.values()):
             self._due = True
             asyncio.get_running_loop().call_soon(self._release)
@@ -81,7 +89,11 @@ class Gate:
         if self.running > 0 or self._closed:
             return
         waiting, self._waiting = self._waiting, {}
-        batches = [(lane, [(request, answer, engine) for answer, (request, engine) in rows.items()]) for lane, rows in waiting.items() if rows]
+        batches = [
+            (lane, [(request, answer, engine) for answer, (request, engine) in rows.items()])
+            for lane, rows in waiting.items()
+            if rows
+        ]
         for lane, rows in sorted(batches, key=lambda batch: min(map(_order, batch[1]))):
             self.running += len(rows)
             lane.release(rows)
@@ -100,13 +112,18 @@ class _Lane:
 
     def __init__(self, max_batch: int, wait_s: float) -> None:
         self.max_batch, self.wait_s = max_batch, wait_s
-        self._waiting: deque[Row] = deque()  # filled by the event loop, emptied in the worker thread
+        # filled by the event loop, emptied in the worker thread
+        self._waiting: deque[Row] = deque()
         self._worker: asyncio.Task[None] | None = None
 
     def add(self, row: Row) -> None:
         """Answers this row with one of the next batches."""
         self._waiting.append(row)
-        if self._worker is None or self._worker.done() or self._worker.get_loop() is not row[1].get_loop():
+        if (
+            self._worker is None
+            or self._worker.done()
+            or self._worker.get_loop() is not row[1].get_loop()
+        ):
             self._worker = asyncio.create_task(self._drain())
 
     def release(self, rows: Iterable[Row]) -> None:
@@ -149,7 +166,8 @@ class _Abandoned(BaseException):
 
 
 class _Stream:
-    """Rows of a lane that an engine answers one by one while others join; all but the futures is of the worker thread."""
+    """Rows of a lane that an engine answers one by one while others join; all but the futures is
+    of the worker thread."""
 
     def __init__(self, lane: _Lane) -> None:
         self.lane = lane
@@ -160,15 +178,21 @@ class _Stream:
         error: Exception | None = None
         try:
             engine.stream(self.pull, self.give)
-        except (StopIteration, SystemExit) as raised:  # a future refuses the first, the second would end the run
-            error = RuntimeError(f"{type(engine).__name__} raised {type(raised).__name__}({raised})")
+        except (StopIteration, SystemExit) as raised:
+            # a future refuses the first, the second would end the run
+            error = RuntimeError(
+                f"{type(engine).__name__} raised {type(raised).__name__}({raised})"
+            )
         except _Abandoned:
             return
         except Exception as raised:  # goes to every asker that runs
             error = raised
         for number, row in enumerate(self.pulled):
             if row is not None:
-                self.give(number, error or RuntimeError(f"{type(engine).__name__} left a request unanswered"))
+                self.give(
+                    number,
+                    error or RuntimeError(f"{type(engine).__name__} left a request unanswered"),
+                )
 
     def pull(self) -> list[tuple[Any, Request]]:
         rows = self.lane._next(self.lane.max_batch - self.running)
@@ -192,12 +216,13 @@ _LANES: WeakKeyDictionary[Any, _Lane] = WeakKeyDictionary()  # by what engines s
 
 
 class Batched:
-    """An Engine made of a batch engine. A failing batch gives its error to all its askers, an error in place of a reply to its own asker alone;
-    a cancelled asker is skipped.
+    """An Engine made of a batch engine. A failing batch gives its error to all its askers, an error
+    in place of a reply to its own asker alone; a cancelled asker is skipped.
 
-    An engine may have an attribute `shares`: engines with the same one are answered together, by `sample_mixed([(engine, request), ...])`.
-    It may have `stream(pull, give)`: it then answers without a gate what `pull() -> [(engine, request), ...]` gives at any time, by
-    `give(n, reply or error)` for the n-th pulled, and returns when nothing runs and nothing comes.
+    An engine may have an attribute `shares`: engines with the same one are answered together, by
+    `sample_mixed([(engine, request), ...])`. It may have `stream(pull, give)`: it then answers
+    without a gate what `pull() -> [(engine, request), ...]` gives at any time, by `give(n, reply
+    or error)` for the n-th pulled, and returns when nothing runs and nothing comes.
     """
 
     def __init__(self, engine: BatchEngine, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
@@ -230,15 +255,20 @@ def _run(batch: list[Row]) -> Sequence[Reply | Exception] | Exception:
     engine: Any = batch[0][2].engine
     try:
         if any(batched.engine is not engine for _, _, batched in batch):
-            replies = list(engine.sample_mixed([(batched.engine, request) for request, _, batched in batch]))
+            replies = list(
+                engine.sample_mixed([(batched.engine, request) for request, _, batched in batch])
+            )
         else:
             replies = list(engine.sample_batch([request for request, _, _ in batch]))
-    except (StopIteration, SystemExit) as error:  # a future refuses the first, the second would end the run
+    except (StopIteration, SystemExit) as error:
+        # a future refuses the first, the second would end the run
         return RuntimeError(f"{type(engine).__name__} raised {type(error).__name__}({error})")
     except Exception as error:  # goes to every asker of the batch
         return error
     if len(replies) != len(batch):
-        return RuntimeError(f"{type(engine).__name__} gave {len(replies)} replies to {len(batch)} requests")
+        return RuntimeError(
+            f"{type(engine).__name__} gave {len(replies)} replies to {len(batch)} requests"
+        )
     return replies
 
 

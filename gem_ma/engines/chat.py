@@ -1,17 +1,22 @@
-"""Conversations as token ids that only ever grow: messages -> prompt ids through a tokenizer's own chat template.
+"""Conversations as token ids that only ever grow: messages -> prompt ids through a tokenizer's own
+chat template.
 
 Knows tokenizers and chat templates; knows neither models nor scenarios. Three promises:
 
-1. The next prompt is the previous prompt + what was sampled + the ids of what is new. What the policy sampled is never encoded again.
-2. Template parts and contents are encoded apart, so a role marker inside a content stays plain text and never becomes a control token.
-3. Where a conversation does not go on as sampled (edited history, other tools), or a template cannot be continued, the whole prompt is
-   rendered anew. Training counts that as a fork.
+1. The next prompt is the previous prompt + what was sampled + the ids of what is new. What the
+   policy sampled is never encoded again.
+2. Template parts and contents are encoded apart, so a role marker inside a content stays plain text
+   and never becomes a control token.
+3. Where a conversation does not go on as sampled (edited history, other tools), or a template
+   cannot be continued, the whole prompt is rendered anew. Training counts that as a fork.
 
 How messages are shown by a template is told in `gem_ma.engines.chat_template`.
 
-Thinking (`<think>...</think>` in front of a reply) is part of what was sampled. With `keep_thinking` it stays in the history, whatever the
-template does with it, so prompts only grow; a behaviour may keep the visible part alone in its own history and still goes on from the sampled ids.
-Without it, thoughts of before the last message of others (tool results aside) are left out: each such turn is a fork, and `forks` counts them.
+Thinking (`<think>...</think>` in front of a reply) is part of what was sampled. With
+`keep_thinking` it stays in the history, whatever the template does with it, so prompts only
+grow; a behaviour may keep the visible part alone in its own history and still goes on from the
+sampled ids. Without it, thoughts of before the last message of others (tool results aside) are
+left out: each such turn is a fork, and `forks` counts them.
 """
 
 from __future__ import annotations
@@ -31,7 +36,15 @@ ANSWER = f"\x00{ANSWER_WORD}\x00"  # stands where an answer would, and is never 
 KEPT, KEPT_PIECES = 4096, 65_536  # conversations and encoded pieces kept; the oldest goes first
 
 THINK, THOUGHT = "<think>", "</think>"
-MARKS = ("<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<tool_call>", "</tool_call>", "<think>", "</think>")
+MARKS = (
+    "<|python_tag|>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+)
 
 
 @dataclass(slots=True)
@@ -47,10 +60,12 @@ class _Conversation:
 class Chat:
     """Renders requests of one policy to ids, conversation by conversation.
 
-    `tokenizer`: a fast Hugging Face tokenizer with a chat template. `ends`: ids that end a turn when sampled. `options` go to the template;
-    "plain" stands for roles as plain text. `keep_thinking`: see the module. `tool_format`: how the policy writes tool calls, a key of
-    `gem_ma.parsing.FORMATS`, or `auto` for what its template says. `vision`: (text that stands for an image in the template, ids of an image).
-    Raises ConfigError where there is no template, or it cannot render a user message, and for an unknown format.
+    `tokenizer`: a fast Hugging Face tokenizer with a chat template. `ends`: ids that end a turn
+    when sampled. `options` go to the template; "plain" stands for roles as plain text.
+    `keep_thinking`: see the module. `tool_format`: how the policy writes tool calls, a key of
+    `gem_ma.parsing.FORMATS`, or `auto` for what its template says. `vision`: (text that stands
+    for an image in the template, ids of an image). Raises ConfigError where there is no
+    template, or it cannot render a user message, and for an unknown format.
     """
 
     def __init__(
@@ -65,22 +80,31 @@ class Chat:
         vision: tuple[str, Callable[[Image], Sequence[int]]] | None = None,
     ) -> None:
         if tool_format != "auto" and tool_format not in FORMATS:
-            raise ConfigError(f"{where}: tool_format is auto, {', '.join(FORMATS)}; got {tool_format!r}")
-        self.tokenizer, self.ends, self.where, self.keep_thinking = tokenizer, ends, where, keep_thinking
+            raise ConfigError(
+                f"{where}: tool_format is auto, {', '.join(FORMATS)}; got {tool_format!r}"
+            )
+        self.tokenizer, self.ends, self.where, self.keep_thinking = (
+            tokenizer,
+            ends,
+            where,
+            keep_thinking,
+        )
         self._image_ids = vision[1] if vision else None
         self.template = ChatTemplate(tokenizer, options, where, vision[0] if vision else None)
         self.tool_format = format_of(self.template) if tool_format == "auto" else tool_format
         self.marks = self._marks()
-        self.turns = self.forks = 0  # prompts that came after a reply, and those of them that did not go on from it
+        # prompts that came after a reply, and those of them that did not go on from it
+        self.turns = self.forks = 0
         self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
         self._ids: OrderedDict[Piece, tuple[int, ...]] = OrderedDict()
         self.lead, self.opens_thinking, self.may_think = self._before_answer()
         self.continues = self._can_continue()
 
-    # -- prompts ------------------------------------------------------------------------------------------------------------
+    # -- prompts ----------------------------------------------------------------------------------
 
     def prompt(self, request: Request) -> tuple[int, ...]:
-        """The prompt's ids; the conversation is remembered until `sampled` completes it. Shape [prompt]."""
+        """The prompt's ids; the conversation is remembered until `sampled` completes it. Shape
+        [prompt]."""
         key, before = request.conversation, self._conversations.pop(request.conversation, None)
         suffix = self._suffix(before, request) if before is not None else None
         if before is not None and suffix is not None:
@@ -108,27 +132,44 @@ class Chat:
         kept.ended = bool(reply.token_ids) and reply.token_ids[-1] in self.ends
 
     def recall(self, request: Request, reply: Reply) -> None:
-        """Takes over what a record holds: this prompt was answered so. The next prompt of the conversation goes on from these ids."""
+        """Takes over what a record holds: this prompt was answered so. The next prompt of the
+        conversation goes on from these ids."""
         if reply.prompt_ids and request.conversation:
-            self._conversations[request.conversation] = _Conversation(tuple(request.messages), request.tools, reply.prompt_ids)
+            self._conversations[request.conversation] = _Conversation(
+                tuple(request.messages), request.tools, reply.prompt_ids
+            )
             self.sampled(request, reply)
 
     def _suffix(self, before: _Conversation, request: Request) -> tuple[int, ...] | None:
         """Ids of what came after the sampled tokens, or None where this is no continuation."""
         length = len(before.messages)
-        if not self.continues or not before.ids or len(request.messages) <= length + 1 or request.tools != before.tools:
+        if (
+            not self.continues
+            or not before.ids
+            or len(request.messages) <= length + 1
+            or request.tools != before.tools
+        ):
             return None
         own = request.messages[length]
-        if own.sender != request.agent or request.messages[:length] != before.messages or not self._is_said(own, before):
+        if (
+            own.sender != request.agent
+            or request.messages[:length] != before.messages
+            or not self._is_said(own, before)
+        ):
             return None
         new = request.messages[length + 1 :]
         if any(message.sender == request.agent for message in new):
             return None
-        if not self.keep_thinking and any(message.role(request.agent) != "tool" for message in new) and self._thinks(request, before):
+        if (
+            not self.keep_thinking
+            and any(message.role(request.agent) != "tool" for message in new)
+            and self._thinks(request, before)
+        ):
             return None
         try:
             return self.suffix(request.agent, new, request.tools, ended=before.ended)
-        except EngineError:  # for example a template that refuses a tool result without a visible call
+        except EngineError:
+            # for example a template that refuses a tool result without a visible call
             return None
 
     def _is_said(self, own: Message, before: _Conversation) -> bool:
@@ -136,7 +177,9 @@ class Chat:
         text, calls = before.said
         if own.tool_calls != calls or not isinstance(own.content, str):
             return False
-        return own.content == text or (bool(self._thought(text)) and own.content.strip() == self._visible(text).strip())
+        return own.content == text or (
+            bool(self._thought(text)) and own.content.strip() == self._visible(text).strip()
+        )
 
     def _thinks(self, request: Request, before: _Conversation) -> bool:
         """Whether a thought stands in the kept ids that `keep_thinking: false` leaves out."""
@@ -144,7 +187,8 @@ class Chat:
         return any(self._thought(text) for text in (*own, before.said[0]))
 
     def _thought(self, text: str) -> str:
-        """The thinking in front of a reply, its end tag included; all of it where the thinking never ended, "" where there is none."""
+        """The thinking in front of a reply, its end tag included; all of it where the thinking
+        never ended, "" where there is none."""
         start = text.lstrip()
         if not (start.startswith(THINK) or (self.opens_thinking and THOUGHT in text)):
             return ""
@@ -154,10 +198,14 @@ class Chat:
     def _visible(self, text: str) -> str:
         return text[len(self._thought(text)) :]
 
-    def suffix(self, agent: str, new: Sequence[Message], tools: Sequence[Tool] = (), *, ended: bool = True) -> tuple[int, ...]:
-        """Ids between a sampled answer and the next one: [end of turn, unless sampled] + new messages + generation prompt.
+    def suffix(
+        self, agent: str, new: Sequence[Message], tools: Sequence[Tool] = (), *, ended: bool = True
+    ) -> tuple[int, ...]:
+        """Ids between a sampled answer and the next one: [end of turn, unless sampled] + new
+        messages + generation prompt.
 
-        Found without knowing the template: the text after a marker that stands where the answer would.
+        Found without knowing the template: the text after a marker that stands where the answer
+        would.
         """
         try:
             ids = self._after_answer(agent, new, tools, plainly=False)
@@ -168,13 +216,18 @@ class Chat:
                 ids = self._after_answer(agent, new, tools)
         return ids[1:] if ended and ids and ids[0] in self.ends else ids
 
-    def render(self, agent: str, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
-        """The whole conversation with its generation prompt, as ids. Raises EngineError where the template refuses."""
+    def render(
+        self, agent: str, messages: Sequence[Message], tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
+        """The whole conversation with its generation prompt, as ids. Raises EngineError where
+        the template refuses."""
         if not self.keep_thinking:
             messages = self._without_thoughts(agent, messages)
         return self._encode(self.template.pieces(agent, messages, tools))
 
-    def answer(self, text: str, calls: Sequence[ToolCall | Malformed] = (), tools: Sequence[Tool] = ()) -> tuple[int, ...]:
+    def answer(
+        self, text: str, calls: Sequence[ToolCall | Malformed] = (), tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
         """Ids of an action's text and calls with the end of turn: the target of a demonstration.
 
         Raises EngineError where the template cannot show the calls of a first answer.
@@ -182,22 +235,41 @@ class Chat:
         if calls:
             opening = (Message("x"),)
             prompt = self.render("x", opening, tools)
-            whole = self._encode(self.template.pieces("x", (*opening, Message(text, "x", tuple(calls)), Message("y")), tools))
+            whole = self._encode(
+                self.template.pieces(
+                    "x", (*opening, Message(text, "x", tuple(calls)), Message("y")), tools
+                )
+            )
             said = whole[len(prompt) :] if whole[: len(prompt)] == prompt else ()
             end = next((at for at, token in enumerate(said) if token in self.ends), None)
             if end is None:
-                raise EngineError(f"{self.where}: the chat template shows no answer with a tool call, so none can be demonstrated")
+                raise EngineError(
+                    f"{self.where}: the chat template shows no answer with a tool call, so none can"
+                    " be demonstrated"
+                )
             return said[: end + 1]
         after = self._after_answer("x", (Message("y"),), ()) if self.continues else ()
         end = next((token for token in after if token in self.ends), min(self.ends))
         return (*self._encode([(self.lead + clean(text), True)] if self.lead + text else []), end)
 
     def _without_thoughts(self, agent: str, messages: Sequence[Message]) -> list[Message]:
-        last = max((at for at, message in enumerate(messages) if message.role(agent) not in ("assistant", "tool")), default=-1)
+        last = max(
+            (
+                at
+                for at, message in enumerate(messages)
+                if message.role(agent) not in ("assistant", "tool")
+            ),
+            default=-1,
+        )
         return [
-            replace(message, content=self._visible(message.content).lstrip())
-            if at < last and message.sender == agent and isinstance(message.content, str) and self._thought(message.content)
-            else message
+            (
+                replace(message, content=self._visible(message.content).lstrip())
+                if at < last
+                and message.sender == agent
+                and isinstance(message.content, str)
+                and self._thought(message.content)
+                else message
+            )
             for at, message in enumerate(messages)
         ]
 
@@ -209,22 +281,35 @@ class Chat:
             if token is not None and token not in self.marks:
                 plain.append(token)
                 continue
-            parts.append(self.tokenizer.decode(plain, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+            parts.append(
+                self.tokenizer.decode(
+                    plain, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                )
+            )
             plain = []
             if token is not None:
                 parts.append(self.tokenizer.convert_ids_to_tokens(token))
         return clean("".join(parts))
 
-    def read(self, text: str, tools: Sequence[Tool] = (), finish: str = "stop") -> tuple[str, tuple[ToolCall | Malformed, ...]]:
-        """The text around the tool calls of a sampled text, and the calls; without tools, all is text. Calls in thinking are thoughts."""
+    def read(
+        self, text: str, tools: Sequence[Tool] = (), finish: str = "stop"
+    ) -> tuple[str, tuple[ToolCall | Malformed, ...]]:
+        """The text around the tool calls of a sampled text, and the calls; without tools, all is
+        text. Calls in thinking are thoughts."""
         if not tools:
             return text, ()
         thought = self._thought(text)
-        rest, calls = parse_tool_calls(text[len(thought) :], self.tool_format, tools=tools, finish=finish)
+        rest, calls = parse_tool_calls(
+            text[len(thought) :], self.tool_format, tools=tools, finish=finish
+        )
         return (thought + rest, calls) if calls else (text, ())
 
-    def _after_answer(self, agent: str, new: Sequence[Message], tools: Sequence[Tool], *, plainly: bool = True) -> tuple[int, ...]:
-        parts = self.template.pieces(agent, (Message("x"), Message(ANSWER, agent), *new), tools, plainly=plainly)
+    def _after_answer(
+        self, agent: str, new: Sequence[Message], tools: Sequence[Tool], *, plainly: bool = True
+    ) -> tuple[int, ...]:
+        parts = self.template.pieces(
+            agent, (Message("x"), Message(ANSWER, agent), *new), tools, plainly=plainly
+        )
         return self._encode(parts[self._place(parts) + 1 :])
 
     def _place(self, parts: Sequence[Piece]) -> int:
@@ -234,14 +319,23 @@ class Chat:
                 return at
         raise EngineError(f"{self.where}: the chat template drops earlier answers")
 
-    def _after_call(self, agent: str, new: Sequence[Message], tools: Sequence[Tool]) -> tuple[int, ...]:
-        """The same for a template that refuses a tool result without a call in sight: what follows a call, from the end of its turn on."""
+    def _after_call(
+        self, agent: str, new: Sequence[Message], tools: Sequence[Tool]
+    ) -> tuple[int, ...]:
+        """The same for a template that refuses a tool result without a call in sight: what
+        follows a call, from the end of its turn on."""
         ids = dict.fromkeys(message.call_id for message in new if message.role(agent) == "tool")
         if not ids:
             raise EngineError(f"{self.where}: the chat template drops earlier answers")
         calls = tuple(ToolCall(call_id, "f", {"a": ANSWER}) for call_id in ids)
-        parts = self.template.pieces(agent, (Message("x"), Message("", agent, calls), *new), tools, plainly=False)
-        marks = [at for at, (part, _) in enumerate(parts) if isinstance(part, str) and ANSWER_WORD in part]
+        parts = self.template.pieces(
+            agent, (Message("x"), Message("", agent, calls), *new), tools, plainly=False
+        )
+        marks = [
+            at
+            for at, (part, _) in enumerate(parts)
+            if isinstance(part, str) and ANSWER_WORD in part
+        ]
         after = self._encode(parts[marks[-1] + 1 :]) if marks else ()
         end = next((at for at, token in enumerate(after) if token in self.ends), None)
         if end is None:
@@ -249,9 +343,11 @@ class Chat:
         return after[end:]
 
     def _before_answer(self) -> tuple[str, bool, bool]:
-        """What the template puts between its generation prompt and an answer; whether that prompt opens a thought; whether a thought may come.
+        """What the template puts between its generation prompt and an answer; whether that prompt
+        opens a thought; whether a thought may come.
 
-        A template that knows thoughts leaves them to the model, unless its generation prompt closes an empty one (`enable_thinking: false`).
+        A template that knows thoughts leaves them to the model, unless its generation prompt
+        closes an empty one (`enable_thinking: false`).
         """
         try:
             prompt = self.template.pieces("x", (Message("x"),))
@@ -260,12 +356,14 @@ class Chat:
         except EngineError:
             return "", False, THOUGHT in self.template.source
         shown = "".join(part for part, _ in prompt if isinstance(part, str))
-        before = "".join(part for part, _ in whole[: place + 1] if isinstance(part, str)).removesuffix(ANSWER)
+        before = "".join(
+            part for part, _ in whole[: place + 1] if isinstance(part, str)
+        ).removesuffix(ANSWER)
         lead = before[len(shown) :] if before.startswith(shown) else ""
         may_think = THOUGHT in self.template.source and not shown.rstrip().endswith(THOUGHT)
         return lead if lead.isspace() else "", shown.rstrip().endswith(THINK), may_think
 
-    # -- ids ----------------------------------------------------------------------------------------------------------------
+    # -- ids --------------------------------------------------------------------------------------
 
     def _encode(self, parts: Sequence[Piece]) -> tuple[int, ...]:
         ids: list[int] = []
@@ -276,7 +374,11 @@ class Chat:
                 if isinstance(text, Image):
                     known = tuple(self._image_ids(text)) if self._image_ids else ()
                 else:
-                    known = tuple(self.tokenizer(text, add_special_tokens=False, split_special_tokens=content)["input_ids"])
+                    known = tuple(
+                        self.tokenizer(
+                            text, add_special_tokens=False, split_special_tokens=content
+                        )["input_ids"]
+                    )
                 self._ids[part] = known
                 if len(self._ids) > KEPT_PIECES:
                     self._ids.popitem(last=False)
@@ -284,21 +386,31 @@ class Chat:
         return tuple(ids)
 
     def _marks(self) -> frozenset[int]:
-        """Control tokens that a policy may say: those of its template that open a tool call or a thought."""
-        return frozenset(token for token, text in self.template.controls.items() if text in MARKS and text in self.template.source)
+        """Control tokens that a policy may say: those of its template that open a tool call or a
+        thought."""
+        return frozenset(
+            token
+            for token, text in self.template.controls.items()
+            if text in MARKS and text in self.template.source
+        )
 
     def _can_continue(self) -> bool:
-        """Whether full renderings of canned dialogues end as their suffixes do; where they do not, every turn is rendered in full."""
+        """Whether full renderings of canned dialogues end as their suffixes do; where they do
+        not, every turn is rendered in full."""
         user, own, more = Message("one"), Message("two", "x"), Message("three")
         try:
             tail = self.suffix("x", (more,), ended=False)
-            return all(self.render("x", (*front, own, more))[-len(tail) :] == tail for front in ((user,), (Message.system("zero"), user)))
+            return all(
+                self.render("x", (*front, own, more))[-len(tail) :] == tail
+                for front in ((user,), (Message.system("zero"), user))
+            )
         except EngineError:
             return False
 
 
 def format_of(template: ChatTemplate) -> str:
-    """The tool format that a template's own text speaks of; hermes where it speaks of none, which is also what `TOOLS_IN_TEXT` asks for."""
+    """The tool format that a template's own text speaks of; hermes where it speaks of none,
+    which is also what `TOOLS_IN_TEXT` asks for."""
     text = template.source
     if not template.reads_tools:
         return "hermes"

@@ -1,7 +1,8 @@
-"""Constrained choice: which ids may come next so that an answer ends as one of some given ones. Knows ids only,
-and asks whether they are read as what they stand for.
+"""Constrained choice: which ids may come next so that an answer ends as one of some given ones.
+Knows ids only, and asks whether they are read as what they stand for.
 
-The sampler walks the tree as it samples, a learner walks it along what was sampled, so both see the same mask.
+The sampler walks the tree as it samples, a learner walks it along what was sampled, so both see
+the same mask.
 """
 
 from __future__ import annotations
@@ -22,18 +23,25 @@ Tree = dict[int, Any]  # id -> what may follow it; {} after the last
 
 
 class IdSet:
-    """A set of ids of a vocabulary, one bit each: for sets that hold most of it. Equal sets are equal, and to hash one costs nothing twice."""
+    """A set of ids of a vocabulary, one bit each: for sets that hold most of it. Equal sets are
+    equal, and to hash one costs nothing twice."""
 
     __slots__ = ("_hash", "_size", "bits", "vocabulary")
 
     def __init__(self, mask: NDArray[np.bool_]) -> None:
-        self.bits, self.vocabulary, self._size = np.packbits(mask).tobytes(), len(mask), int(mask.sum())
+        self.bits, self.vocabulary, self._size = (
+            np.packbits(mask).tobytes(),
+            len(mask),
+            int(mask.sum()),
+        )
         self._hash = hash(self.bits)
 
     @property
     def mask(self) -> NDArray[np.bool_]:
         """[vocabulary], true at its ids."""
-        return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.vocabulary).astype(np.bool_)
+        return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.vocabulary).astype(
+            np.bool_
+        )
 
     def __contains__(self, token: int) -> bool:
         return 0 <= token < self.vocabulary and bool(self.bits[token >> 3] >> (7 - (token & 7)) & 1)
@@ -48,11 +56,16 @@ class IdSet:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, IdSet) and self.vocabulary == other.vocabulary and self.bits == other.bits)
+        return self is other or (
+            isinstance(other, IdSet)
+            and self.vocabulary == other.vocabulary
+            and self.bits == other.bits
+        )
 
 
 class Walk(Protocol):
-    """What may come next in one answer, where that is no tree: `among()`, None = anything; `after(id)` goes on past it."""
+    """What may come next in one answer, where that is no tree: `among()`, None = anything;
+    `after(id)` goes on past it."""
 
     def among(self) -> IdSet | None: ...
     def after(self, token: int) -> None: ...
@@ -78,7 +91,8 @@ def tree_of(answers: Iterable[Sequence[int]]) -> Tree:
 
 
 def allowed_along(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
-    """What was allowed at each of these ids, or None where they leave the tree and so were never constrained by it.
+    """What was allowed at each of these ids, or None where they leave the tree and so were never
+    constrained by it.
 
     >>> allowed_along(tree_of([(5, 9), (5, 7, 9)]), (5, 9))
     ((5,), (9, 7))
@@ -95,13 +109,19 @@ def allowed_along(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...]
 
 
 class Choices:
-    """The trees of legal strings as one chat writes them, the end of turn included. The last ones asked for are kept.
+    """The trees of legal strings as one chat writes them, the end of turn included. The last ones
+    asked for are kept.
 
-    `answer(text)` gives the ids of an answer, `text(ids)` what they are read as; `sampled(ids)` is false where one of them is never sampled.
+    `answer(text)` gives the ids of an answer, `text(ids)` what they are read as; `sampled(ids)`
+    is false where one of them is never sampled.
     """
 
     def __init__(
-        self, answer: Callable[[str], tuple[int, ...]], sampled: Callable[[Sequence[int]], bool], text: Callable[[Sequence[int]], str], where: str
+        self,
+        answer: Callable[[str], tuple[int, ...]],
+        sampled: Callable[[Sequence[int]], bool],
+        text: Callable[[Sequence[int]], str],
+        where: str,
     ) -> None:
         self.answer, self.sampled, self.text, self.where = answer, sampled, text, where
         self._known: OrderedDict[tuple[str, ...], tuple[Tree, int]] = OrderedDict()
@@ -109,7 +129,8 @@ class Choices:
     def tree(self, legal: tuple[str, ...]) -> tuple[Tree, int]:
         """What may be sampled, and the length of the longest answer in tokens.
 
-        Raises ConfigError where the tokenizer has no word for a legal string, writes two of them alike, or writes one that is read as another text.
+        Raises ConfigError where the tokenizer has no word for a legal string, writes two of them
+        alike, or writes one that is read as another text.
         """
         known = self._known.get(legal)
         if known is None:
@@ -121,11 +142,16 @@ class Choices:
                         "use a model that knows it, or leave out `constrain: legal`"
                     )
             if len(set(answers.values())) < len(answers):
-                raise ConfigError(f"{self.where}: the tokenizer writes two legal strings alike, so they cannot be told apart: {legal}")
+                raise ConfigError(
+                    f"{self.where}: the tokenizer writes two legal strings alike, so they cannot be"
+                    f" told apart: {legal}"
+                )
             for choice, ids in answers.items():
                 if (read := self.text(ids)) != choice and parse_legal(read, legal) != choice:
                     what = f"the legal string {choice!r} would be read back as {read!r}"
-                    raise ConfigError(f"{self.where}: {what}; change the string, or leave out `constrain: legal`")
+                    raise ConfigError(
+                        f"{self.where}: {what}; change the string, or leave out `constrain: legal`"
+                    )
             known = tree_of(answers.values()), max(map(len, answers.values()))
             self._known[legal] = known
             if len(self._known) > KEPT:

@@ -1,11 +1,14 @@
-"""One HTTP endpoint, shared by all policies on it: its client, its limit on requests at once, and one attempt as a function.
+"""One HTTP endpoint, shared by all policies on it: its client, its limit on requests at once, and
+one attempt as a function.
 
-It knows the `openai` client library and bytes. The library's own retries are off and its lenient reading of bodies is not used: what comes
-back is a body under a byte cap, or a `Fault`, in the server's words: whoever reads on takes the key out of them (`hiding`).
+It knows the `openai` client library and bytes. The library's own retries are off and its lenient
+reading of bodies is not used: what comes back is a body under a byte cap, or a `Fault`, in the
+server's words: whoever reads on takes the key out of them (`hiding`).
 
-A connection carries one request. A server or proxy that answers twice would else answer the next request with what belongs to the last one, and
-nobody could tell: a second answer may come at any time, also after the next request was sent. So nothing is left over that could be taken for
-an answer; the price is a handshake per request.
+A connection carries one request. A server or proxy that answers twice would else answer the next
+request with what belongs to the last one, and nobody could tell: a second answer may come at any
+time, also after the next request was sent. So nothing is left over that could be taken for an
+answer; the price is a handshake per request.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ NO_KEY = "EMPTY"  # what servers without a key are sent
 
 
 class Limiter:
-    """At most `limit` at once, first come first served. Halves itself where most answers say "too many", grows back by one."""
+    """At most `limit` at once, first come first served. Halves itself where most answers say
+    "too many", grows back by one."""
 
     def __init__(self, limit: int) -> None:
         self.most = self.limit = limit
@@ -69,7 +73,8 @@ class Limiter:
                 turn.set_result(None)
 
     def heard(self, refused: bool) -> None:
-        """One answer; `refused`: it said "too many". A share of up to a half is taken as chance and changes nothing."""
+        """One answer; `refused`: it said "too many". A share of up to a half is taken as chance
+        and changes nothing."""
         self.seen += 1
         self.refused += refused
         if self.seen >= self.limit:
@@ -88,7 +93,8 @@ class Endpoint:
         self.base_url, self.key, self.limiter = base_url, key, Limiter(concurrency)
         self.answered = 0  # responses of any status, ever
         self._errors = (openai, httpx2)
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)  # the limiter counts
+        # the limiter counts
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         own_roots = "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ
         http = httpx2.AsyncClient(
             limits=limits,
@@ -99,32 +105,45 @@ class Endpoint:
             headers={"accept-encoding": "identity", "connection": "close"},
             event_hooks={"request": [_with_own_headers(key, base_url)], "response": [_cap_error]},
         )
-        self.client = openai.AsyncOpenAI(api_key=key.value, base_url=base_url, max_retries=0, http_client=http)
+        self.client = openai.AsyncOpenAI(
+            api_key=key.value, base_url=base_url, max_retries=0, http_client=http
+        )
         self._type = httpx2.Response
         self._timeout = httpx2.Timeout
 
-    async def post(self, path: str, body: dict[str, Any] | None, *, timeout_s: float, most_bytes: int) -> tuple[bytes, str]:
-        """(body, content type) of a success; without a body it is a GET. Raises Fault; the deadline holds for the whole attempt, however slowly
-        bytes drip.
+    async def post(
+        self, path: str, body: dict[str, Any] | None, *, timeout_s: float, most_bytes: int
+    ) -> tuple[bytes, str]:
+        """(body, content type) of a success; without a body it is a GET. Raises Fault; the
+        deadline holds for the whole attempt, however slowly bytes drip.
         """
         openai, httpx2 = self._errors
         try:
             async with asyncio.timeout(timeout_s):
                 options = {
-                    "headers": {"X-Stainless-Raw-Response": "stream"},  # hands the response over unread
-                    "timeout": self._timeout(timeout_s, connect=min(CONNECT_S, timeout_s), pool=None),
+                    # hands the response over unread
+                    "headers": {"X-Stainless-Raw-Response": "stream"},
+                    "timeout": self._timeout(
+                        timeout_s, connect=min(CONNECT_S, timeout_s), pool=None
+                    ),
                 }
                 if body is None:
                     response = await self.client.get(path, cast_to=self._type, options=options)
                 else:
-                    response = await self.client.post(path, cast_to=self._type, body=body, options=options)
+                    response = await self.client.post(
+                        path, cast_to=self._type, body=body, options=options
+                    )
                 async with aclosing(response):
                     self.answered += 1
-                    whole = b"".join([part async for part in unpacked(response, most_bytes, "refuse")])
+                    whole = b"".join(
+                        [part async for part in unpacked(response, most_bytes, "refuse")]
+                    )
                     return whole, response.headers.get("content-type", "")
         except openai.APIStatusError as error:
             self.answered += 1
-            raise of_status(error.status_code, error.response.headers, error.response.text) from None
+            raise of_status(
+                error.status_code, error.response.headers, error.response.text
+            ) from None
         except (openai.APITimeoutError, TimeoutError):
             raise Fault("transport", f"no whole reply within {timeout_s:g} s") from None
         except openai.APIConnectionError as error:
@@ -142,9 +161,18 @@ def is_openai(base_url: str) -> bool:
 
 
 def _with_own_headers(key: Secret, base_url: str) -> Callable[[Any], Awaitable[None]]:
-    """The library adds headers that the environment names (OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS ...); only OpenAI itself may see those."""
-    named = {line.partition(":")[0].strip().lower() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()}
-    foreign = () if is_openai(base_url) else ({"openai-organization", "openai-project"} | named) - {"", "host", "content-type", "content-length"}
+    """The library adds headers that the environment names (OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS
+    ...); only OpenAI itself may see those."""
+    named = {
+        line.partition(":")[0].strip().lower()
+        for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()
+    }
+    foreign = (
+        ()
+        if is_openai(base_url)
+        else ({"openai-organization", "openai-project"} | named)
+        - {"", "host", "content-type", "content-length"}
+    )
 
     async def hook(request: Any) -> None:
         for name in foreign:
@@ -155,7 +183,8 @@ def _with_own_headers(key: Secret, base_url: str) -> Callable[[Any], Awaitable[N
 
 
 async def _cap_error(response: Any) -> None:
-    """The library reads the bodies of errors whole; this puts the first bytes in their place, decoded already."""
+    """The library reads the bodies of errors whole; this puts the first bytes in their place,
+    decoded already."""
     if response.status_code >= 300:
         body = b"".join([part async for part in unpacked(response, ERROR_BYTES, "cut")])
         await response.stream.aclose()
@@ -181,7 +210,9 @@ def import_client() -> tuple[Any, Any]:
         import httpx2
         import openai
     except ImportError as error:
-        raise ConfigError(f"the openai engine needs its client library ({error.name or error}): {install('api')}") from error
+        raise ConfigError(
+            f"the openai engine needs its client library ({error.name or error}): {install('api')}"
+        ) from error
     for name in ("httpx2", "httpcore2"):  # these log whole addresses
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
@@ -189,17 +220,23 @@ def import_client() -> tuple[Any, Any]:
     return openai, httpx2
 
 
-_OPEN: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Endpoint]] = WeakKeyDictionary()
-_CLOSERS: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = WeakKeyDictionary()
+_OPEN: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Endpoint]] = (
+    WeakKeyDictionary()
+)
+_CLOSERS: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = (
+    WeakKeyDictionary()
+)
 
 
 async def endpoint(base_url: str, key: Secret, concurrency: int) -> Endpoint:
-    """The endpoint of this address and key on the running loop; all who name it share its client and its limit."""
+    """The endpoint of this address and key on the running loop; all who name it share its client
+    and its limit."""
     loop = asyncio.get_running_loop()
     mine = _OPEN.get(loop)
     if mine is None:
         mine = _OPEN[loop] = {}
-        # A loop that ends closes its asynchronous generators: so the connections are closed on it, whoever runs it.
+        # A loop that ends closes its asynchronous generators: so the connections are closed on it,
+        # whoever runs it.
         closer = _CLOSERS[loop] = _closing(loop, mine)
         await anext(closer)
     place = (base_url, hashlib.sha256(key.value.encode()).hexdigest())
@@ -210,7 +247,9 @@ async def endpoint(base_url: str, key: Secret, concurrency: int) -> Endpoint:
     return found
 
 
-async def _closing(loop: asyncio.AbstractEventLoop, mine: dict[tuple[str, str], Endpoint]) -> AsyncGenerator[None, None]:
+async def _closing(
+    loop: asyncio.AbstractEventLoop, mine: dict[tuple[str, str], Endpoint]
+) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:

@@ -1,7 +1,8 @@
-"""The bytes of a response, decoded under a cap. Nothing but plain bytes is asked for, and some servers and proxies compress all the same.
+"""The bytes of a response, decoded under a cap. Nothing but plain bytes is asked for, and some
+servers and proxies compress all the same.
 
-A few kilobytes on the wire may stand for gigabytes, so decoding stops at the cap and not behind it: memory stays flat, whoever sends what, and
-however many at once.
+A few kilobytes on the wire may stand for gigabytes, so decoding stops at the cap and not behind
+it: memory stays flat, whoever sends what, and however many at once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ PACKED_BYTES = 2 * 1024 * 1024  # of a body that came compressed, decoded
 _ANY_HEADER = 47  # zlib's number for gzip or zlib, whichever it is
 
 
-async def unpacked(response: Any, most: int, beyond: Literal["refuse", "cut"]) -> AsyncIterator[bytes]:
+async def unpacked(
+    response: Any, most: int, beyond: Literal["refuse", "cut"]
+) -> AsyncIterator[bytes]:
     """The decoded pieces of a body, `most` bytes at most; what goes beyond is cut, or refused.
 
     Raises Fault for a body that is too long, in an encoding that is not known, or broken.
@@ -31,7 +34,11 @@ async def unpacked(response: Any, most: int, beyond: Literal["refuse", "cut"]) -
         yield f"(a body in {encoding}, which was not asked for)".encode()
         return
     else:
-        raise Fault("bad_reply", f"the body comes in {encoding}, which was not asked for", status=response.status_code)
+        raise Fault(
+            "bad_reply",
+            f"the body comes in {encoding}, which was not asked for",
+            status=response.status_code,
+        )
     left = most
     try:
         async for raw in response.stream:
@@ -42,8 +49,18 @@ async def unpacked(response: Any, most: int, beyond: Literal["refuse", "cut"]) -
                 break
     except zlib.error as error:
         if beyond == "refuse":
-            raise Fault("transport", f"the body is no whole {encoding}: {error}", status=response.status_code) from None
+            raise Fault(
+                "transport",
+                f"the body is no whole {encoding}: {error}",
+                status=response.status_code,
+            ) from None
     if left < 0 and beyond == "refuse":
-        raise Fault("bad_reply", f"the body is longer than {most} bytes", status=response.status_code)
+        raise Fault(
+            "bad_reply", f"the body is longer than {most} bytes", status=response.status_code
+        )
     if inflate is not None and not inflate.eof and left >= 0 and beyond == "refuse":
-        raise Fault("transport", f"the body is no whole {encoding}: it ended early", status=response.status_code)
+        raise Fault(
+            "transport",
+            f"the body is no whole {encoding}: it ended early",
+            status=response.status_code,
+        )

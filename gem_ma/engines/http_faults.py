@@ -1,6 +1,8 @@
-"""What can go wrong at an HTTP endpoint, as classes: which are tried again, after how long, and which end an episode or a run.
+"""What can go wrong at an HTTP endpoint, as classes: which are tried again, after how long, and
+which end an episode or a run.
 
-It knows status codes, headers and error bodies; it sends nothing. A class (`kind`) is what `Attempt.kind` says in the record.
+It knows status codes, headers and error bodies; it sends nothing. A class (`kind`) is what
+`Attempt.kind` says in the record.
 
     rate_limited     429, 529, 503 with Retry-After       wait as told, or back off
     server           other 5xx, 408, 409, 425; a choice   back off
@@ -8,12 +10,12 @@ It knows status codes, headers and error bodies; it sends nothing. A class (`kin
     transport        connect, read, protocol, deadline    back off
     bad_reply        2xx that is no strict chat reply,    back off
                      an unknown finish reason
-    empty            no text, no calls, finish stop       twice, then the empty text is the answer
-    adapted          400 about an option with an equal    at once, with the option left out or renamed
-    context_overflow 4xx that says so                     never: the reply says so
-    content_filter   code of a refusal                    never: the reply says so
-    auth, quota, model, address                           never: the run ends
-    request          other 4xx                            never: this request fails, no other
+    empty            no text, no calls, finish stop       twice, then the empty text is the
+    answer adapted          400 about an option with an equal    at once, with the option left
+    out or renamed context_overflow 4xx that says so                     never: the reply says so
+    content_filter   code of a refusal                    never: the reply says so auth, quota,
+    model, address                           never: the run ends request          other 4xx
+    never: this request fails, no other
 """
 
 from __future__ import annotations
@@ -33,21 +35,50 @@ from gem_ma.types import Attempt
 RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})
 DETAIL, LOOKED_AT = 200, 8192  # characters of what a server said: that are kept, that are looked at
 FIRST_WAIT_S, LONGEST_WAIT_S, GROWTH = 0.03, 30.0, 6
-LATER = 2  # steps later on the way to the longest wait begins who is told "too many" and not for how long
-SPREAD = 1.02  # of what a server asks to wait: keeps those who were told the same from coming together
+# steps later on the way to the longest wait begins who is told "too many" and not for how long
+LATER = 2
+# of what a server asks to wait: keeps those who were told the same from coming together
+SPREAD = 1.02
 
-_OVERFLOW = ("context_length_exceeded", "maximum context length", "exceed_context_size", "available context size", "prompt is too long")
+_OVERFLOW = (
+    "context_length_exceeded",
+    "maximum context length",
+    "exceed_context_size",
+    "available context size",
+    "prompt is too long",
+)
 _FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
 _QUOTA = ("insufficient_quota", "billing_hard_limit", "credit balance is too low")
 _KEY = ("invalid_api_key", "invalid x-api-key")
-_MODEL = ("model_not_found", "modelnotfound", "no such model", "unknown model", "invalid model", "model not found")
-_BY_CODE = ((_QUOTA, "quota"), (_OVERFLOW, "context_overflow"), (_FILTERED, "content_filter"), (_KEY, "auth"), (_MODEL, "model"))
+_MODEL = (
+    "model_not_found",
+    "modelnotfound",
+    "no such model",
+    "unknown model",
+    "invalid model",
+    "model not found",
+)
+_BY_CODE = (
+    (_QUOTA, "quota"),
+    (_OVERFLOW, "context_overflow"),
+    (_FILTERED, "content_filter"),
+    (_KEY, "auth"),
+    (_MODEL, "model"),
+)
 
 
 class Fault(Exception):
-    """One attempt failed. `detail` is the server's sentence, short. It may hold a key until `without` took it out."""
+    """One attempt failed. `detail` is the server's sentence, short. It may hold a key until
+    `without` took it out."""
 
-    def __init__(self, kind: str, detail: str = "", *, status: int | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        detail: str = "",
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
         self.kind, self.status, self.retry_after = kind, status, retry_after
         self.said = _one_line(detail)
         self.detail = self.said[:DETAIL]
@@ -56,7 +87,8 @@ class Fault(Exception):
         return f"{self.kind}{f' ({self.status})' if self.status else ''}: {self.detail}"
 
     def without(self, hide: Callable[[str], str]) -> Fault:
-        """The same fault, its sentence hidden before it is cut: half a key would be a secret still."""
+        """The same fault, its sentence hidden before it is cut: half a key would be a secret
+        still."""
         return Fault(self.kind, hide(self.said), status=self.status, retry_after=self.retry_after)
 
     def attempt(self, wait_s: float = 0.0) -> Attempt:
@@ -77,7 +109,11 @@ def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
     after = retry_after(headers)
     if 300 <= status < 400:  # a redirect is not followed: the key would travel with it
         where = headers.get("location", "").split("?")[0]
-        return Fault("address", f"redirects to {where or 'another address'}; write that as base_url", status=status)
+        return Fault(
+            "address",
+            f"redirects to {where or 'another address'}; write that as base_url",
+            status=status,
+        )
     kind = "server"
     if any(mark in codes for mark in _QUOTA) or status == 402:
         kind = "quota"
@@ -91,7 +127,11 @@ def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
         kind = "content_filter"
     elif status in (401, 403):
         kind = "auth"
-    elif any(mark in codes for mark in _MODEL) or (status in (400, 404) and "model" in codes and ("does not exist" in codes or "not found" in codes)):
+    elif any(mark in codes for mark in _MODEL) or (
+        status in (400, 404)
+        and "model" in codes
+        and ("does not exist" in codes or "not found" in codes)
+    ):
         kind = "model"
     elif status in (404, 405):
         kind = "address"
@@ -101,14 +141,16 @@ def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
 
 
 def of_error_within(error: Any) -> Fault:
-    """The fault behind an error in, beside or after choices. The request was taken, so all that would refuse it for good is the server's matter."""
+    """The fault behind an error in, beside or after choices. The request was taken, so all that
+    would refuse it for good is the server's matter."""
     fault = of_error_body(error)
     holds = fault.kind in RETRIED or fault.kind in ("context_overflow", "content_filter", "quota")
     return fault if holds else Fault("server", fault.said, status=200)
 
 
 def of_error_body(error: Any) -> Fault:
-    """The fault behind a success that holds `{"error": ...}`: by the code inside, tried again where that says nothing."""
+    """The fault behind a success that holds `{"error": ...}`: by the code inside, tried again
+    where that says nothing."""
     text = json.dumps({"error": error})
     code = error.get("code", error.get("status")) if isinstance(error, dict) else None
     if isinstance(code, str) and code.isdecimal():
@@ -120,11 +162,16 @@ def of_error_body(error: Any) -> Fault:
     for marks, kind in _BY_CODE:
         if any(mark in codes for mark in marks):
             return Fault(kind, message, status=200)
-    return Fault("rate_limited" if "rate_limit" in codes else "bad_reply", f"an error with status 200: {message}", status=200)
+    return Fault(
+        "rate_limited" if "rate_limit" in codes else "bad_reply",
+        f"an error with status 200: {message}",
+        status=200,
+    )
 
 
 def _said(text: str) -> tuple[str, str]:
-    """(the server's sentence, everything that may hold a code, folded) of an error body of any shape."""
+    """(the server's sentence, everything that may hold a code, folded) of an error body of any
+    shape."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -140,7 +187,8 @@ def _said(text: str) -> tuple[str, str]:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait: a number, or a date counted from the server's own clock; None where it does not say."""
+    """Seconds that the server asks to wait: a number, or a date counted from the server's own
+    clock; None where it does not say."""
     milliseconds, seconds = headers.get("retry-after-ms"), headers.get("retry-after")
     for value, unit in ((milliseconds, 1000.0), (seconds, 1.0)):
         if value is None:
@@ -154,17 +202,21 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
     try:
         then = parsedate_to_datetime(seconds).timestamp()
-        now = parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else time.time()
+        now = (
+            parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else time.time()
+        )
     except (ValueError, TypeError, OverflowError):
         return None
     return max(0.0, then - now)
 
 
 def back_off(seen: int, fault: Fault, rng: random.Random) -> float:
-    """Seconds before the next try: full jitter under a ceiling that grows sixfold, never less than what the server asked for.
+    """Seconds before the next try: full jitter under a ceiling that grows sixfold, never less than
+    what the server asked for.
 
-    `seen`: faults of this kind in this request. An outage repeats one kind and is given time; single faults of several kinds are chance, and
-    an episode that meets many of them is not held up: where agents act together, each step waits for the slower one.
+    `seen`: faults of this kind in this request. An outage repeats one kind and is given time;
+    single faults of several kinds are chance, and an episode that meets many of them is not held
+    up: where agents act together, each step waits for the slower one.
     """
     steps = seen - 1 + (LATER if fault.kind == "rate_limited" and fault.retry_after is None else 0)
     wait = rng.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * GROWTH ** min(steps, 10)))

@@ -1,10 +1,13 @@
-"""Messages as one agent sees them -> the `messages` of a chat-completions request. Pure; sends nothing.
+"""Messages as one agent sees them -> the `messages` of a chat-completions request. Pure; sends
+nothing.
 
-Several user messages in a row become one, with a line for each; a system message that is not in front is shown as the user's. Another
-agent's message starts with `name: `, unless the name is the chat role itself. So a policy reads the same words here as from a local engine.
+Several user messages in a row become one, with a line for each; a system message that is not in
+front is shown as the user's. Another agent's message starts with `name: `, unless the name is the
+chat role itself. So a policy reads the same words here as from a local engine.
 
-With native tools every call is followed by its result, as servers demand: results come right after the message that called, a call without a
-result gets one that says so, and a result without its call (the answer to a malformed one) is a line of the user's.
+With native tools every call is followed by its result, as servers demand: results come right
+after the message that called, a call without a result gets one that says so, and a result
+without its call (the answer to a malformed one) is a line of the user's.
 """
 
 from __future__ import annotations
@@ -29,14 +32,25 @@ Parts = list[dict[str, Any]]
 
 
 def chat(
-    agent: str, messages: Sequence[Message], tools: Sequence[Tool] = (), *, native: bool = True, beside: Mapping[int, Mapping[str, Any]] = {}
+    agent: str,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
+    *,
+    native: bool = True,
+    beside: Mapping[int, Mapping[str, Any]] = {},
 ) -> list[dict[str, Any]]:
-    """The conversation in the eyes of `agent`. `native` False: calls, results and the tools themselves are text.
+    """The conversation in the eyes of `agent`. `native` False: calls, results and the tools
+    themselves are text.
 
-    `beside`: further fields of the agent's own messages, by their place in `messages`. Raises EngineError for an image whose bytes are not there.
+    `beside`: further fields of the agent's own messages, by their place in `messages`. Raises
+    EngineError for an image whose bytes are not there.
     """
     done: list[dict[str, Any]] = []
-    system = [TOOLS_IN_TEXT + "\n".join(json.dumps(tool.schema, ensure_ascii=False) for tool in tools)] if tools and not native else []
+    system = (
+        [TOOLS_IN_TEXT + "\n".join(json.dumps(tool.schema, ensure_ascii=False) for tool in tools)]
+        if tools and not native
+        else []
+    )
     at = 0
     while at < len(messages):
         message = messages[at]
@@ -64,7 +78,8 @@ def chat(
 
 
 def _called(done: list[dict[str, Any]], agent: str, messages: Sequence[Message], at: int) -> int:
-    """Adds the agent's own message before `at` with the results of its calls; gives where reading goes on."""
+    """Adds the agent's own message before `at` with the results of its calls; gives where
+    reading goes on."""
     message = messages[at - 1]
     calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
     lost = "".join(call.text for call in message.tool_calls if isinstance(call, Malformed))
@@ -76,7 +91,10 @@ def _called(done: list[dict[str, Any]], agent: str, messages: Sequence[Message],
         {
             "id": own,
             "type": "function",
-            "function": {"name": clean(call.name), "arguments": clean(json.dumps(call.arguments, ensure_ascii=False))},
+            "function": {
+                "name": clean(call.name),
+                "arguments": clean(json.dumps(call.arguments, ensure_ascii=False)),
+            },
         }
         for own, call in zip(ids, calls, strict=True)
     ]
@@ -88,16 +106,31 @@ def _called(done: list[dict[str, Any]], agent: str, messages: Sequence[Message],
     results: dict[str, Message] = {}
     rest: list[Message] = []
     for other in messages[at:end]:
-        own_id = next((own for own, call in open_calls if own not in results and call.id == other.call_id), None)
+        own_id = next(
+            (own for own, call in open_calls if own not in results and call.id == other.call_id),
+            None,
+        )
         if other.role(agent) == "tool" and own_id is not None:
             results[own_id] = other
         else:
             rest.append(other)
     for own in ids:
-        content = _with_images(results[own], results[own].text) if own in results else [{"type": "text", "text": NO_RESULT}]
+        content = (
+            _with_images(results[own], results[own].text)
+            if own in results
+            else [{"type": "text", "text": NO_RESULT}]
+        )
         done.append({"role": "tool", "tool_call_id": own, "content": content})
     for other in rest:
-        _add(done, "user", _with_images(other, f"tool result: {other.text}") if other.role(agent) == "tool" else _parts(agent, other))
+        _add(
+            done,
+            "user",
+            (
+                _with_images(other, f"tool result: {other.text}")
+                if other.role(agent) == "tool"
+                else _parts(agent, other)
+            ),
+        )
     return end
 
 
@@ -128,13 +161,22 @@ def _parts(agent: str, message: Message, more: str = "") -> Parts:
 
 
 def _with_images(message: Message, text: str) -> Parts:
-    images = [part for part in message.content if isinstance(part, Image)] if not isinstance(message.content, str) else []
+    images = (
+        [part for part in message.content if isinstance(part, Image)]
+        if not isinstance(message.content, str)
+        else []
+    )
     parts: Parts = [{"type": "text", "text": clean(text)}] if text or not images else []
     for image in images:
         if not image.data:
-            raise EngineError(f"the image {image.digest[:12]} is known by its digest only; its bytes are in the run folder's media/")
+            raise EngineError(
+                f"the image {image.digest[:12]} is known by its digest only; its bytes are in the"
+                " run folder's media/"
+            )
         data = base64.b64encode(image.data).decode("ascii")
-        parts.append({"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}})
+        parts.append(
+            {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
+        )
     return parts
 
 
@@ -146,7 +188,8 @@ def _add(done: list[dict[str, Any]], role: str, parts: Parts) -> None:
 
 
 def _plain(one: dict[str, Any]) -> dict[str, Any]:
-    """Content of text alone is a string, which every server reads; null where calls stand for it."""
+    """Content of text alone is a string, which every server reads; null where calls stand for
+    it."""
     parts = one["content"]
     if any(part["type"] != "text" for part in parts):
         return one

@@ -1,7 +1,9 @@
-"""The body of a chat-completions response -> a Reply. Strict about the envelope, which a server writes; liberal about what a model wrote in it.
+"""The body of a chat-completions response -> a Reply. Strict about the envelope, which a server
+writes; liberal about what a model wrote in it.
 
-A body that is no strict JSON reply, an event stream without its end, an answer that is missing, and one that the server itself marks as failed
-raise `Fault`; a tool call that cannot be read is data (`Malformed`). Invalid UTF-8 and lone surrogates are replaced, never passed on.
+A body that is no strict JSON reply, an event stream without its end, an answer that is missing,
+and one that the server itself marks as failed raise `Fault`; a tool call that cannot be read is
+data (`Malformed`). Invalid UTF-8 and lone surrogates are replaced, never passed on.
 """
 
 from __future__ import annotations
@@ -14,19 +16,45 @@ from gem_ma.engines.http_stream import joined, refuse_error
 from gem_ma.parsing import MAX_CALLS, clean, parse_tool_calls, read_call
 from gem_ma.types import Malformed, Reply, ToolCall, Usage
 
-# Why an answer ended, in the words of OpenAI; of TGI (eos_token, stop_sequence), of proxies that pass on Anthropic's (end_turn, tool_use ...).
+# Why an answer ended, in the words of OpenAI; of TGI (eos_token, stop_sequence), of proxies that
+# pass on Anthropic's (end_turn, tool_use ...).
 FINISHES = {
-    **dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn", "tool_calls", "function_call", "tool_use"), "stop"),
+    **dict.fromkeys(
+        (
+            "stop",
+            "eos",
+            "eos_token",
+            "stop_sequence",
+            "end_turn",
+            "tool_calls",
+            "function_call",
+            "tool_use",
+        ),
+        "stop",
+    ),
     **dict.fromkeys(("length", "max_tokens"), "length"),
     "content_filter": "content_filter",
 }
 MODEL_NAME = 256  # characters; what is longer is no name
-# Words with which servers say that they gave an answer up. What is in neither list is a fault as well, of a server that we do not understand.
-GIVEN_UP = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "insufficient_system_resource", "time_limit", "timeout"})
+# Words with which servers say that they gave an answer up. What is in neither list is a fault as
+# well, of a server that we do not understand.
+GIVEN_UP = frozenset(
+    {
+        "error",
+        "abort",
+        "aborted",
+        "cancelled",
+        "canceled",
+        "insufficient_system_resource",
+        "time_limit",
+        "timeout",
+    }
+)
 
 
 def finish_of(given: Any) -> str:
-    """The finish of a Reply, from a finish reason or null. Raises Fault for one that is not known: what came with it is no answer.
+    """The finish of a Reply, from a finish reason or null. Raises Fault for one that is not known:
+    what came with it is no answer.
 
     >>> finish_of("tool_calls"), finish_of("length"), finish_of(None)
     ('stop', 'length', 'stop')
@@ -61,7 +89,9 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise Fault("bad_reply", f"no strict JSON ({error}): {text}", status=200) from None
     if not isinstance(value, dict):
-        raise Fault("bad_reply", f"a JSON {type(value).__name__}, not an object: {text}", status=200)
+        raise Fault(
+            "bad_reply", f"a JSON {type(value).__name__}, not an object: {text}", status=200
+        )
     return value
 
 
@@ -76,7 +106,11 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices:
-        raise Fault("bad_reply", "no choices in the reply" if choices is None else f"choices is {json.dumps(choices)}", status=200)
+        raise Fault(
+            "bad_reply",
+            "no choices in the reply" if choices is None else f"choices is {json.dumps(choices)}",
+            status=200,
+        )
     choice = choices[0]
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict):
@@ -89,36 +123,74 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
         text, calls = parse_tool_calls(text)
     prompt_ids, token_ids, logprobs = _tokens(body, choice)
     if ids_wanted and not (prompt_ids and token_ids and len(token_ids) == len(logprobs)):
-        what = f"{len(prompt_ids)} prompt ids, {len(token_ids)} ids, {len(logprobs)} log-probabilities"
+        what = (
+            f"{len(prompt_ids)} prompt ids, {len(token_ids)} ids, {len(logprobs)} log-probabilities"
+        )
         raise Fault("bad_reply", f"token ids were asked for and not given ({what})", status=200)
     usage, reasoning = _usage(body.get("usage")), _reasoning(message)
-    return Reply(text, calls, prompt_ids, token_ids, logprobs, finish, usage=usage, reasoning=reasoning, model=_model(body))
+    return Reply(
+        text,
+        calls,
+        prompt_ids,
+        token_ids,
+        logprobs,
+        finish,
+        usage=usage,
+        reasoning=reasoning,
+        model=_model(body),
+    )
 
 
 def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
-    """The Reply in the body of a completion that was asked for token ids: prompt_ids, token_ids, logprobs, finish and usage, without text.
+    """The Reply in the body of a completion that was asked for token ids: prompt_ids, token_ids,
+    logprobs, finish and usage, without text.
 
     Raises Fault where ids or log-probabilities are missing, or are those of another prompt.
     """
     choices = body.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
+    choice = (
+        choices[0]
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict)
+        else None
+    )
     if choice is None:
         raise Fault("bad_reply", "no choices in the reply", status=200)
     refuse_error(choice)
     finish = finish_of(choice.get("finish_reason"))
-    read_ids, token_ids = _ids(choice.get("prompt_token_ids")) or _ids(body.get("prompt_token_ids")), _ids(choice.get("token_ids"))
+    read_ids, token_ids = (
+        _ids(choice.get("prompt_token_ids")) or _ids(body.get("prompt_token_ids")),
+        _ids(choice.get("token_ids")),
+    )
     inner = choice.get("logprobs")
     values = _numbers(inner.get("token_logprobs") if isinstance(inner, dict) else None)
     if not token_ids or len(token_ids) != len(values):
-        raise Fault("bad_reply", f"token ids were asked for and not given ({len(token_ids)} ids, {len(values)} log-probabilities)", status=200)
+        raise Fault(
+            "bad_reply",
+            f"token ids were asked for and not given ({len(token_ids)} ids, {len(values)}"
+            " log-probabilities)",
+            status=200,
+        )
     if read_ids != prompt:
-        raise Fault("bad_reply", f"the server read {len(read_ids)} prompt ids, which are not the {len(prompt)} that were sent", status=200)
+        raise Fault(
+            "bad_reply",
+            f"the server read {len(read_ids)} prompt ids, which are not the {len(prompt)} that were"
+            " sent",
+            status=200,
+        )
     usage, model = _usage(body.get("usage")), _model(body)
-    return Reply(prompt_ids=prompt, token_ids=token_ids, logprobs=values, finish=finish, usage=usage, model=model)
+    return Reply(
+        prompt_ids=prompt,
+        token_ids=token_ids,
+        logprobs=values,
+        finish=finish,
+        usage=usage,
+        model=model,
+    )
 
 
 def is_empty(reply: Reply) -> bool:
-    """Nothing was said although the model stopped by itself: seen as a hiccup of the server first, as an answer in the end.
+    """Nothing was said although the model stopped by itself: seen as a hiccup of the server first,
+    as an answer in the end.
 
     Where the sampled ids are known, an end token alone is an answer, and so is reasoning.
     """
@@ -129,17 +201,28 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return clean(content)
     if isinstance(content, list):  # parts
-        return clean("".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)))
+        return clean(
+            "".join(
+                part["text"]
+                for part in content
+                if isinstance(part, dict) and isinstance(part.get("text"), str)
+            )
+        )
     return ""
 
 
 def _reasoning(message: dict[str, Any]) -> str:
-    """The model's thinking, under whichever name a server gives it: a field beside the content, or parts of it."""
+    """The model's thinking, under whichever name a server gives it: a field beside the content,
+    or parts of it."""
     for name in ("reasoning_content", "reasoning"):
         if isinstance(message.get(name), str) and message[name]:
             return clean(message[name])
     content = message.get("content")
-    parts = [part.get("thinking") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    parts = (
+        [part.get("thinking") for part in content if isinstance(part, dict)]
+        if isinstance(content, list)
+        else []
+    )
     return "".join(_text(part) for part in parts)
 
 
@@ -157,13 +240,21 @@ def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, 
     calls: list[ToolCall | Malformed] = []
     for number, one in enumerate(given):
         if number == MAX_CALLS:
-            calls.append(Malformed("", f"too_many: {len(given)} calls in one turn, the limit is {MAX_CALLS}"))
+            calls.append(
+                Malformed("", f"too_many: {len(given)} calls in one turn, the limit is {MAX_CALLS}")
+            )
             break
         function = one.get("function") if isinstance(one, dict) else None
         if not isinstance(function, dict):
-            calls.append(Malformed(clean(ascii(one)[:200]), "not_object: a call is an object with a function"))
+            calls.append(
+                Malformed(
+                    clean(ascii(one)[:200]), "not_object: a call is an object with a function"
+                )
+            )
             continue
-        call_id = clean(one["id"]) if isinstance(one.get("id"), str) and one["id"] else f"call_{number}"
+        call_id = (
+            clean(one["id"]) if isinstance(one.get("id"), str) and one["id"] else f"call_{number}"
+        )
         call = read_call(call_id, function.get("name"), function.get("arguments", ""))
         if isinstance(call, Malformed) and finish == "length" and number == len(given) - 1:
             call = Malformed(call.text, f"truncated_call: max_tokens cut it ({call.reason})")
@@ -171,24 +262,37 @@ def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, 
     return tuple(calls)
 
 
-def _tokens(body: dict[str, Any], choice: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
+def _tokens(
+    body: dict[str, Any], choice: dict[str, Any]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
     """(prompt ids, sampled ids, their log-probabilities); () for what is not there or not whole."""
-    prompt, sampled = (_ids(body.get("prompt_token_ids")) or _ids(choice.get("prompt_token_ids"))), _ids(choice.get("token_ids"))
+    prompt, sampled = (
+        (_ids(body.get("prompt_token_ids")) or _ids(choice.get("prompt_token_ids"))),
+        _ids(choice.get("token_ids")),
+    )
     inner = choice.get("logprobs")
     content = inner.get("content") if isinstance(inner, dict) else None
-    logprobs = _numbers([one.get("logprob") if isinstance(one, dict) else None for one in content] if isinstance(content, list) else None)
+    logprobs = _numbers(
+        [one.get("logprob") if isinstance(one, dict) else None for one in content]
+        if isinstance(content, list)
+        else None
+    )
     if sampled and logprobs and len(sampled) != len(logprobs):
         return prompt, (), ()
     return prompt, sampled, logprobs
 
 
 def _ids(value: Any) -> tuple[int, ...]:
-    fits = isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value)
+    fits = isinstance(value, list) and all(
+        isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value
+    )
     return tuple(value) if fits else ()
 
 
 def _numbers(value: Any) -> tuple[float, ...]:
-    fits = isinstance(value, list) and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in value)
+    fits = isinstance(value, list) and all(
+        isinstance(one, (int, float)) and not isinstance(one, bool) for one in value
+    )
     return tuple(map(float, value)) if fits else ()
 
 
@@ -199,7 +303,12 @@ def _usage(given: Any) -> Usage:
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     details = given.get("completion_tokens_details")
     reasoning = details.get("reasoning_tokens") if isinstance(details, dict) else None
-    return Usage(_count(given.get("prompt_tokens")), _count(given.get("completion_tokens")), _count(cached), _count(reasoning))
+    return Usage(
+        _count(given.get("prompt_tokens")),
+        _count(given.get("completion_tokens")),
+        _count(cached),
+        _count(reasoning),
+    )
 
 
 def _count(value: Any) -> int | None:

@@ -1,7 +1,9 @@
-"""The events of a streamed chat completion -> the one response that they add up to. Knows server-sent events; raises `Fault`, reads no reply.
+"""The events of a streamed chat completion -> the one response that they add up to. Knows
+server-sent events; raises `Fault`, reads no reply.
 
-A stream counts as whole where it said how the answer ended: without a finish reason it was cut, whatever stands at its end. An error in any event,
-an event that is called `error`, and a finish reason that is no answer's make the whole a fault, also where later events say otherwise.
+A stream counts as whole where it said how the answer ended: without a finish reason it was cut,
+whatever stands at its end. An error in any event, an event that is called `error`, and a finish
+reason that is no answer's make the whole a fault, also where later events say otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +13,12 @@ from typing import Any, NamedTuple
 
 from gem_ma.engines.http_faults import Fault, of_error_within
 
-TEXTS = {"content": "content", "refusal": "refusal", "reasoning_content": "reasoning_content", "reasoning": "reasoning_content"}
+TEXTS = {
+    "content": "content",
+    "refusal": "refusal",
+    "reasoning_content": "reasoning_content",
+    "reasoning": "reasoning_content",
+}
 
 
 class Event(NamedTuple):
@@ -21,15 +28,23 @@ class Event(NamedTuple):
     data: str
 
 
-def joined(text: str, read: Callable[[str], dict[str, Any]], finish: Callable[[Any], str]) -> dict[str, Any]:
-    """The response that a stream's text adds up to. `read` parses the JSON of an event, `finish` a finish reason; both raise Fault."""
+def joined(
+    text: str, read: Callable[[str], dict[str, Any]], finish: Callable[[Any], str]
+) -> dict[str, Any]:
+    """The response that a stream's text adds up to. `read` parses the JSON of an event, `finish`
+    a finish reason; both raise Fault."""
     whole: dict[str, Any] = {}
     sums = _Sums()
     for event in events(text):
         if event.data == "[DONE]":
             break
         value = read(event.data)
-        if value.get("error") or event.name == "error" or value.get("type") == "error" or value.get("object") == "error":
+        if (
+            value.get("error")
+            or event.name == "error"
+            or value.get("type") == "error"
+            or value.get("object") == "error"
+        ):
             raise of_error_within(value.get("error") or value)
         for key in ("usage", "prompt_token_ids", "model"):
             if value.get(key) is not None:
@@ -38,12 +53,19 @@ def joined(text: str, read: Callable[[str], dict[str, Any]], finish: Callable[[A
             if not isinstance(part, dict) or part.get("index", 0) != 0:
                 continue
             refuse_error(part)
-            if part.get("finish_reason") != "":  # with which some servers say that the answer goes on
+            # with which some servers say that the answer goes on
+            if part.get("finish_reason") != "":
                 finish(part.get("finish_reason"))
             sums.add(part)
-            whole["prompt_token_ids"] = part.get("prompt_token_ids") or whole.get("prompt_token_ids")
+            whole["prompt_token_ids"] = part.get("prompt_token_ids") or whole.get(
+                "prompt_token_ids"
+            )
     if sums.started and sums.finish is None:
-        raise Fault("bad_reply", f"the event stream ended after {len(text)} characters without a finish reason", status=200)
+        raise Fault(
+            "bad_reply",
+            f"the event stream ended after {len(text)} characters without a finish reason",
+            status=200,
+        )
     return {**whole, "choices": [sums.choice()] if sums.started else []}
 
 
@@ -84,7 +106,9 @@ class _Sums:
                 continue
             index = delta.get("index")
             if not isinstance(index, int):
-                index = max(self.calls, default=-1) + (1 if delta.get("id") or not self.calls else 0)
+                index = max(self.calls, default=-1) + (
+                    1 if delta.get("id") or not self.calls else 0
+                )
             call = self.calls.setdefault(index, {"id": None, "name": [], "arguments": []})
             call["id"] = delta.get("id") or call["id"]
             part = object_at(delta, "function")
@@ -94,20 +118,36 @@ class _Sums:
 
     def choice(self) -> dict[str, Any]:
         """The choice as it would have come in one piece."""
-        message: dict[str, Any] = {"role": "assistant", **{name: "".join(pieces) or None for name, pieces in self.texts.items()}}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            **{name: "".join(pieces) or None for name, pieces in self.texts.items()},
+        }
         calls = [self.calls[index] for index in sorted(self.calls)]
         message["tool_calls"] = [
-            {"id": call["id"], "type": "function", "function": {key: "".join(call[key]) for key in ("name", "arguments")}} for call in calls
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {key: "".join(call[key]) for key in ("name", "arguments")},
+            }
+            for call in calls
         ] or None
         logprobs = {"content": self.logprobs} if self.logprobs else None
-        return {"index": 0, "message": message, "finish_reason": self.finish, "logprobs": logprobs, "token_ids": self.ids or None}
+        return {
+            "index": 0,
+            "message": message,
+            "finish_reason": self.finish,
+            "logprobs": logprobs,
+            "token_ids": self.ids or None,
+        }
 
 
 def events(text: str) -> list[Event]:
-    """The server-sent events that hold data; one that is cut in the middle comes last, and strict JSON tells whether it is whole."""
+    """The server-sent events that hold data; one that is cut in the middle comes last, and
+    strict JSON tells whether it is whole."""
     found: list[Event] = []
     name, lines = "", list[str]()
-    for line in [*text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), ""]:  # not splitlines: U+2028 may stand inside JSON
+    # not splitlines: U+2028 may stand inside JSON
+    for line in [*text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), ""]:
         if line.startswith("data:"):
             lines.append(line[5:].removeprefix(" "))
         elif line.startswith("event:"):

@@ -1,9 +1,12 @@
-"""The human engine: a person at the terminal is the policy. Prints what is new for the agent, reads one line, off the event loop.
+"""The human engine: a person at the terminal is the policy. Prints what is new for the agent, reads
+one line, off the event loop.
 
-A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON. `/help` shows the tools again. A typing error is no
-move: a line that opens with `/` and is no call, that names none of the legal moves, or that holds an arrow key is asked for again. What other agents
-said is untrusted: control characters are shown, never sent to the terminal. One question stands at a time, and whoever drives the plays keeps the
-terminal free while a person types (`asks_person`).
+A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON.
+`/help` shows the tools again. A typing error is no move: a line that opens with `/` and is no
+call, that names none of the legal moves, or that holds an arrow key is asked for again. What
+other agents said is untrusted: control characters are shown, never sent to the terminal. One
+question stands at a time, and whoever drives the plays keeps the terminal free while a person
+types (`asks_person`).
 """
 
 from __future__ import annotations
@@ -24,23 +27,38 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import clean, parse_legal, parse_tool_calls, read_call
 from gem_ma.types import Episode, Message, Reply, Request, Tool, ToolCall
 
-_BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # would reorder what is read
+# would reorder what is read
+_BIDIRECTIONAL = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
 
 
 class Human:
     """`human/<any name>`. Reads stdin and writes stderr, so that stdout stays the run's result.
 
-    Refuses an input that is no terminal, where nobody would answer, unless `force` is set. `input` and `output` replace the streams.
+    Refuses an input that is no terminal, where nobody would answer, unless `force` is set.
+    `input` and `output` replace the streams.
     """
 
     trainable = False
 
-    def __init__(self, name: str, *, policy: str = "human", force: bool = False, input: TextIO | None = None, output: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        policy: str = "human",
+        force: bool = False,
+        input: TextIO | None = None,
+        output: TextIO | None = None,
+    ) -> None:
         self.name, self.policy = name, policy
         self._input = input if input is not None else sys.stdin
         self._output = output if output is not None else sys.stderr
         if not force and (self._input is None or not self._input.isatty()):
-            raise ConfigError(f"policy {policy!r}: the human engine needs a terminal to ask at; with input from a file or a pipe set force: true")
+            raise ConfigError(
+                f"policy {policy!r}: the human engine needs a terminal to ask at; with input from a"
+                " file or a pipe set force: true"
+            )
         self._turn = asyncio.Lock()
         self._shown: dict[str, int] = {}  # conversation -> messages already printed
         self._tools: dict[str, tuple[Tool, ...]] = {}  # conversation -> tools that were shown last
@@ -54,22 +72,37 @@ class Human:
             while True:
                 line = await self._line()
                 if not line:
-                    raise EngineError(f"policy {self.policy!r}: the input ended before agent {request.agent!r} had answered")
+                    raise EngineError(
+                        f"policy {self.policy!r}: the input ended before agent {request.agent!r}"
+                        " had answered"
+                    )
                 answer = _answer(clean(line.rstrip("\r\n")), request)
                 if isinstance(answer, Reply):
                     return replace(answer, policy=policy)
                 self._write(answer, request.agent)
 
     def show_end(self, episode: Episode) -> None:
-        """Prints what the person's agents were shown after their last turn, how the play ended, and what everybody got."""
+        """Prints what the person's agents were shown after their last turn, how the play ended,
+        and what everybody got."""
         agents = [agent for agent, seat in episode.cast.items() if seat.policy == self.policy]
         if not agents:
             return
-        lines = [spoken_line(message) for agent in agents for message in episode.final.get(agent, ())]
+        lines = [
+            spoken_line(message) for agent in agents for message in episode.final.get(agent, ())
+        ]
         end = episode.end.value.replace("_", " ")
-        lines.append(f"--- the play is over ({end}) ---" if not episode.error else f"--- the play failed: {episode.error} ---")
+        lines.append(
+            f"--- the play is over ({end}) ---"
+            if not episode.error
+            else f"--- the play failed: {episode.error} ---"
+        )
         totals = episode.returns().items()
-        lines.append("  " + ", ".join(f"{agent}{' (you)' if agent in agents else ''} {value:g}" for agent, value in totals))
+        lines.append(
+            "  "
+            + ", ".join(
+                f"{agent}{' (you)' if agent in agents else ''} {value:g}" for agent, value in totals
+            )
+        )
         self._output.write(printable("".join(f"{line}\n" for line in lines), self._output.encoding))
         self._output.flush()
 
@@ -79,25 +112,42 @@ class Human:
             already = 0
         self._shown[request.conversation] = len(request.messages)
         lines = [f"--- {request.agent} ---" if already else _heading(request)]
-        lines += [spoken_line(message) for message in request.messages[already:] if message.sender != request.agent]
-        if request.tools and (not already or self._tools.get(request.conversation) != request.tools):
+        lines += [
+            spoken_line(message)
+            for message in request.messages[already:]
+            if message.sender != request.agent
+        ]
+        if request.tools and (
+            not already or self._tools.get(request.conversation) != request.tools
+        ):
             lines += map(usage, request.tools)
-            lines.append('  call one by typing /name key=value ..., or {"name": ..., "arguments": {...}}; /help shows them again')
+            lines.append(
+                '  call one by typing /name key=value ..., or {"name": ..., "arguments": {...}};'
+                " /help shows them again"
+            )
         self._tools[request.conversation] = request.tools
-        lines += [f"  {number}. {choice}" for number, choice in enumerate(request.legal or (), start=1)]
+        lines += [
+            f"  {number}. {choice}" for number, choice in enumerate(request.legal or (), start=1)
+        ]
         self._write(lines, request.agent)
 
     def _write(self, lines: Sequence[str], agent: str) -> None:
         encoding = self._output.encoding
-        self._output.write(printable("".join(f"{line}\n" for line in lines), encoding) + f"{printable(agent, encoding)}> ")
+        self._output.write(
+            printable("".join(f"{line}\n" for line in lines), encoding)
+            + f"{printable(agent, encoding)}> "
+        )
         self._output.flush()
 
     async def _line(self) -> str:
-        # A read cannot be taken back: if its asker was cancelled, the next one gets the line that is still being typed.
+        # A read cannot be taken back: if its asker was cancelled, the next one gets the line that
+        # is still being typed.
         if self._reading is None:
             self._reading = Future()
             self._reading.set_running_or_notify_cancel()
-            threading.Thread(target=_read, args=(self._input, self._reading), name="gem_ma human", daemon=True).start()
+            threading.Thread(
+                target=_read, args=(self._input, self._reading), name="gem_ma human", daemon=True
+            ).start()
         line = await asyncio.wrap_future(self._reading)
         self._reading = None
         return line
@@ -111,7 +161,8 @@ def _read(stream: TextIO, answer: Future[str]) -> None:
 
 
 def asks_person(policies: Mapping[str, Policy]) -> list[Human]:
-    """The policies behind which a person types. While one does, nothing else may be drawn on the terminal, and one play at a time is played."""
+    """The policies behind which a person types. While one does, nothing else may be drawn on the
+    terminal, and one play at a time is played."""
     return [policy.core for policy in policies.values() if isinstance(policy.core, Human)]
 
 
@@ -135,7 +186,10 @@ def _answer(text: str, request: Request) -> Reply | list[str]:
         choice = chosen(text, request.legal)
         if choice in request.legal or parse_legal(choice, request.legal) is not None:
             return Reply(choice)
-        return [f"  {choice!r} is none of the moves; type one of them, or its number from 1 to {len(request.legal)}"]
+        return [
+            f"  {choice!r} is none of the moves; type one of them, or its number from 1 to"
+            f" {len(request.legal)}"
+        ]
     if not request.tools:
         return Reply(text)
     rest, calls = parse_tool_calls(text)
@@ -143,25 +197,36 @@ def _answer(text: str, request: Request) -> Reply | list[str]:
 
 
 def chosen(text: str, legal: tuple[str, ...]) -> str:
-    """The legal string behind a typed line: itself, or its number from 1. Anything else stays as typed."""
+    """The legal string behind a typed line: itself, or its number from 1. Anything else stays as
+    typed."""
     typed = text.strip()
     if typed in legal:
         return typed
-    return legal[int(typed) - 1] if typed.isascii() and typed.isdecimal() and len(typed) < 10 and 1 <= int(typed) <= len(legal) else text
+    return (
+        legal[int(typed) - 1]
+        if typed.isascii()
+        and typed.isdecimal()
+        and len(typed) < 10
+        and 1 <= int(typed) <= len(legal)
+        else text
+    )
 
 
 def usage(tool: Tool) -> str:
     """A tool as one line: what it is for, and how a call is typed."""
     properties = tool.parameters.get("properties", {})
-    keys = [f"{name}={'|'.join(map(str, _schema(schema).get('enum', ()))) or '...'}" for name, schema in properties.items()]
+    keys = [
+        f"{name}={'|'.join(map(str, _schema(schema).get('enum', ()))) or '...'}"
+        for name, schema in properties.items()
+    ]
     return f"  tool {tool.name}: {tool.description}\n    {' '.join([f'/{tool.name}', *keys])}"
 
 
 def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
     """The call behind a line `/name key=value ...`, or what is wrong with the line.
 
-    A value without a key belongs to the next argument in the order of the schema; what the schema wants as no text is read as JSON, a list
-    also as `a,b`.
+    A value without a key belongs to the next argument in the order of the schema; what the schema
+    wants as no text is read as JSON, a list also as `a,b`.
 
     >>> typed_call("/add 2 y=3", (Tool("add", "", {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}}),))
     ToolCall(id='call_0', name='add', arguments={'x': 2, 'y': '3'})
@@ -174,7 +239,9 @@ def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
     try:
         words = shlex.split(rest)
     except ValueError as error:
-        return f"{error}; put a value with spaces or quotes between quotes, or type the call as JSON"
+        return (
+            f"{error}; put a value with spaces or quotes between quotes, or type the call as JSON"
+        )
     properties = tool.parameters.get("properties", {})
     arguments: dict[str, Any] = {}
     for word in words:
@@ -182,10 +249,17 @@ def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
         if not equals or key not in properties:
             key, value = next((name for name in properties if name not in arguments), ""), word
         if not key:
-            return f"{word!r} is one value too many; the arguments of {tool.name} are {', '.join(properties) or 'none'}"
+            return (
+                f"{word!r} is one value too many; the arguments of {tool.name} are"
+                f" {', '.join(properties) or 'none'}"
+            )
         arguments[key] = _value(value, _schema(properties[key]))
     missing = [str(key) for key in tool.parameters.get("required", ()) if key not in arguments]
-    return f"{tool.name} also needs {', '.join(missing)}" if missing else ToolCall("call_0", tool.name, arguments)
+    return (
+        f"{tool.name} also needs {', '.join(missing)}"
+        if missing
+        else ToolCall("call_0", tool.name, arguments)
+    )
 
 
 def _schema(value: Any) -> Mapping[str, Any]:
@@ -205,16 +279,26 @@ def _value(text: str, schema: Mapping[str, Any]) -> Any:
 def spoken_line(message: Message) -> str:
     """A message as a person reads it."""
     parts = (message.content,) if isinstance(message.content, str) else message.content
-    return f"[{message.sender}] " + "\n".join(part if isinstance(part, str) else f"<image {part.digest[:12]}>" for part in parts)
+    return f"[{message.sender}] " + "\n".join(
+        part if isinstance(part, str) else f"<image {part.digest[:12]}>" for part in parts
+    )
 
 
 def printable(text: str, encoding: str | None = None) -> str:
-    r"""The text with control characters and reordering marks written out, as in ``\x1b``; line ends and tabs stay.
+    r"""The text with control characters and reordering marks written out, as in ``\x1b``; line ends
+    and tabs stay.
 
     >>> printable("a\x1b[2Jb")
     'a\\x1b[2Jb'
     """
-    shown = "".join(char if char in "\n\t" or not _hidden(char) else char.encode("unicode_escape").decode("ascii") for char in text)
+    shown = "".join(
+        (
+            char
+            if char in "\n\t" or not _hidden(char)
+            else char.encode("unicode_escape").decode("ascii")
+        )
+        for char in text
+    )
     encoding = encoding or "utf-8"
     return shown.encode(encoding, "backslashreplace").decode(encoding)
 

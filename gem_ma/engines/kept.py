@@ -1,10 +1,13 @@
-"""Kept KV: what a model has computed for token sequences that may go on, so that the next turn of a talk computes only what is new.
+"""Kept KV: what a model has computed for token sequences that may go on, so that the next turn of a
+talk computes only what is new.
 
-Knows ids and tensors; knows no model, no requests and no text. Sequences are a tree of segments, so all that begin alike (the turns of one talk,
-the plays of a group, forks) share what they have in common, and a new turn copies its own tokens only. Bounded in tokens: what was used longest
-ago goes first.
+Knows ids and tensors; knows no model, no requests and no text. Sequences are a tree of segments, so
+all that begin alike (the turns of one talk, the plays of a group, forks) share what they have in
+common, and a new turn copies its own tokens only. Bounded in tokens: what was used longest ago goes
+first.
 
-A segment's tensor is [S, H, T, D]: S = keys and values of every layer in turn, H heads, T tokens, D their width.
+A segment's tensor is [S, H, T, D]: S = keys and values of every layer in turn, H heads, T
+tokens, D their width.
 """
 
 from __future__ import annotations
@@ -27,15 +30,19 @@ class Segment:
 
 
 class Kept:
-    """At most `limit` tokens. `owner` keeps apart what other weights have computed: one base may carry many adapters."""
+    """At most `limit` tokens. `owner` keeps apart what other weights have computed: one base may
+    carry many adapters."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.tokens = limit, 0
         self._roots: dict[Hashable, Segment] = {}
         self._clock = 0
 
-    def find(self, owner: Hashable, ids: Sequence[int], most: int | None = None) -> tuple[list[tuple[Segment, int]], int]:
-        """The longest kept beginning of `ids`, `most` tokens of it at most: its segments, each with how many of its tokens; and their sum."""
+    def find(
+        self, owner: Hashable, ids: Sequence[int], most: int | None = None
+    ) -> tuple[list[tuple[Segment, int]], int]:
+        """The longest kept beginning of `ids`, `most` tokens of it at most: its segments, each
+        with how many of its tokens; and their sum."""
         self._clock += 1
         path: list[tuple[Segment, int]] = []
         at, end = 0, len(ids) if most is None else min(most, len(ids))
@@ -49,7 +56,8 @@ class Kept:
         return path, at
 
     def keep(self, owner: Hashable, ids: Sequence[int], states: Callable[[int], Any]) -> None:
-        """Keeps `ids`; `states(n)` gives the tensor of the tokens from the n-th on, and is asked for what is not there yet only."""
+        """Keeps `ids`; `states(n)` gives the tensor of the tokens from the n-th on, and is asked
+        for what is not there yet only."""
         path, known = self.find(owner, ids)
         missing = len(ids) - known
         if not 0 < missing <= self.limit:
@@ -77,12 +85,23 @@ class Kept:
             stack += segment.after.values()
 
     def _split(self, segment: Segment, at: int) -> Segment:
-        """Cuts a segment in two and gives the upper part. Both are copied: a view would hold on to the memory of the whole."""
+        """Cuts a segment in two and gives the upper part. Both are copied: a view would hold on
+        to the memory of the whole."""
         parent = segment.parent
-        upper = Segment(segment.ids[:at], segment.states[:, :, :at].clone(), parent, segment.used, {segment.ids[at]: segment})
+        upper = Segment(
+            segment.ids[:at],
+            segment.states[:, :, :at].clone(),
+            parent,
+            segment.used,
+            {segment.ids[at]: segment},
+        )
         if parent is not None:
             parent.after[segment.ids[0]] = upper
-        segment.ids, segment.states, segment.parent = segment.ids[at:], segment.states[:, :, at:].clone(), upper
+        segment.ids, segment.states, segment.parent = (
+            segment.ids[at:],
+            segment.states[:, :, at:].clone(),
+            upper,
+        )
         return upper
 
     def _drop_oldest(self) -> None:

@@ -1,7 +1,9 @@
-"""A policy's way to an HTTP endpoint: one request, tried until a usable reply comes, and paid for out of the budget.
+"""A policy's way to an HTTP endpoint: one request, tried until a usable reply comes, and paid for
+out of the budget.
 
-It knows when a fault is tried again (`http_faults`), for how long, and which faults end a request or a run. It knows no messages and no tokens: an
-engine brings the body, and how a body is read. Truncated JSON and empty choices come with status 200, so reading raises the faults.
+It knows when a fault is tried again (`http_faults`), for how long, and which faults end a
+request or a run. It knows no messages and no tokens: an engine brings the body, and how a body
+is read. Truncated JSON and empty choices come with status 200, so reading raises the faults.
 """
 
 from __future__ import annotations
@@ -41,11 +43,14 @@ def _no_change(fault: Fault, sent: Body) -> bool:
 
 
 class Remote:
-    """One policy's way to `base_url`. `where` begins every message; `usual_key` names the variable of the key where the config names none.
+    """One policy's way to `base_url`. `where` begins every message; `usual_key` names the variable
+    of the key where the config names none.
 
-    `timeout_s` cuts one attempt, `attempts` and `wall_s` one request. `concurrency`: requests at once, shared by all policies of the endpoint.
-    `model_hint` says how to correct a model's name, `hint` what helps against a refusal (or ""). `offline`: no key is read.
-    Raises ConfigError for options that do not fit, a key that is not set, and where the api extra is missing.
+    `timeout_s` cuts one attempt, `attempts` and `wall_s` one request. `concurrency`: requests at
+    once, shared by all policies of the endpoint. `model_hint` says how to correct a model's
+    name, `hint` what helps against a refusal (or ""). `offline`: no key is read. Raises
+    ConfigError for options that do not fit, a key that is not set, and where the api extra is
+    missing.
     """
 
     def __init__(
@@ -82,40 +87,68 @@ class Remote:
         ):
             if not 0 < value < float("inf"):
                 raise ConfigError(f"{where}: {name} must be above 0; got {value}")
-        self.timeout_s, self.attempts, self.wall_s, self.concurrency = float(timeout_s), int(attempts), float(wall_s), int(concurrency)
+        self.timeout_s, self.attempts, self.wall_s, self.concurrency = (
+            float(timeout_s),
+            int(attempts),
+            float(wall_s),
+            int(concurrency),
+        )
         self.most_bytes, self.price, self.budget = most_bytes, Price.of(price, where), budget
         if budget is not None and budget.most_usd is not None and self.price is None:
             raise ConfigError(
-                f"{where}: limits.usd cannot be kept without its price; add price: {{input: ..., output: ...}} (USD per million tokens)"
+                f"{where}: limits.usd cannot be kept without its price; add price: {{input: ...,"
+                " output: ...} (USD per million tokens)"
             )
         self.key_name = api_key_env or ("" if api_key else usual_key)
         self._key = Secret(NO_KEY if offline else self._find_key(api_key))
         import_client()
-        self.met = False  # the server has answered, on whichever loop: from then on an outage is waited for
-        self._rng = random.Random()  # spreads retries; decides nothing that is recorded but how long they waited
+        # the server has answered, on whichever loop: from then on an outage is waited for
+        self.met = False
+        # spreads retries; decides nothing that is recorded but how long they waited
+        self._rng = random.Random()
 
     def _find_key(self, given: str | None) -> str:
         if given and self.key_name:
             raise ConfigError(f"{self.where}: api_key and api_key_env both name a key; keep one")
         if self.key_name and not os.environ.get(self.key_name):
-            raise ConfigError(f"{self.where}: the environment variable {self.key_name} is not set; export the key, or name another with api_key_env")
+            raise ConfigError(
+                f"{self.where}: the environment variable {self.key_name} is not set; export the"
+                " key, or name another with api_key_env"
+            )
         key = (os.environ[self.key_name] if self.key_name else given or NO_KEY).strip()
         if not key.isascii() or not key.isprintable() or " " in key or not key:
-            raise ConfigError(f"{self.where}: the key in {self.key_name or 'api_key'} holds white space or letters that no key has; export it anew")
+            raise ConfigError(
+                f"{self.where}: the key in {self.key_name or 'api_key'} holds white space or"
+                " letters that no key has; export it anew"
+            )
         if len(key) < LEAST and key not in NO_SECRET and self.base_url not in _WARNED:
             _WARNED.add(self.base_url)
-            short = f"the key in {self.key_name or 'api_key'} has less than {LEAST} characters and may be a word"
-            logging.getLogger("gem_ma").warning("%s: %s, so it is not hidden where the server repeats it", self.where, short)
+            short = (
+                f"the key in {self.key_name or 'api_key'} has less than {LEAST} characters and may"
+                " be a word"
+            )
+            logging.getLogger("gem_ma").warning(
+                "%s: %s, so it is not hidden where the server repeats it", self.where, short
+            )
         return key
 
     async def endpoint(self) -> Endpoint:
         """The endpoint on the running loop."""
         return await endpoint(self.base_url, self._key, self.concurrency)
 
-    # -- one request --------------------------------------------------------------------------------------------------------
+    # -- one request ------------------------------------------------------------------------------
 
-    async def paid(self, prompt: int, most: int, body: Callable[[], Body], read: Read, probe: Body, adapt: Any = _no_change) -> Reply:
-        """A reply out of the budget: `prompt` tokens are read and up to `most` sampled; see `tried`. Raises BudgetError where they do not fit."""
+    async def paid(
+        self,
+        prompt: int,
+        most: int,
+        body: Callable[[], Body],
+        read: Read,
+        probe: Body,
+        adapt: Any = _no_change,
+    ) -> Reply:
+        """A reply out of the budget: `prompt` tokens are read and up to `most` sampled; see
+        `tried`. Raises BudgetError where they do not fit."""
         if self.budget is None:
             return (await self.tried(body, read, probe, adapt=adapt))[0]
         claim = await self.budget.claim(prompt + most, self.price, prompt)
@@ -138,8 +171,10 @@ class Remote:
     ) -> tuple[Reply, Usage]:
         """(the reply, what attempts without a usable one did cost).
 
-        `body` is asked for before every try; `adapt` tells whether it changed what will be sent, so that a refused option is left out. `probe` is a
-        tiny body that shows whether the server is there at all. Raises EngineError where this request failed, EndpointError where all would.
+        `body` is asked for before every try; `adapt` tells whether it changed what will be sent,
+        so that a refused option is left out. `probe` is a tiny body that shows whether the
+        server is there at all. Raises EngineError where this request failed, EndpointError where
+        all would.
         """
         most = self.attempts if attempts is None else min(self.attempts, attempts)
         at = await self.endpoint()
@@ -149,7 +184,9 @@ class Remote:
             tries += 1
             async with at.limiter:
                 began, sent = time.monotonic(), body()
-                got = await self._once(at, path or self.path, sent, read, min(self.timeout_s, self.wall_s - spent_s))
+                got = await self._once(
+                    at, path or self.path, sent, read, min(self.timeout_s, self.wall_s - spent_s)
+                )
                 reply, fault = (Reply(), got) if isinstance(got, Fault) else (got, None)
                 spent_s += time.monotonic() - began
             self.met = self.met or at.answered > 0
@@ -162,7 +199,12 @@ class Remote:
             if fault is None:
                 return replace(reply, attempts=tuple(failed)), wasted
             if fault.kind in ("context_overflow", "content_filter"):
-                return Reply(finish=fault.kind, attempts=(*failed, fault.attempt()), usage=Usage(0, 0)), wasted
+                return (
+                    Reply(
+                        finish=fault.kind, attempts=(*failed, fault.attempt()), usage=Usage(0, 0)
+                    ),
+                    wasted,
+                )
             if sent is not None and adapt(fault, sent):
                 failed.append(Attempt("adapted", fault.status, 0.0, fault.detail))
                 tries -= 1
@@ -171,25 +213,43 @@ class Remote:
                 raise self.refused(fault)
             wait = back_off(1 + sum(one.kind == fault.kind for one in failed), fault, self._rng)
             unreachable = fault.kind == "transport" and at.answered == answered
-            given_up = tries >= most or spent_s + wait >= self.wall_s or (unreachable and not self.met and tries >= FIRST_CONTACT_TRIES)
+            given_up = (
+                tries >= most
+                or spent_s + wait >= self.wall_s
+                or (unreachable and not self.met and tries >= FIRST_CONTACT_TRIES)
+            )
             failed.append(fault.attempt(0.0 if given_up else wait))
             if given_up:
-                gone = unreachable and not await self._is_there(at, probe)  # a request that makes a server hang must not end the run of all others
+                # a request that makes a server hang must not end the run of all others
+                gone = unreachable and not await self._is_there(at, probe)
                 raise self._given_up(failed, fault, spent_s, gone)
             await asyncio.sleep(wait)
             spent_s += wait
 
-    async def _once(self, at: Endpoint, path: str, sent: Body | None, read: Read, timeout_s: float) -> Reply | Fault:
-        """One attempt, without the key in what the server says. Its words as they came live in no frame that an error shows."""
+    async def _once(
+        self, at: Endpoint, path: str, sent: Body | None, read: Read, timeout_s: float
+    ) -> Reply | Fault:
+        """One attempt, without the key in what the server says. Its words as they came live in
+        no frame that an error shows."""
         try:
-            return self._key.hide_reply(read(*await at.post(path, sent, timeout_s=timeout_s, most_bytes=self.most_bytes)))
+            return self._key.hide_reply(
+                read(*await at.post(path, sent, timeout_s=timeout_s, most_bytes=self.most_bytes))
+            )
         except Fault as fault:
             return fault.without(self._key.hide)
 
-    async def call(self, path: str, body: Body | None, probe: Body, adapt: Callable[[Fault, Body], bool] = _no_change) -> Body:
-        """The JSON that answers a request which samples nothing (a GET where `body` is None), tried and refused as any other.
+    async def call(
+        self,
+        path: str,
+        body: Body | None,
+        probe: Body,
+        adapt: Callable[[Fault, Body], bool] = _no_change,
+    ) -> Body:
+        """The JSON that answers a request which samples nothing (a GET where `body` is None), tried
+        and refused as any other.
 
-        {} for an answer that is no JSON object: whoever asks looks for fields, and the request was carried out.
+        {} for an answer that is no JSON object: whoever asks looks for fields, and the request
+        was carried out.
         """
         found: list[Body] = []
 
@@ -205,54 +265,94 @@ class Remote:
         await self.tried(lambda: body, keep, probe, path=path, adapt=adapt)
         return found[-1]
 
-    # -- failures -----------------------------------------------------------------------------------------------------------
+    # -- failures ---------------------------------------------------------------------------------
 
     def refused(self, fault: Fault) -> EngineError:
         """The error behind a fault that is never tried again."""
-        where, said = f"{self.where}: {self.host}", f"({fault.status}: {fault.detail})" if fault.status else f"({fault.detail})"
+        where, said = (
+            f"{self.where}: {self.host}",
+            (f"({fault.status}: {fault.detail})" if fault.status else f"({fault.detail})"),
+        )
         if fault.kind == "auth":
-            key = f"the key in {self.key_name}" if self.key_name else "the key" if self._key.value != NO_KEY else "a request without a key"
-            return EndpointError(f"{where} refused {key} {said}; export a valid key, and name its variable with api_key_env")
+            key = (
+                f"the key in {self.key_name}"
+                if self.key_name
+                else "the key"
+                if self._key.value != NO_KEY
+                else "a request without a key"
+            )
+            return EndpointError(
+                f"{where} refused {key} {said}; export a valid key, and name its variable with"
+                " api_key_env"
+            )
         if fault.kind == "quota":
-            return EndpointError(f"{where}: the account has no quota left {said}; add credit, or use another key")
+            return EndpointError(
+                f"{where}: the account has no quota left {said}; add credit, or use another key"
+            )
         if fault.kind == "model":
-            return ModelNotFound(f"{where} has no model {self.model!r} {said}; {self.model_hint}, {self.base_url}/models lists them")
+            return ModelNotFound(
+                f"{where} has no model {self.model!r} {said}; {self.model_hint},"
+                f" {self.base_url}/models lists them"
+            )
         if fault.kind == "address":
             what = self.path.strip("/").replace("/", " ")
-            return EndpointError(f"{where}: there are no {what} at {self.base_url}{self.path} {said}; correct base_url, it usually ends in /v1")
+            return EndpointError(
+                f"{where}: there are no {what} at {self.base_url}{self.path} {said}; correct"
+                " base_url, it usually ends in /v1"
+            )
         hint = self.hint(fault)
         return EngineError(f"{where} refused the request {said}" + (f"; {hint}" if hint else ""))
 
-    def _given_up(self, failed: list[Attempt], fault: Fault, spent_s: float, unreachable: bool) -> EngineError:
+    def _given_up(
+        self, failed: list[Attempt], fault: Fault, spent_s: float, unreachable: bool
+    ) -> EngineError:
         what = (
-            f"{self.where}: no usable reply from {self.host} in {len(failed)} attempts and {spent_s:.0f} s ({in_words(failed)}); last: {fault.detail}"
+            f"{self.where}: no usable reply from {self.host} in {len(failed)} attempts and"
+            f" {spent_s:.0f} s ({in_words(failed)}); last: {fault.detail}"
         )
         if unreachable:
-            return EndpointError(f"{what}; the server cannot be reached: start it, or correct base_url ({self.base_url})")
+            return EndpointError(
+                f"{what}; the server cannot be reached: start it, or correct base_url"
+                f" ({self.base_url})"
+            )
         return EngineError(f"{what}; try again later, or raise attempts and wall_s", retryable=True)
 
     async def _is_there(self, at: Endpoint, probe: Body) -> bool:
         """Whether the server answers a tiny request, be it with an error."""
         try:
-            await at.post(self.path, probe, timeout_s=min(self.timeout_s, PROBE_S), most_bytes=self.most_bytes)
+            await at.post(
+                self.path, probe, timeout_s=min(self.timeout_s, PROBE_S), most_bytes=self.most_bytes
+            )
         except Fault as fault:
             return fault.kind != "transport"
         return True
 
 
 def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage((one.prompt_tokens or 0) + (other.prompt_tokens or 0), (one.completion_tokens or 0) + (other.completion_tokens or 0))
+    return Usage(
+        (one.prompt_tokens or 0) + (other.prompt_tokens or 0),
+        (one.completion_tokens or 0) + (other.completion_tokens or 0),
+    )
 
 
 def _address(base_url: str, where: str, path: str) -> str:
-    """The address without a slash at its end. Raises ConfigError for what is none, or would show a key."""
+    """The address without a slash at its end. Raises ConfigError for what is none, or would show
+    a key."""
     try:
         parts = urlsplit(base_url)
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        fits = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+        )
     except ValueError:
         fits = False
     if not fits:
-        raise ConfigError(f"{where}: base_url is an address such as http://127.0.0.1:8000/v1")  # not repeated: it may hold a key
+        # not repeated: it may hold a key
+        raise ConfigError(f"{where}: base_url is an address such as http://127.0.0.1:8000/v1")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ConfigError(f"{where}: base_url may hold no user, password or query, which would be logged; name the key with api_key_env")
+        raise ConfigError(
+            f"{where}: base_url may hold no user, password or query, which would be logged; name"
+            " the key with api_key_env"
+        )
     return base_url.rstrip("/").removesuffix(path)

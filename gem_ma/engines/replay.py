@@ -1,10 +1,13 @@
-"""The replay engine: answers every request with the reply that a recorded run got for it. Nothing is sampled.
+"""The replay engine: answers every request with the reply that a recorded run got for it. Nothing
+is sampled.
 
-A request is known by its seed, which is a digest of (task, seed, repeat, agent, turn, call); so a run over the same plans is repeated
-exactly, at any concurrency, with other behaviours as long as they ask no more than the recorded ones did.
+A request is known by its seed, which is a digest of (task, seed, repeat, agent, turn, call); so a
+run over the same plans is repeated exactly, at any concurrency, with other behaviours as long as
+they ask no more than the recorded ones did.
 
-One side of a record can be replayed against another player of the other side: what it said then, it says again, in the same order. A side that
-was played without a model, or with `actions: true` any side, answers with its recorded actions; seat it with the behaviour `direct`.
+One side of a record can be replayed against another player of the other side: what it said then,
+it says again, in the same order. A side that was played without a model, or with `actions: true`
+any side, answers with its recorded actions; seat it with the behaviour `direct`.
 """
 
 from __future__ import annotations
@@ -35,34 +38,68 @@ class Replay:
 
     trainable = False
 
-    def __init__(self, name: str, *, policy: str = "replay", actions: bool = False, episodes: Iterable[Episode] | None = None) -> None:
-        """`actions`: the answer is what the agent did in the end, not what its model wrote call by call."""
+    def __init__(
+        self,
+        name: str,
+        *,
+        policy: str = "replay",
+        actions: bool = False,
+        episodes: Iterable[Episode] | None = None,
+    ) -> None:
+        """`actions`: the answer is what the agent did in the end, not what its model wrote call
+        by call."""
         self.name, self.policy = name, policy
-        self._answers = answers(read(Path(name).expanduser()) if episodes is None else episodes, "always" if actions else "bots")
+        self._answers = answers(
+            read(Path(name).expanduser()) if episodes is None else episodes,
+            "always" if actions else "bots",
+        )
 
     @classmethod
-    def of(cls, episodes: Iterable[Episode], *, policy: str = "replay", actions: bool = False) -> Replay:
+    def of(
+        cls, episodes: Iterable[Episode], *, policy: str = "replay", actions: bool = False
+    ) -> Replay:
         """An engine out of episodes that are already in memory."""
         return cls("given", policy=policy, actions=actions, episodes=episodes)
 
     async def sample(self, request: Request) -> Reply:
-        """The recorded reply. Raises EngineError where the record holds none, or was asked for another choice."""
+        """The recorded reply. Raises EngineError where the record holds none, or was asked for
+        another choice."""
         found = self._answers.get(request.seed)
-        where = f"policy {self.policy!r}: {self.name}: agent {request.agent!r}, turn {request.turn} of {request.conversation}"
+        where = (
+            f"policy {self.policy!r}: {self.name}: agent {request.agent!r}, turn {request.turn} of"
+            f" {request.conversation}"
+        )
         if found is None:
-            raise EngineError(f"{where}: the record holds no reply to this request; is it the same plan, and the same behaviour?")
+            raise EngineError(
+                f"{where}: the record holds no reply to this request; is it the same plan, and the"
+                " same behaviour?"
+            )
         if request.legal is not None and request.legal != found.legal:
-            raise EngineError(f"{where}: legal is {request.legal}, on record {found.legal}; is the scenario the same version?")
-        return found.reply if found.reply.policy else replace(found.reply, policy=request.policy or self.policy)
+            raise EngineError(
+                f"{where}: legal is {request.legal}, on record {found.legal}; is the scenario the"
+                " same version?"
+            )
+        return (
+            found.reply
+            if found.reply.policy
+            else replace(found.reply, policy=request.policy or self.policy)
+        )
 
 
 class Remembered:
-    """An engine that gives the replies which interrupted plays have got already, and asks `engine` for all others: nothing is bought twice.
+    """An engine that gives the replies which interrupted plays have got already, and asks `engine`
+    for all others: nothing is bought twice.
 
-    `known`: the kept ones, by seed. `keep` is told of every other one before anybody else: its request and what it got.
+    `known`: the kept ones, by seed. `keep` is told of every other one before anybody else: its
+    request and what it got.
     """
 
-    def __init__(self, engine: Engine, known: Mapping[int, Recorded], keep: Callable[[Request, Recorded], None] = lambda *_: None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        known: Mapping[int, Recorded],
+        keep: Callable[[Request, Recorded], None] = lambda *_: None,
+    ) -> None:
         self.engine, self.known, self.keep = engine, known, keep
 
     async def sample(self, request: Request) -> Reply:
@@ -75,10 +112,14 @@ class Remembered:
         return found.reply
 
 
-def answers(episodes: Iterable[Episode], actions: Literal["never", "bots", "always"] = "never") -> dict[int, Recorded]:
-    """Request seed -> recorded reply. Of two episodes with one id (a retried failure) the later one counts.
+def answers(
+    episodes: Iterable[Episode], actions: Literal["never", "bots", "always"] = "never"
+) -> dict[int, Recorded]:
+    """Request seed -> recorded reply. Of two episodes with one id (a retried failure) the later one
+    counts.
 
-    `actions`: whose actions stand for replies: nobody's, those of turns without a model call, or all.
+    `actions`: whose actions stand for replies: nobody's, those of turns without a model call, or
+    all.
     """
     found: dict[int, Recorded] = {}
     for episode in episodes:
@@ -88,13 +129,16 @@ def answers(episodes: Iterable[Episode], actions: Literal["never", "bots", "alwa
             if actions == "always" or (actions == "bots" and not replies):
                 replies = (Reply(turn.action.text, turn.action.tool_calls),)
             for call, reply in enumerate(replies):
-                found[stable_seed(*episode.id, turn.agent, turns[turn.agent], call)] = Recorded(reply, turn.legal)
+                found[stable_seed(*episode.id, turn.agent, turns[turn.agent], call)] = Recorded(
+                    reply, turn.legal
+                )
             turns[turn.agent] += 1
     return found
 
 
 def read(path: Path) -> list[Episode]:
-    """The episodes of a run folder or file. A last line without its line end was cut by a crash and is left out."""
+    """The episodes of a run folder or file. A last line without its line end was cut by a crash
+    and is left out."""
     file = path / EPISODES if path.is_dir() else path
     try:
         with stream(file, file.parent) as opened:

@@ -1,6 +1,8 @@
-"""Replies in a folder, each under the digest of what it answers: the same request with the same seed is bought once.
+"""Replies in a folder, each under the digest of what it answers: the same request with the same
+seed is bought once.
 
-One JSON file per reply, written aside and renamed, so that any number of processes may share the folder. An unreadable file is a miss.
+One JSON file per reply, written aside and renamed, so that any number of processes may share the
+folder. An unreadable file is a miss.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ class ReplyCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DataError(f"{folder}: no reply cache can be kept there ({error.strerror or error}); name another folder (cache: FOLDER)") from error
+            raise DataError(
+                f"{folder}: no reply cache can be kept there ({error.strerror or error}); name"
+                " another folder (cache: FOLDER)"
+            ) from error
 
     @staticmethod
     def key(body: Mapping[str, Any], seed: int) -> str:
@@ -39,7 +44,8 @@ class ReplyCache:
         """The kept reply, without the attempts that it took, or None."""
         try:
             kept: Reply = REPLY.read(load_json(read(self._file(key), self.folder)))
-        except Exception:  # not there, or whatever a damaged file makes its readers raise: it is bought again
+        except Exception:
+            # not there, or whatever a damaged file makes its readers raise: it is bought again
             return None
         return replace(kept, attempts=())
 
@@ -49,7 +55,9 @@ class ReplyCache:
         try:
             make_folder(file.parent, self.folder)
             text = dump_json(REPLY.write(reply)) + "\n"
-            replace_file(file, text.encode(), self.folder, aside=f".{uuid.uuid4().hex}.part", synced=False)
+            replace_file(
+                file, text.encode(), self.folder, aside=f".{uuid.uuid4().hex}.part", synced=False
+            )
         except OSError:
             return
 

@@ -1,7 +1,9 @@
-"""The scripted engine: replies that were written beforehand, by a list, a function of the request, or an iterator. No weights, no tokens.
+"""The scripted engine: replies that were written beforehand, by a list, a function of the request,
+or an iterator. No weights, no tokens.
 
-A list is one script per conversation, so that what an agent says does not depend on what other episodes did meanwhile. Only an iterator is
-shared by all askers, in the order of their requests; use it where one episode is played at a time.
+A list is one script per conversation, so that what an agent says does not depend on what other
+episodes did meanwhile. Only an iterator is shared by all askers, in the order of their requests;
+use it where one episode is played at a time.
 """
 
 from __future__ import annotations
@@ -34,30 +36,54 @@ def echo(request: Request) -> str:
     return request.messages[-1].text if request.messages else ""
 
 
-RULES: dict[str, Callable[[Request], str]] = {"first_legal": first_legal, "random_legal": random_legal, "echo": echo}
+RULES: dict[str, Callable[[Request], str]] = {
+    "first_legal": first_legal,
+    "random_legal": random_legal,
+    "echo": echo,
+}
 
 
 class Scripted:
-    """`scripted/<rule>` plays a rule of `RULES`; `scripted/<any name>` with `replies: [...]` says these lines, one per model call.
+    """`scripted/<rule>` plays a rule of `RULES`; `scripted/<any name>` with `replies: [...]` says
+    these lines, one per model call.
 
-    With `repeat`, a list starts again at its end; without, one request too many is an EngineError. A line is a str or a Reply.
+    With `repeat`, a list starts again at its end; without, one request too many is an
+    EngineError. A line is a str or a Reply.
     """
 
     trainable = False
 
-    def __init__(self, name: str, *, policy: str = "scripted", replies: Script | None = None, repeat: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        policy: str = "scripted",
+        replies: Script | None = None,
+        repeat: bool = False,
+    ) -> None:
         if replies is None and name not in RULES:
-            raise ConfigError(f"policy {policy!r}: scripted/{name} needs replies: [...], or is one of scripted/{', scripted/'.join(sorted(RULES))}")
+            raise ConfigError(
+                f"policy {policy!r}: scripted/{name} needs replies: [...], or is one of"
+                f" scripted/{', scripted/'.join(sorted(RULES))}"
+            )
         given = RULES[name] if replies is None else replies
         if isinstance(given, str) or not (callable(given) or isinstance(given, Iterable)):
-            raise ConfigError(f"policy {policy!r}: replies is a list of texts, a function of the request or an iterator; got {given!r}")
+            raise ConfigError(
+                f"policy {policy!r}: replies is a list of texts, a function of the request or an"
+                f" iterator; got {given!r}"
+            )
         self.name, self.policy, self.repeat = name, policy, repeat
         self._function: Callable[[Request], Any] | None = given if callable(given) else None
         self._shared: Iterator[Line] | None = given if isinstance(given, Iterator) else None
-        self._lines: tuple[Line, ...] = () if callable(given) or isinstance(given, Iterator) else tuple(given)
+        self._lines: tuple[Line, ...] = (
+            () if callable(given) or isinstance(given, Iterator) else tuple(given)
+        )
         if wrong := [line for line in self._lines if not isinstance(line, (str, Reply))]:
-            raise ConfigError(f"policy {policy!r}: a scripted reply is a text; got {wrong[0]!r} (quote it)")
-        self._places: dict[str, tuple[int, int]] = {}  # conversation -> (seed of its first request, lines already said)
+            raise ConfigError(
+                f"policy {policy!r}: a scripted reply is a text; got {wrong[0]!r} (quote it)"
+            )
+        # conversation -> (seed of its first request, lines already said)
+        self._places: dict[str, tuple[int, int]] = {}
 
     @classmethod
     def of(cls, replies: Script, *, policy: str = "scripted", repeat: bool = False) -> Scripted:
@@ -72,7 +98,10 @@ class Scripted:
         if isinstance(line, Reply):
             return line
         if not isinstance(line, str):
-            raise EngineError(f"policy {self.policy!r}: a scripted reply is a str or a Reply; got {type(line).__name__}")
+            raise EngineError(
+                f"policy {self.policy!r}: a scripted reply is a str or a Reply; got"
+                f" {type(line).__name__}"
+            )
         text, calls = parse_tool_calls(line) if request.tools else (clean(line), ())
         return Reply(text, calls, policy=request.policy or self.policy)
 
@@ -83,7 +112,8 @@ class Scripted:
             except StopIteration:
                 raise self._ended(request, "its iterator") from None
         first, said = self._places.get(request.conversation, (request.seed, 0))
-        if said and request.seed and request.seed == first:  # the same request as at its start: the conversation is played again
+        # the same request as at its start: the conversation is played again
+        if said and request.seed and request.seed == first:
             said = 0
         self._places[request.conversation] = (first, said + 1)
         if said < len(self._lines) or (self.repeat and self._lines):
@@ -91,4 +121,7 @@ class Scripted:
         raise self._ended(request, f"its list of {len(self._lines)}")
 
     def _ended(self, request: Request, what: str) -> EngineError:
-        return EngineError(f"policy {self.policy!r}: the script is over: {what} has no reply for agent {request.agent!r}, turn {request.turn}")
+        return EngineError(
+            f"policy {self.policy!r}: the script is over: {what} has no reply for agent"
+            f" {request.agent!r}, turn {request.turn}"
+        )

@@ -1,6 +1,8 @@
-"""What sampling costs: a price per policy, and a budget that all of them share. Numbers only; knows no server.
+"""What sampling costs: a price per policy, and a budget that all of them share. Numbers only; knows
+no server.
 
-An unknown price is unknown, never 0: costs are None then, and a budget in USD refuses a policy without a price.
+An unknown price is unknown, never 0: costs are None then, and a budget in USD refuses a policy
+without a price.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ BYTES_PER_TOKEN = 3.0  # of a guess that is rather too high
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD per million tokens. `cached_input` None = as `input`; `as_of` says when somebody looked it up."""
+    """USD per million tokens. `cached_input` None = as `input`; `as_of` says when somebody
+    looked it up."""
 
     input: float
     output: float
@@ -30,34 +33,53 @@ class Price:
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None, where: str) -> Price | None:
-        """A price out of a config's `price: {input, output, cached_input, as_of}`; None where there is none. Raises ConfigError."""
+        """A price out of a config's `price: {input, output, cached_input, as_of}`; None where
+        there is none. Raises ConfigError."""
         if given is None:
             return None
         unknown = [key for key in given if key not in PRICE_KEYS]
         missing = [key for key in ("input", "output") if key not in given]
         if unknown or missing:
             what = f"unknown key {unknown[0]!r}" if unknown else f"{missing[0]!r} is missing"
-            raise ConfigError(f"{where}: price: {what}; it is {{input, output}} in USD per million tokens, cached_input and as_of if you like")
+            raise ConfigError(
+                f"{where}: price: {what}; it is {{input, output}} in USD per million tokens,"
+                " cached_input and as_of if you like"
+            )
         for key in ("input", "output", "cached_input"):
             value = given.get(key)
             if value is None and key == "cached_input":
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-                raise ConfigError(f"{where}: price.{key} is USD per million tokens, 0 or more; got {value!r}")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not math.isfinite(value)
+                or value < 0
+            ):
+                raise ConfigError(
+                    f"{where}: price.{key} is USD per million tokens, 0 or more; got {value!r}"
+                )
         cached = given.get("cached_input")
-        return cls(float(given["input"]), float(given["output"]), None if cached is None else float(cached), str(given.get("as_of", "")))
+        return cls(
+            float(given["input"]),
+            float(given["output"]),
+            None if cached is None else float(cached),
+            str(given.get("as_of", "")),
+        )
 
     def of_usage(self, usage: Usage) -> float | None:
         """USD of one reply; None where the server did not say how many tokens there were."""
         if usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
-        read = (usage.prompt_tokens - cached) * self.input + cached * (self.input if self.cached_input is None else self.cached_input)
+        read = (usage.prompt_tokens - cached) * self.input + cached * (
+            self.input if self.cached_input is None else self.cached_input
+        )
         return (read + usage.completion_tokens * self.output) / MILLION
 
 
 def guess_tokens(text: str) -> int:
-    """A guess at the tokens of a prompt before a server counts them, rather too high than too low."""
+    """A guess at the tokens of a prompt before a server counts them, rather too high than too
+    low."""
     return math.ceil(len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN)
 
 
@@ -70,10 +92,12 @@ class Claim:
 
 
 class Budget:
-    """What one command may spend on models behind an endpoint, all policies together; None = no limit.
+    """What one command may spend on models behind an endpoint, all policies together; None = no
+    limit.
 
-    A request claims what it may cost before it is sent and settles for what it did cost. A claim that does not fit waits for the running ones
-    to settle; where none is running, it is refused, and so is every later one.
+    A request claims what it may cost before it is sent and settles for what it did cost. A claim
+    that does not fit waits for the running ones to settle; where none is running, it is refused,
+    and so is every later one.
     """
 
     def __init__(self, *, tokens: int | None = None, usd: float | None = None) -> None:
@@ -84,10 +108,18 @@ class Budget:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def claim(self, tokens: int, price: Price | None, prompt: int) -> Claim:
-        """Reserves `tokens`, `prompt` of them read. Raises BudgetError where they do not fit, and ConfigError for USD without a price."""
+        """Reserves `tokens`, `prompt` of them read. Raises BudgetError where they do not fit,
+        and ConfigError for USD without a price."""
         if self.most_usd is not None and price is None:
-            raise ConfigError("limits.usd cannot be kept where a price is unknown; give the policy a price: {input, output} per million tokens")
-        usd = (prompt * price.input + (tokens - prompt) * price.output) / MILLION if price is not None else 0.0
+            raise ConfigError(
+                "limits.usd cannot be kept where a price is unknown; give the policy a price:"
+                " {input, output} per million tokens"
+            )
+        usd = (
+            (prompt * price.input + (tokens - prompt) * price.output) / MILLION
+            if price is not None
+            else 0.0
+        )
         claim = Claim(tokens, usd)
         while not self._fits(claim):
             if self.reached or not self._claims:
@@ -100,15 +132,21 @@ class Budget:
         return claim
 
     def settle(self, claim: Claim, reply: Reply | None, wasted: Usage, price: Price | None) -> None:
-        """Puts what a request did cost in the place of its claim; where a server did not say, the claim stands.
+        """Puts what a request did cost in the place of its claim; where a server did not say, the
+        claim stands.
 
-        `wasted`: tokens of attempts that gave no usable reply. `reply` None: the request failed, or cost nothing.
+        `wasted`: tokens of attempts that gave no usable reply. `reply` None: the request failed,
+        or cost nothing.
         """
         self._claims.remove(claim)
         used = [wasted] + ([reply.usage] if reply is not None else [])
         for usage in used:
             known = usage.prompt_tokens is not None and usage.completion_tokens is not None
-            self.tokens += (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) if known else claim.tokens
+            self.tokens += (
+                (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
+                if known
+                else claim.tokens
+            )
             usd = price.of_usage(usage) if price is not None else 0.0
             self.usd += claim.usd if usd is None else usd
         waiting, self._waiting = self._waiting, []
@@ -130,5 +168,9 @@ class Budget:
             spent.append(f"limits.tokens is {self.most_tokens}, {self.tokens} are spent")
         if self.most_usd is not None:
             spent.append(f"limits.usd is {self.most_usd:g}, {self.usd:.4f} are spent")
-        most = f"{claim.tokens} tokens" + (f", ${claim.usd:.4f}" if self.most_usd is not None else "")
-        return f"the budget is reached: {' and '.join(spent)}; the next request may cost up to {most}"
+        most = f"{claim.tokens} tokens" + (
+            f", ${claim.usd:.4f}" if self.most_usd is not None else ""
+        )
+        return (
+            f"the budget is reached: {' and '.join(spent)}; the next request may cost up to {most}"
+        )

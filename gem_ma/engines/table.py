@@ -1,8 +1,11 @@
-"""The engine `table`: a softmax over the legal strings of each view, in numpy. It learns without torch, in seconds, through the same loop.
+"""The engine `table`: a softmax over the legal strings of each view, in numpy. It learns without
+torch, in seconds, through the same loop.
 
-A *view key* is a 63-bit digest of what the agent has seen and said (its own lines marked as own, all other lines by their sender, so that two
-seats with the same history share a row), and of the legal strings. A reply's `prompt_ids` is that key, its one `token_ids` the index of the
-choice in `legal`: a learner needs nothing else. An unknown view is uniform. The engine knows logits; it does not know rewards or agents' names.
+A *view key* is a 63-bit digest of what the agent has seen and said (its own lines marked as own,
+all other lines by their sender, so that two seats with the same history share a row), and of the
+legal strings. A reply's `prompt_ids` is that key, its one `token_ids` the index of the choice in
+`legal`: a learner needs nothing else. An unknown view is uniform. The engine knows logits; it
+does not know rewards or agents' names.
 """
 
 from __future__ import annotations
@@ -29,29 +32,38 @@ _ONE = Usage(prompt_tokens=1, completion_tokens=1)
 
 
 class Table:
-    """Softmax logits per view. `table/softmax` starts empty; any other name is a file written by `encode` (a checkpoint's `table.json`).
+    """Softmax logits per view. `table/softmax` starts empty; any other name is a file written by
+    `encode` (a checkpoint's `table.json`).
 
-    `optimizer` is for the learner: `sgd` or `adam`. Raises ConfigError for another one, DataError for a file that cannot be read.
+    `optimizer` is for the learner: `sgd` or `adam`. Raises ConfigError for another one,
+    DataError for a file that cannot be read.
     """
 
     kind, trainable = "table", True
 
-    def __init__(self, name: str = "softmax", *, policy: str, optimizer: Literal["sgd", "adam"] = "sgd") -> None:
+    def __init__(
+        self, name: str = "softmax", *, policy: str, optimizer: Literal["sgd", "adam"] = "sgd"
+    ) -> None:
         if optimizer not in ("sgd", "adam"):
             raise ConfigError(f"policy {policy!r}: optimizer is sgd or adam; got {optimizer!r}")
         self.policy, self.optimizer = policy, optimizer
         self.logits: dict[int, Array] = {}
         self.version = 0
-        self._known: dict[tuple[int, int, Sampling], tuple[list[float], list[float]]] = {}  # cumulative and log-probabilities
+        # cumulative and log-probabilities
+        self._known: dict[tuple[int, int, Sampling], tuple[list[float], list[float]]] = {}
         if name not in ("", "softmax"):
             try:
                 data = read_named(Path(name))
             except OSError as error:
-                raise DataError(f"policy {policy!r}: table/{name}: {error.strerror or error}; table/softmax starts an empty table") from error
+                raise DataError(
+                    f"policy {policy!r}: table/{name}: {error.strerror or error}; table/softmax"
+                    " starts an empty table"
+                ) from error
             self.logits = decode(data, f"policy {policy!r}: {name}")
 
     async def sample(self, request: Request) -> Reply:
-        """Draws one of `request.legal` by `request.seed`; temperature 0 takes the most probable. Raises EngineError where the choice is open."""
+        """Draws one of `request.legal` by `request.seed`; temperature 0 takes the most probable.
+        Raises EngineError where the choice is open."""
         legal = _closed(request, self.policy)
         key = view_key(request.agent, request.messages, legal)
         known = self._known.get((key, len(legal), request.sampling))
@@ -60,10 +72,24 @@ class Table:
                 self._known.clear()
             chances = self._chances(key, len(legal), request.sampling)
             with np.errstate(divide="ignore"):
-                known = self._known[key, len(legal), request.sampling] = np.cumsum(chances).tolist(), np.log(chances).tolist()
+                known = self._known[key, len(legal), request.sampling] = (
+                    np.cumsum(chances).tolist(),
+                    np.log(chances).tolist(),
+                )
         cumulative, logprobs = known
-        index = bisect.bisect_right(cumulative, random.Random(request.seed).random() * cumulative[-1])
-        return Reply(legal[index], (), (key,), (index,), (logprobs[index],), policy=self.policy, version=self.version, usage=_ONE)
+        index = bisect.bisect_right(
+            cumulative, random.Random(request.seed).random() * cumulative[-1]
+        )
+        return Reply(
+            legal[index],
+            (),
+            (key,),
+            (index,),
+            (logprobs[index],),
+            policy=self.policy,
+            version=self.version,
+            usage=_ONE,
+        )
 
     def publish(self, logits: Mapping[int, Array], version: int) -> None:
         """Takes a copy of these weights."""
@@ -71,9 +97,12 @@ class Table:
         self._known.clear()
 
     def probabilities(self, request: Request) -> Array:
-        """The exact probability of each of `request.legal` under `request.sampling`: [len(legal)] float64."""
+        """The exact probability of each of `request.legal` under `request.sampling`:
+        [len(legal)] float64."""
         legal = _closed(request, self.policy)
-        return self._chances(view_key(request.agent, request.messages, legal), len(legal), request.sampling)
+        return self._chances(
+            view_key(request.agent, request.messages, legal), len(legal), request.sampling
+        )
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights."""
@@ -90,13 +119,16 @@ class Table:
 
 def view_key(agent: str, messages: Sequence[Message], legal: Sequence[str]) -> int:
     """The digest of one view, the same in every process."""
-    seen = [["" if message.sender == agent else message.sender, message.text] for message in messages]
+    seen = [
+        ["" if message.sender == agent else message.sender, message.text] for message in messages
+    ]
     digest = hashlib.blake2b(json.dumps([seen, list(legal)]).encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "big") >> 1
 
 
 def softmax(logits: Array, sampling: Sampling = Sampling()) -> Array:  # noqa: B008  (frozen)
-    """Probabilities [choices] under temperature, top_k and top_p, in this order; temperature 0 is all on the first maximum."""
+    """Probabilities [choices] under temperature, top_k and top_p, in this order; temperature 0
+    is all on the first maximum."""
     if sampling.temperature == 0:
         return np.eye(len(logits))[int(np.argmax(logits))]
     scaled = (logits - logits.max()) / sampling.temperature
@@ -104,7 +136,9 @@ def softmax(logits: Array, sampling: Sampling = Sampling()) -> Array:  # noqa: B
     chances /= chances.sum()
     if sampling.top_k or sampling.top_p < 1:
         order = np.argsort(-chances, kind="stable")
-        kept = (np.cumsum(chances[order]) - chances[order] < sampling.top_p) & (np.arange(len(order)) < (sampling.top_k or len(order)))
+        kept = (np.cumsum(chances[order]) - chances[order] < sampling.top_p) & (
+            np.arange(len(order)) < (sampling.top_k or len(order))
+        )
         chances[order[~kept]] = 0.0
         chances /= chances.sum()
     return chances
@@ -120,15 +154,28 @@ def fingerprint(logits: Mapping[int, Array]) -> str:
 
 def encode(logits: Mapping[int, Array]) -> bytes:
     """The table as JSON; floats survive bit for bit."""
-    return json.dumps({"schema": SCHEMA, "logits": {str(key): logits[key].tolist() for key in sorted(logits)}}).encode()
+    return json.dumps(
+        {"schema": SCHEMA, "logits": {str(key): logits[key].tolist() for key in sorted(logits)}}
+    ).encode()
 
 
 def decode(data: bytes, where: str) -> dict[int, Array]:
     """Reads what `encode` wrote. Raises DataError naming `where`."""
     try:
-        logits = {int(key): np.array(row, np.float64) for key, row in json.loads(data)["logits"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise DataError(f"{where}: not a table of logits ({type(error).__name__}: {error})") from error
+        logits = {
+            int(key): np.array(row, np.float64) for key, row in json.loads(data)["logits"].items()
+        }
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
+        raise DataError(
+            f"{where}: not a table of logits ({type(error).__name__}: {error})"
+        ) from error
     if any(row.ndim != 1 or not len(row) or not np.isfinite(row).all() for row in logits.values()):
         raise DataError(f"{where}: a row of logits is empty or not finite")
     return logits
@@ -136,6 +183,11 @@ def decode(data: bytes, where: str) -> dict[int, Array]:
 
 def _closed(request: Request, policy: str) -> tuple[str, ...]:
     if not request.legal:
-        what = f"policy {policy!r}: the table engine needs a closed choice, and agent {request.agent!r} was asked without legal strings"
-        raise EngineError(f"{what}; use another engine for this agent, or a scenario whose Ask names `legal`")
+        what = (
+            f"policy {policy!r}: the table engine needs a closed choice, and agent"
+            f" {request.agent!r} was asked without legal strings"
+        )
+        raise EngineError(
+            f"{what}; use another engine for this agent, or a scenario whose Ask names `legal`"
+        )
     return request.legal

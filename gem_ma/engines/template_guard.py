@@ -1,8 +1,11 @@
-"""A chat template is somebody else's program; here it gets a budget. Loops, calls and the characters that it makes each take from it.
+"""A chat template is somebody else's program; here it gets a budget. Loops, calls and the
+characters that it makes each take from it.
 
-Jinja's sandbox keeps a template from files and attributes, not from endless loops or `'a' * 10**10`. So a template is compiled with counters: every
-loop pays for what it walks over, every call for being made, every text and list for its length, *before* it is made where it could be great. No clock
-and no second process: a template that fits the budget renders as before, and one that does not fails at the same place on every machine.
+Jinja's sandbox keeps a template from files and attributes, not from endless loops or `'a' *
+10**10`. So a template is compiled with counters: every loop pays for what it walks over, every
+call for being made, every text and list for its length, *before* it is made where it could be
+great. No clock and no second process: a template that fits the budget renders as before, and one
+that does not fails at the same place on every machine.
 """
 
 from __future__ import annotations
@@ -16,13 +19,34 @@ from typing import Any
 
 from gem_ma.errors import EngineError
 
-BUDGET = 5_000_000  # loop turns, calls and characters of one rendering; a talk of 400 turns with ten tools takes about 200,000
-CALL, FILTER, LOOKS = 60, 10, 8  # units of a call, of a filter; entries of a list, or characters, that are looked through for one unit
+# loop turns, calls and characters of one rendering; a talk of 400 turns with ten tools takes about
+# 200,000
+BUDGET = 5_000_000
+# units of a call, of a filter; entries of a list, or characters, that are looked through for one
+# unit
+CALL, FILTER, LOOKS = 60, 10, 8
 GREATEST_BITS = 100_000  # of a whole number
 _WIDTH = re.compile(r"\d{5,}|\*|(?<=[:.<>^=]){")  # of a field in a format
-_PEEKS = frozenset(["length", "count", "first", "last", "default", "d", "attr", "safe"])  # filters that do not walk over what they get
+# filters that do not walk over what they get
+_PEEKS = frozenset(["length", "count", "first", "last", "default", "d", "attr", "safe"])
 _WALKS = frozenset(
-    ("list", "items", "map", "select", "reject", "selectattr", "rejectattr", "reverse", "sort", "unique", "groupby", "batch", "slice", "min", "max")
+    (
+        "list",
+        "items",
+        "map",
+        "select",
+        "reject",
+        "selectattr",
+        "rejectattr",
+        "reverse",
+        "sort",
+        "unique",
+        "groupby",
+        "batch",
+        "slice",
+        "min",
+        "max",
+    )
 )
 
 
@@ -50,7 +74,8 @@ def refill() -> None:
 
 
 def _weigh(value: Any) -> int:
-    """Characters that a value may take up as text, shared parts counted as often as they are shown; no more than just beyond the budget."""
+    """Characters that a value may take up as text, shared parts counted as often as they are
+    shown; no more than just beyond the budget."""
     if isinstance(value, str):
         return len(value)
     total, waiting = 0, [value]
@@ -79,7 +104,8 @@ def _size(value: Any) -> int:
 
 
 def _allow(value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Charges what a filter or a method of a text could make of its value: its length, times every number and every length that it is given."""
+    """Charges what a filter or a method of a text could make of its value: its length, times
+    every number and every length that it is given."""
     most = max(1, _size(value))
     for one in (*args, *kwargs.values()):
         if isinstance(one, int):
@@ -91,7 +117,8 @@ def _allow(value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None
 
 
 def _widths(form: Any) -> int:
-    """Characters that the fields of a format ask for; one that takes its width from an argument asks for more than there is."""
+    """Characters that the fields of a format ask for; one that takes its width from an argument
+    asks for more than there is."""
     found = _WIDTH.findall(str(form))
     return sum(BUDGET + 1 if width in "*{" or len(width) > 8 else int(width) for width in found)
 
@@ -106,7 +133,11 @@ def _filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if hasattr(value, "__next__"):  # what a generator holds must be known before it is used
             value = list(_each(value))
             args = (*args[:skipped], value, *args[skipped + 1 :])
-        charge(FILTER + (0 if name in _PEEKS else 2 * _size(value) if name in _WALKS else _weigh(value)))  # the others make a text of it
+        # the others make a text of it
+        charge(
+            FILTER
+            + (0 if name in _PEEKS else 2 * _size(value) if name in _WALKS else _weigh(value))
+        )
         if name == "format":
             charge(_widths(value))
         if name != "default":
@@ -126,7 +157,10 @@ def _binary(operator: str, left: Any, right: Any) -> None:
     elif operator == "*" and isinstance(left, int) and isinstance(right, int):
         charge((left.bit_length() + right.bit_length() > GREATEST_BITS) * (BUDGET + 1))
     elif operator == "*":
-        charge(max(_size(left), _size(right)) * max([0, *(min(one, BUDGET + 1) for one in (left, right) if isinstance(one, int))]))
+        charge(
+            max(_size(left), _size(right))
+            * max([0, *(min(one, BUDGET + 1) for one in (left, right) if isinstance(one, int))])
+        )
     elif operator == "**" and isinstance(left, int) and isinstance(right, int):
         charge((left.bit_length() * max(0, right) > GREATEST_BITS) * (BUDGET + 1))
 
@@ -188,8 +222,13 @@ def _environment() -> Any:
 
         def visit_Output(self, node: Any) -> Any:  # noqa: N802  (jinja's names)
             self.generic_visit(node)
-            length = sum(len(part.data) for part in node.nodes if isinstance(part, nodes.TemplateData))
-            node.nodes = [part if isinstance(part, nodes.TemplateData) else through("zq_shown", part) for part in node.nodes]
+            length = sum(
+                len(part.data) for part in node.nodes if isinstance(part, nodes.TemplateData)
+            )
+            node.nodes = [
+                part if isinstance(part, nodes.TemplateData) else through("zq_shown", part)
+                for part in node.nodes
+            ]
             if length:
                 node.nodes.append(through("zq_written", nodes.Const(length, lineno=node.lineno)))
             return node
@@ -234,8 +273,16 @@ def _environment() -> Any:
     guarded.__class__ = Guarded
     guarded.cache = None
     guarded.globals = {name: value for name, value in plain.globals.items() if name != "lipsum"}
-    own = {"zq_counted": counted, "zq_compared": compared, "zq_joined": joined, "zq_shown": shown, "zq_written": written}
-    guarded.filters = {name: _filter(name, function) for name, function in plain.filters.items()} | own
+    own = {
+        "zq_counted": counted,
+        "zq_compared": compared,
+        "zq_joined": joined,
+        "zq_shown": shown,
+        "zq_written": written,
+    }
+    guarded.filters = {
+        name: _filter(name, function) for name, function in plain.filters.items()
+    } | own
     return guarded
 
 
@@ -244,15 +291,19 @@ _COMPILED: dict[str, Any] = {}
 
 @cache
 def _hook() -> None:
-    """Lets transformers use what is compiled here, for the templates that were given to `guard` and no other."""
+    """Lets transformers use what is compiled here, for the templates that were given to `guard`
+    and no other."""
     from transformers.utils import chat_template_utils
 
     compiled = chat_template_utils._compile_jinja_template
-    chat_template_utils._compile_jinja_template = lambda source: _COMPILED.get(source) or compiled(source)
+    chat_template_utils._compile_jinja_template = lambda source: (
+        _COMPILED.get(source) or compiled(source)
+    )
 
 
 def guard(template: Any) -> None:
-    """From now on this template (a text, or several by name) is rendered on a budget, through `apply_chat_template` of any tokenizer."""
+    """From now on this template (a text, or several by name) is rendered on a budget, through
+    `apply_chat_template` of any tokenizer."""
     from jinja2 import TemplateError
 
     for source in template.values() if isinstance(template, Mapping) else (template,):

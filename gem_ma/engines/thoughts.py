@@ -1,7 +1,9 @@
-"""What models behind an endpoint have thought, so that it can be sent back: models that think between tool calls go on from it.
+"""What models behind an endpoint have thought, so that it can be sent back: models that think
+between tool calls go on from it.
 
-A conversation's own messages hold no reasoning, since behaviours build them. So a message is known again by what the reply said: its first call, or
-else its text. Knows records; sends nothing. Bounded in conversations: what was asked about longest ago is forgotten first.
+A conversation's own messages hold no reasoning, since behaviours build them. So a message is
+known again by what the reply said: its first call, or else its text. Knows records; sends
+nothing. Bounded in conversations: what was asked about longest ago is forgotten first.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ class Thoughts:
     """Replies of running conversations, by the name of the conversation, in order."""
 
     def __init__(self) -> None:
-        self._of: OrderedDict[str, list[tuple[str, str]]] = OrderedDict()  # (what was said, what was thought)
+        # (what was said, what was thought)
+        self._of: OrderedDict[str, list[tuple[str, str]]] = OrderedDict()
 
     def keep(self, request: Request, reply: Reply) -> None:
         """After a reply, sampled or taken out of a record."""
@@ -29,7 +32,8 @@ class Thoughts:
             self._of.popitem(last=False)
 
     def of(self, request: Request) -> dict[int, str]:
-        """Place in `request.messages` -> the reasoning behind the agent's message there. Drafts that became no message are passed over."""
+        """Place in `request.messages` -> the reasoning behind the agent's message there. Drafts
+        that became no message are passed over."""
         said, at, found = self._of.get(request.conversation, []), 0, {}
         for place, message in enumerate(request.messages):
             if message.role(request.agent) != "assistant":

@@ -1,11 +1,16 @@
-"""The maker of tiny models: a causal LM of Qwen3 or Llama architecture with its own tokenizer and chat template, in seconds and without a download.
+"""The maker of tiny models: a causal LM of Qwen3 or Llama architecture with its own tokenizer and
+chat template, in seconds and without a download.
 
-It knows words, tokenizers and layer sizes; it does not know how a model is sampled or trained. Two kinds of tokenizer:
+It knows words, tokenizers and layer sizes; it does not know how a model is sampled or trained. Two
+kinds of tokenizer:
 
-- `word` (the default): one id for every word of one scenario, so an action is a few tokens. The words come from seeded random-legal plays and
-  from the legal strings. Digits are an id each. A piece glued to the one before it, without white space, is written `##piece`: `bet.` is
-  `bet ##.`, `12` is `1 ##2`. Decoding gives the text back up to the kind of white space. What was never seen becomes the unknown token.
-- byte-level BPE (`nano`, `tiny`, `small`, `medium`) with a ChatML template, system, tools and tool calls included: any text round-trips.
+- `word` (the default): one id for every word of one scenario, so an action is a few tokens. The
+  words come from seeded random-legal plays and from the legal strings. Digits are an id each. A
+  piece glued to the one before it, without white space, is written `##piece`: `bet.` is `bet ##.`,
+  `12` is `1 ##2`. Decoding gives the text back up to the kind of white space. What was never seen
+  becomes the unknown token.
+- byte-level BPE (`nano`, `tiny`, `small`, `medium`) with a ChatML template, system, tools and
+  tool calls included: any text round-trips.
 """
 
 from __future__ import annotations
@@ -29,8 +34,10 @@ from gem_ma.registry import as_scenario
 from gem_ma.scenario import Game, Scenario
 from gem_ma.types import Tool
 
-PLAYS, QUIET_PLAYS, MAX_STEPS, ENOUGH = 2000, 100, 24, 500_000  # plays; in a row without a new word; decision points; characters
-OPEN_WORDS = ("hello", "yes", "no", "please go on", "I do not know")  # said where the choice is open
+# plays; in a row without a new word; decision points; characters
+PLAYS, QUIET_PLAYS, MAX_STEPS, ENOUGH = 2000, 100, 24, 500_000
+# said where the choice is open
+OPEN_WORDS = ("hello", "yes", "no", "please go on", "I do not know")
 PAD, UNKNOWN, END = "<|pad|>", "<|unknown|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 WORD_TEMPLATE = (
@@ -110,22 +117,30 @@ def make_model(
     positions: int | Callable[[Any], int] = 4096,
     heard: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Writes a model folder that `AutoModelForCausalLM` and `AutoTokenizer` load; gives what it is, as {path, scenario, size, parameters, ...}.
+    """Writes a model folder that `AutoModelForCausalLM` and `AutoTokenizer` load; gives what it is,
+    as {path, scenario, size, parameters, ...}.
 
-    The same arguments write the same weights and the same tokenizer. `tied`: one matrix embeds and reads out. `positions`: the longest conversation
-    in tokens, or what gives it when it is shown the tokenizer (`gem_ma.training.positions.Measured`).
-    `heard`: texts that the tokenizer shall know beside those of seeded random-legal plays, such as transcripts. Raises ConfigError where `path`
-    holds something already, for a size or an architecture that there is not and without the train extra, StoreError where the folder cannot
-    be written.
+    The same arguments write the same weights and the same tokenizer. `tied`: one matrix embeds
+    and reads out. `positions`: the longest conversation in tokens, or what gives it when it is
+    shown the tokenizer (`gem_ma.training.positions.Measured`). `heard`: texts that the tokenizer
+    shall know beside those of seeded random-legal plays, such as transcripts. Raises ConfigError
+    where `path` holds something already, for a size or an architecture that there is not and
+    without the train extra, StoreError where the folder cannot be written.
     """
     target = Path(path)
-    for what, name, names in (("size", size, [*SIZES]), ("architecture", architecture, [*ARCHITECTURES])):
+    for what, name, names in (
+        ("size", size, [*SIZES]),
+        ("architecture", architecture, [*ARCHITECTURES]),
+    ):
         if name not in names:
             raise ConfigError(f"no {what} is called {name!r}; known: {', '.join(names)}")
     if isinstance(positions, int) and positions < 1:
         raise ConfigError(f"a model has at least 1 position; got {positions}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target}: exists already and is left as it is; name a new folder, or remove this one first")
+        raise ConfigError(
+            f"{target}: exists already and is left as it is; name a new folder, or remove this one"
+            " first"
+        )
     from gem_ma.engines.loading import import_stack, quiet
 
     _, transformers = import_stack()
@@ -136,12 +151,20 @@ def make_model(
     model = _model(SIZES[size], architecture, tokenizer, seed, tied, positions)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # renamed when whole: no half-written model is ever seen
+        # renamed when whole: no half-written model is ever seen
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
             with quiet(transformers):
                 model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
-            made = {"scenario": played.id, "size": size, "architecture": architecture, "seed": seed, "tied": tied, "positions": positions}
+            made = {
+                "scenario": played.id,
+                "size": size,
+                "architecture": architecture,
+                "seed": seed,
+                "tied": tied,
+                "positions": positions,
+            }
             note = {**made, "scenario_version": played.version, MARK: weights_digest(partial)}
             (partial / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
             partial.chmod(0o755)
@@ -154,18 +177,21 @@ def make_model(
     return {"path": str(target), **made, "parameters": parameters, "vocabulary": len(tokenizer)}
 
 
-# -- words ---------------------------------------------------------------------------------------------------------------------
+# -- words ---------------------------------------------------------------------------------------
 
 
 def texts(scenario: Scenario, seed: int = 0) -> Iterator[str]:
-    """The different texts that agents see and may say in seeded random-legal plays over all tasks: views, legal strings, tools."""
+    """The different texts that agents see and may say in seeded random-legal plays over all
+    tasks: views, legal strings, tools."""
     rng = random.Random(f"words/{seed}")
     tasks = [task for split in ("train", "test") for task in _tasks(scenario, split)] or [None]
     known: set[str] = set()
     words: set[str] = set()
     quiet = 0
     for number in range(PLAYS):
-        heard = dict.fromkeys(_one_play(scenario, tasks[number % len(tasks)], stable_seed("words", seed, number), rng))
+        heard = dict.fromkeys(
+            _one_play(scenario, tasks[number % len(tasks)], stable_seed("words", seed, number), rng)
+        )
         fresh = [text for text in heard if text not in known]
         known.update(fresh)
         before = len(words)
@@ -210,7 +236,8 @@ _PIECE = re.compile(r"[^\W\d]\w*|\d|[^\w\s]")
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Words, single digits and single marks of a text; `##` before a piece that is glued to the one before it.
+    """Words, single digits and single marks of a text; `##` before a piece that is glued to the one
+    before it.
 
     >>> list(pieces("bet 12."))
     ['bet', '1', '##2', '##.']
@@ -227,11 +254,16 @@ def _word_tokenizer(known: Iterable[str]) -> Any:
     digits = [mark + digit for digit in "0123456789" for mark in ("", "##")]
     seen = {piece for text in known for piece in pieces(text)}
     words = [UNKNOWN, *sorted({*digits, *seen})]
-    model = models.WordPiece({word: at for at, word in enumerate(words)}, unk_token=UNKNOWN, max_input_chars_per_word=1000)
+    model = models.WordPiece(
+        {word: at for at, word in enumerate(words)},
+        unk_token=UNKNOWN,
+        max_input_chars_per_word=1000,
+    )
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=False)
-    tokenizer.add_special_tokens([PAD, END, *ROLES])  # outside the model's words: a content that spells one never becomes one
+    # outside the model's words: a content that spells one never becomes one
+    tokenizer.add_special_tokens([PAD, END, *ROLES])
     return _wrapped(tokenizer, WORD_TEMPLATE, pad=PAD, end=END, unknown=UNKNOWN, roles=ROLES)
 
 
@@ -243,7 +275,10 @@ def _byte_tokenizer(known: Iterable[str]) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=2044, special_tokens=[pad, start, end], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=2044,
+        special_tokens=[pad, start, end],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(known, trainer)
     tags = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
@@ -251,21 +286,36 @@ def _byte_tokenizer(known: Iterable[str]) -> Any:
     return _wrapped(tokenizer, CHATML_TEMPLATE, pad=pad, end=end, unknown=None, roles=(start,))
 
 
-def _wrapped(tokenizer: Any, template: str, *, pad: str, end: str, unknown: str | None, roles: tuple[str, ...]) -> Any:
+def _wrapped(
+    tokenizer: Any,
+    template: str,
+    *,
+    pad: str,
+    end: str,
+    unknown: str | None,
+    roles: tuple[str, ...],
+) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     extra = {"unk_token": unknown} if unknown else {}
     wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=pad, eos_token=end, additional_special_tokens=list(roles), clean_up_tokenization_spaces=False, **extra
+        tokenizer_object=tokenizer,
+        pad_token=pad,
+        eos_token=end,
+        additional_special_tokens=list(roles),
+        clean_up_tokenization_spaces=False,
+        **extra,
     )
     wrapped.chat_template = template
     return wrapped
 
 
-# -- weights -------------------------------------------------------------------------------------------------------------------
+# -- weights -------------------------------------------------------------------------------------
 
 
-def _model(size: Size, architecture: str, tokenizer: Any, seed: int, tied: bool, positions: int) -> Any:
+def _model(
+    size: Size, architecture: str, tokenizer: Any, seed: int, tied: bool, positions: int
+) -> Any:
     import torch
     import transformers
 
@@ -290,6 +340,11 @@ def _model(size: Size, architecture: str, tokenizer: Any, seed: int, tied: bool,
         model = getattr(transformers, f"{ARCHITECTURES[architecture]}ForCausalLM")(config)
     draw(model, seed)
     model.generation_config = transformers.GenerationConfig(
-        do_sample=True, temperature=1.0, top_k=0, top_p=1.0, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
     return model.eval()

@@ -1,7 +1,9 @@
-"""Model folders that hold nothing but random weights: how they are marked, and how their weights are drawn, from which seed.
+"""Model folders that hold nothing but random weights: how they are marked, and how their weights
+are drawn, from which seed.
 
-`gem-ma new model` writes such a folder. A training draws it anew from `run.seed`, so that seeds of a run differ in their models too. The mark names
-the file of weights by its digest: a folder whose weights somebody trained is never taken for an untrained one.
+`gem-ma new model` writes such a folder. A training draws it anew from `run.seed`, so that seeds
+of a run differ in their models too. The mark names the file of weights by its digest: a folder
+whose weights somebody trained is never taken for an untrained one.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ def weights_digest(folder: Path) -> str:
 
 
 def first_seed(folder: Path) -> int | None:
-    """The seed that the weights of an untrained folder were drawn from; None for a folder of any other kind."""
+    """The seed that the weights of an untrained folder were drawn from; None for a folder of any
+    other kind."""
     try:
         note = json.loads(read_named(folder / NOTE))
         if not isinstance(note, dict) or not isinstance(note.get("seed"), int) or MARK not in note:
@@ -36,17 +39,25 @@ def first_seed(folder: Path) -> int | None:
 
 
 def draw(model: Any, seed: int) -> None:
-    """Fills the parameters of a model: norms with 1, embeddings with a spread of .02, all others with .7 / sqrt(inputs).
+    """Fills the parameters of a model: norms with 1, embeddings with a spread of .02, all others
+    with .7 / sqrt(inputs).
 
-    A function of the names, the shapes and the seed alone: drawn in float32 by the processor, then rounded to the dtype of each weight.
+    A function of the names, the shapes and the seed alone: drawn in float32 by the processor,
+    then rounded to the dtype of each weight.
     """
     import torch
 
-    generator = torch.Generator().manual_seed(seed if 0 <= seed < SEEDS else stable_seed("weights", seed) % SEEDS)
+    generator = torch.Generator().manual_seed(
+        seed if 0 <= seed < SEEDS else stable_seed("weights", seed) % SEEDS
+    )
     with torch.no_grad():
         for name, weight in sorted(model.named_parameters()):
             if weight.ndim == 1:
                 weight.fill_(1.0)  # norms
                 continue
             spread = 0.02 if "embed" in name else 0.7 / math.sqrt(weight.shape[1])
-            weight.copy_(torch.empty(weight.shape, dtype=torch.float32).normal_(0.0, spread, generator=generator))
+            weight.copy_(
+                torch.empty(weight.shape, dtype=torch.float32).normal_(
+                    0.0, spread, generator=generator
+                )
+            )

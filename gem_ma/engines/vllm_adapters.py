@@ -1,4 +1,5 @@
-"""Files by which weights travel to a vLLM: an adapter folder in peft's format, or a model folder. Knows names of weights and nothing of sampling."""
+"""Files by which weights travel to a vLLM: an adapter folder in peft's format, or a model
+folder. Knows names of weights and nothing of sampling."""
 
 from __future__ import annotations
 
@@ -16,13 +17,18 @@ DOWN = ".lora_A.weight"
 
 
 def write_adapter(folder: Path, weights: Mapping[str, Any], alpha: float, base: str) -> None:
-    """Writes `...lora_A.weight` [rank, inputs] and `...lora_B.weight` [outputs, rank], by name, as an adapter folder. Raises EngineError."""
+    """Writes `...lora_A.weight` [rank, inputs] and `...lora_B.weight` [outputs, rank], by name,
+    as an adapter folder. Raises EngineError."""
     from safetensors.torch import save_file
 
     ranks = {int(weight.shape[0]) for name, weight in weights.items() if name.endswith(DOWN)}
     if len(ranks) != 1 or not all(".lora_A." in name or ".lora_B." in name for name in weights):
-        raise EngineError(f"these weights are no LoRA of one rank: {', '.join(sorted(weights)[:3])} ...")
-    targets = sorted({name.removesuffix(DOWN).rsplit(".", 1)[-1] for name in weights if name.endswith(DOWN)})
+        raise EngineError(
+            f"these weights are no LoRA of one rank: {', '.join(sorted(weights)[:3])} ..."
+        )
+    targets = sorted(
+        {name.removesuffix(DOWN).rsplit(".", 1)[-1] for name in weights if name.endswith(DOWN)}
+    )
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -35,16 +41,27 @@ def write_adapter(folder: Path, weights: Mapping[str, Any], alpha: float, base: 
         "inference_mode": True,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({PREFIX + name: weight.detach().cpu().contiguous() for name, weight in weights.items()}, folder / WEIGHTS, metadata={"format": "pt"})
-    (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    save_file(
+        {PREFIX + name: weight.detach().cpu().contiguous() for name, weight in weights.items()},
+        folder / WEIGHTS,
+        metadata={"format": "pt"},
+    )
+    (folder / CONFIG).write_text(
+        json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+    )
 
 
 def write_weights(folder: Path, weights: Mapping[str, Any], model: str) -> None:
-    """Writes these weights as the model folder `folder`, with the other files of the folder `model`."""
+    """Writes these weights as the model folder `folder`, with the other files of the folder
+    `model`."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     for file in Path(model).iterdir():
         if file.is_file() and "safetensors" not in file.name:
             shutil.copy(file, folder / file.name)
-    save_file({name: weight.detach().cpu().contiguous() for name, weight in weights.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {name: weight.detach().cpu().contiguous() for name, weight in weights.items()},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )

@@ -1,7 +1,9 @@
-"""What the vllm engine asks of a vLLM, wherever it runs; and the sampling parameters that both ways send.
+"""What the vllm engine asks of a vLLM, wherever it runs; and the sampling parameters that both ways
+send.
 
-Every field is sent, since a server takes what is missing from the model's generation_config.json. Ids that are never sampled get a bias of -100
-before the temperature, which leaves them less than e^-50 of the mass at temperature 2, the highest that vLLM takes.
+Every field is sent, since a server takes what is missing from the model's
+generation_config.json. Ids that are never sampled get a bias of -100 before the temperature,
+which leaves them less than e^-50 of the mass at temperature 2, the highest that vLLM takes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One thing to sample: after these ids, so many tokens at most, with the weights of `adapter` (None: the base alone).
+    """One thing to sample: after these ids, so many tokens at most, with the weights of `adapter`
+    (None: the base alone).
 
     `salt` keeps what is cached for it apart from other versions of the same name; "" = shared.
     """
@@ -39,7 +42,8 @@ class Draw:
 
 
 class Backend(Protocol):
-    """A running vLLM. `context`: tokens that prompt and answer may have together, known once it is open."""
+    """A running vLLM. `context`: tokens that prompt and answer may have together, known once it
+    is open."""
 
     context: int
 
@@ -56,14 +60,16 @@ class Backend(Protocol):
         """Forgets an adapter; one that is not there is forgotten already."""
 
     def own(self) -> None:
-        """All weights will be published here: from now on they are shared with no other policy. Raises ConfigError where that cannot be."""
+        """All weights will be published here: from now on they are shared with no other policy.
+        Raises ConfigError where that cannot be."""
 
     async def reload(self, folder: str) -> None:
         """Takes full weights from a model folder and drops what is cached."""
 
 
 class Parameters:
-    """Sampling parameters under the names that vLLM has for them. `banned`: ids that are never sampled; `ends`: those that end a turn."""
+    """Sampling parameters under the names that vLLM has for them. `banned`: ids that are never
+    sampled; `ends`: those that end a turn."""
 
     def __init__(self, banned: Sequence[int], ends: frozenset[int]) -> None:
         self.ends = sorted(ends)

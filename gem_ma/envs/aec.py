@@ -1,6 +1,8 @@
-"""The AEC view: agents act one at a time, those of a simultaneous decision point one after the other, none seeing another's action.
+"""The AEC view: agents act one at a time, those of a simultaneous decision point one after the
+other, none seeing another's action.
 
-A projection of `Game`, never a second form of a scenario. PettingZoo's converters refuse it by `is_parallelizable`; use `parallel_env`.
+A projection of `Game`, never a second form of a scenario. PettingZoo's converters refuse it by
+`is_parallelizable`; use `parallel_env`.
 """
 
 from __future__ import annotations
@@ -19,11 +21,16 @@ from gem_ma.types import Action, Limits
 
 
 class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
-    """A scenario as a `pettingzoo.AECEnv`. `game` is the play itself, for what the API does not show."""
+    """A scenario as a `pettingzoo.AECEnv`. `game` is the play itself, for what the API does not
+    show."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.metadata = {"name": session.name, "render_modes": list(RENDER_MODES), "is_parallelizable": False}
+        self.metadata = {
+            "name": session.name,
+            "render_modes": list(RENDER_MODES),
+            "is_parallelizable": False,
+        }
         self.render_mode = session.render_mode
         self.possible_agents = list(session.agents)
         self.agents: list[str] = []
@@ -46,7 +53,8 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Plays episode `seed`, or the next one drawn from the stream that the last seed began. `options={"task": ...}` names the task."""
+        """Plays episode `seed`, or the next one drawn from the stream that the last seed began.
+        `options={"task": ...}` names the task."""
         self.agents = []
         game = self._session.reset(seed, options)
         self.agents = list(self.possible_agents)
@@ -66,7 +74,8 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
         return self._session.observe(agent)
 
     def last(self, observe: bool = True) -> Any:
-        """What `agent_selection` sees, its reward, whether it is over, and its info. Raises ActionError before `reset` and after the end."""
+        """What `agent_selection` sees, its reward, whether it is over, and its info. Raises
+        ActionError before `reset` and after the end."""
         self._session.playing()
         if not self.agents:
             raise self._session.refuse()
@@ -75,7 +84,8 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
     def step(self, action: str | Action | None) -> None:
         """Takes the action of `agent_selection`. The last one of a decision point commits them all.
 
-        Raises ActionError, and changes nothing, for what is no action; ScenarioError where the scenario's code fails.
+        Raises ActionError, and changes nothing, for what is no action; ScenarioError where the
+        scenario's code fails.
         """
         session = self._session
         game = session.playing()
@@ -88,12 +98,17 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
         if game.closed:
             raise session.refuse()
         if action is None:
-            raise ActionError(f"{session.name}, step {game.step}: {agent!r} must act; None is for agents whose part is over")
+            raise ActionError(
+                f"{session.name}, step {game.step}: {agent!r} must act; None is for agents whose"
+                " part is over"
+            )
         said, asked = self._said, game.pending
         try:
             said[agent] = read(action, asked[agent])
         except ActionError as error:
-            raise ActionError(f"{session.name}, step {game.step}, agent {agent!r}: {error}") from error
+            raise ActionError(
+                f"{session.name}, step {game.step}, agent {agent!r}: {error}"
+            ) from error
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
         for other in asked:
@@ -130,7 +145,8 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
         self._session.close()
 
     def __copy__(self) -> ChatAEC:
-        return copy.deepcopy(self)  # a shallow one would play the same game; a play that runs says that it cannot be copied
+        # a shallow one would play the same game; a play that runs says that it cannot be copied
+        return copy.deepcopy(self)
 
 
 def aec_env(
@@ -145,8 +161,17 @@ def aec_env(
 ) -> ChatAEC:
     """A scenario (id, class or instance) as a `pettingzoo.AECEnv`; `options` go to its constructor.
 
-    `task`: a task of the scenario, `<split>/<index>`, or an index in `split`. `limits` and `max_steps` are the driver's: they truncate.
+    `task`: a task of the scenario, `<split>/<index>`, or an index in `split`. `limits` and
+    `max_steps` are the driver's: they truncate.
     """
     return ChatAEC(
-        Session(scenario, task=task, split=split, limits=limits, max_steps=max_steps, render_mode=render_mode, options=options),
+        Session(
+            scenario,
+            task=task,
+            split=split,
+            limits=limits,
+            max_steps=max_steps,
+            render_mode=render_mode,
+            options=options,
+        ),
     )

@@ -1,6 +1,8 @@
-"""The Gymnasium view: one agent is yours, behaviours play the others, as in "the assistant against a simulated user".
+"""The Gymnasium view: one agent is yours, behaviours play the others, as in "the assistant against
+a simulated user".
 
-Each behaviour draws from a stream of its own, derived from the episode's seed; so an episode is a function of its seed and your actions.
+Each behaviour draws from a stream of its own, derived from the episode's seed; so an episode is
+a function of its seed and your actions.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ from gem_ma.types import Action, Asked, Limits, Seat
 
 
 class ChatGym(gymnasium.Env[dict[str, Any], Any]):
-    """One agent of a scenario as a `gymnasium.Env`. `game` is the play itself, for what the API does not show."""
+    """One agent of a scenario as a `gymnasium.Env`. `game` is the play itself, for what the API
+    does not show."""
 
     def __init__(self, session: Session, agent: str, others: Mapping[str, Any]) -> None:
         self._session, self.agent = session, agent
         _check_seats(session, agent, others)
         self._others: dict[str, tuple[Factory, dict[str, Any]]] = {}
         for other, given in others.items():
-            chosen, options = (given.behaviour, dict(given.options)) if isinstance(given, Seat) else (given, {})
+            chosen, options = (
+                (given.behaviour, dict(given.options)) if isinstance(given, Seat) else (given, {})
+            )
             self._others[other] = (as_factory(chosen), options)
         self.metadata = {"name": session.name, "render_modes": list(RENDER_MODES), "render_fps": 4}
         self.render_mode = session.render_mode
@@ -45,24 +50,39 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
     def game(self) -> Game:
         return self._session.playing()
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Plays the others until the agent is asked. If the play ends before, `info["active"]` is False and the first step only pays."""
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Plays the others until the agent is asked. If the play ends before, `info["active"]`
+        is False and the first step only pays."""
         self._done = True
         session = self._session
         game = session.reset(seed, options)
-        super().reset(seed=None if seed is None else abs(game.seed))  # numpy knows no negative seeds
+        # numpy knows no negative seeds
+        super().reset(seed=None if seed is None else abs(game.seed))
         self._players = {
-            other: seat(factory, other, no_policy(other), behaviour_rng(game.seed, other), game.task, **chosen)
+            other: seat(
+                factory,
+                other,
+                no_policy(other),
+                behaviour_rng(game.seed, other),
+                game.task,
+                **chosen,
+            )
             for other, (factory, chosen) in self._others.items()
         }
         self._done = False
         self._play_on(game)
         return session.observe(self.agent), session.info(self.agent)
 
-    def step(self, action: str | Action) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Acts, and plays the others until the agent is asked again, has left, or the play is over. The reward is all it was paid meanwhile.
+    def step(
+        self, action: str | Action
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Acts, and plays the others until the agent is asked again, has left, or the play is over.
+        The reward is all it was paid meanwhile.
 
-        Raises ActionError, and changes nothing, for what is no action; ScenarioError where the scenario's code fails.
+        Raises ActionError, and changes nothing, for what is no action; ScenarioError where the
+        scenario's code fails.
         """
         session, agent = self._session, self.agent
         game = session.playing()
@@ -72,13 +92,21 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
             try:
                 said = read(action, game.pending[agent])
             except ActionError as error:
-                raise ActionError(f"{session.name}, step {game.step}, agent {agent!r}: {error}") from error
+                raise ActionError(
+                    f"{session.name}, step {game.step}, agent {agent!r}: {error}"
+                ) from error
             session.commit({**self._act(game), agent: said})
             self._play_on(game)
         terminated = session.terminated(agent)
         truncated = session.end is not None and not terminated
         self._done = terminated or truncated
-        return session.observe(agent), session.rewards().get(agent, 0.0), terminated, truncated, session.info(agent)
+        return (
+            session.observe(agent),
+            session.rewards().get(agent, 0.0),
+            terminated,
+            truncated,
+            session.info(agent),
+        )
 
     def _play_on(self, game: Game) -> None:
         while game.pending and self.agent not in game.pending and self.agent not in game.left:
@@ -102,7 +130,8 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         self._session.close()
 
     def __copy__(self) -> ChatGym:
-        return copy.deepcopy(self)  # a shallow one would play the same game; a play that runs says that it cannot be copied
+        # a shallow one would play the same game; a play that runs says that it cannot be copied
+        return copy.deepcopy(self)
 
 
 def _check_seats(session: Session, agent: str, others: Mapping[str, Any]) -> None:
@@ -110,15 +139,22 @@ def _check_seats(session: Session, agent: str, others: Mapping[str, Any]) -> Non
     if agent not in session.agents:
         raise ConfigError(f"{session.name}: no agent is called {agent!r}; its agents are {names}")
     if not isinstance(others, Mapping):
-        raise ConfigError(f"{session.name}: others is {{agent: behaviour}}; got {type(others).__name__}")
+        raise ConfigError(
+            f"{session.name}: others is {{agent: behaviour}}; got {type(others).__name__}"
+        )
     for other in others:
         if other == agent:
             raise ConfigError(f"{session.name}: {agent!r} is yours to play; leave it out of others")
         if other not in session.agents:
-            raise ConfigError(f"{session.name}: others names {other!r}, which is no agent; its agents are {names}")
+            raise ConfigError(
+                f"{session.name}: others names {other!r}, which is no agent; its agents are {names}"
+            )
     for other in session.agents:
         if other != agent and other not in others:
-            raise ConfigError(f"{session.name}: nobody plays {other!r}; give others={{{other!r}: behaviour}}, as in 'random_legal'")
+            raise ConfigError(
+                f"{session.name}: nobody plays {other!r}; give others={{{other!r}: behaviour}}, as"
+                " in 'random_legal'"
+            )
 
 
 def gym_env(
@@ -135,8 +171,16 @@ def gym_env(
 ) -> ChatGym:
     """One agent of a scenario as a `gymnasium.Env`; further arguments as in `aec_env`.
 
-    `others`: who plays each other agent: the id of a behaviour, a factory, a plain `f(messages, legal, rng) -> str`, a ready object with
-    `act`, or a `Seat` with options.
+    `others`: who plays each other agent: the id of a behaviour, a factory, a plain `f(messages,
+    legal, rng) -> str`, a ready object with `act`, or a `Seat` with options.
     """
-    session = Session(scenario, task=task, split=split, limits=limits, max_steps=max_steps, render_mode=render_mode, options=options)
+    session = Session(
+        scenario,
+        task=task,
+        split=split,
+        limits=limits,
+        max_steps=max_steps,
+        render_mode=render_mode,
+        options=options,
+    )
     return ChatGym(session, agent, others or {})

@@ -1,4 +1,5 @@
-"""Asking behaviours from sync code. One private event loop in one daemon thread serves the process; who never waits never meets it."""
+"""Asking behaviours from sync code. One private event loop in one daemon thread serves the
+process; who never waits never meets it."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ from gem_ma.types import Action, Asked
 _WAITS = {"GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH"}
 
 
-def act_together(players: Mapping[str, Behaviour], asked: Mapping[str, Asked]) -> dict[str, Action | str]:
-    """What each asked agent's behaviour does; those that wait for something wait at the same time."""
+def act_together(
+    players: Mapping[str, Behaviour], asked: Mapping[str, Asked]
+) -> dict[str, Action | str]:
+    """What each asked agent's behaviour does; those that wait for something wait at the same
+    time."""
     said: dict[str, Action | str] = {}
     waiting: dict[str, concurrent.futures.Future[Any]] = {}
     for agent, one in asked.items():
@@ -40,7 +44,10 @@ def act_together(players: Mapping[str, Behaviour], asked: Mapping[str, Asked]) -
             future.cancel()
     for agent, answer in said.items():
         if not isinstance(answer, (str, Action)):
-            raise ActionError(f"agent {agent!r}: its behaviour gives a str or an Action; got {type(answer).__name__}")
+            raise ActionError(
+                f"agent {agent!r}: its behaviour gives a str or an Action; got"
+                f" {type(answer).__name__}"
+            )
     return said
 
 

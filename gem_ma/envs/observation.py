@@ -1,4 +1,5 @@
-"""What an agent sees, as the views hand it out: `{"messages": (...)}`, each message a dict of five strings.
+"""What an agent sees, as the views hand it out: `{"messages": (...)}`, each message a dict of five
+strings.
 
 | key | value |
 | --- | --- |
@@ -29,14 +30,21 @@ def encode(message: Message, observer: str) -> dict[str, str]:
         "role": message.role(observer),
         "name": "" if sender == observer or sender in RESERVED_SENDERS else sender,
         "content": content if plain else json.dumps(_parts(content), ensure_ascii=False),  # type: ignore[dict-item]
-        "tool_calls": json.dumps([_call(call) for call in message.tool_calls], ensure_ascii=False) if message.tool_calls else "",
+        "tool_calls": (
+            json.dumps([_call(call) for call in message.tool_calls], ensure_ascii=False)
+            if message.tool_calls
+            else ""
+        ),
         "tool_call_id": message.call_id,
     }
 
 
 def _parts(content: Content) -> list[dict[str, str]]:
-    """Parts as JSON values. A plain text that looks like parts is sent as one text part, so that nobody can speak an image."""
-    return [_part(part) for part in ((content,) if isinstance(content, str) else content)] or [{"type": "text", "text": ""}]
+    """Parts as JSON values. A plain text that looks like parts is sent as one text part, so that
+    nobody can speak an image."""
+    return [_part(part) for part in ((content,) if isinstance(content, str) else content)] or [
+        {"type": "text", "text": ""}
+    ]
 
 
 def _part(part: str | Image) -> dict[str, str]:
@@ -49,11 +57,16 @@ def _part(part: str | Image) -> dict[str, str]:
 def _call(call: ToolCall | Malformed) -> dict[str, Any]:
     if isinstance(call, Malformed):
         return {"type": "malformed", "text": call.text, "reason": call.reason}
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
 
 
 def to_chat(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The messages of an observation as chat templates and chat servers take them: empty keys dropped, parts and tool calls decoded.
+    """The messages of an observation as chat templates and chat servers take them: empty keys
+    dropped, parts and tool calls decoded.
 
     What was meant as a tool call and could not be read goes back into the text, where it came from.
 
@@ -63,7 +76,10 @@ def to_chat(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
     chat = []
     for message in observation["messages"]:
         content = message["content"]
-        said: dict[str, Any] = {"role": message["role"], "content": json.loads(content) if content.startswith(_PARTS) else content}
+        said: dict[str, Any] = {
+            "role": message["role"],
+            "content": json.loads(content) if content.startswith(_PARTS) else content,
+        }
         said |= {key: message[key] for key in ("name", "tool_call_id") if message[key]}
         calls = json.loads(message["tool_calls"]) if message["tool_calls"] else []
         read = [call for call in calls if call["type"] != "malformed"]
@@ -71,6 +87,10 @@ def to_chat(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
         if read:
             said["tool_calls"] = read
         if unread:
-            said["content"] = [*said["content"], {"type": "text", "text": unread}] if isinstance(said["content"], list) else said["content"] + unread
+            said["content"] = (
+                [*said["content"], {"type": "text", "text": unread}]
+                if isinstance(said["content"], list)
+                else said["content"] + unread
+            )
         chat.append(said)
     return chat

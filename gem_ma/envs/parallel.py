@@ -1,4 +1,5 @@
-"""The Parallel view: one `step` per decision point. Who must act stands in `infos[agent]["active_agents"]`; what the others send is ignored.
+"""The Parallel view: one `step` per decision point. Who must act stands in
+`infos[agent]["active_agents"]`; what the others send is ignored.
 
 A projection of `Game`, like the AEC view, and independent of it.
 """
@@ -18,11 +19,18 @@ from gem_ma.errors import ActionError
 from gem_ma.scenario import Game, Scenario
 from gem_ma.types import Action, Limits
 
-Step = tuple[dict[str, dict[str, Any]], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
+Step = tuple[
+    dict[str, dict[str, Any]],
+    dict[str, float],
+    dict[str, bool],
+    dict[str, bool],
+    dict[str, dict[str, Any]],
+]
 
 
 class ChatParallel(pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | None"]):
-    """A scenario as a `pettingzoo.ParallelEnv`. `game` is the play itself, for what the API does not show."""
+    """A scenario as a `pettingzoo.ParallelEnv`. `game` is the play itself, for what the API does
+    not show."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -48,36 +56,53 @@ class ChatParallel(pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | N
     def action_space(self, agent: str) -> Any:
         return self.action_spaces[agent]
 
-    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Plays episode `seed`, or the next one drawn from the stream that the last seed began. `options={"task": ...}` names the task."""
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Plays episode `seed`, or the next one drawn from the stream that the last seed began.
+        `options={"task": ...}` names the task."""
         self.agents = []
         session = self._session
         session.reset(seed, options)
         self.agents = list(self.possible_agents)
         if self.render_mode == "human":
             session.render()
-        return {agent: session.observe(agent) for agent in self.agents}, {agent: session.info(agent) for agent in self.agents}
+        return {agent: session.observe(agent) for agent in self.agents}, {
+            agent: session.info(agent) for agent in self.agents
+        }
 
     def step(self, actions: Mapping[str, str | Action | None]) -> Step:
-        """Takes the actions of the active agents out of `actions`; five dicts keyed by the agents alive before.
+        """Takes the actions of the active agents out of `actions`; five dicts keyed by the agents
+        alive before.
 
-        Raises ActionError, and changes nothing, where an active agent has no action; ScenarioError where the scenario's code fails.
+        Raises ActionError, and changes nothing, where an active agent has no action;
+        ScenarioError where the scenario's code fails.
         """
         session = self._session
         game = session.playing()
         if not self.agents:
-            warnings.warn(f"{session.name}: the episode is over; call reset()", UserWarning, stacklevel=2)
+            warnings.warn(
+                f"{session.name}: the episode is over; call reset()", UserWarning, stacklevel=2
+            )
             return {}, {}, {}, {}, {}
         if game.closed:
             raise session.refuse()
         if not isinstance(actions, Mapping):
-            raise ActionError(f"{session.name}: actions are {{agent: action}}; got {type(actions).__name__}")
+            raise ActionError(
+                f"{session.name}: actions are {{agent: action}}; got {type(actions).__name__}"
+            )
         unknown = [agent for agent in actions if agent not in self.possible_agents]
         if unknown:
-            raise ActionError(f"{session.name}, step {game.step}: no agent is called {unknown[0]!r}; they are {', '.join(self.possible_agents)}")
+            raise ActionError(
+                f"{session.name}, step {game.step}: no agent is called {unknown[0]!r}; they are"
+                f" {', '.join(self.possible_agents)}"
+            )
         missing = [agent for agent in game.pending if actions.get(agent) is None]
         if missing:
-            raise ActionError(f"{session.name}, step {game.step}: no action of {', '.join(missing)}; {', '.join(game.pending)} must act")
+            raise ActionError(
+                f"{session.name}, step {game.step}: no action of {', '.join(missing)};"
+                f" {', '.join(game.pending)} must act"
+            )
         session.commit({agent: actions[agent] for agent in game.pending})  # type: ignore[misc]
         paid, alive = session.rewards(), self.agents
         over = {agent: session.terminated(agent) for agent in alive}
@@ -85,7 +110,10 @@ class ChatParallel(pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | N
         self.agents = [agent for agent in alive if not (over[agent] or cut[agent])]
         if self.render_mode == "human":
             session.render()
-        observations, infos = {agent: session.observe(agent) for agent in alive}, {agent: session.info(agent) for agent in alive}
+        observations, infos = (
+            {agent: session.observe(agent) for agent in alive},
+            {agent: session.info(agent) for agent in alive},
+        )
         return observations, {agent: paid.get(agent, 0.0) for agent in alive}, over, cut, infos
 
     def render(self) -> str | None:
@@ -101,7 +129,8 @@ class ChatParallel(pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | N
         self._session.close()
 
     def __copy__(self) -> ChatParallel:
-        return copy.deepcopy(self)  # a shallow one would play the same game; a play that runs says that it cannot be copied
+        # a shallow one would play the same game; a play that runs says that it cannot be copied
+        return copy.deepcopy(self)
 
 
 def parallel_env(
@@ -114,7 +143,16 @@ def parallel_env(
     render_mode: str | None = None,
     **options: Any,
 ) -> ChatParallel:
-    """A scenario (id, class or instance) as a `pettingzoo.ParallelEnv`; arguments as in `aec_env`."""
+    """A scenario (id, class or instance) as a `pettingzoo.ParallelEnv`; arguments as in
+    `aec_env`."""
     return ChatParallel(
-        Session(scenario, task=task, split=split, limits=limits, max_steps=max_steps, render_mode=render_mode, options=options),
+        Session(
+            scenario,
+            task=task,
+            split=split,
+            limits=limits,
+            max_steps=max_steps,
+            render_mode=render_mode,
+            options=options,
+        ),
     )

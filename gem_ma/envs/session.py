@@ -1,7 +1,8 @@
-"""What the three views share: which episode is played, how far, and what each agent is told about it. It knows no PettingZoo and no Gymnasium.
+"""What the three views share: which episode is played, how far, and what each agent is told about
+it. It knows no PettingZoo and no Gymnasium.
 
-A session owns one `Game` at a time and the driver's limits. Observations need no freezing: actions are buffered by the view, and the game
-stands still until all of them are sent.
+A session owns one `Game` at a time and the driver's limits. Observations need no freezing:
+actions are buffered by the view, and the game stands still until all of them are sent.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ from gem_ma.scenario import Game, Pending, Scenario
 from gem_ma.types import Action, End, Limits, Tool
 
 RENDER_MODES = ["human", "ansi"]
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # the last ones reorder letters
+# the last ones reorder letters
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 class Session:
     """One episode after another of one scenario.
 
-    `task`: a task of the scenario, `<split>/<index>`, or an index in `split`; without one, episode seed s plays task s modulo their number, so
-    that consecutive seeds meet every task. `limits.max_tokens` cannot count here, where no model is called.
+    `task`: a task of the scenario, `<split>/<index>`, or an index in `split`; without one,
+    episode seed s plays task s modulo their number, so that consecutive seeds meet every task.
+    `limits.max_tokens` cannot count here, where no model is called.
     """
 
     def __init__(
@@ -45,9 +50,14 @@ class Session:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if options and isinstance(scenario, Scenario):
-            raise ConfigError(f"{_name(scenario)}: an instance takes no further options ({', '.join(options)}); give its class or its id")
+            raise ConfigError(
+                f"{_name(scenario)}: an instance takes no further options ({', '.join(options)});"
+                " give its class or its id"
+            )
         if render_mode is not None and render_mode not in RENDER_MODES:
-            raise ConfigError(f"render_mode is one of {', '.join(RENDER_MODES)} or None; got {render_mode!r}")
+            raise ConfigError(
+                f"render_mode is one of {', '.join(RENDER_MODES)} or None; got {render_mode!r}"
+            )
         self.scenario = as_scenario(scenario, **(options or {}))
         self.name = _name(self.scenario)
         self.agents = tuple(self.scenario.agents)
@@ -62,7 +72,7 @@ class Session:
         self._started = 0.0
         self._schemas: tuple[tuple[Tool, ...], str] = ((), "[]")
 
-    # -- episodes -----------------------------------------------------------------------------------------------------------
+    # -- episodes ---------------------------------------------------------------------------------
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Game:
         """Starts episode `seed`, or the next one of the stream that the last seed began."""
@@ -105,20 +115,27 @@ class Session:
             return task_of(self.scenario, f"{self.split}/{given}")
         if isinstance(given, str):
             tasks = self.scenario.tasks(self.split)
-            typed = len(tasks) and not isinstance(tasks[0], str)  # then none is a text; a long split may make each task when it is asked for
+            # then none is a text; a long split may make each task when it is asked for
+            typed = len(tasks) and not isinstance(tasks[0], str)
             texts = [] if typed else [task for task in tasks if isinstance(task, str)]
             if given in texts:
                 return given
             if re.fullmatch(r".*/-?\d+", given):
                 return task_of(self.scenario, given)
             if not texts:
-                raise ConfigError(f"{self.name}: a task is named <split>/<index>, as in {self.split}/0; got {given!r}")
+                raise ConfigError(
+                    f"{self.name}: a task is named <split>/<index>, as in {self.split}/0; got"
+                    f" {given!r}"
+                )
         return given
 
     def playing(self) -> Game:
-        """The open game. Raises ActionError where there is none, ScenarioError where the scenario has failed."""
+        """The open game. Raises ActionError where there is none, ScenarioError where the
+        scenario has failed."""
         if self.failure is not None:
-            raise ScenarioError(f"{self.failure} [the play has failed: call reset()]") from self.failure
+            raise ScenarioError(
+                f"{self.failure} [the play has failed: call reset()]"
+            ) from self.failure
         if self.game is None:
             raise ActionError(f"{self.name}: call reset() first")
         return self.game
@@ -135,7 +152,9 @@ class Session:
             for turn in game.turns[-len(said) :]:
                 action = turn.action
                 self.turns[turn.agent] += 1
-                self.illegal[turn.agent] = turn.legal is not None and action.parsed is None and not action.tool_calls
+                self.illegal[turn.agent] = (
+                    turn.legal is not None and action.parsed is None and not action.tool_calls
+                )
             self.end = End.TERMINATED if game.over else self._limit(game)
             if self.end is not None:
                 game.close()
@@ -160,10 +179,11 @@ class Session:
         if self.game is not None:
             self.game.close()
 
-    # -- what agents see ----------------------------------------------------------------------------------------------------
+    # -- what agents see --------------------------------------------------------------------------
 
     def observe(self, agent: str) -> dict[str, Any]:
-        """The agent's whole transcript. Fresh dicts at every call: who keeps or edits one harms no other."""
+        """The agent's whole transcript. Fresh dicts at every call: who keeps or edits one harms
+        no other."""
         view, seen = self._game().view(agent), self._seen[agent]
         for message in view[len(seen) :]:
             seen.append(encode(message, agent))
@@ -186,7 +206,9 @@ class Session:
             if asked.tools:
                 info["tools"] = self._tools(asked.tools)
         if self.end is not None or agent in game.left:
-            info["stop"] = (End.TERMINATED if self.terminated(agent) or self.end is None else self.end).value
+            info["stop"] = (
+                End.TERMINATED if self.terminated(agent) or self.end is None else self.end
+            ).value
         return info
 
     def terminated(self, agent: str) -> bool:
@@ -195,7 +217,8 @@ class Session:
         return game.over or agent in game.left
 
     def rewards(self) -> dict[str, float]:
-        """What the ledger paid since the last call, added in its order; agents without an entry are absent."""
+        """What the ledger paid since the last call, added in its order; agents without an entry
+        are absent."""
         paid: dict[str, float] = {}
         ledger = self._game().ledger
         for entry in ledger[self._paid :]:
@@ -213,10 +236,11 @@ class Session:
             raise ActionError(f"{self.name}: call reset() first")
         return self.game
 
-    # -- rendering ----------------------------------------------------------------------------------------------------------
+    # -- rendering --------------------------------------------------------------------------------
 
     def render(self) -> str | None:
-        """The recorded turns in the god's view, never an observation: text for `ansi`; `human` prints what is new since it last printed."""
+        """The recorded turns in the god's view, never an observation: text for `ansi`; `human`
+        prints what is new since it last printed."""
         lines = self._lines()
         if self.render_mode == "human":
             new, self._shown = lines[self._shown :], len(lines)
@@ -237,14 +261,21 @@ class Session:
             if number + 1 < len(game.turns) and game.turns[number + 1].step == turn.step:
                 continue
             while entry is not None and entry.step <= turn.step:
-                lines.append(f"        {entry.agent} {entry.value:+g}  {_printable(entry.why)}".rstrip())
+                lines.append(
+                    f"        {entry.agent} {entry.value:+g}  {_printable(entry.why)}".rstrip()
+                )
                 entry = next(entries, None)
         return [*lines, f"ended: {self.end.value}"] if self.end is not None else lines
 
 
 def _printable(text: str) -> str:
     """The text on one line, without what could steer a terminal or reorder its letters."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", text).replace("\n", "\\n")
+    return _CONTROL.sub(
+        lambda found: (
+            f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}"
+        ),
+        text,
+    ).replace("\n", "\\n")
 
 
 def _limits(limits: Limits | None, max_steps: int | None) -> Limits | None:

@@ -1,7 +1,10 @@
-"""Chat spaces: any text is a member, and a mask of legal strings makes every random player play legally.
+"""Chat spaces: any text is a member, and a mask of legal strings makes every random player play
+legally.
 
-Gymnasium's own `Text` knows a charset only and samples up to its length limit. Not supported: flattening, which is refused here because Gymnasium
-would ask for an array as long as the longest text (gigabytes), and Gymnasium's vector layer with shared memory, which returns garbage for texts.
+Gymnasium's own `Text` knows a charset only and samples up to its length limit. Not supported:
+flattening, which is refused here because Gymnasium would ask for an array as long as the longest
+text (gigabytes), and Gymnasium's vector layer with shared memory, which returns garbage for
+texts.
 """
 
 from __future__ import annotations
@@ -17,19 +20,23 @@ SAMPLED_LENGTH = 32
 
 
 class ChatText(spaces.Text):
-    """Any text as far as `contains` goes; short printable ASCII for players that sample without a mask.
+    """Any text as far as `contains` goes; short printable ASCII for players that sample without a
+    mask.
 
     `sample(mask)` with a tuple of strings picks one of them, from the space's own random stream.
     """
 
-    def __init__(self, max_length: int = MAX_LENGTH, *, min_length: int = 0, seed: Any = None) -> None:
+    def __init__(
+        self, max_length: int = MAX_LENGTH, *, min_length: int = 0, seed: Any = None
+    ) -> None:
         super().__init__(max_length, min_length=min_length, charset=string.printable, seed=seed)
 
     def contains(self, x: Any) -> bool:
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        if isinstance(mask, (tuple, list)) and all(isinstance(choice, str) for choice in mask):  # ("yes", "no") is a pair too
+        # ("yes", "no") is a pair too
+        if isinstance(mask, (tuple, list)) and all(isinstance(choice, str) for choice in mask):
             if not mask:
                 raise ValueError("an empty mask leaves nothing to sample")
             return str(mask[int(self.np_random.integers(len(mask)))])
@@ -42,21 +49,35 @@ class ChatText(spaces.Text):
         return f"ChatText({self.min_length}, {self.max_length})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ChatText) and (self.min_length, self.max_length) == (other.min_length, other.max_length)
+        return isinstance(other, ChatText) and (self.min_length, self.max_length) == (
+            other.min_length,
+            other.max_length,
+        )
 
     def __hash__(self) -> int:
         return hash((self.min_length, self.max_length))
 
 
 def _refuse_flattening(space: ChatText, *_: Any) -> NoReturn:
-    raise TypeError("a chat observation has no flat form: text has no fixed length; read the messages, or encode them with a wrapper of your own")
+    raise TypeError(
+        "a chat observation has no flat form: text has no fixed length; read the messages, or"
+        " encode them with a wrapper of your own"
+    )
 
 
-for _function in (flattening.flatdim, flattening.flatten_space, flattening.flatten, flattening.unflatten):
+for _function in (
+    flattening.flatdim,
+    flattening.flatten_space,
+    flattening.flatten,
+    flattening.unflatten,
+):
     _function.register(ChatText, _refuse_flattening)
 
 
 def observation_space() -> spaces.Dict:
-    """The space of `gem_ma.envs.observation`: no key `observation`, which PettingZoo would take for an array."""
+    """The space of `gem_ma.envs.observation`: no key `observation`, which PettingZoo would take
+    for an array."""
     keys = ("role", "name", "content", "tool_calls", "tool_call_id")
-    return spaces.Dict({"messages": spaces.Sequence(spaces.Dict({key: ChatText() for key in keys}))})
+    return spaces.Dict(
+        {"messages": spaces.Sequence(spaces.Dict({key: ChatText() for key in keys}))}
+    )

@@ -1,7 +1,9 @@
-"""Estimators: returns of turns -> advantages. Pure numpy functions; no torch, no I/O, no randomness, no dependence on the order of rows.
+"""Estimators: returns of turns -> advantages. Pure numpy functions; no torch, no I/O, no
+randomness, no dependence on the order of rows.
 
-Axes: N turns that train one policy in a batch. Every function takes a `TurnTable` (those of `returns` also a bare array [N] that forms one group)
-and gives float64 [N]: one advantage per turn, for all its tokens. `ESTIMATORS` names them with their group key and declared properties.
+Axes: N turns that train one policy in a batch. Every function takes a `TurnTable` (those of
+`returns` also a bare array [N] that forms one group) and gives float64 [N]: one advantage per
+turn, for all its tokens. `ESTIMATORS` names them with their group key and declared properties.
 """
 
 from gem_ma.estimators.groups import columns, groups
@@ -9,7 +11,17 @@ from gem_ma.estimators.registry import ESTIMATORS, Estimator, estimate, estimato
 from gem_ma.estimators.returns import agent_norm, dr_grpo, grpo, rae, rebn, reinforce, rloo
 from gem_ma.estimators.shaping import mean_return, shaped
 from gem_ma.estimators.trees import magrpo, team_grpo
-from gem_ma.estimators.turnwise import at_grpo, gae, gigpo, mt_grpo, raw_gae, spread, turn_credit, turn_gae, turn_grpo
+from gem_ma.estimators.turnwise import (
+    at_grpo,
+    gae,
+    gigpo,
+    mt_grpo,
+    raw_gae,
+    spread,
+    turn_credit,
+    turn_gae,
+    turn_grpo,
+)
 
 __all__ = [
     "ESTIMATORS",

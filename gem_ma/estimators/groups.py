@@ -1,7 +1,9 @@
-"""What estimators share: columns, groups of rows, statistics. Sums are exactly rounded (`math.fsum`), so the order of rows changes no bit.
+"""What estimators share: columns, groups of rows, statistics. Sums are exactly rounded
+(`math.fsum`), so the order of rows changes no bit.
 
-A *group* is the rows that agree in the key columns (`gem_ma.credit.KEYS`). A bare array [N] in place of a table is one group of N episodes.
-A spread below 1e-8, or a single element, teaches nothing: exact zeros.
+A *group* is the rows that agree in the key columns (`gem_ma.credit.KEYS`). A bare array [N] in
+place of a table is one group of N episodes. A spread below 1e-8, or a single element, teaches
+nothing: exact zeros.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ State = dict[str, float]
 
 
 def groups(table: Given, key: Key) -> NDArray[np.int64]:
-    """Number of the group of each row [N]. `key` is a tuple of column names, or "global" (= no column) for one group."""
+    """Number of the group of each row [N]. `key` is a tuple of column names, or "global" (= no
+    column) for one group."""
     if not isinstance(table, TurnTable):
         return np.zeros(len(values_of(table, "ret")), np.int64)
     return np.array(numbered(key_rows(table, key))[0], np.int64)
@@ -43,7 +46,9 @@ def _entries(table: TurnTable, name: str) -> list[Any]:
     """A key column, of one entry per turn. Raises ValueError with both lengths."""
     entries = list(table.column(name).tolist())
     if len(entries) != len(table):
-        raise ValueError(f"column {name} has {len(entries)} entries, the table has {len(table)} turns")
+        raise ValueError(
+            f"column {name} has {len(entries)} entries, the table has {len(table)} turns"
+        )
     return entries
 
 
@@ -62,7 +67,9 @@ def values_of(table: Given, column: str) -> Array:
     if isinstance(table, TurnTable):
         values = np.asarray(getattr(table, column), np.float64)
         if values.shape != (len(table),):
-            raise ValueError(f"column {column} has shape {values.shape}, the table has {len(table)} turns")
+            raise ValueError(
+                f"column {column} has shape {values.shape}, the table has {len(table)} turns"
+            )
         return values
     values = np.asarray(table, np.float64)
     if values.ndim != 1:
@@ -81,21 +88,27 @@ def by_group(values: Array, group: NDArray[np.int64], function: Callable[[Array]
 
 
 def episodes(table: Given) -> list[NDArray[np.int64]]:
-    """Row numbers of each (episode, agent), in the order of episode ids; of a bare array every element is its own episode."""
+    """Row numbers of each (episode, agent), in the order of episode ids; of a bare array every
+    element is its own episode."""
     if not isinstance(table, TurnTable):
         return [np.array([n]) for n in range(len(values_of(table, "total")))]
     rows: dict[tuple[Any, ...], list[int]] = {}
-    for n, (episode, index, agent) in enumerate(zip(table.episodes, _entries(table, "episode"), _entries(table, "agent"), strict=True)):
+    for n, (episode, index, agent) in enumerate(
+        zip(table.episodes, _entries(table, "episode"), _entries(table, "agent"), strict=True)
+    ):
         rows.setdefault((episode.scenario, *episode.id, index, agent), []).append(n)
     return [np.array(rows[name]) for name in sorted(rows)]
 
 
 def per_episode(table: Given, key: Key, function: Callable[[Array], Array]) -> Array:
-    """Applies `function` to R, each (episode, agent) once in its group, and gives its value to all its turns."""
+    """Applies `function` to R, each (episode, agent) once in its group, and gives its value to
+    all its turns."""
     values, group, members = values_of(table, "total"), groups(table, key), episodes(table)
     heads = np.array([rows[0] for rows in members], np.int64)
     result = np.zeros(len(values))
-    for rows, advantage in zip(members, by_group(values[heads], group[heads], function), strict=True):
+    for rows, advantage in zip(
+        members, by_group(values[heads], group[heads], function), strict=True
+    ):
         result[rows] = advantage
     return result
 

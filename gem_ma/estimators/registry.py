@@ -1,4 +1,5 @@
-"""The estimators by name: function, default group key, and what each declares about itself. Every declaration is a property test."""
+"""The estimators by name: function, default group key, and what each declares about itself.
+Every declaration is a property test."""
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ SHARES = ("decay", "lam")  # options that lie in 0..1
 class Estimator:
     """One estimator.
 
-    `centred`: advantages sum to zero in each group ("ret": over turns, "total": over episodes; "" = no). `offset`: what one agent is paid on top
-    at its last turn changes nothing. `scale`: nor does a positive factor on all rewards. `unbiased`: at most a positive factor away from the
-    gradient in expectation, for turns of any number. `silent`: a constant group, or a single one, gives exact zeros. `critic`: reads
-    `table.value`. `stateful`: takes `state` and gives (advantages, state). `ledger`: reads what the episodes paid, not the columns of the table.
+    `centred`: advantages sum to zero in each group ("ret": over turns, "total": over episodes;
+    "" = no). `offset`: what one agent is paid on top at its last turn changes nothing. `scale`:
+    nor does a positive factor on all rewards. `unbiased`: at most a positive factor away from
+    the gradient in expectation, for turns of any number. `silent`: a constant group, or a single
+    one, gives exact zeros. `critic`: reads `table.value`. `stateful`: takes `state` and gives
+    (advantages, state). `ledger`: reads what the episodes paid, not the columns of the table.
     `tree`: compares continuations of one state, so it wants forks.
     """
 
@@ -42,7 +45,11 @@ class Estimator:
     @property
     def options(self) -> tuple[str, ...]:
         """The names of its parameters that a config may set."""
-        keyword = [p for p in inspect.signature(self.function).parameters.values() if p.name not in ("table", "key", "state", "gamma", "scores")]
+        keyword = [
+            p
+            for p in inspect.signature(self.function).parameters.values()
+            if p.name not in ("table", "key", "state", "gamma", "scores")
+        ]
         return tuple(parameter.name for parameter in keyword)
 
     def problem(self, option: str, value: float | bool) -> str:
@@ -59,17 +66,29 @@ class Estimator:
 
 ESTIMATORS: dict[str, Estimator] = {
     "reinforce": Estimator(returns.reinforce, silent=False),
-    "rebn": Estimator(returns.rebn, ("policy", "scenario", "agent"), "ret", offset=True, scale=True),
+    "rebn": Estimator(
+        returns.rebn, ("policy", "scenario", "agent"), "ret", offset=True, scale=True
+    ),
     "grpo": Estimator(returns.grpo, ("group", "agent"), "total", offset=True, scale=True),
     "dr_grpo": Estimator(returns.dr_grpo, ("group", "agent"), "total", offset=True),
     "rloo": Estimator(returns.rloo, ("group", "agent"), "total", offset=True),
     "rae": Estimator(returns.rae, ("scenario", "agent"), silent=False, stateful=True),
-    "agent_norm": Estimator(returns.agent_norm, ("group", "agent"), "rows", offset=True, scale=True),
-    "gae": Estimator(turnwise.turn_gae, ("policy", "scenario", "agent"), "gae", critic=True, unbiased=False),
+    "agent_norm": Estimator(
+        returns.agent_norm, ("group", "agent"), "rows", offset=True, scale=True
+    ),
+    "gae": Estimator(
+        turnwise.turn_gae, ("policy", "scenario", "agent"), "gae", critic=True, unbiased=False
+    ),
     "gigpo": Estimator(turnwise.gigpo, ("group", "agent"), offset=True, scale=True),
-    "mt_grpo": Estimator(turnwise.mt_grpo, ("group", "agent"), offset=True, scale=True, unbiased=False),
-    "turn_grpo": Estimator(turnwise.turn_grpo, ("group", "agent", "k"), "ret", offset=True, scale=True),
-    "at_grpo": Estimator(turnwise.at_grpo, ("group", "agent", "k"), "reward", scale=True, unbiased=False),
+    "mt_grpo": Estimator(
+        turnwise.mt_grpo, ("group", "agent"), offset=True, scale=True, unbiased=False
+    ),
+    "turn_grpo": Estimator(
+        turnwise.turn_grpo, ("group", "agent", "k"), "ret", offset=True, scale=True
+    ),
+    "at_grpo": Estimator(
+        turnwise.at_grpo, ("group", "agent", "k"), "reward", scale=True, unbiased=False
+    ),
     "magrpo": Estimator(trees.magrpo, ("group",), ledger=True, tree=True),
     "team_grpo": Estimator(trees.team_grpo, ("group", "agent", "k"), ledger=True),
     "turn_credit": Estimator(turnwise.turn_credit, silent=False, unbiased=False),
@@ -77,22 +96,36 @@ ESTIMATORS: dict[str, Estimator] = {
 
 
 def estimate(
-    name: str, table: TurnTable, key: Key | None = None, state: Mapping[str, float] | None = None, *, gamma: Any = 1.0, **options: Any
+    name: str,
+    table: TurnTable,
+    key: Key | None = None,
+    state: Mapping[str, float] | None = None,
+    *,
+    gamma: Any = 1.0,
+    **options: Any,
 ) -> tuple[Array, State]:
-    """The advantages of a named estimator, and its state ({} for those that keep none). `key` None = the estimator's own.
+    """The advantages of a named estimator, and its state ({} for those that keep none). `key` None
+    = the estimator's own.
 
-    `gamma` is the discount that made `table.ret`, for those that need it. Raises ConfigError for a name or an option that there is not.
+    `gamma` is the discount that made `table.ret`, for those that need it. Raises ConfigError for
+    a name or an option that there is not.
     """
     found = estimator(name)
     for option in options:
         if option not in found.options:
             near = get_close_matches(option, found.options, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(found.options) or 'none'}"
+            hint = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"it has {', '.join(found.options) or 'none'}"
+            )
             raise ConfigError(f"estimator {name!r} has no option {option!r} ({hint})")
     if "gamma" in inspect.signature(found.function).parameters:
         options["gamma"] = gamma
     if found.stateful:
-        advantages, after = found.function(table, found.key if key is None else key, state=state, **options)
+        advantages, after = found.function(
+            table, found.key if key is None else key, state=state, **options
+        )
         return advantages, after
     return found.function(table, found.key if key is None else key, **options), {}
 
@@ -101,5 +134,8 @@ def estimator(name: str) -> Estimator:
     """The estimator of a name. Raises ConfigError with the nearest names."""
     if name not in ESTIMATORS:
         near = get_close_matches(name, ESTIMATORS, n=1)
-        raise ConfigError(f"no estimator is called {name!r} ({f'did you mean {near[0]!r}?' if near else 'known: ' + ', '.join(ESTIMATORS)})")
+        raise ConfigError(
+            f"no estimator is called {name!r}"
+            f" ({f'did you mean {near[0]!r}?' if near else 'known: ' + ', '.join(ESTIMATORS)})"
+        )
     return ESTIMATORS[name]

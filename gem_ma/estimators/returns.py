@@ -1,7 +1,7 @@
 """Estimators that compare returns: one number per turn (G) or per episode (R) against its group.
 
-G = discounted return-to-go of a turn, R = undiscounted sum of the agent's rewards in the episode; std is the population form, in two passes
-(E[x^2] - E[x]^2 goes negative in float32).
+G = discounted return-to-go of a turn, R = undiscounted sum of the agent's rewards in the
+episode; std is the population form, in two passes (E[x^2] - E[x]^2 goes negative in float32).
 """
 
 from __future__ import annotations
@@ -11,11 +11,25 @@ from collections.abc import Mapping
 import numpy as np
 
 from gem_ma.credit import Gamma, TurnTable, discount_of
-from gem_ma.estimators.groups import Array, Given, Key, State, by_group, centred, episodes, group_names, groups, normalised, per_episode, values_of
+from gem_ma.estimators.groups import (
+    Array,
+    Given,
+    Key,
+    State,
+    by_group,
+    centred,
+    episodes,
+    group_names,
+    groups,
+    normalised,
+    per_episode,
+    values_of,
+)
 
 
 def reinforce(table: Given, key: Key = ()) -> Array:
-    """No baseline:  A_n = G_n.  (Williams 1992.) [N] -> [N]; the scale is the user's problem, `key` groups nothing.
+    """No baseline:  A_n = G_n.  (Williams 1992.) [N] -> [N]; the scale is the user's problem, `key`
+    groups nothing.
 
     >>> reinforce([1, -2]).tolist()
     [1.0, -2.0]
@@ -24,10 +38,11 @@ def reinforce(table: Given, key: Key = ()) -> Array:
 
 
 def rebn(table: Given, key: Key = ("policy", "scenario", "agent")) -> Array:
-    """Return batch normalisation:  A_n = (G_n - mean G) / (std G + 1e-8) in each group.  (GEM, arXiv 2510.01051.) [N] -> [N]
+    """Return batch normalisation:  A_n = (G_n - mean G) / (std G + 1e-8) in each group.  (GEM,
+    arXiv 2510.01051.) [N] -> [N]
 
-    The paper's form is `key="global"`: all turns of the policy, every agent together. In a zero-sum game that mean is 0 whatever the agents
-    do, so the default takes each agent by itself.
+    The paper's form is `key="global"`: all turns of the policy, every agent together. In a zero-sum
+    game that mean is 0 whatever the agents do, so the default takes each agent by itself.
 
     >>> rebn([1, 2, 3, 6]).round(4).tolist()
     [-1.069, -0.5345, 0.0, 1.6036]
@@ -39,9 +54,11 @@ def rebn(table: Given, key: Key = ("policy", "scenario", "agent")) -> Array:
 
 
 def grpo(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
-    """Group-relative:  A = (R - mean R) / (std R + 1e-6), one value per episode and agent.  (DeepSeekMath, arXiv 2402.03300, 4.1.2.) [N] -> [N]
+    """Group-relative:  A = (R - mean R) / (std R + 1e-6), one value per episode and agent.
+    (DeepSeekMath, arXiv 2402.03300, 4.1.2.) [N] -> [N]
 
-    Statistics count each episode once, however many turns it has. `ddof=1` is the sample form of verl and TRL.
+    Statistics count each episode once, however many turns it has. `ddof=1` is the sample form of
+    verl and TRL.
 
     >>> grpo([1, 0, 0, 1]).round(4).tolist(), grpo([1, 0, 0, 1], ddof=1).round(4).tolist()
     ([1.0, -1.0, -1.0, 1.0], [0.866, -0.866, -0.866, 0.866])
@@ -50,7 +67,8 @@ def grpo(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
 
 
 def dr_grpo(table: Given, key: Key = ("group", "agent")) -> Array:
-    """Group-relative without the division:  A = R - mean R, one value per episode and agent.  (Dr. GRPO, arXiv 2503.20783.) [N] -> [N]
+    """Group-relative without the division:  A = R - mean R, one value per episode and agent.  (Dr.
+    GRPO, arXiv 2503.20783.) [N] -> [N]
 
     >>> dr_grpo([1, 0, 0, 1]).tolist()
     [0.5, -0.5, -0.5, 0.5]
@@ -59,12 +77,15 @@ def dr_grpo(table: Given, key: Key = ("group", "agent")) -> Array:
 
 
 def rloo(table: Given, key: Key = ("group", "agent")) -> Array:
-    """Leave one out:  A = (n R - sum R) / (n - 1), one value per episode and agent.  (RLOO, arXiv 2402.14740.) [N] -> [N]
+    """Leave one out:  A = (n R - sum R) / (n - 1), one value per episode and agent.  (RLOO, arXiv
+    2402.14740.) [N] -> [N]
 
     >>> rloo([1, 0, 0, 1]).round(4).tolist()
     [0.6667, -0.6667, -0.6667, 0.6667]
     """
-    return per_episode(table, key, lambda values: centred(values) * (len(values) / max(1, len(values) - 1)))
+    return per_episode(
+        table, key, lambda values: centred(values) * (len(values) / max(1, len(values) - 1))
+    )
 
 
 def rae(
@@ -77,10 +98,12 @@ def rae(
     faded: bool = False,
     gamma: Gamma = 1.0,
 ) -> tuple[Array, State]:
-    """Role-conditioned baseline:  A = R - b, then  b <- decay b + (1 - decay) R, per group.  (SPIRAL, arXiv 2506.24119.) [N] -> [N], state
+    """Role-conditioned baseline:  A = R - b, then  b <- decay b + (1 - decay) R, per group.
+    (SPIRAL, arXiv 2506.24119.) [N] -> [N], state
 
-    b is subtracted before it moves, as in the authors' code. Episodes are taken in the order of their ids, never of completion. `state` maps a
-    group to its b and is not changed: a checkpoint is this dict. b starts at 0 as in the paper, with `first` at the group's first R. With `faded`
+    b is subtracted before it moves, as in the authors' code. Episodes are taken in the order of
+    their ids, never of completion. `state` maps a group to its b and is not changed: a checkpoint
+    is this dict. b starts at 0 as in the paper, with `first` at the group's first R. With `faded`
     the k-th of K own turns gets A gamma^(K-1-k).
 
     >>> advantages, state = rae([1, 1, -1])
@@ -103,12 +126,15 @@ def rae(
 
 
 def agent_norm(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
-    """Each agent against itself:  A = (R - mean R) / (std R + 1e-8), over all turns of the agent in the group.  (Dr. MAS, arXiv 2602.08847.)
+    """Each agent against itself:  A = (R - mean R) / (std R + 1e-8), over all turns of the agent in
+    the group.  (Dr. MAS, arXiv 2602.08847.)
 
-    [N] -> [N]. Unlike `grpo`, an episode counts once per turn in the statistics, as in the authors' code: long episodes weigh more. `ddof=1` is
-    the sample form.
+    [N] -> [N]. Unlike `grpo`, an episode counts once per turn in the statistics, as in the authors'
+    code: long episodes weigh more. `ddof=1` is the sample form.
 
     >>> agent_norm([1, 0, 0, 1]).round(4).tolist()
     [1.0, -1.0, -1.0, 1.0]
     """
-    return by_group(values_of(table, "total"), groups(table, key), lambda values: normalised(values, ddof=ddof))
+    return by_group(
+        values_of(table, "total"), groups(table, key), lambda values: normalised(values, ddof=ddof)
+    )

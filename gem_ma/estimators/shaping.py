@@ -1,7 +1,9 @@
-"""Reward shaping that looks at an agent's own past, as a wrapper around any estimator. It changes what is learned for: evaluate raw rewards.
+"""Reward shaping that looks at an agent's own past, as a wrapper around any estimator. It changes
+what is learned for: evaluate raw rewards.
 
-Q is the mean return of the agent (of its key) in earlier batches, kept as state; without a past nothing is changed.  (Margin and quality forms of
-MAPoRL, arXiv 2502.18439, as MARTI documents them.)
+Q is the mean return of the agent (of its key) in earlier batches, kept as state; without a past
+nothing is changed.  (Margin and quality forms of MAPoRL, arXiv 2502.18439, as MARTI documents
+them.)
 """
 
 from __future__ import annotations
@@ -21,13 +23,20 @@ FORMS = ("margin", "quality")
 
 
 def shaped(
-    table: TurnTable, form: str, alpha: float, *, key: Key = ("scenario", "agent"), gamma: Gamma = 1.0, state: Mapping[str, float] | None = None
+    table: TurnTable,
+    form: str,
+    alpha: float,
+    *,
+    key: Key = ("scenario", "agent"),
+    gamma: Gamma = 1.0,
+    state: Mapping[str, float] | None = None,
 ) -> tuple[TurnTable, State]:
     """The table with shaped rewards, and the new state.
 
-    margin: R + alpha (R - Q); quality: R + alpha (Q R - (1 - Q)(1 - R)), for R in 0..1. The difference to the raw R is paid at the last turn of
-    each (episode, agent), so `reward`, `ret` and `total` stay consistent. `state` holds, per group, the mean and the number of earlier returns
-    and is not changed. Raises ConfigError for another form.
+    margin: R + alpha (R - Q); quality: R + alpha (Q R - (1 - Q)(1 - R)), for R in 0..1. The
+    difference to the raw R is paid at the last turn of each (episode, agent), so `reward`, `ret`
+    and `total` stay consistent. `state` holds, per group, the mean and the number of earlier
+    returns and is not changed. Raises ConfigError for another form.
     """
     if form not in FORMS:
         raise ConfigError(f"no shaping is called {form!r}; shapings are {', '.join(FORMS)}")
@@ -49,7 +58,9 @@ def shaped(
         gains[rows] += extra * np.power(rate, (table.k[last] - table.k[rows]).astype(np.float64))
     for name, values in seen.items():
         count = before.get(f"{name}#n", 0.0)
-        after[f"{name}#mean"] = (before.get(f"{name}#mean", 0.0) * count + math.fsum(values)) / (count + len(values))
+        after[f"{name}#mean"] = (before.get(f"{name}#mean", 0.0) * count + math.fsum(values)) / (
+            count + len(values)
+        )
         after[f"{name}#n"] = count + len(values)
     return replace(table, reward=reward, ret=gains, total=totals), after
 

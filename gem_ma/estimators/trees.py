@@ -1,4 +1,5 @@
-"""Estimators of joint actions: what a whole cast is paid after one, against what else was done. They read the ledger of the episodes."""
+"""Estimators of joint actions: what a whole cast is paid after one, against what else was done.
+They read the ledger of the episodes."""
 
 from __future__ import annotations
 
@@ -14,25 +15,40 @@ from gem_ma.estimators.groups import Array, Key, by_group, centred, groups, norm
 from gem_ma.types import Episode, Turn
 
 
-def team_grpo(table: TurnTable, key: Key = ("group", "agent", "k"), *, divide: bool = False) -> Array:
-    """Group-relative over plays of one start, by what the whole cast is still paid:  A = T - mean T over the k-th turns of a group. [N] -> [N]
+def team_grpo(
+    table: TurnTable, key: Key = ("group", "agent", "k"), *, divide: bool = False
+) -> Array:
+    """Group-relative over plays of one start, by what the whole cast is still paid:  A = T - mean T
+    over the k-th turns of a group. [N] -> [N]
 
-    T is the sum of all agents' rewards from the turn's step on, undiscounted (`divide`: / (std T + 1e-6)). Ours: the return of MAGRPO
-    (arXiv 2508.04652) with the group of `grpo`, for plays that go their own ways after the first turn and so share no tree.
+    T is the sum of all agents' rewards from the turn's step on, undiscounted (`divide`: / (std T
+    + 1e-6)). Ours: the return of MAGRPO (arXiv 2508.04652) with the group of `grpo`, for plays
+    that go their own ways after the first turn and so share no tree.
     """
-    still = np.array([math.fsum(e.value for e in play.ledger if e.step >= turn.step) for play, turn in zip(table.episodes, table.turns, strict=True)])
-    return by_group(still, groups(table, key), (lambda values: normalised(values, 1e-6)) if divide else centred)
+    still = np.array(
+        [
+            math.fsum(e.value for e in play.ledger if e.step >= turn.step)
+            for play, turn in zip(table.episodes, table.turns, strict=True)
+        ]
+    )
+    return by_group(
+        still, groups(table, key), (lambda values: normalised(values, 1e-6)) if divide else centred
+    )
 
 
 def magrpo(table: TurnTable, key: Key = ("group",), *, divide: bool = False) -> Array:
-    """Group-relative over siblings of a tree, one value for all agents of a joint action.  (MAGRPO, arXiv 2508.04652.) [N] -> [N]
+    """Group-relative over siblings of a tree, one value for all agents of a joint action.  (MAGRPO,
+    arXiv 2508.04652.) [N] -> [N]
 
-    Episodes of a group that did the same until a step share a node there. The return of a joint action is what the cast is paid for it, plus the
-    mean return of what follows; A = return - mean over the siblings (`divide`: / max(std, 1e-6)). Undiscounted. In both means a joint action
-    counts as often as it was sampled, so A sums to 0 over the episodes of a node; a fork does not sample its prefix again. A step that only one
-    branch took teaches nothing, so plays that merely share a start learn from their first step at most: a config wants `train.fork`, and for
-    such plays there is `team_grpo`.  (The authors' code: aligned joint actions, `advantage_mode: mean`, discount 1. There equal answers of two
-    siblings stand apart; here they are one joint action, worth its mean.)
+    Episodes of a group that did the same until a step share a node there. The return of a joint
+    action is what the cast is paid for it, plus the mean return of what follows; A = return -
+    mean over the siblings (`divide`: / max(std, 1e-6)). Undiscounted. In both means a joint
+    action counts as often as it was sampled, so A sums to 0 over the episodes of a node; a fork
+    does not sample its prefix again. A step that only one branch took teaches nothing, so plays
+    that merely share a start learn from their first step at most: a config wants `train.fork`,
+    and for such plays there is `team_grpo`.  (The authors' code: aligned joint actions,
+    `advantage_mode: mean`, discount 1. There equal answers of two siblings stand apart; here
+    they are one joint action, worth its mean.)
     """
     result = np.zeros(len(table))
     trees = groups(table, key)
@@ -41,15 +57,20 @@ def magrpo(table: TurnTable, key: Key = ("group",), *, divide: bool = False) -> 
         gains = _tree({int(table.episode[n]): table.episodes[n] for n in rows})
         for n in rows:
             siblings = gains[int(table.episode[n]), int(table.step[n])]
-            middled = centred(np.repeat([one.gain for one in siblings], [one.sampled for one in siblings]))
-            own = next(place for place, one in enumerate(siblings) if int(table.episode[n]) in one.members)
+            middled = centred(
+                np.repeat([one.gain for one in siblings], [one.sampled for one in siblings])
+            )
+            own = next(
+                place for place, one in enumerate(siblings) if int(table.episode[n]) in one.members
+            )
             scale = max(math.sqrt(math.fsum(middled**2) / len(middled)), 1e-6) if divide else 1.0
             result[n] = middled[sum(one.sampled for one in siblings[:own])] / scale
     return result
 
 
 class _Branch(NamedTuple):
-    """One joint action at a node: the episodes that took it, how many of them sampled it (the others inherited it by a fork), and its return."""
+    """One joint action at a node: the episodes that took it, how many of them sampled it (the
+    others inherited it by a fork), and its return."""
 
     members: frozenset[int]
     sampled: int
@@ -60,15 +81,28 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
     """For each (episode, step): the branches of its node, in a fixed order."""
     histories = {index: _histories(episode) for index, episode in plays.items()}
     paid = {index: _paid(episode) for index, episode in plays.items()}
-    forked = {index: max((step for step, _ in episode.forks), default=0) for index, episode in plays.items()}
-    nodes: list[tuple[list[int], int]] = [(sorted(plays), 0)]  # episodes alike so far, and the step that they take next
-    ways: list[list[tuple[list[int], int | None]]] = []  # by node: who goes which way, and the node there; None = they have ended
-    for members, step in nodes:  # grows while it is read: an episode may have more steps than Python has frames
+    forked = {
+        index: max((step for step, _ in episode.forks), default=0)
+        for index, episode in plays.items()
+    }
+    # episodes alike so far, and the step that they take next
+    nodes: list[tuple[list[int], int]] = [(sorted(plays), 0)]
+    # by node: who goes which way, and the node there; None = they have ended
+    ways: list[list[tuple[list[int], int | None]]] = []
+    # grows while it is read: an episode may have more steps than Python has frames
+    for members, step in nodes:
         split: dict[str, list[int]] = {}
         for index in members:
             split.setdefault(histories[index].get(step, ""), []).append(index)
-        ways.append([(inside, len(nodes) + n if history else None) for n, (history, inside) in enumerate(sorted(split.items(), reverse=True))])
-        nodes += [(inside, step + 1) for history, inside in sorted(split.items(), reverse=True) if history]
+        ways.append(
+            [
+                (inside, len(nodes) + n if history else None)
+                for n, (history, inside) in enumerate(sorted(split.items(), reverse=True))
+            ]
+        )
+        nodes += [
+            (inside, step + 1) for history, inside in sorted(split.items(), reverse=True) if history
+        ]
     found: dict[tuple[int, int], list[_Branch]] = {}
     following = [0.0] * len(nodes)  # the mean return from a node on
     for number in range(len(nodes) - 1, -1, -1):
@@ -77,9 +111,15 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
         for inside, node in reversed(ways[number]):
             now = math.fsum(paid[index].get(step, 0.0) for index in inside) / len(inside)
             sampled = max(1, sum(step >= forked[index] for index in inside))
-            branches.append(_Branch(frozenset(inside), sampled, now + following[node] if node is not None else 0.0))
+            branches.append(
+                _Branch(
+                    frozenset(inside), sampled, now + following[node] if node is not None else 0.0
+                )
+            )
         found |= {(index, step): branches for index in members}
-        following[number] = math.fsum(one.sampled * one.gain for one in branches) / sum(one.sampled for one in branches)
+        following[number] = math.fsum(one.sampled * one.gain for one in branches) / sum(
+            one.sampled for one in branches
+        )
     return found
 
 

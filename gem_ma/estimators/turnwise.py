@@ -1,4 +1,5 @@
-"""Estimators that look at single turns: value baselines, anchor states, turn indices and spread credit."""
+"""Estimators that look at single turns: value baselines, anchor states, turn indices and spread
+credit."""
 
 from __future__ import annotations
 
@@ -9,40 +10,65 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gem_ma.credit import TurnTable, discount_of
-from gem_ma.estimators.groups import Array, Given, Key, by_group, centred, columns, episodes, groups, normalised, per_episode, values_of
+from gem_ma.estimators.groups import (
+    Array,
+    Given,
+    Key,
+    by_group,
+    centred,
+    columns,
+    episodes,
+    groups,
+    normalised,
+    per_episode,
+    values_of,
+)
 
 Gamma = float | Mapping[str, float]
 
 
 def gae(rewards: ArrayLike, values: ArrayLike, gamma: float = 1.0, lam: float = 0.95) -> Array:
-    """Generalised advantages of one agent's turns:  d_k = r_k + gamma V_(k+1) - V_k,  A_k = d_k + gamma lam A_(k+1).
+    """Generalised advantages of one agent's turns:  d_k = r_k + gamma V_(k+1) - V_k,  A_k = d_k +
+    gamma lam A_(k+1).
 
-    rewards [K], values [K + 1] -> [K]; the last value is 0 where the play ended, the critic's where the driver cut it. Raises ValueError for
-    other lengths.  (Schulman et al., arXiv 1506.02438, eq. 16.)
+    rewards [K], values [K + 1] -> [K]; the last value is 0 where the play ended, the critic's where
+    the driver cut it. Raises ValueError for other lengths.  (Schulman et al., arXiv 1506.02438, eq.
+    16.)
 
     >>> gae([0, 0, 1], [.5, .5, .5, 0], lam=.5).tolist(), gae([0, 0, 1], [.5, .5, .5, .8], lam=.5).round(3).tolist()
     ([0.125, 0.25, 0.5], [0.325, 0.65, 1.3])
     """
     paid, seen = np.asarray(rewards, np.float64), np.asarray(values, np.float64)
     if paid.ndim != 1 or seen.shape != (len(paid) + 1,):
-        raise ValueError(f"values need one entry more than rewards; got {len(seen)} and {len(paid)}")
+        raise ValueError(
+            f"values need one entry more than rewards; got {len(seen)} and {len(paid)}"
+        )
     result, following = np.zeros(len(paid)), 0.0
     for k in range(len(paid) - 1, -1, -1):
         following = result[k] = paid[k] + gamma * seen[k + 1] - seen[k] + gamma * lam * following
     return result
 
 
-def turn_gae(table: TurnTable, key: Key = ("policy", "scenario", "agent"), *, gamma: Gamma = 1.0, lam: float = 0.95) -> Array:
-    """`gae` over the turns of each (episode, agent), then normalised in each group as PPO does. [N] -> [N]
+def turn_gae(
+    table: TurnTable,
+    key: Key = ("policy", "scenario", "agent"),
+    *,
+    gamma: Gamma = 1.0,
+    lam: float = 0.95,
+) -> Array:
+    """`gae` over the turns of each (episode, agent), then normalised in each group as PPO does. [N]
+    -> [N]
 
-    `table.value` [N] is the critic's value of what the agent saw before the turn, `gamma` the one that made `table.ret`. Own turns that are
-    not in the table (played by another policy) are bridged: their rewards lie in the return between the two turns that are.
+    `table.value` [N] is the critic's value of what the agent saw before the turn, `gamma` the
+    one that made `table.ret`. Own turns that are not in the table (played by another policy) are
+    bridged: their rewards lie in the return between the two turns that are.
     """
     return by_group(raw_gae(table, gamma=gamma, lam=lam), groups(table, key), normalised)
 
 
 def raw_gae(table: TurnTable, *, gamma: Gamma = 1.0, lam: float = 0.95) -> Array:
-    """The advantages of `turn_gae` before they are normalised; a critic's targets are these plus `table.value`. [N] -> [N]"""
+    """The advantages of `turn_gae` before they are normalised; a critic's targets are these plus
+    `table.value`. [N] -> [N]"""
     result = np.zeros(len(table))
     gains, values = values_of(table, "ret"), values_of(table, "value")
     for rows in _in_order(table):
@@ -56,20 +82,32 @@ def raw_gae(table: TurnTable, *, gamma: Gamma = 1.0, lam: float = 0.95) -> Array
             after = rows[place + 1]
             gap = int(table.k[after] - table.k[n])
             paid = gains[n] - rate**gap * gains[after]
-            result[n] = following = paid + rate**gap * values[after] - values[n] + (rate * lam) ** gap * following
+            result[n] = following = (
+                paid + rate**gap * values[after] - values[n] + (rate * lam) ** gap * following
+            )
     return result
 
 
 def gigpo(
-    table: TurnTable, key: Key = ("group", "agent"), *, weight: float = 1.0, divide: bool = True, history: bool = False, ddof: int = 0
+    table: TurnTable,
+    key: Key = ("group", "agent"),
+    *,
+    weight: float = 1.0,
+    divide: bool = True,
+    history: bool = False,
+    ddof: int = 0,
 ) -> Array:
-    """Episode part and anchor-state part:  A = A_E + weight A_S.  (GiGPO, arXiv 2505.10978, eq. 8.) [N] -> [N]
+    """Episode part and anchor-state part:  A = A_E + weight A_S.  (GiGPO, arXiv 2505.10978, eq. 8.)
+    [N] -> [N]
 
-    A_E = (R - mean R) / F over the episodes of a group, R undiscounted (eq. 3). A_S = (G - mean G) / F over the turns of the group that were
-    taken from one state (eq. 6 and 7), G discounted (eq. 5). Both parts have the same normaliser F: std + 1e-6 (the paper's form, and
-    `mean_std_norm` of the authors' code), with `divide` False 1 (`mean_norm`). `ddof=1` is the sample form of the authors' code.
-    The state is what the agent was shown last (`observation`), as in the authors' code; with `history` all that it had seen and said
-    (`state_key`), which two plays rarely share. A state met once is silent: its A_S is 0; so is, unlike in that code, a group of one episode.
+    A_E = (R - mean R) / F over the episodes of a group, R undiscounted (eq. 3). A_S = (G - mean
+    G) / F over the turns of the group that were taken from one state (eq. 6 and 7), G discounted
+    (eq. 5). Both parts have the same normaliser F: std + 1e-6 (the paper's form, and
+    `mean_std_norm` of the authors' code), with `divide` False 1 (`mean_norm`). `ddof=1` is the
+    sample form of the authors' code. The state is what the agent was shown last (`observation`),
+    as in the authors' code; with `history` all that it had seen and said (`state_key`), which
+    two plays rarely share. A state met once is silent: its A_S is 0; so is, unlike in that code,
+    a group of one episode.
     """
 
     def norm(values: Array) -> Array:
@@ -79,24 +117,40 @@ def gigpo(
     return per_episode(table, key, norm) + weight * by_group(values_of(table, "ret"), anchors, norm)
 
 
-def mt_grpo(table: TurnTable, key: Key = ("group", "agent"), *, weight: float = 1.0, turn_weight: float = 1.0, ddof: int = 0) -> Array:
-    """Turn and outcome apart:  A_k = turn_weight norm(r_k) + weight norm(O) before the last turn, A_K = norm(O).  [N] -> [N]
+def mt_grpo(
+    table: TurnTable,
+    key: Key = ("group", "agent"),
+    *,
+    weight: float = 1.0,
+    turn_weight: float = 1.0,
+    ddof: int = 0,
+) -> Array:
+    """Turn and outcome apart:  A_k = turn_weight norm(r_k) + weight norm(O) before the last turn,
+    A_K = norm(O).  [N] -> [N]
 
-    norm(x) = (x - mean x) / (std x + 1e-6): of the outcomes O over the episodes of a group, of the rewards r_k over its k-th turns that are no
-    last turns. O is the return of an agent's last turn, r_k what its k-th turn alone is paid: rewards of a turn count for that turn and no
-    other, so the turn part is myopic.  (MT-GRPO, arXiv 2505.11821, section 4, for K turns in place of its two: `weight` is the paper's lambda;
-    `turn_weight` the coefficient of the authors' code, whose estimate `aae` this is. `ddof=1` is its sample form.)
+    norm(x) = (x - mean x) / (std x + 1e-6): of the outcomes O over the episodes of a group, of
+    the rewards r_k over its k-th turns that are no last turns. O is the return of an agent's
+    last turn, r_k what its k-th turn alone is paid: rewards of a turn count for that turn and no
+    other, so the turn part is myopic.  (MT-GRPO, arXiv 2505.11821, section 4, for K turns in
+    place of its two: `weight` is the paper's lambda; `turn_weight` the coefficient of the
+    authors' code, whose estimate `aae` this is. `ddof=1` is its sample form.)
     """
 
     def norm(values: Array) -> Array:
         return normalised(values, 1e-6, ddof)
 
-    result, gains, rewards = np.zeros(len(table)), values_of(table, "ret"), values_of(table, "reward")
+    result, gains, rewards = (
+        np.zeros(len(table)),
+        values_of(table, "ret"),
+        values_of(table, "reward"),
+    )
     plays = _in_order(table)
     last = np.array([rows[-1] for rows in plays], np.int64)
     earlier = np.array(sorted(set(range(len(table))) - set(last.tolist())), np.int64)
     outcome = by_group(gains[last], groups(table, key)[last], norm)
-    result[earlier] = turn_weight * by_group(rewards[earlier], groups(table, (*columns(key), "k"))[earlier], norm)
+    result[earlier] = turn_weight * by_group(
+        rewards[earlier], groups(table, (*columns(key), "k"))[earlier], norm
+    )
     for rows, value in zip(plays, outcome, strict=True):
         result[rows[:-1]] += weight * value
         result[rows[-1]] = value
@@ -104,41 +158,55 @@ def mt_grpo(table: TurnTable, key: Key = ("group", "agent"), *, weight: float = 
 
 
 def turn_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
-    """Group-relative per turn index:  A = (G - mean G) / (std G + 1e-6) over the k-th turns of a group. [N] -> [N]
+    """Group-relative per turn index:  A = (G - mean G) / (std G + 1e-6) over the k-th turns of a
+    group. [N] -> [N]
 
-    Ours. Of two turns it is the estimate `cae` in the code of MT-GRPO (arXiv 2505.11821): turn reward plus discounted outcome before the tool's
-    result, the outcome after it. The index is known before the turn is taken, so the baseline adds no bias.
+    Ours. Of two turns it is the estimate `cae` in the code of MT-GRPO (arXiv 2505.11821): turn
+    reward plus discounted outcome before the tool's result, the outcome after it. The index is
+    known before the turn is taken, so the baseline adds no bias.
 
     >>> turn_grpo([1, 0, 0, 1]).round(4).tolist()
     [1.0, -1.0, -1.0, 1.0]
     """
-    return by_group(values_of(table, "ret"), groups(table, key), lambda values: normalised(values, 1e-6))
+    return by_group(
+        values_of(table, "ret"), groups(table, key), lambda values: normalised(values, 1e-6)
+    )
 
 
 def at_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
-    """Group-relative over actions from one state:  A = (r - mean r) / (std r + 1e-6), r the turn's own reward.  (AT-GRPO, arXiv 2510.11062.)
+    """Group-relative over actions from one state:  A = (r - mean r) / (std r + 1e-6), r the turn's
+    own reward.  (AT-GRPO, arXiv 2510.11062.)
 
-    [N] -> [N]. `group` names branches of one fork point (`train.fork`): there the actions are alternatives in one state, as in the paper. Later
-    turns of the branches, and plays of one start, are compared by turn index, whatever their states. Mix team and local reward by the credit
-    rule `team_mix(w)`. Myopic by design: what a turn brings later does not count.
+    [N] -> [N]. `group` names branches of one fork point (`train.fork`): there the actions are
+    alternatives in one state, as in the paper. Later turns of the branches, and plays of one start,
+    are compared by turn index, whatever their states. Mix team and local reward by the credit rule
+    `team_mix(w)`. Myopic by design: what a turn brings later does not count.
 
     >>> at_grpo([1, 0]).round(4).tolist()
     [1.0, -1.0]
     """
-    return by_group(values_of(table, "reward"), groups(table, key), lambda values: normalised(values, 1e-6))
+    return by_group(
+        values_of(table, "reward"), groups(table, key), lambda values: normalised(values, 1e-6)
+    )
 
 
-def turn_credit(table: TurnTable, key: Key = (), *, decay: float = 0.5, scores: ArrayLike | None = None) -> Array:
+def turn_credit(
+    table: TurnTable, key: Key = (), *, decay: float = 0.5, scores: ArrayLike | None = None
+) -> Array:
     """Differences of a state score, spread back over the turns before them. [N] -> [N]
 
-    d_t = s_t - s_(t-1) (`scores` [N], the score after each turn; nan = none, the difference passes to the next turn that has one; without
-    `scores` d_t is the turn's reward). Each d_t is spread over turns t, t-1, ... with weights decay^0, decay^1, ... that sum to 1. The credits
-    of an episode sum to its last score less its first, 0.  (prime-rl, per-turn credit.) `key` groups nothing.
+    d_t = s_t - s_(t-1) (`scores` [N], the score after each turn; nan = none, the difference
+    passes to the next turn that has one; without `scores` d_t is the turn's reward). Each d_t is
+    spread over turns t, t-1, ... with weights decay^0, decay^1, ... that sum to 1. The credits
+    of an episode sum to its last score less its first, 0.  (prime-rl, per-turn credit.) `key`
+    groups nothing.
     """
     result, rewards = np.zeros(len(table)), values_of(table, "reward")
     given = None if scores is None else np.asarray(scores, np.float64)
     if given is not None and given.shape != (len(table),):
-        raise ValueError(f"scores need one entry per turn; got {given.shape} for {len(table)} turns")
+        raise ValueError(
+            f"scores need one entry per turn; got {given.shape} for {len(table)} turns"
+        )
     for rows in _in_order(table):
         steps = rewards[rows] if given is None else _differences(given[rows])
         result[rows] = spread(steps, decay)
@@ -146,7 +214,8 @@ def turn_credit(table: TurnTable, key: Key = (), *, decay: float = 0.5, scores: 
 
 
 def spread(differences: ArrayLike, decay: float) -> Array:
-    """Spreads each difference [K] over its own and the earlier turns, with weights decay^distance that sum to 1. [K] -> [K]
+    """Spreads each difference [K] over its own and the earlier turns, with weights decay^distance
+    that sum to 1. [K] -> [K]
 
     >>> spread([.5, 0, .5], .5).round(4).tolist()
     [0.5714, 0.1429, 0.2857]

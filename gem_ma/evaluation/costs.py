@@ -1,7 +1,9 @@
-"""What each agent's model calls cost, read from the record. A price that is not known makes a cost unknown (None), never 0.
+"""What each agent's model calls cost, read from the record. A price that is not known makes a cost
+unknown (None), never 0.
 
-Counted are the replies of all episodes on record, failed ones too; a reply that came from a cache costs what it cost when it was sampled.
-Attempts that gave no reply are counted, not priced: no server says what they took.
+Counted are the replies of all episodes on record, failed ones too; a reply that came from a
+cache costs what it cost when it was sampled. Attempts that gave no reply are counted, not
+priced: no server says what they took.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ Pricing = Callable[[Usage], float | None]  # USD of one reply
 
 
 def costs(episodes: Iterable[Episode], prices: Mapping[str, Pricing]) -> dict[str, dict[str, Any]]:
-    """By agent: `requests`, `retries`, tokens `prompt`, `cached`, `completion` (None where a server did not count), and `usd`.
+    """By agent: `requests`, `retries`, tokens `prompt`, `cached`, `completion` (None where a server
+    did not count), and `usd`.
 
-    `prices` are by policy. `usd` is None as soon as one reply has no price or no count. Agents without a model call are left out.
+    `prices` are by policy. `usd` is None as soon as one reply has no price or no count. Agents
+    without a model call are left out.
     """
     replies: dict[str, list[Reply]] = {}
     for episode in episodes:
@@ -30,7 +34,9 @@ def costs(episodes: Iterable[Episode], prices: Mapping[str, Pricing]) -> dict[st
 
 def _cost(replies: list[Reply], prices: Mapping[str, Pricing]) -> dict[str, Any]:
     usages = [reply.usage for reply in replies]
-    paid = [prices[reply.policy](reply.usage) if reply.policy in prices else None for reply in replies]
+    paid = [
+        prices[reply.policy](reply.usage) if reply.policy in prices else None for reply in replies
+    ]
     return {
         "requests": len(replies),
         "retries": sum(len(reply.attempts) for reply in replies),
@@ -47,7 +53,13 @@ def _sum(counts: list[int | None]) -> int | None:
 
 def cost_rows(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
     """(what, value) rows for printing; a line for all agents together where there are several."""
-    rows = [(f"cost {agent}", f"{_usd(one['usd'])} for {one['requests']} requests, {one['retries']} tried again") for agent, one in found.items()]
+    rows = [
+        (
+            f"cost {agent}",
+            f"{_usd(one['usd'])} for {one['requests']} requests, {one['retries']} tried again",
+        )
+        for agent, one in found.items()
+    ]
     if len(found) > 1:
         paid = [one["usd"] for one in found.values()]
         rows.append(("cost", _usd(None if None in paid else math.fsum(paid))))
@@ -61,4 +73,10 @@ def _usd(value: float | None) -> str:
     """
     if value is None:
         return "n/a (no price)"
-    return f"${value:.2f}" if value >= 0.1 else f"${value:.2g}" if value >= 0.0001 or not value else f"${value:.6f}"
+    return (
+        f"${value:.2f}"
+        if value >= 0.1
+        else f"${value:.2g}"
+        if value >= 0.0001 or not value
+        else f"${value:.6f}"
+    )

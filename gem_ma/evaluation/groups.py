@@ -1,9 +1,12 @@
-"""Numbers and groups that a scenario names itself: its measures with intervals, success within each group, what the lost episodes have in common.
+"""Numbers and groups that a scenario names itself: its measures with intervals, success within each
+group, what the lost episodes have in common.
 
-`labels` of a summary: label -> {values: {value: {episodes, success, lost, share}}, lost, unlabelled, won_unlabelled}. `success` is the interval
-over judged episodes that carry the value (an episode may carry several values); `lost` of a value counts the lost episodes that carry it, `share`
-is its part of all lost ones with its interval; `unlabelled` and `won_unlabelled` count the lost and the won ones without this label. An episode
-is lost where it was judged and did not succeed, and where it FAILED.
+`labels` of a summary: label -> {values: {value: {episodes, success, lost, share}}, lost,
+unlabelled, won_unlabelled}. `success` is the interval over judged episodes that carry the value
+(an episode may carry several values); `lost` of a value counts the lost episodes that carry it,
+`share` is its part of all lost ones with its interval; `unlabelled` and `won_unlabelled` count
+the lost and the won ones without this label. An episode is lost where it was judged and did not
+succeed, and where it FAILED.
 """
 
 from __future__ import annotations
@@ -25,14 +28,16 @@ CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
 
 def units(episodes: Iterable[Episode]) -> list[tuple[Any, ...]]:
-    """The independent unit that each episode belongs to: its task, or its seed where there is one task only."""
+    """The independent unit that each episode belongs to: its task, or its seed where there is
+    one task only."""
     listed = list(episodes)
     single = len({episode.task for episode in listed}) == 1
     return [(episode.task, episode.seed) if single else (episode.task,) for episode in listed]
 
 
 def interval(values: list[float], episodes: list[Episode], *, rate: bool) -> dict[str, Any]:
-    """The mean of one value per episode as `{mean, low, high, n, method, rate}`; `rate` says whether it lies in 0..1 by what it is."""
+    """The mean of one value per episode as `{mean, low, high, n, method, rate}`; `rate` says
+    whether it lies in 0..1 by what it is."""
     if not values:
         return {"mean": None, "low": None, "high": None, "n": 0, "method": "none", "rate": rate}
     from gem_ma.evaluation.stats import mean_interval
@@ -56,12 +61,17 @@ def interval_text(estimate: Mapping[str, Any]) -> str:
     """
     if estimate["mean"] is None:
         return "n/a (no episode to score)"
-    bounds = "n/a" if estimate["low"] is None or estimate["high"] is None else f"{estimate['low']:.3f}, {estimate['high']:.3f}"
+    bounds = (
+        "n/a"
+        if estimate["low"] is None or estimate["high"] is None
+        else f"{estimate['low']:.3f}, {estimate['high']:.3f}"
+    )
     return f"{estimate['mean']:.3f} [{bounds}]"
 
 
 def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
-    """The measures that apply to an episode. Raises ScenarioError where the scenario gives no finite number."""
+    """The measures that apply to an episode. Raises ScenarioError where the scenario gives no
+    finite number."""
     found = {}
     for name, value in dict(_asked("measures", measures, episode)).items():
         if value is None:
@@ -72,16 +82,21 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
             number = math.nan
         if not isinstance(name, str) or not math.isfinite(number):
             raise ScenarioError(
-                f"{_where('measures', episode)}: {name!r} is {value!r}; a measure is a finite number, or None where it does not apply"
+                f"{_where('measures', episode)}: {name!r} is {value!r}; a measure is a finite"
+                " number, or None where it does not apply"
             )
         found[name] = number
     return found
 
 
-def measured(episodes: Sequence[Episode], measures: Measures, kinds: Kinds = _PLAIN) -> dict[str, Any]:
-    """Name -> interval over the episodes to which the measure applies, with `better` (`more`, `less`) where that is declared.
+def measured(
+    episodes: Sequence[Episode], measures: Measures, kinds: Kinds = _PLAIN
+) -> dict[str, Any]:
+    """Name -> interval over the episodes to which the measure applies, with `better` (`more`,
+    `less`) where that is declared.
 
-    Names stand in order of first appearance. Raises ScenarioError where a measure that is declared to be a rate is none.
+    Names stand in order of first appearance. Raises ScenarioError where a measure that is
+    declared to be a rate is none.
     """
     rows: dict[str, tuple[list[float], list[Episode]]] = {}
     for episode in episodes:
@@ -93,46 +108,79 @@ def measured(episodes: Sequence[Episode], measures: Measures, kinds: Kinds = _PL
     for name, (values, own) in rows.items():
         check_rate(name, values, own, kinds)
         better = kinds.better(name)
-        found[name] = interval(values, own, rate=kinds.is_rate(name)) | ({"better": better} if better else {})
+        found[name] = interval(values, own, rate=kinds.is_rate(name)) | (
+            {"better": better} if better else {}
+        )
     return found
 
 
-def check_rate(score: str, values: Sequence[float], episodes: Sequence[Episode], kinds: Kinds) -> None:
-    """Raises ScenarioError where a score that the scenario declares to be a rate has a value outside of 0..1."""
+def check_rate(
+    score: str, values: Sequence[float], episodes: Sequence[Episode], kinds: Kinds
+) -> None:
+    """Raises ScenarioError where a score that the scenario declares to be a rate has a value
+    outside of 0..1."""
     if kinds.is_rate(score):
         for value, episode in zip(values, episodes, strict=True):
             if not 0 <= value <= 1:
-                raise ScenarioError(f"{_where('measures', episode)}: {score!r} is {value!r}, but `rates` declares it; a rate lies between 0 and 1")
+                raise ScenarioError(
+                    f"{_where('measures', episode)}: {score!r} is {value!r}, but `rates` declares"
+                    " it; a rate lies between 0 and 1"
+                )
 
 
 def labels_of(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
     """Label -> its values of this episode, each once."""
     found = {}
     for name, given in dict(_asked("labels", labels, episode)).items():
-        values = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (list, tuple, set, frozenset)) else None
-        if not isinstance(name, str) or values is None or not all(isinstance(value, str) for value in values):
-            raise ScenarioError(f"{_where('labels', episode)}: {name!r} is {given!r}; a label is text, or several texts")
-        kept = tuple(dict.fromkeys(sorted(values) if isinstance(given, (set, frozenset)) else values))
+        values = (
+            (given,)
+            if isinstance(given, str)
+            else tuple(given)
+            if isinstance(given, (list, tuple, set, frozenset))
+            else None
+        )
+        if (
+            not isinstance(name, str)
+            or values is None
+            or not all(isinstance(value, str) for value in values)
+        ):
+            raise ScenarioError(
+                f"{_where('labels', episode)}: {name!r} is {given!r}; a label is text, or several"
+                " texts"
+            )
+        kept = tuple(
+            dict.fromkeys(sorted(values) if isinstance(given, (set, frozenset)) else values)
+        )
         if kept:
             found[name] = kept
     return found
 
 
 def labels_if_any(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
-    """The labels of an episode that FAILED: a record that broke off may lack what the scenario reads."""
+    """The labels of an episode that FAILED: a record that broke off may lack what the scenario
+    reads."""
     try:
         return labels_of(episode, labels)
     except ScenarioError:
         return {}
 
 
-def labelled(ok: Sequence[Episode], failed: Sequence[Episode], judged: Sequence[tuple[Episode, bool]], labels: Labels) -> dict[str, Any]:
+def labelled(
+    ok: Sequence[Episode],
+    failed: Sequence[Episode],
+    judged: Sequence[tuple[Episode, bool]],
+    labels: Labels,
+) -> dict[str, Any]:
     """Every label with its values, the most frequent first."""
     won = {id(episode): one for episode, one in judged}
     carried = [(episode, labels_of(episode, labels)) for episode in ok]
     carried += [(episode, labels_if_any(episode, labels)) for episode in failed]
     gone = {id(episode) for episode in failed}
-    lost = [(episode, found) for episode, found in carried if id(episode) in gone or won.get(id(episode)) is False]
+    lost = [
+        (episode, found)
+        for episode, found in carried
+        if id(episode) in gone or won.get(id(episode)) is False
+    ]
     result: dict[str, Any] = {}
     for label in dict.fromkeys(name for _, found in carried for name in found):
         values: dict[str, Any] = {}
@@ -142,7 +190,9 @@ def labelled(ok: Sequence[Episode], failed: Sequence[Episode], judged: Sequence[
             lost_here = [float(value in found.get(label, ())) for _, found in lost]
             values[value] = {
                 "episodes": len(with_it),
-                "success": interval([float(won[id(episode)]) for episode in scored], scored, rate=True),
+                "success": interval(
+                    [float(won[id(episode)]) for episode in scored], scored, rate=True
+                ),
                 "lost": int(sum(lost_here)),
                 "share": interval(lost_here, [episode for episode, _ in lost], rate=True),
             }
@@ -151,23 +201,29 @@ def labelled(ok: Sequence[Episode], failed: Sequence[Episode], judged: Sequence[
             "values": {value: values[value] for value in order},
             "lost": len(lost),
             "unlabelled": sum(label not in found for _, found in lost),
-            "won_unlabelled": sum(label not in found for episode, found in carried if won.get(id(episode))),
+            "won_unlabelled": sum(
+                label not in found for episode, found in carried if won.get(id(episode))
+            ),
         }
     return result
 
 
 def is_zero(one: Mapping[str, Any]) -> bool:
-    """Whether a measure is 0 in every episode, or as good as that: its mean is 0 and so is one end of its interval."""
+    """Whether a measure is 0 in every episode, or as good as that: its mean is 0 and so is one
+    end of its interval."""
     return one["mean"] == 0 and (one["low"] == 0 or one["low"] == one["high"])
 
 
 def is_constant(one: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
     """Whether a label tells nothing apart: all ok episodes carry the one value that it has."""
-    return len(one["values"]) == 1 and all(value["episodes"] >= summary["ok"] for value in one["values"].values())
+    return len(one["values"]) == 1 and all(
+        value["episodes"] >= summary["ok"] for value in one["values"].values()
+    )
 
 
 def is_cause(label: str, one: Mapping[str, Any]) -> bool:
-    """Whether a label says why an episode was lost, and not what kind it is of: no episode that succeeded carries it."""
+    """Whether a label says why an episode was lost, and not what kind it is of: no episode that
+    succeeded carries it."""
     won = any(value["success"]["mean"] for value in one["values"].values())
     return label in CAUSES or (not won and one["won_unlabelled"] > 0)
 
@@ -178,41 +234,72 @@ def group_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     zero = [name for name, one in measures.items() if is_zero(one)]
     for name in measures if len(zero) < 3 else [name for name in measures if name not in zero]:
         one = measures[name]
-        rows.append((name, interval_text(one) + (f" of {one['n']}" if one["n"] < summary["ok"] else "")))
+        rows.append(
+            (name, interval_text(one) + (f" of {one['n']}" if one["n"] < summary["ok"] else ""))
+        )
     if len(zero) >= 3:
-        rows.append(("0 in every episode", ", ".join(zero[:SHOWN]) + (f" and {len(zero) - SHOWN} more" if len(zero) > SHOWN else "")))
+        rows.append(
+            (
+                "0 in every episode",
+                ", ".join(zero[:SHOWN])
+                + (f" and {len(zero) - SHOWN} more" if len(zero) > SHOWN else ""),
+            )
+        )
     for label, one in summary.get("labels", {}).items():
         cause = is_cause(label, one)
         if is_constant(one, summary) and not cause:
             continue
         if cause:
             told = [f"{value} {interval_text(found['share'])}" for value, found in _by_loss(one)]
-            told += [f"none named {one['unlabelled'] / one['lost']:.3f}"] if one["unlabelled"] else []
+            told += (
+                [f"none named {one['unlabelled'] / one['lost']:.3f}"] if one["unlabelled"] else []
+            )
             rows.append((f"{label} of {one['lost']} lost", ", ".join(told) or "none"))
         elif summary.get("success") is not None:
             rows += [
-                (f"success, {label} {value}", f"{interval_text(found['success'])} of {found['success']['n']}")
+                (
+                    f"success, {label} {value}",
+                    f"{interval_text(found['success'])} of {found['success']['n']}",
+                )
                 for value, found in one["values"].items()
                 if found["success"]["n"]
             ]
         else:
-            rows.append((label, ", ".join(f"{value} {found['episodes']}" for value, found in one["values"].items())))
+            rows.append(
+                (
+                    label,
+                    ", ".join(
+                        f"{value} {found['episodes']}" for value, found in one["values"].items()
+                    ),
+                )
+            )
     return rows
 
 
 def _by_loss(one: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return sorted(((value, found) for value, found in one["values"].items() if found["lost"]), key=lambda pair: (-pair[1]["lost"], pair[0]))
+    return sorted(
+        ((value, found) for value, found in one["values"].items() if found["lost"]),
+        key=lambda pair: (-pair[1]["lost"], pair[0]),
+    )
 
 
 def _asked(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
     try:
         found = hook(episode)
-    except Exception as error:  # an author's code may raise anything; which episode it was is worth more than a traceback
-        raise ScenarioError(f"{_where(what, episode)} raised {type(error).__name__}: {error}") from error
+    except Exception as error:
+        # an author's code may raise anything; which episode it was is worth more than a traceback
+        raise ScenarioError(
+            f"{_where(what, episode)} raised {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(found, Mapping):
-        raise ScenarioError(f"{_where(what, episode)} gave {type(found).__name__}; it gives a mapping")
+        raise ScenarioError(
+            f"{_where(what, episode)} gave {type(found).__name__}; it gives a mapping"
+        )
     return found
 
 
 def _where(what: str, episode: Episode) -> str:
-    return f"{episode.scenario}: {what}() of task {episode.task}, seed {episode.seed}, repeat {episode.repeat}"
+    return (
+        f"{episode.scenario}: {what}() of task {episode.task}, seed {episode.seed}, repeat"
+        f" {episode.repeat}"
+    )

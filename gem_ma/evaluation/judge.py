@@ -1,4 +1,5 @@
-"""What a scenario says about a finished play: three functions of the record, and what kind of numbers they give."""
+"""What a scenario says about a finished play: three functions of the record, and what kind of
+numbers they give."""
 
 from __future__ import annotations
 
@@ -35,10 +36,12 @@ class Judge:
 
     @classmethod
     def recorded(cls, summary: Mapping[str, Any], episodes: int) -> Judge:
-        """What a run's summary says of its plays, for whoever may not ask the scenario; nothing where nobody judged them.
+        """What a run's summary says of its plays, for whoever may not ask the scenario; nothing
+        where nobody judged them.
 
-        `episodes`: how many the record holds. A play that is no row of the lost ones was won only where the summary judged all of them and
-        names every lost one. Raises KeyError and TypeError where the summary is damaged.
+        `episodes`: how many the record holds. A play that is no row of the lost ones was won
+        only where the summary judged all of them and names every lost one. Raises KeyError and
+        TypeError where the summary is damaged.
         """
         success, lost = summary.get("success"), summary.get("lost")
         if not success or not lost:

@@ -1,6 +1,8 @@
-"""What kind of number a score is, and which way is better. Both are declared by the scenario; nothing is read off the values.
+"""What kind of number a score is, and which way is better. Both are declared by the scenario;
+nothing is read off the values.
 
-`success`, pass^k and the shares of labels are rates by what they are. A return or a measure is a plain mean, unless the scenario names it.
+`success`, pass^k and the shares of labels are rates by what they are. A return or a measure is a
+plain mean, unless the scenario names it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ RETURN = "return "  # how the score of an agent's return begins
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Patterns of score names (`*` stands for any text): `Scenario.rates`, `more_is_better`, `less_is_better`.
+    """Patterns of score names (`*` stands for any text): `Scenario.rates`, `more_is_better`,
+    `less_is_better`.
 
     >>> kinds = Kinds(rates=("part *",), less=("violations *",))
     >>> kinds.is_rate("part facts"), kinds.is_rate("return a"), kinds.better("violations AUTH"), kinds.better("turns")
@@ -31,7 +34,8 @@ class Kinds:
         return score == SUCCESS or _named(score, self.rates)
 
     def better(self, score: str) -> str:
-        """`more`, `less`, or "" where nobody said. More success and more return are better always."""
+        """`more`, `less`, or "" where nobody said. More success and more return are better
+        always."""
         if score == SUCCESS or score.startswith(RETURN) or _named(score, self.more):
             return "more"
         return "less" if _named(score, self.less) else ""

@@ -1,6 +1,8 @@
-"""The lost episodes of a run, one row each: which they are, what the scenario says about them, what they were paid.
+"""The lost episodes of a run, one row each: which they are, what the scenario says about them, what
+they were paid.
 
-An episode is lost where it was judged and did not succeed, and where it FAILED. Who shows a run reads these rows and needs no scenario.
+An episode is lost where it was judged and did not succeed, and where it FAILED. Who shows a run
+reads these rows and needs no scenario.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ Found = TypeVar("Found")
 
 
 def once(hook: Callable[[Episode], Found]) -> Callable[[Episode], Found]:
-    """The hook, asked once of each episode: some scenarios play a record again to answer. What it raises is raised each time."""
+    """The hook, asked once of each episode: some scenarios play a record again to answer. What
+    it raises is raised each time."""
     answers: dict[int, Found] = {}
 
     def ask(episode: Episode) -> Found:
@@ -31,22 +34,41 @@ def once(hook: Callable[[Episode], Found]) -> Callable[[Episode], Found]:
 
 
 def lost_episodes(
-    failed: Sequence[Episode], judged: Iterable[tuple[Episode, bool]], measures: Measures | None, labels: Labels | None, kinds: Kinds
+    failed: Sequence[Episode],
+    judged: Iterable[tuple[Episode, bool]],
+    measures: Measures | None,
+    labels: Labels | None,
+    kinds: Kinds,
 ) -> dict[str, Any]:
-    """`{count, episodes}`; judged ones first. Each row: `task seed repeat end returns labels measures error`."""
+    """`{count, episodes}`; judged ones first. Each row: `task seed repeat end returns labels
+    measures error`."""
     lost = [episode for episode, won in judged if not won] + list(failed)
-    return {"count": len(lost), "episodes": [{**identity(one), **said_of(one, measures, labels, kinds)} for one in lost[:MOST]]}
+    return {
+        "count": len(lost),
+        "episodes": [
+            {**identity(one), **said_of(one, measures, labels, kinds)} for one in lost[:MOST]
+        ],
+    }
 
 
 def identity(episode: Episode) -> dict[str, Any]:
     """What names an episode in its run, and how it ended."""
-    return {"task": episode.task, "seed": episode.seed, "repeat": episode.repeat, "end": episode.end.value}
+    return {
+        "task": episode.task,
+        "seed": episode.seed,
+        "repeat": episode.repeat,
+        "end": episode.end.value,
+    }
 
 
-def said_of(episode: Episode, measures: Measures | None, labels: Labels | None, kinds: Kinds) -> dict[str, Any]:
-    """`returns`, `labels`, `measures` and the first line of the `error` of one episode. Raises ScenarioError.
+def said_of(
+    episode: Episode, measures: Measures | None, labels: Labels | None, kinds: Kinds
+) -> dict[str, Any]:
+    """`returns`, `labels`, `measures` and the first line of the `error` of one episode. Raises
+    ScenarioError.
 
-    Measures that are 0 are left out, but for those of which more is better. What speaks against the play comes first.
+    Measures that are 0 are left out, but for those of which more is better. What speaks against
+    the play comes first.
     """
     failed = episode.end is End.FAILED
     named: Mapping[str, Sequence[str]] = {}
@@ -55,7 +77,11 @@ def said_of(episode: Episode, measures: Measures | None, labels: Labels | None, 
     measured = values_of(episode, measures) if measures is not None and episode.end.scored else {}
     better = {name: kinds.better(name) for name in measured}
     told = {name: value for name, value in measured.items() if value or better[name] == "more"}
-    against = [name for name, value in told.items() if (not value if better[name] == "more" else better[name] == "less")]
+    against = [
+        name
+        for name, value in told.items()
+        if (not value if better[name] == "more" else better[name] == "less")
+    ]
     return {
         "returns": episode.returns(),
         "labels": {name: list(values) for name, values in named.items()},

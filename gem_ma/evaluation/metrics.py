@@ -1,8 +1,10 @@
-"""Episodes -> one summary: plain numbers with intervals, and how many episodes they leave out. It reads records, never a scenario's state.
+"""Episodes -> one summary: plain numbers with intervals, and how many episodes they leave out. It
+reads records, never a scenario's state.
 
-A mean stands over the episodes that ended by themselves or by a driver's limit (*ok*). FAILED ones (code outside the agents) and INTERRUPTED ones
-(*excluded*) are counted beside it; the score is given once more with every failed episode as 0, and with excluded ones at their worst and best.
-Independent units are tasks; where a run plays a single task, its seeds.
+A mean stands over the episodes that ended by themselves or by a driver's limit (*ok*). FAILED
+ones (code outside the agents) and INTERRUPTED ones (*excluded*) are counted beside it; the score
+is given once more with every failed episode as 0, and with excluded ones at their worst and
+best. Independent units are tasks; where a run plays a single task, its seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +15,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gem_ma.evaluation.groups import Labels, Measures, check_rate, group_rows, interval, interval_text, labelled, measured, units
+from gem_ma.evaluation.groups import (
+    Labels,
+    Measures,
+    check_rate,
+    group_rows,
+    interval,
+    interval_text,
+    labelled,
+    measured,
+    units,
+)
 from gem_ma.evaluation.kinds import RETURN, Kinds
 from gem_ma.evaluation.lost import lost_episodes, once
 from gem_ma.types import End, Episode, Malformed
@@ -30,19 +42,29 @@ def summarise(
     labels: Labels | None = None,
     kinds: Kinds = Kinds(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot tell), `measures`, `labels` and
-    `kinds` (which scores are rates) are the scenario's.
+    """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot
+    tell), `measures`, `labels` and `kinds` (which scores are rates) are the scenario's.
 
-    Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k pass_hat_k_intervals tries measures labels lost ends errors
-    turns steps tokens truncated illegal malformed cut empty served`. An interval is `{mean, low, high, n, method, rate}`; a bound that the data
-    cannot give is null, as is a mean over nothing. `labels` is explained in `gem_ma.evaluation.groups`, `lost` in `gem_ma.evaluation.lost`.
+    Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k
+    pass_hat_k_intervals tries measures labels lost ends errors turns steps tokens truncated
+    illegal malformed cut empty served`. An interval is `{mean, low, high, n, method, rate}`; a
+    bound that the data cannot give is null, as is a mean over nothing. `labels` is explained in
+    `gem_ma.evaluation.groups`, `lost` in `gem_ma.evaluation.lost`.
     """
-    measures, labels = once(measures) if measures is not None else None, once(labels) if labels is not None else None
-    all_ = sorted(episodes, key=lambda episode: episode.id)  # so that no draw depends on which episode ended first
+    measures, labels = (
+        once(measures) if measures is not None else None,
+        (once(labels) if labels is not None else None),
+    )
+    # so that no draw depends on which episode ended first
+    all_ = sorted(episodes, key=lambda episode: episode.id)
     ok = [episode for episode in all_ if episode.end.scored]
     failed = [episode for episode in all_ if episode.end is End.FAILED]
     agents = list(dict.fromkeys(agent for episode in all_ for agent in episode.cast))
-    judged = [(episode, won) for episode in ok if success is not None and (won := success(episode)) is not None]
+    judged = [
+        (episode, won)
+        for episode in ok
+        if success is not None and (won := success(episode)) is not None
+    ]
     replies = [reply for episode in ok for turn in episode.turns for reply in turn.replies]
     curve = _pass_hat_k(judged)
     return {
@@ -50,11 +72,24 @@ def summarise(
         "ok": len(ok),
         "failed": len(failed),
         "excluded": len(all_) - len(ok) - len(failed),
-        "retried": sum(any(reply.attempts for turn in episode.turns for reply in turn.replies) for episode in all_),
+        "retried": sum(
+            any(reply.attempts for turn in episode.turns for reply in turn.replies)
+            for episode in all_
+        ),
         "tasks": len({episode.task for episode in all_}),
         "returns": {agent: _return(agent, ok, len(failed), kinds) for agent in agents},
-        "success": interval([float(won) for _, won in judged], [episode for episode, _ in judged], rate=True) if success is not None else None,
-        "score": _score(judged, len(failed), len(all_) - len(ok) - len(failed)) if success is not None else None,
+        "success": (
+            interval(
+                [float(won) for _, won in judged], [episode for episode, _ in judged], rate=True
+            )
+            if success is not None
+            else None
+        ),
+        "score": (
+            _score(judged, len(failed), len(all_) - len(ok) - len(failed))
+            if success is not None
+            else None
+        ),
         "pass_hat_k": [one["mean"] for one in curve],
         "pass_hat_k_intervals": curve,
         "tries": _tries(judged),
@@ -64,7 +99,9 @@ def summarise(
         "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
         "errors": dict(Counter(_cause(episode) for episode in failed).most_common(10)),
         "turns": _mean([len(episode.turns) for episode in ok]),
-        "steps": _mean([1 + max((turn.step for turn in episode.turns), default=-1) for episode in ok]),
+        "steps": _mean(
+            [1 + max((turn.step for turn in episode.turns), default=-1) for episode in ok]
+        ),
         "tokens": {agent: _tokens(agent, ok) for agent in agents},
         "model_calls": len(replies),
         "truncated": _mean([float(episode.end.bootstraps) for episode in ok]),
@@ -78,26 +115,56 @@ def summarise(
 def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(what, value) rows of a summary for printing, the counts first."""
     counts = f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
-    rows = [("episodes", counts + (f" ({summary['retried']} with retried calls)" if summary["retried"] else ""))]
+    rows = [
+        (
+            "episodes",
+            counts + (f" ({summary['retried']} with retried calls)" if summary["retried"] else ""),
+        )
+    ]
     if summary["success"] is not None:
         judged = summary["success"]["n"]
-        unjudged = f" of {judged} judged, {summary['ok'] - judged} cannot be" if judged < summary["ok"] else ""
+        unjudged = (
+            f" of {judged} judged, {summary['ok'] - judged} cannot be"
+            if judged < summary["ok"]
+            else ""
+        )
         rows.append(("success", interval_text(summary["success"]) + unjudged))
         if summary["failed"] or summary["excluded"]:
             rows.append(("success, failed = 0", _number(summary["score"]["failed_as_zero"])))
         if summary["excluded"]:
-            rows.append(("success, excluded lost / won", f"{_number(summary['score']['lowest'])} / {_number(summary['score']['highest'])}"))
+            rows.append(
+                (
+                    "success, excluded lost / won",
+                    (
+                        f"{_number(summary['score']['lowest'])} /"
+                        f" {_number(summary['score']['highest'])}"
+                    ),
+                )
+            )
     rows += baseline_rows(summary)
     if len(summary["pass_hat_k"]) > 1:
-        rows.append(("pass^k", "  ".join(f"{k}: {interval_text(one)}" for k, one in enumerate(_pass_intervals(summary), 1)) + _refused(summary)))
+        rows.append(
+            (
+                "pass^k",
+                "  ".join(
+                    f"{k}: {interval_text(one)}"
+                    for k, one in enumerate(_pass_intervals(summary), 1)
+                )
+                + _refused(summary),
+            )
+        )
     elif len(summary["pass_hat_k"]) == 1 and _refused(summary):
-        rows.append(("pass^k", f"1: {interval_text(_pass_intervals(summary)[0])}{_refused(summary)}"))
+        rows.append(
+            ("pass^k", f"1: {interval_text(_pass_intervals(summary)[0])}{_refused(summary)}")
+        )
     rows += group_rows(summary)
     for agent, one in summary["returns"].items():
         rows.append((f"return {agent}", interval_text(one)))
         if summary["failed"]:
             rows.append((f"return {agent}, failed = 0", _number(one["failed_as_zero"])))
-    rows.append(("ends", ", ".join(f"{end} {count}" for end, count in summary["ends"].items()) or "none"))
+    rows.append(
+        ("ends", ", ".join(f"{end} {count}" for end, count in summary["ends"].items()) or "none")
+    )
     rows.append(("turns per episode", _number(summary["turns"])))
     for agent, share in summary["illegal"].items():
         if share is not None:
@@ -107,36 +174,69 @@ def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append((f"malformed calls {agent}", f"{100 * share:.1f} %"))
     for agent, cut in summary.get("cut", {}).items():
         if cut["sayings"]:
-            rows.append((f"cut sayings {agent}", f"{cut['sayings']} of {cut['of']}, {cut['bytes']} bytes (run.max_said)"))
+            rows.append(
+                (
+                    f"cut sayings {agent}",
+                    f"{cut['sayings']} of {cut['of']}, {cut['bytes']} bytes (run.max_said)",
+                )
+            )
     for policy, one in summary.get("empty", {}).items():
         if one["empty"]:
-            rows.append((f"empty replies {policy}", f"{100 * one['share']:.1f} % ({one['empty']} of {one['replies']})"))
+            rows.append(
+                (
+                    f"empty replies {policy}",
+                    f"{100 * one['share']:.1f} % ({one['empty']} of {one['replies']})",
+                )
+            )
     for policy, others in summary.get("other_models", {}).items():
         told = ", ".join(f"{name} {count}" for name, count in others.items())
-        rows.append((f"other models {policy}", f"{told} replies of a model that is called otherwise than asked"))
+        rows.append(
+            (
+                f"other models {policy}",
+                f"{told} replies of a model that is called otherwise than asked",
+            )
+        )
     for agent, tokens in summary["tokens"].items():
         if tokens["sampled"]:
-            rows.append((f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read"))
+            rows.append(
+                (f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read")
+            )
     rows += [("error", f"{count} x {text}") for text, count in summary["errors"].items()]
     return rows
 
 
 def baseline_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A row for each baseline that was played beside a run; none where the summary has no `baselines`."""
+    """A row for each baseline that was played beside a run; none where the summary has no
+    `baselines`."""
     rows = []
     for name, one in summary.get("baselines", {}).items():
-        scores = {"": one["success"]} if one["success"] is not None else {f"return {agent} ": found for agent, found in one["returns"].items()}
+        scores = (
+            {"": one["success"]}
+            if one["success"] is not None
+            else {f"return {agent} ": found for agent, found in one["returns"].items()}
+        )
         told = ", ".join(what + interval_text(found) for what, found in scores.items())
         judged = one["ok"] if one["success"] is None else one["success"]["n"]
-        told += f" of {judged}" + (f" judged, {one['ok'] - judged} cannot be" if judged < one["ok"] else "")
+        told += f" of {judged}" + (
+            f" judged, {one['ok'] - judged} cannot be" if judged < one["ok"] else ""
+        )
         told += f", {one['failed']} failed" if one["failed"] else ""
-        rows.append((f"baseline {name}", told + (f" ({one['tasks']} of {one['of']} tasks)" if one["tasks"] < one["of"] else "")))
+        rows.append(
+            (
+                f"baseline {name}",
+                told
+                + (f" ({one['tasks']} of {one['of']} tasks)" if one["tasks"] < one["of"] else ""),
+            )
+        )
     return rows
 
 
 def _pass_intervals(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     blank = {"low": None, "high": None}  # a summary of an older version has no intervals
-    return list(summary.get("pass_hat_k_intervals") or [{"mean": value, **blank} for value in summary["pass_hat_k"]])
+    return list(
+        summary.get("pass_hat_k_intervals")
+        or [{"mean": value, **blank} for value in summary["pass_hat_k"]]
+    )
 
 
 def _refused(summary: Mapping[str, Any]) -> str:
@@ -150,10 +250,15 @@ def _return(agent: str, ok: list[Episode], failed: int, kinds: Kinds) -> dict[st
     values = [episode.returns()[agent] for episode in played]
     total = len(values) + failed
     check_rate(RETURN + agent, values, played, kinds)
-    return {**interval(values, played, rate=kinds.is_rate(RETURN + agent)), "failed_as_zero": math.fsum(values) / total if total else None}
+    return {
+        **interval(values, played, rate=kinds.is_rate(RETURN + agent)),
+        "failed_as_zero": math.fsum(values) / total if total else None,
+    }
 
 
-def _score(judged: list[tuple[Episode, bool]], failed: int, excluded: int) -> dict[str, float | None]:
+def _score(
+    judged: list[tuple[Episode, bool]], failed: int, excluded: int
+) -> dict[str, float | None]:
     won, counted = sum(1 for _, one in judged if one), len(judged) + failed
     total = counted + excluded
     return {
@@ -164,7 +269,8 @@ def _score(judged: list[tuple[Episode, bool]], failed: int, excluded: int) -> di
 
 
 def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
-    """Intervals of pass^1 ... pass^n over tasks, n = the fewest tries that a task has: a greater k is refused. [] for fewer than two tasks."""
+    """Intervals of pass^1 ... pass^n over tasks, n = the fewest tries that a task has: a greater
+    k is refused. [] for fewer than two tasks."""
     tries, wins = Counter[str](), Counter[str]()
     for episode, won in judged:
         tries[episode.task] += 1
@@ -174,8 +280,21 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
     from gem_ma.evaluation.stats import pass_hat_k_interval
 
     tasks = list(tries)
-    made = [pass_hat_k_interval([wins[task] for task in tasks], [tries[task] for task in tasks], k) for k in range(1, min(tries.values()) + 1)]
-    return [{"mean": one.mean, "low": one.low, "high": one.high, "n": one.tasks, "method": one.method, "rate": True} for one in made]
+    made = [
+        pass_hat_k_interval([wins[task] for task in tasks], [tries[task] for task in tasks], k)
+        for k in range(1, min(tries.values()) + 1)
+    ]
+    return [
+        {
+            "mean": one.mean,
+            "low": one.low,
+            "high": one.high,
+            "n": one.tasks,
+            "method": one.method,
+            "rate": True,
+        }
+        for one in made
+    ]
 
 
 def _tries(judged: list[tuple[Episode, bool]]) -> list[int]:
@@ -185,47 +304,84 @@ def _tries(judged: list[tuple[Episode, bool]]) -> list[int]:
 
 
 def _cause(episode: Episode) -> str:
-    """The first line of an episode's error, without its seed: failures of one cause are counted together."""
-    return re.sub(rf"seed {episode.seed}, ", "", (episode.error or "no message").split("\n", 1)[0])[:200]
+    """The first line of an episode's error, without its seed: failures of one cause are counted
+    together."""
+    return re.sub(rf"seed {episode.seed}, ", "", (episode.error or "no message").split("\n", 1)[0])[
+        :200
+    ]
 
 
 def _tokens(agent: str, ok: list[Episode]) -> dict[str, int]:
-    replies = [reply for episode in ok for turn in episode.turns if turn.agent == agent for reply in turn.replies]
+    replies = [
+        reply
+        for episode in ok
+        for turn in episode.turns
+        if turn.agent == agent
+        for reply in turn.replies
+    ]
     return {
-        "sampled": sum(len(reply.token_ids) or reply.usage.completion_tokens or 0 for reply in replies),
+        "sampled": sum(
+            len(reply.token_ids) or reply.usage.completion_tokens or 0 for reply in replies
+        ),
         "prompt": sum(len(reply.prompt_ids) or reply.usage.prompt_tokens or 0 for reply in replies),
     }
 
 
 def _illegal(agent: str, ok: list[Episode]) -> float | None:
-    """Share of the agent's closed choices in which it named no legal string; None where it never had such a choice."""
-    return _mean([float(turn.action.parsed is None) for e in ok for turn in e.turns if turn.agent == agent and turn.legal is not None])
+    """Share of the agent's closed choices in which it named no legal string; None where it never
+    had such a choice."""
+    return _mean(
+        [
+            float(turn.action.parsed is None)
+            for e in ok
+            for turn in e.turns
+            if turn.agent == agent and turn.legal is not None
+        ]
+    )
 
 
 def _malformed(agent: str, ok: list[Episode]) -> float | None:
     """Share of the agent's tool calls that could not be read; None where it made none."""
-    return _mean([float(isinstance(call, Malformed)) for e in ok for turn in e.turns if turn.agent == agent for call in turn.action.tool_calls])
+    return _mean(
+        [
+            float(isinstance(call, Malformed))
+            for e in ok
+            for turn in e.turns
+            if turn.agent == agent
+            for call in turn.action.tool_calls
+        ]
+    )
 
 
 def _cut(agent: str, ok: list[Episode]) -> dict[str, int]:
-    """How many of the agent's sayings were longer than `run.max_said`, and the bytes that were cut off."""
+    """How many of the agent's sayings were longer than `run.max_said`, and the bytes that were
+    cut off."""
     turns = [turn for episode in ok for turn in episode.turns if turn.agent == agent]
     lost = [turn.action.cut + sum(reply.cut for reply in turn.replies) for turn in turns]
     return {"sayings": sum(map(bool, lost)), "of": len(lost), "bytes": sum(lost)}
 
 
 def _by_policy(episodes: list[Episode]) -> dict[str, Any]:
-    """`empty`: of each policy's replies, how many said nothing at all, failed episodes included; `served`: what servers called their models."""
+    """`empty`: of each policy's replies, how many said nothing at all, failed episodes included;
+    `served`: what servers called their models."""
     counts: dict[str, list[int]] = {}
     served: dict[str, Counter[str]] = {}
-    for reply in (reply for episode in episodes for turn in episode.turns for reply in turn.replies):
+    for reply in (
+        reply for episode in episodes for turn in episode.turns for reply in turn.replies
+    ):
         one = counts.setdefault(reply.policy, [0, 0])
         one[0] += 1
         one[1] += reply.silent
         if reply.model:
             served.setdefault(reply.policy, Counter())[reply.model] += 1
-    empty = {name: {"replies": n, "empty": silent, "share": silent / n} for name, (n, silent) in sorted(counts.items())}
-    return {"empty": empty, "served": {name: dict(found.most_common()) for name, found in sorted(served.items())}}
+    empty = {
+        name: {"replies": n, "empty": silent, "share": silent / n}
+        for name, (n, silent) in sorted(counts.items())
+    }
+    return {
+        "empty": empty,
+        "served": {name: dict(found.most_common()) for name, found in sorted(served.items())},
+    }
 
 
 def _mean(values: list[Any]) -> float | None:

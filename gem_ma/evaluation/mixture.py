@@ -1,7 +1,9 @@
-"""The average of strategies in a small game: draw one per episode and play it throughout. As one strategy, exactly.
+"""The average of strategies in a small game: draw one per episode and play it throughout. As one
+strategy, exactly.
 
-With perfect recall such a mixture equals one strategy: at each information set the mean of the members' probabilities, each weighted by how often
-its own choices lead there. The plain mean of the probabilities is another strategy, and so is the mean of weights.
+With perfect recall such a mixture equals one strategy: at each information set the mean of the
+members' probabilities, each weighted by how often its own choices lead there. The plain mean of
+the probabilities is another strategy, and so is the mean of weights.
 """
 
 from __future__ import annotations
@@ -14,18 +16,25 @@ from gem_ma.types import Message
 
 
 class Mixture:
-    """A weighted sum of strategies over the `decisions` of a game, added one by one; nothing of a member is kept but its share."""
+    """A weighted sum of strategies over the `decisions` of a game, added one by one; nothing of
+    a member is kept but its share."""
 
     def __init__(self, decisions: Sequence[Decision]) -> None:
         self.decisions = tuple(decisions)
         self.size = 0  # members so far
         self.reached = [0.0] * len(self.decisions)  # weight times own reach, over the members
-        self.sums = [[0.0] * len(decision.legal) for decision in self.decisions]  # the same times the probability of each choice
+        # the same times the probability of each choice
+        self.sums = [[0.0] * len(decision.legal) for decision in self.decisions]
 
     def add(self, strategy: Strategy, weight: float = 1.0) -> None:
-        """Takes one strategy into the mixture. Mass that it does not assign is that of unreadable answers."""
+        """Takes one strategy into the mixture. Mass that it does not assign is that of
+        unreadable answers."""
         asked = [(decision.agent, decision.view, decision.legal) for decision in self.decisions]
-        chances = strategy.many(asked) if isinstance(strategy, TokenStrategy) else [[float(p) for p in strategy(*one)] for one in asked]
+        chances = (
+            strategy.many(asked)
+            if isinstance(strategy, TokenStrategy)
+            else [[float(p) for p in strategy(*one)] for one in asked]
+        )
         reach: list[float] = []
         self.size += 1
         for place, decision in enumerate(self.decisions):
@@ -33,21 +42,34 @@ class Mixture:
             if decision.before is not None:
                 before, choice = decision.before
                 taken = chances[before]
-                own = reach[before] * (taken[choice] if choice < len(taken) else max(0.0, 1 - sum(taken)))
+                own = reach[before] * (
+                    taken[choice] if choice < len(taken) else max(0.0, 1 - sum(taken))
+                )
             reach.append(own)
             self.reached[place] += weight * own
-            self.sums[place] = [total + weight * own * chance for total, chance in zip(self.sums[place], chances[place], strict=True)]
+            self.sums[place] = [
+                total + weight * own * chance
+                for total, chance in zip(self.sums[place], chances[place], strict=True)
+            ]
 
     def chances(self) -> list[list[float]]:
         """The probabilities of the mixture at each decision; uniform where no member ever comes."""
         pairs = zip(self.sums, self.reached, strict=True)
-        return [[value / reached for value in sums] if reached > 0 else [1 / len(sums)] * len(sums) for sums, reached in pairs]
+        return [
+            [value / reached for value in sums] if reached > 0 else [1 / len(sums)] * len(sums)
+            for sums, reached in pairs
+        ]
 
     def strategy(self) -> Strategy:
         """The mixture of now as one strategy."""
-        known = {(one.agent, one.view, one.legal): chances for one, chances in zip(self.decisions, self.chances(), strict=True)}
+        known = {
+            (one.agent, one.view, one.legal): chances
+            for one, chances in zip(self.decisions, self.chances(), strict=True)
+        }
 
-        def strategy(agent: str, view: tuple[Message, ...], legal: tuple[str, ...]) -> Sequence[float]:
+        def strategy(
+            agent: str, view: tuple[Message, ...], legal: tuple[str, ...]
+        ) -> Sequence[float]:
             return known[agent, view, legal]
 
         return strategy
@@ -58,4 +80,8 @@ class Mixture:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state`."""
-        self.size, self.reached, self.sums = state["size"], list(state["reached"]), [list(row) for row in state["sums"]]
+        self.size, self.reached, self.sums = (
+            state["size"],
+            list(state["reached"]),
+            [list(row) for row in state["sums"]],
+        )

@@ -1,8 +1,11 @@
-"""Who beats whom: games between players, read from episodes; a payoff table for both sides; Bradley-Terry ratings with intervals.
+"""Who beats whom: games between players, read from episodes; a payoff table for both sides;
+Bradley-Terry ratings with intervals.
 
-Pure functions over records. A *player* is what sat in a seat: its policy, else its behaviour. A *game* is two agents of one scored episode with
-different players; the higher return wins it, equal returns are a tie. A *foul* is a turn with a closed choice that could not be read; games with a
-foul count as the ledger says, and stand apart as a number. Axes: M players, K task keys, P pairs of players, B resamples.
+Pure functions over records. A *player* is what sat in a seat: its policy, else its behaviour. A
+*game* is two agents of one scored episode with different players; the higher return wins it,
+equal returns are a tie. A *foul* is a turn with a closed choice that could not be read; games
+with a foul count as the ledger says, and stand apart as a number. Axes: M players, K task keys,
+P pairs of players, B resamples.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ Floats = NDArray[np.float64]
 
 
 class Game(NamedTuple):
-    """One meeting of two players; `score` is the first one's: 1, 1/2 or 0. `key` names the start that mirror games share."""
+    """One meeting of two players; `score` is the first one's: 1, 1/2 or 0. `key` names the start
+    that mirror games share."""
 
     key: tuple[str, int]
     agents: tuple[str, str]
@@ -45,25 +49,37 @@ def player_of(seat: Seat) -> str:
 
 
 def games(episodes: Iterable[Episode], player: Callable[[Seat], str] = player_of) -> list[Game]:
-    """All games of the scored episodes, in their order; with n agents every pair of them is one. FAILED and INTERRUPTED episodes give none."""
+    """All games of the scored episodes, in their order; with n agents every pair of them is one.
+    FAILED and INTERRUPTED episodes give none."""
     found = []
     for episode in episodes:
         if not episode.end.scored:
             continue
         paid = episode.returns()
-        fouled = {turn.agent for turn in episode.turns if turn.legal is not None and turn.action.parsed is None}
+        fouled = {
+            turn.agent
+            for turn in episode.turns
+            if turn.legal is not None and turn.action.parsed is None
+        }
         for a, b in combinations(episode.cast, 2):
             first, second = player(episode.cast[a]), player(episode.cast[b])
             if first != second:
                 found.append(
-                    Game((episode.task, episode.seed), (a, b), (first, second), (paid.get(a, 0.0), paid.get(b, 0.0)), (a in fouled, b in fouled))
+                    Game(
+                        (episode.task, episode.seed),
+                        (a, b),
+                        (first, second),
+                        (paid.get(a, 0.0), paid.get(b, 0.0)),
+                        (a in fouled, b in fouled),
+                    )
                 )
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The games of a player in one seat against another player: counts, fouls of each, and its mean return (None without games)."""
+    """The games of a player in one seat against another player: counts, fouls of each, and its
+    mean return (None without games)."""
 
     games: int = 0
     wins: int = 0
@@ -80,7 +96,8 @@ class Cell:
 
 
 def payoffs(played: Iterable[Game]) -> dict[tuple[str, str, str], Cell]:
-    """(player, other, agent that the player sat at) -> what came of it; every game stands in two cells, one for each of its players.
+    """(player, other, agent that the player sat at) -> what came of it; every game stands in two
+    cells, one for each of its players.
 
     >>> table = payoffs([Game(("t/0", 1), ("x", "o"), ("new", "old"), (1.0, -1.0), (False, True))])
     >>> table["old", "new", "o"]
@@ -90,9 +107,21 @@ def payoffs(played: Iterable[Game]) -> dict[tuple[str, str, str], Cell]:
     for game in played:
         for me in (0, 1):
             score = game.score if me == 0 else 1 - game.score
-            row = (1, score == 1, score == 0.5, score == 0, game.fouls[me], game.fouls[1 - me], game.returns[me])
-            total = sums.setdefault((game.players[me], game.players[1 - me], game.agents[me]), [0.0] * len(row))
-            sums[game.players[me], game.players[1 - me], game.agents[me]] = [a + b for a, b in zip(total, row, strict=True)]
+            row = (
+                1,
+                score == 1,
+                score == 0.5,
+                score == 0,
+                game.fouls[me],
+                game.fouls[1 - me],
+                game.returns[me],
+            )
+            total = sums.setdefault(
+                (game.players[me], game.players[1 - me], game.agents[me]), [0.0] * len(row)
+            )
+            sums[game.players[me], game.players[1 - me], game.agents[me]] = [
+                a + b for a, b in zip(total, row, strict=True)
+            ]
     cells = {}
     for names, total in sums.items():
         count, wins, ties, losses, fouls, other = map(int, total[:6])
@@ -102,7 +131,8 @@ def payoffs(played: Iterable[Game]) -> dict[tuple[str, str, str], Cell]:
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A player's strength in points (400 are odds of 10 to 1), with its interval; `games`, `ties` and `fouls` are its own."""
+    """A player's strength in points (400 are odds of 10 to 1), with its interval; `games`,
+    `ties` and `fouls` are its own."""
 
     points: float
     low: float
@@ -113,27 +143,41 @@ class Rating:
 
 
 def ratings(
-    played: Sequence[Game], *, anchor: str | None = None, prior: float = 1.0, level: float = 0.95, resamples: int = 1000, seed: int = 0
+    played: Sequence[Game],
+    *,
+    anchor: str | None = None,
+    prior: float = 1.0,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> dict[str, Rating]:
-    """Bradley-Terry ratings, best first: P(i beats j) = 1 / (1 + 10^((r_j - r_i) / 400)); a tie is half a win of each.
+    """Bradley-Terry ratings, best first: P(i beats j) = 1 / (1 + 10^((r_j - r_i) / 400)); a tie is
+    half a win of each.
 
-    `anchor` has 0 points; without one the mean is 0. `prior` tied games are added to every pair that met, so that who never lost has a rating.
-    Intervals are percentiles over resampled task keys, each with all of its games. Bradley and Terry 1952; fitted by Hunter 2004, eq. 3.
+    `anchor` has 0 points; without one the mean is 0. `prior` tied games are added to every pair
+    that met, so that who never lost has a rating. Intervals are percentiles over resampled task
+    keys, each with all of its games. Bradley and Terry 1952; fitted by Hunter 2004, eq. 3.
 
     >>> won = [Game((f"t/{n}", 0), ("x", "o"), ("a", "b"), (float(n > 0), float(n == 0)), (False, False)) for n in range(4)]
     >>> round(ratings(won, prior=0)["a"].points - ratings(won, prior=0)["b"].points, 2)  # 3 to 1: 400 log10(3)
     190.85
 
-    Raises DataError where two players are compared by no chain of games, or, without a prior, where one never won or never lost against all
-    others; ValueError for arguments out of range.
+    Raises DataError where two players are compared by no chain of games, or, without a prior,
+    where one never won or never lost against all others; ValueError for arguments out of range.
     """
     if not (prior >= 0 and 0 < level < 1 and resamples >= 1):
-        raise ValueError(f"prior is 0 or more, level lies in 0..1 and resamples is 1 or more; got {prior}, {level}, {resamples}")
+        raise ValueError(
+            f"prior is 0 or more, level lies in 0..1 and resamples is 1 or more; got {prior},"
+            f" {level}, {resamples}"
+        )
     names = list(dict.fromkeys(name for game in played for name in game.players))
     if not names:
         raise DataError("there are no games between different players, so nobody can be rated")
     if anchor is not None and anchor not in names:
-        raise DataError(f"{anchor!r} played no game, so the ratings cannot be counted from it; players are {', '.join(names)}")
+        raise DataError(
+            f"{anchor!r} played no game, so the ratings cannot be counted from it; players are"
+            f" {', '.join(names)}"
+        )
     pairs, won = _wins(played, names)
     total, met = _checked(pairs, won.sum(0), names, prior)
     base = 0 if anchor is None else names.index(anchor)
@@ -141,7 +185,9 @@ def ratings(
     rng, size, block = np.random.default_rng(seed), len(won), max(1, BLOCK // len(won))
     shaken = []
     for at in range(0, resamples, block):
-        draws = rng.multinomial(size, np.full(size, 1 / size), min(block, resamples - at)).astype(np.float64)
+        draws = rng.multinomial(size, np.full(size, 1 / size), min(block, resamples - at)).astype(
+            np.float64
+        )
         counts = np.zeros((len(draws), *met.shape))
         counts[:, pairs[:, 0], pairs[:, 1]] = draws @ won
         counts += np.where(met, max(prior, 1e-3) / 2, 0.0)  # a resample may lack a pair
@@ -151,13 +197,19 @@ def ratings(
     found = {}
     for i in sorted(range(len(names)), key=lambda i: (-fitted[i], names[i])):
         mine = [(game, game.players.index(names[i])) for game in played if names[i] in game.players]
-        ties, fouls = sum(game.score == 0.5 for game, _ in mine), sum(game.fouls[me] for game, me in mine)
-        found[names[i]] = Rating(float(fitted[i]), float(low[i]), float(high[i]), len(mine), ties, fouls)
+        ties, fouls = (
+            sum(game.score == 0.5 for game, _ in mine),
+            sum(game.fouls[me] for game, me in mine),
+        )
+        found[names[i]] = Rating(
+            float(fitted[i]), float(low[i]), float(high[i]), len(mine), ties, fouls
+        )
     return found
 
 
 def points(won: Mapping[tuple[str, str], float], *, prior: float = 1.0) -> dict[str, float]:
-    """The ratings of `ratings`, best first, with mean 0 and without intervals, from counts: (i, j) -> wins of i over j, half the ties included.
+    """The ratings of `ratings`, best first, with mean 0 and without intervals, from counts: (i, j)
+    -> wins of i over j, half the ties included.
 
     >>> {name: round(value, 1) for name, value in points({("a", "b"): 3.0, ("b", "a"): 1.0}, prior=0).items()}
     {'a': 95.4, 'b': -95.4}
@@ -168,11 +220,15 @@ def points(won: Mapping[tuple[str, str], float], *, prior: float = 1.0) -> dict[
     pairs = np.array([[names.index(i), names.index(j)] for i, j in won])
     total, met = _checked(pairs, np.array(list(won.values())), names, prior)
     found = _points(total[None] + np.where(met, prior / 2, 0.0), 0, True)[0]
-    return {names[i]: float(found[i]) for i in sorted(range(len(names)), key=lambda i: (-found[i], names[i]))}
+    return {
+        names[i]: float(found[i])
+        for i in sorted(range(len(names)), key=lambda i: (-found[i], names[i]))
+    }
 
 
 def _wins(played: Sequence[Game], names: Sequence[str]) -> tuple[NDArray[np.int64], Floats]:
-    """The ordered pairs [P, 2] that met, and wins of the first over the second by task key [K, P], a tie as half a win of each."""
+    """The ordered pairs [P, 2] that met, and wins of the first over the second by task key [K,
+    P], a tie as half a win of each."""
     index = {name: i for i, name in enumerate(names)}
     keys: dict[tuple[str, int], int] = {}
     pairs: dict[tuple[int, int], int] = {}
@@ -189,19 +245,30 @@ def _wins(played: Sequence[Game], names: Sequence[str]) -> tuple[NDArray[np.int6
     return np.array(list(pairs)), won
 
 
-def _checked(pairs: NDArray[np.int64], won: Floats, names: Sequence[str], prior: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Wins [M, M] and who met whom [M, M]. Raises DataError where the games do not tie all players together."""
+def _checked(
+    pairs: NDArray[np.int64], won: Floats, names: Sequence[str], prior: float
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Wins [M, M] and who met whom [M, M]. Raises DataError where the games do not tie all
+    players together."""
     total = np.zeros((len(names), len(names)))
     total[pairs[:, 0], pairs[:, 1]] = won
     met = (total + total.T) > 0
-    _check_connected(met | np.eye(len(names), dtype=bool), names, "no chain of games compares", "with")
+    _check_connected(
+        met | np.eye(len(names), dtype=bool), names, "no chain of games compares", "with"
+    )
     if not prior:
-        _check_connected((total > 0) | np.eye(len(names), dtype=bool), names, "without a prior, no chain of wins leads from", "to")
+        _check_connected(
+            (total > 0) | np.eye(len(names), dtype=bool),
+            names,
+            "without a prior, no chain of wins leads from",
+            "to",
+        )
     return total, met
 
 
 def _points(won: Floats, base: int, centred: bool, rounds: int = ROUNDS) -> Floats:
-    """Ratings [B, M] of win counts [B, M, M]: s_i <- W_i / sum_j n_ij / (s_i + s_j), until no rating moves."""
+    """Ratings [B, M] of win counts [B, M, M]: s_i <- W_i / sum_j n_ij / (s_i + s_j), until no
+    rating moves."""
     strength = np.ones(won.shape[:2])
     met, wins = won + won.transpose(0, 2, 1), won.sum(2)
     for _ in range(rounds):
@@ -213,10 +280,14 @@ def _points(won: Floats, base: int, centred: bool, rounds: int = ROUNDS) -> Floa
         if moved < TOLERANCE:
             break
     logs = np.log(strength)
-    return np.asarray(ELO * (logs - (logs.mean(1, keepdims=True) if centred else logs[:, base : base + 1])))
+    return np.asarray(
+        ELO * (logs - (logs.mean(1, keepdims=True) if centred else logs[:, base : base + 1]))
+    )
 
 
-def _check_connected(reaches: NDArray[np.bool_], names: Sequence[str], what: str, link: str) -> None:
+def _check_connected(
+    reaches: NDArray[np.bool_], names: Sequence[str], what: str, link: str
+) -> None:
     """Raises DataError naming two players of whom one does not reach the other."""
     closed = reaches
     for _ in range(len(names).bit_length()):
@@ -224,14 +295,28 @@ def _check_connected(reaches: NDArray[np.bool_], names: Sequence[str], what: str
     if not closed.all():
         i, j = (int(n) for n in np.argwhere(~closed)[0])
         apart = ", ".join(names[k] for k in range(len(names)) if not closed[i, k])
-        raise DataError(f"{what} {names[i]!r} {link} {names[j]!r}, so their ratings say nothing of each other; apart: {apart}")
+        raise DataError(
+            f"{what} {names[i]!r} {link} {names[j]!r}, so their ratings say nothing of each other;"
+            f" apart: {apart}"
+        )
 
 
 def table(cells: Mapping[tuple[str, str, str], Cell]) -> list[tuple[str, ...]]:
-    """The payoff table as rows of text: player, other, side, games, wins/ties/losses, fouls of both, mean return."""
+    """The payoff table as rows of text: player, other, side, games, wins/ties/losses, fouls of
+    both, mean return."""
     rows: list[tuple[str, ...]] = []
     for (player, other, agent), cell in sorted(cells.items()):
         counts = f"{cell.wins}/{cell.ties}/{cell.losses}"
         payoff = "n/a" if cell.payoff is None else f"{cell.payoff:.3f}"
-        rows.append((player, other, agent, str(cell.games), counts, f"{cell.fouls}/{cell.other_fouls}", payoff))
+        rows.append(
+            (
+                player,
+                other,
+                agent,
+                str(cell.games),
+                counts,
+                f"{cell.fouls}/{cell.other_fouls}",
+                payoff,
+            )
+        )
     return rows

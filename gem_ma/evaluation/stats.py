@@ -1,11 +1,13 @@
-"""How sure are we: intervals and tests for scores of tasks that were played several times. Pure numpy; it knows numbers, not episodes.
+"""How sure are we: intervals and tests for scores of tasks that were played several times. Pure
+numpy; it knows numbers, not episodes.
 
-Axes: N episodes, T tasks, B resamples, n tries of one task, k of them. Repeats of one task are not independent, so *tasks* are resampled,
-each with all of its episodes. Which interval `mean_interval` takes:
-  a rate, yes/no values, one episode per task    Wilson
-  a rate, all task means equal                   Wilson with n = tasks (a bootstrap would have no width)
-  fewer than 20 tasks                            Student's t over the task means; of a rate within 0..1
-  else                                           cluster bootstrap over tasks
+Axes: N episodes, T tasks, B resamples, n tries of one task, k of them. Repeats of one task are not
+independent, so *tasks* are resampled, each with all of its episodes. Which interval `mean_interval`
+takes:
+  a rate, yes/no values, one episode per task    Wilson a rate, all task means equal
+  Wilson with n = tasks (a bootstrap would have no width) fewer than 20 tasks
+  Student's t over the task means; of a rate within 0..1 else
+  cluster bootstrap over tasks
 Whether values are a rate is declared by the caller: payoffs that happen to be 0 or 1 are no rate.
 Random draws come from a fixed seed: the same episodes give the same interval.
 """
@@ -29,7 +31,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class Estimate(NamedTuple):
-    """A mean with its interval; `method` names how the interval was made, `tasks` how many independent units it stands on."""
+    """A mean with its interval; `method` names how the interval was made, `tasks` how many
+    independent units it stands on."""
 
     mean: float
     low: float
@@ -39,9 +42,11 @@ class Estimate(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Mean difference B - A over paired tasks, its interval and the p value of a sign-flip permutation test.
+    """Mean difference B - A over paired tasks, its interval and the p value of a sign-flip
+    permutation test.
 
-    `wide_low`, `wide_high`: the interval that is right for all comparisons of a family at once (Bonferroni); of a single one the same interval.
+    `wide_low`, `wide_high`: the interval that is right for all comparisons of a family at once
+    (Bonferroni); of a single one the same interval.
     """
 
     difference: float
@@ -54,13 +59,14 @@ class Comparison(NamedTuple):
     wide_high: float = math.inf
 
 
-# -- intervals ----------------------------------------------------------------------------------------------------------------
+# -- intervals -----------------------------------------------------------------------------------
 
 
 def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of a rate of independent yes/no outcomes.
 
-    centre = (p + z^2/2n) / (1 + z^2/n), half width = z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n).  Raises ValueError unless 0 <= successes <= n, n > 0.
+    centre = (p + z^2/2n) / (1 + z^2/n), half width = z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n).
+    Raises ValueError unless 0 <= successes <= n, n > 0.
 
     >>> [round(bound, 3) for bound in wilson(17, 20)]
     [0.64, 0.948]
@@ -76,7 +82,8 @@ def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, floa
 
 
 def t_interval(values: Sequence[float] | Floats, level: float = 0.95) -> tuple[float, float]:
-    """Student's t interval of the mean of independent values [T], T >= 2: mean +- t_{T-1} s / sqrt(T).
+    """Student's t interval of the mean of independent values [T], T >= 2: mean +- t_{T-1} s /
+    sqrt(T).
 
     >>> [round(bound, 3) for bound in t_interval([1.0, 2.0, 3.0])]
     [-0.484, 4.484]
@@ -84,27 +91,45 @@ def t_interval(values: Sequence[float] | Floats, level: float = 0.95) -> tuple[f
     array = _vector("values", values)
     if len(array) < 2:
         raise ValueError(f"a t interval needs at least 2 values; got {len(array)}")
-    half = t_quantile(0.5 + _level(level) / 2, len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
+    half = (
+        t_quantile(0.5 + _level(level) / 2, len(array) - 1)
+        * float(array.std(ddof=1))
+        / math.sqrt(len(array))
+    )
     return float(array.mean()) - half, float(array.mean()) + half
 
 
 def cluster_bootstrap(
-    values: Sequence[float] | Floats, tasks: Sequence[Any], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    values: Sequence[float] | Floats,
+    tasks: Sequence[Any],
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile interval of the mean of `values` [N] when tasks [N] are drawn again, each with all of its values."""
+    """Percentile interval of the mean of `values` [N] when tasks [N] are drawn again, each with
+    all of its values."""
     array = _vector("values", values)
     sums, counts = _by_task(array, tasks)
-    means = np.concatenate([sums[draw].sum(1) / counts[draw].sum(1) for draw in _draws(len(sums), resamples, seed)])
+    means = np.concatenate(
+        [sums[draw].sum(1) / counts[draw].sum(1) for draw in _draws(len(sums), resamples, seed)]
+    )
     return _quantiles(means, level)
 
 
 def mean_interval(
-    values: Sequence[float] | Floats, tasks: Sequence[Any] | None = None, level: float = 0.95, seed: int = 0, *, rate: bool = False
+    values: Sequence[float] | Floats,
+    tasks: Sequence[Any] | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+    *,
+    rate: bool = False,
 ) -> Estimate:
-    """The mean of `values` [N] with the interval that fits (rules in the module's docstring). `tasks` [N]: absent = all values independent.
+    """The mean of `values` [N] with the interval that fits (rules in the module's docstring).
+    `tasks` [N]: absent = all values independent.
 
-    `rate`: every value lies in 0..1 by what it is. A single value or a single task has no spread to learn from: the interval is (-inf, inf), of
-    a rate (0, 1). Raises ValueError where a rate has a value outside of 0..1.
+    `rate`: every value lies in 0..1 by what it is. A single value or a single task has no spread to
+    learn from: the interval is (-inf, inf), of a rate (0, 1). Raises ValueError where a rate has a
+    value outside of 0..1.
 
     >>> mean_interval([1.0]).high, mean_interval([1.0], rate=True).high
     (inf, 1.0)
@@ -113,7 +138,9 @@ def mean_interval(
     if not len(array):
         raise ValueError("a mean needs at least one value")
     if rate and not ((array >= 0) & (array <= 1)).all():
-        raise ValueError(f"a rate lies between 0 and 1; got {float(array.min())} to {float(array.max())}")
+        raise ValueError(
+            f"a rate lies between 0 and 1; got {float(array.min())} to {float(array.max())}"
+        )
     mean, named = float(array.mean()), range(len(array)) if tasks is None else tasks
     sums, counts = _by_task(array, named)
     means, units = sums / counts, len(sums)
@@ -125,13 +152,22 @@ def mean_interval(
         return Estimate(mean, *((0.0, 1.0) if rate else (-math.inf, math.inf)), "one task", 1)
     if units < FEW_TASKS:
         low, high = t_interval(means, level)
-        middle = float(means.mean())  # of the tasks: with unequal repeats it differs from the mean over episodes
+        # of the tasks: with unequal repeats it differs from the mean over episodes
+        middle = float(means.mean())
         low, high = mean + low - middle, mean + high - middle
-        return Estimate(mean, max(low, 0.0) if rate else low, min(high, 1.0) if rate else high, "t over tasks", units)
-    return Estimate(mean, *cluster_bootstrap(array, named, level, seed=seed), "bootstrap over tasks", units)
+        return Estimate(
+            mean,
+            max(low, 0.0) if rate else low,
+            min(high, 1.0) if rate else high,
+            "t over tasks",
+            units,
+        )
+    return Estimate(
+        mean, *cluster_bootstrap(array, named, level, seed=seed), "bootstrap over tasks", units
+    )
 
 
-# -- comparing two runs -------------------------------------------------------------------------------------------------------
+# -- comparing two runs --------------------------------------------------------------------------
 
 
 def paired(
@@ -143,11 +179,13 @@ def paired(
     seed: int = 0,
     family: int = 1,
 ) -> Comparison:
-    """B against A on the same plays: a, b and tasks are [N], entry i of a and b is the same (task, seed).
+    """B against A on the same plays: a, b and tasks are [N], entry i of a and b is the same (task,
+    seed).
 
-    Per task d = mean b - mean a; the interval is the bootstrap of the mean of d over tasks (Student's t below 20 tasks), p by sign flips of d.
-    `family`: how many comparisons are read together; the wide interval leaves (1 - level) / family outside. Where that is too little for the
-    resamples to tell (fewer than 5 in a tail), it is Student's t.
+    Per task d = mean b - mean a; the interval is the bootstrap of the mean of d over tasks
+    (Student's t below 20 tasks), p by sign flips of d. `family`: how many comparisons are read
+    together; the wide interval leaves (1 - level) / family outside. Where that is too little for
+    the resamples to tell (fewer than 5 in a tail), it is Student's t.
     """
     first, second = _vector("a", a), _vector("b", b)
     if len(first) != len(second):
@@ -162,14 +200,19 @@ def paired(
     if len(d) == 1:
         return Comparison(mean, -math.inf, math.inf, p, "one task", 1)
     if len(d) < FEW_TASKS:
-        return Comparison(mean, *t_interval(d, level), p, "t over tasks", len(d), *t_interval(d, wide))
+        return Comparison(
+            mean, *t_interval(d, level), p, "t over tasks", len(d), *t_interval(d, wide)
+        )
     means = np.concatenate([d[draw].mean(1) for draw in _draws(len(d), resamples, seed)])
     told = _quantiles(means, wide) if resamples * (1 - wide) / 2 >= TAIL else t_interval(d, wide)
     return Comparison(mean, *_quantiles(means, level), p, "bootstrap over tasks", len(d), *told)
 
 
-def sign_flip(differences: Sequence[float] | Floats, resamples: int = RESAMPLES, seed: int = 0) -> float:
-    """Two-sided p of "the differences [T] are symmetric around 0": (1 + flips at least as extreme) / (1 + flips).
+def sign_flip(
+    differences: Sequence[float] | Floats, resamples: int = RESAMPLES, seed: int = 0
+) -> float:
+    """Two-sided p of "the differences [T] are symmetric around 0": (1 + flips at least as extreme)
+    / (1 + flips).
 
     >>> sign_flip([0.0, 0.0, 0.0])
     1.0
@@ -187,7 +230,8 @@ def sign_flip(differences: Sequence[float] | Floats, resamples: int = RESAMPLES,
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's adjusted p values, in the order given: of m tests the j-th smallest counts (m - j + 1) times, never below a smaller one.
+    """Holm's adjusted p values, in the order given: of m tests the j-th smallest counts (m - j + 1)
+    times, never below a smaller one.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -201,11 +245,12 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-# -- several tries of one task ------------------------------------------------------------------------------------------------
+# -- several tries of one task -------------------------------------------------------------------
 
 
 def pass_hat_k(successes: Sequence[int], tries: Sequence[int], k: int) -> float:
-    """pass^k, the chance that k tries of a task all succeed: mean over tasks [T] of C(c, k) / C(n, k). Raises ValueError where k > n.
+    """pass^k, the chance that k tries of a task all succeed: mean over tasks [T] of C(c, k) / C(n,
+    k). Raises ValueError where k > n.
 
     >>> [pass_hat_k([3], [4], k) for k in (1, 2, 3, 4)]
     [0.75, 0.5, 0.25, 0.0]
@@ -214,7 +259,8 @@ def pass_hat_k(successes: Sequence[int], tries: Sequence[int], k: int) -> float:
 
 
 def pass_at_k(successes: Sequence[int], tries: Sequence[int], k: int) -> float:
-    """pass@k, the chance that one of k tries succeeds: mean over tasks [T] of 1 - C(n - c, k) / C(n, k). Raises ValueError where k > n.
+    """pass@k, the chance that one of k tries succeeds: mean over tasks [T] of 1 - C(n - c, k) /
+    C(n, k). Raises ValueError where k > n.
 
     >>> [pass_at_k([1], [4], k) for k in (1, 2, 3, 4)]
     [0.25, 0.5, 0.75, 1.0]
@@ -222,10 +268,14 @@ def pass_at_k(successes: Sequence[int], tries: Sequence[int], k: int) -> float:
     return _over_tasks(successes, tries, k, lambda c, n: 1 - math.comb(n - c, k) / math.comb(n, k))
 
 
-def pass_hat_k_interval(successes: Sequence[int], tries: Sequence[int], k: int, level: float = 0.95, seed: int = 0) -> Estimate:
-    """pass^k with its interval over tasks, inside [0, 1]; tasks are resampled with all of their tries. Raises ValueError where k > n.
+def pass_hat_k_interval(
+    successes: Sequence[int], tries: Sequence[int], k: int, level: float = 0.95, seed: int = 0
+) -> Estimate:
+    """pass^k with its interval over tasks, inside [0, 1]; tasks are resampled with all of their
+    tries. Raises ValueError where k > n.
 
-    Below 20 tasks it is Student's t; where all tasks agree, or each is worth 0 or 1, Wilson with n = tasks.
+    Below 20 tasks it is Student's t; where all tasks agree, or each is worth 0 or 1, Wilson with n
+    = tasks.
 
     >>> pass_hat_k_interval([2, 1, 0], [2, 2, 2], 1).method
     't over tasks'
@@ -233,23 +283,30 @@ def pass_hat_k_interval(successes: Sequence[int], tries: Sequence[int], k: int, 
     mean = pass_hat_k(successes, tries, k)
     values = [pass_hat_k([c], [n], k) for c, n in zip(successes, tries, strict=True)]
     if max(values) - min(values) < 1e-12:
-        return Estimate(mean, *wilson(mean * len(values), len(values), level), "wilson over tasks", len(values))
+        return Estimate(
+            mean, *wilson(mean * len(values), len(values), level), "wilson over tasks", len(values)
+        )
     _, low, high, method, units = mean_interval(values, None, level, seed, rate=True)
     return Estimate(mean, low, high, method, units)
 
 
 def _over_tasks(successes: Sequence[int], tries: Sequence[int], k: int, one: Any) -> float:
     if len(successes) != len(tries) or not len(tries):
-        raise ValueError(f"successes and tries are one number per task, at least one; got {len(successes)} and {len(tries)}")
+        raise ValueError(
+            f"successes and tries are one number per task, at least one; got {len(successes)} and"
+            f" {len(tries)}"
+        )
     for c, n in zip(successes, tries, strict=True):
         if not 0 <= c <= n:
             raise ValueError(f"a task has 0 <= successes <= tries; got {c} of {n}")
         if not 1 <= k <= n:
-            raise ValueError(f"k must lie between 1 and the number of tries; got k = {k} with {n} tries")
+            raise ValueError(
+                f"k must lie between 1 and the number of tries; got k = {k} with {n} tries"
+            )
     return sum(one(int(c), int(n)) for c, n in zip(successes, tries, strict=True)) / len(tries)
 
 
-# -- Student's t --------------------------------------------------------------------------------------------------------------
+# -- Student's t ---------------------------------------------------------------------------------
 
 
 def t_quantile(p: float, degrees: float) -> float:
@@ -259,7 +316,9 @@ def t_quantile(p: float, degrees: float) -> float:
     2.2281
     """
     if not 0 < p < 1 or not degrees > 0:
-        raise ValueError(f"a quantile needs 0 < p < 1 and degrees > 0; got p = {p}, degrees = {degrees}")
+        raise ValueError(
+            f"a quantile needs 0 < p < 1 and degrees > 0; got p = {p}, degrees = {degrees}"
+        )
     if p < 0.5:
         return -t_quantile(1 - p, degrees)
     low, high = 0.0, 1.0
@@ -282,11 +341,23 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1 - _incomplete_beta(b, a, 1 - x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    front = (
+        math.exp(
+            math.lgamma(a + b)
+            - math.lgamma(a)
+            - math.lgamma(b)
+            + a * math.log(x)
+            + b * math.log1p(-x)
+        )
+        / a
+    )
     tiny, c, d = 1e-300, 1.0, 1 / (1 - (a + b) * x / (a + 1))
     fraction = d
     for m in range(1, 1000):
-        for term in (m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)), -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
             d = 1 / ((1 + term * d) or tiny)
             c = (1 + term / c) or tiny
             fraction *= c * d
@@ -295,7 +366,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
     return front * fraction
 
 
-# -- inside -------------------------------------------------------------------------------------------------------------------
+# -- inside --------------------------------------------------------------------------------------
 
 
 def _vector(name: str, values: Sequence[float] | Floats) -> Floats:
@@ -303,7 +374,9 @@ def _vector(name: str, values: Sequence[float] | Floats) -> Floats:
     if array.ndim != 1:
         raise ValueError(f"{name} is one number per entry, [N]; got shape {list(array.shape)}")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds {int((~np.isfinite(array)).sum())} numbers that are not finite")
+        raise ValueError(
+            f"{name} holds {int((~np.isfinite(array)).sum())} numbers that are not finite"
+        )
     return array
 
 
@@ -319,7 +392,9 @@ def _by_task(values: Floats, tasks: Sequence[Any]) -> tuple[Floats, Floats]:
         raise ValueError(f"one task per value; got {len(tasks)} tasks and {len(values)} values")
     numbers: dict[Any, int] = {}
     index = np.array([numbers.setdefault(task, len(numbers)) for task in tasks], dtype=np.intp)
-    return np.bincount(index, values, len(numbers)).astype(np.float64), np.bincount(index, minlength=len(numbers)).astype(np.float64)
+    return np.bincount(index, values, len(numbers)).astype(np.float64), np.bincount(
+        index, minlength=len(numbers)
+    ).astype(np.float64)
 
 
 def _draws(units: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.intp]]:

@@ -1,7 +1,9 @@
-"""The cells of a study -> one table: every score with its interval, paired differences against a reference cell, and how the axes interact.
+"""The cells of a study -> one table: every score with its interval, paired differences against a
+reference cell, and how the axes interact.
 
-It reads episodes, never a run folder. A *score* is `success` (where the scenario has that notion), `return <agent>`, or a measure of the scenario.
-Differences are taken within what `paired_by` names, tasks are resampled with all that belongs to them (`gem_ma.evaluation.stats`).
+It reads episodes, never a run folder. A *score* is `success` (where the scenario has that
+notion), `return <agent>`, or a measure of the scenario. Differences are taken within what
+`paired_by` names, tasks are resampled with all that belongs to them (`gem_ma.evaluation.stats`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one cell of a study came to. `values`: score -> (task, seed, repeat) -> value. `world`: equal in cells that play the same tasks."""
+    """What one cell of a study came to. `values`: score -> (task, seed, repeat) -> value.
+    `world`: equal in cells that play the same tasks."""
 
     summary: Mapping[str, Any]
     values: Mapping[str, Mapping[Id, float]]
@@ -33,10 +36,19 @@ class Cell:
     kinds: Kinds = Kinds()
 
 
-def cell_of(episodes: Iterable[Episode], judge: Judge, *, world: str = "", run: str = "", measures: Container[str] | None = None) -> Cell:
-    """Summary and scores of the episodes of one cell; those that FAILED or were interrupted have no score.
+def cell_of(
+    episodes: Iterable[Episode],
+    judge: Judge,
+    *,
+    world: str = "",
+    run: str = "",
+    measures: Container[str] | None = None,
+) -> Cell:
+    """Summary and scores of the episodes of one cell; those that FAILED or were interrupted have no
+    score.
 
-    `measures`: which of the scenario's to keep for each episode (all where absent); of the others the summary has the mean.
+    `measures`: which of the scenario's to keep for each episode (all where absent); of the
+    others the summary has the mean.
     """
     listed = list(episodes)
     values: dict[str, dict[Id, float]] = {}
@@ -48,7 +60,9 @@ def cell_of(episodes: Iterable[Episode], judge: Judge, *, world: str = "", run: 
         found |= {f"return {agent}": value for agent, value in episode.returns().items()}
         for score, value in found.items():
             values.setdefault(score, {})[episode.id] = value
-        for score, value in values_of(episode, judge.measures).items() if judge.measures is not None else ():
+        for score, value in (
+            values_of(episode, judge.measures).items() if judge.measures is not None else ()
+        ):
             kept = values.setdefault(score, {})
             if measures is None or score in measures:
                 kept[episode.id] = value
@@ -65,16 +79,19 @@ def study_summary(
     resamples: int = 10_000,
     correct: str = "holm",
 ) -> dict[str, Any]:
-    """The whole comparison as JSON values. The first score (success, else the first return) and those of `measures` are compared.
+    """The whole comparison as JSON values. The first score (success, else the first return) and
+    those of `measures` are compared.
 
-    Keys: `axes reference paired_by resamples correct scores compared rates better cells comparisons margins interactions`. Raises ConfigError for
-    a measure that no cell has.
+    Keys: `axes reference paired_by resamples correct scores compared rates better cells
+    comparisons margins interactions`. Raises ConfigError for a measure that no cell has.
     """
     scores = list(dict.fromkeys(score for cell in cells.values() for score in cell.values))
     scores.sort(key=lambda score: (score != SUCCESS, not score.startswith("return ")))
     for name in measures:
         if name not in scores:
-            raise ConfigError(f"no cell has a score called {name!r}; there are {', '.join(scores) or 'none'}")
+            raise ConfigError(
+                f"no cell has a score called {name!r}; there are {', '.join(scores) or 'none'}"
+            )
     compared = list(dict.fromkeys([*scores[:1], *measures]))
     kinds = cells[reference].kinds
     return {
@@ -88,7 +105,10 @@ def study_summary(
         "rates": [score for score in scores if kinds.is_rate(score)],
         "better": {score: better for score in scores if (better := kinds.better(score))},
         "cells": [_row(axes, names, cell) for names, cell in cells.items()],
-        "comparisons": {score: _compare(axes, cells, reference, score, paired_by, resamples, correct) for score in compared},
+        "comparisons": {
+            score: _compare(axes, cells, reference, score, paired_by, resamples, correct)
+            for score in compared
+        },
         "margins": {score: _margins(axes, cells, score, kinds) for score in compared},
         "interactions": {score: _interactions(axes, cells, score, resamples) for score in compared},
     }
@@ -99,7 +119,15 @@ def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None
     if score == SUCCESS:
         return summary["success"] or None
     found = summary["measures"].get(score)
-    return found if found is not None else summary["returns"].get(score.removeprefix("return ")) if score.startswith("return ") else None
+    return (
+        found
+        if found is not None
+        else (
+            summary["returns"].get(score.removeprefix("return "))
+            if score.startswith("return ")
+            else None
+        )
+    )
 
 
 def difference_text(row: Mapping[str, Any] | None) -> str:
@@ -108,17 +136,28 @@ def difference_text(row: Mapping[str, Any] | None) -> str:
         return "reference"
     if row["difference"] is None:
         return "n/a (no shared play)"
-    bounds = "n/a" if row["low"] is None or row["high"] is None else f"{row['low']:+.3f}, {row['high']:+.3f}"
-    return f"{row['difference']:+.3f} [{bounds}]" + ("" if row["same_tasks"] else " (other scenario settings)")
+    bounds = (
+        "n/a"
+        if row["low"] is None or row["high"] is None
+        else f"{row['low']:+.3f}, {row['high']:+.3f}"
+    )
+    return f"{row['difference']:+.3f} [{bounds}]" + (
+        "" if row["same_tasks"] else " (other scenario settings)"
+    )
 
 
 def _row(axes: Mapping[str, Names], names: Names, cell: Cell) -> dict[str, Any]:
     kept = ("episodes", "ok", "failed", "excluded", "tasks", "turns", "pass_hat_k")
     scores = {score: score_of(cell.summary, score) for score in cell.values}
-    return {"names": dict(zip(axes, names, strict=True)), "run": cell.run, **{key: cell.summary[key] for key in kept}, "scores": scores}
+    return {
+        "names": dict(zip(axes, names, strict=True)),
+        "run": cell.run,
+        **{key: cell.summary[key] for key in kept},
+        "scores": scores,
+    }
 
 
-# -- differences ----------------------------------------------------------------------------------------------------------------
+# -- differences ---------------------------------------------------------------------------------
 
 
 def _compare(
@@ -130,7 +169,8 @@ def _compare(
     resamples: int,
     correct: str,
 ) -> list[dict[str, Any]]:
-    """Every other cell against the reference. Over these comparisons p is adjusted (Holm), and so is the second interval (Bonferroni)."""
+    """Every other cell against the reference. Over these comparisons p is adjusted (Holm), and
+    so is the second interval (Bonferroni)."""
     from gem_ma.evaluation.stats import holm, paired
 
     base = cells[reference].values.get(score, {})
@@ -139,27 +179,59 @@ def _compare(
     for names, cell in cells.items():
         if names == reference:
             continue
-        before, after = (_by_key(values, paired_by) for values in (base, cell.values.get(score, {})))
-        shared[names] = [(key, before[key], after[key]) for key in sorted(before.keys() & after.keys())]
-        row = {"names": dict(zip(axes, names, strict=True)), "same_tasks": cell.world == cells[reference].world}
-        found.append({**row, "pairs": len(shared[names]), "unpaired": len(before.keys() ^ after.keys()), **_NOTHING})
+        before, after = (
+            _by_key(values, paired_by) for values in (base, cell.values.get(score, {}))
+        )
+        shared[names] = [
+            (key, before[key], after[key]) for key in sorted(before.keys() & after.keys())
+        ]
+        row = {
+            "names": dict(zip(axes, names, strict=True)),
+            "same_tasks": cell.world == cells[reference].world,
+        }
+        found.append(
+            {
+                **row,
+                "pairs": len(shared[names]),
+                "unpaired": len(before.keys() ^ after.keys()),
+                **_NOTHING,
+            }
+        )
     adjusts = correct == "holm"
     family = sum(map(bool, shared.values())) if adjusts else 1
     for row, pairs in zip(found, shared.values(), strict=True):
         if pairs:
             keys, before_values, after_values = zip(*pairs, strict=True)
-            one = paired(before_values, after_values, _units(keys), resamples=resamples, family=family)
-            row |= {"difference": one.difference, "low": _finite(one.low), "high": _finite(one.high), "p": one.p, "method": one.method}
-            row |= {"tasks": one.tasks, "low_adjusted": _finite(one.wide_low), "high_adjusted": _finite(one.wide_high)}
+            one = paired(
+                before_values, after_values, _units(keys), resamples=resamples, family=family
+            )
+            row |= {
+                "difference": one.difference,
+                "low": _finite(one.low),
+                "high": _finite(one.high),
+                "p": one.p,
+                "method": one.method,
+            }
+            row |= {
+                "tasks": one.tasks,
+                "low_adjusted": _finite(one.wide_low),
+                "high_adjusted": _finite(one.wide_high),
+            }
     tested = [row for row in found if row["p"] is not None]
-    for row, p in zip(tested, holm([row["p"] for row in tested]) if adjusts else [row["p"] for row in tested], strict=True):
+    for row, p in zip(
+        tested,
+        holm([row["p"] for row in tested]) if adjusts else [row["p"] for row in tested],
+        strict=True,
+    ):
         row["p_adjusted"] = p
     return found
 
 
 # A comparison without a shared play.
 _NOTHING: Mapping[str, Any] = {
-    **dict.fromkeys(("difference", "low", "high", "p", "p_adjusted", "low_adjusted", "high_adjusted")),
+    **dict.fromkeys(
+        ("difference", "low", "high", "p", "p_adjusted", "low_adjusted", "high_adjusted")
+    ),
     "method": "none",
     "tasks": 0,
 }
@@ -180,45 +252,64 @@ def _units(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
     return [key[:2] if single else key[0] for key in keys]
 
 
-# -- axes -----------------------------------------------------------------------------------------------------------------------
+# -- axes ----------------------------------------------------------------------------------------
 
 
 def _tensor(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str) -> Any:
-    """Mean score of each unit that all cells have played, [names of axis 1, ..., units]; None where there is no such unit."""
+    """Mean score of each unit that all cells have played, [names of axis 1, ..., units]; None
+    where there is no such unit."""
     import numpy as np
 
     single = len({id_[0] for cell in cells.values() for id_ in cell.values.get(score, {})}) == 1
     by_unit = []
     for names in itertools.product(*axes.values()):
         grouped: dict[Any, list[float]] = {}
-        for (task, seed, _), value in (cells[names].values.get(score, {}) if names in cells else {}).items():
+        for (task, seed, _), value in (
+            cells[names].values.get(score, {}) if names in cells else {}
+        ).items():
             grouped.setdefault((task, seed) if single else task, []).append(value)
         by_unit.append({unit: math.fsum(found) / len(found) for unit, found in grouped.items()})
     shared = sorted(set.intersection(*(set(one) for one in by_unit))) if by_unit else []
     if not shared:
         return None
-    return np.array([[one[unit] for unit in shared] for one in by_unit]).reshape([*(len(names) for names in axes.values()), len(shared)])
+    return np.array([[one[unit] for unit in shared] for one in by_unit]).reshape(
+        [*(len(names) for names in axes.values()), len(shared)]
+    )
 
 
-def _margins(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str, kinds: Kinds) -> dict[str, dict[str, Any]]:
-    """Axis -> name -> the mean over all cells with that name, over the units that every cell has played."""
+def _margins(
+    axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str, kinds: Kinds
+) -> dict[str, dict[str, Any]]:
+    """Axis -> name -> the mean over all cells with that name, over the units that every cell has
+    played."""
     from gem_ma.evaluation.stats import mean_interval
 
     values = _tensor(axes, cells, score)
     found: dict[str, dict[str, Any]] = {}
     for at, (axis, names) in enumerate(axes.items()) if values is not None else ():
-        marginal = values.mean(axis=tuple(other for other in range(len(axes)) if other != at))  # [names, units]
+        # [names, units]
+        marginal = values.mean(axis=tuple(other for other in range(len(axes)) if other != at))
         rate = kinds.is_rate(score)
         found[axis] = {}
         for name, row in zip(names, marginal, strict=True):
-            one = mean_interval(row.clip(0.0, 1.0) if rate else row, rate=rate)  # a mean of rates may leave 0..1 by rounding
+            # a mean of rates may leave 0..1 by rounding
+            one = mean_interval(row.clip(0.0, 1.0) if rate else row, rate=rate)
             bounds = {"low": _finite(one.low), "high": _finite(one.high)}
-            found[axis][name] = {"mean": one.mean, **bounds, "n": one.tasks, "method": one.method, "rate": rate}
+            found[axis][name] = {
+                "mean": one.mean,
+                **bounds,
+                "n": one.tasks,
+                "method": one.method,
+                "rate": rate,
+            }
     return found
 
 
-def _interactions(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str, resamples: int) -> list[dict[str, Any]]:
-    """For each pair of axes: what a cell has beyond the sum of what its row and its column bring, with its interval over units."""
+def _interactions(
+    axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str, resamples: int
+) -> list[dict[str, Any]]:
+    """For each pair of axes: what a cell has beyond the sum of what its row and its column
+    bring, with its interval over units."""
     import numpy as np
 
     from gem_ma.evaluation.stats import paired
@@ -226,9 +317,18 @@ def _interactions(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score:
     values = _tensor(axes, cells, score)
     found = []
     for first, second in itertools.combinations(range(len(axes)), 2) if values is not None else ():
-        table = values.mean(axis=tuple(other for other in range(len(axes)) if other not in (first, second)))  # [rows, columns, units]
-        beyond = table - table.mean(0, keepdims=True) - table.mean(1, keepdims=True) + table.mean((0, 1), keepdims=True)
-        beyond[np.abs(beyond) < 1e-9 * max(1.0, float(np.abs(table).max()))] = 0.0  # what rounding left is no effect
+        # [rows, columns, units]
+        table = values.mean(
+            axis=tuple(other for other in range(len(axes)) if other not in (first, second))
+        )
+        beyond = (
+            table
+            - table.mean(0, keepdims=True)
+            - table.mean(1, keepdims=True)
+            + table.mean((0, 1), keepdims=True)
+        )
+        # what rounding left is no effect
+        beyond[np.abs(beyond) < 1e-9 * max(1.0, float(np.abs(table).max()))] = 0.0
         units = beyond.shape[-1]
         rows, columns = (list(axes.items())[at] for at in (first, second))
         entries = []
@@ -236,7 +336,15 @@ def _interactions(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score:
             one = paired(np.zeros(units), beyond[i, j], range(units), resamples=resamples)
             names = {rows[0]: row, columns[0]: column}
             mean = float(table[i, j].mean())
-            entries.append({"names": names, "mean": mean, "effect": one.difference, "low": _finite(one.low), "high": _finite(one.high)})
+            entries.append(
+                {
+                    "names": names,
+                    "mean": mean,
+                    "effect": one.difference,
+                    "low": _finite(one.low),
+                    "high": _finite(one.high),
+                }
+            )
         found.append({"axes": [rows[0], columns[0]], "units": units, "cells": entries})
     return found
 

@@ -1,6 +1,8 @@
-"""Reading an answer: text -> the legal string it names, or the tool calls it holds. The one parser of the views, behaviours and local engines.
+"""Reading an answer: text -> the legal string it names, or the tool calls it holds. The one parser
+of the views, behaviours and local engines.
 
-A wrong answer is data. Nothing here raises on a model's text, evaluates it, or repairs it in silence.
+A wrong answer is data. Nothing here raises on a model's text, evaluates it, or repairs it in
+silence.
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ __all__ = [
 ]
 
 
-def parse_action(text: str, legal: Sequence[str] | None = None, tools: Sequence[Tool] = ()) -> Action:
-    """An Action out of plain text: legal strings where a choice is closed, tool calls where tools are offered."""
+def parse_action(
+    text: str, legal: Sequence[str] | None = None, tools: Sequence[Tool] = ()
+) -> Action:
+    """An Action out of plain text: legal strings where a choice is closed, tool calls where
+    tools are offered."""
     text = clean(text)
     if tools:
         rest, calls = parse_tool_calls(text)
@@ -42,21 +47,30 @@ def parse_action(text: str, legal: Sequence[str] | None = None, tools: Sequence[
     return Action(text, (), parse_legal(text, legal) if legal is not None else None)
 
 
-def parse_tool_calls(text: str, tool_format: str = "hermes", *, tools: Sequence[Tool] = (), finish: str = "stop") -> tuple[str, Calls]:
-    """Tool calls in `text`, in order, and the text around them; `tool_format` is a key of `FORMATS`, described in `gem_ma.parsing.formats`.
+def parse_tool_calls(
+    text: str, tool_format: str = "hermes", *, tools: Sequence[Tool] = (), finish: str = "stop"
+) -> tuple[str, Calls]:
+    """Tool calls in `text`, in order, and the text around them; `tool_format` is a key of
+    `FORMATS`, described in `gem_ma.parsing.formats`.
 
-    What cannot be read is a `Malformed` whose reason opens with its kind: bad_json, bad_xml, bad_python, not_object, missing_name, bad_arguments,
-    too_many, too_large; with `finish="length"` also truncated_call, for a last call that the limit cut. `tools` give the types of xml values.
-    A call whose arguments were decoded twice says so in `repaired`. Raises ValueError for an unknown format only.
+    What cannot be read is a `Malformed` whose reason opens with its kind: bad_json, bad_xml,
+    bad_python, not_object, missing_name, bad_arguments, too_many, too_large; with `finish="length"`
+    also truncated_call, for a last call that the limit cut. `tools` give the types of xml values. A
+    call whose arguments were decoded twice says so in `repaired`. Raises ValueError for an unknown
+    format only.
 
     >>> parse_tool_calls('[f(a=1)]', "python")
     ('', (ToolCall(id='call_0', name='f', arguments={'a': 1}),))
     """
     if tool_format not in FORMATS:
-        raise ValueError(f"no tool format is called {tool_format!r}; formats are {', '.join(FORMATS)}")
+        raise ValueError(
+            f"no tool format is called {tool_format!r}; formats are {', '.join(FORMATS)}"
+        )
     text = clean(text)
     if not OPENS[tool_format](text):
         return text, ()
     if len(text) > MAX_TEXT:  # plain text may be long
-        return "", (Malformed(text[:SHOWN], f"too_large: {len(text)} characters, the limit is {MAX_TEXT}"),)
+        return "", (
+            Malformed(text[:SHOWN], f"too_large: {len(text)} characters, the limit is {MAX_TEXT}"),
+        )
     return FORMATS[tool_format](text, tools, finish == "length")

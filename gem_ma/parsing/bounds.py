@@ -1,6 +1,8 @@
-"""What an agent says, cut at a limit: the driver's, the same for every engine, behaviour and view, so that one saying holds up no other play.
+"""What an agent says, cut at a limit: the driver's, the same for every engine, behaviour and view,
+so that one saying holds up no other play.
 
-A text is cut. A call is not, because arguments that were cut may mean something else: what does not fit is one `Malformed` of the kind `too_large`.
+A text is cut. A call is not, because arguments that were cut may mean something else: what does
+not fit is one `Malformed` of the kind `too_large`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ Calls = tuple[ToolCall | Malformed, ...]
 
 
 def bounded(text: str, calls: Sequence[Any], limit: int | None) -> tuple[str, Calls, int]:
-    """(text, calls, bytes of UTF-8 that were cut off) with at most `limit` characters of text, and as many of all calls together; None = no limit.
+    """(text, calls, bytes of UTF-8 that were cut off) with at most `limit` characters of text, and
+    as many of all calls together; None = no limit.
 
     >>> bounded("abcdef", (), 4)
     ('abcd', (), 2)
@@ -48,11 +51,15 @@ def _bounded_calls(calls: tuple[Any, ...], limit: int) -> tuple[Calls, int]:
 def _unread(call: Any, number: int, limit: int) -> Malformed:
     shown = call.text if isinstance(call, Malformed) else str(getattr(call, "name", ""))
     many = "" if number == 1 else f" in {number} calls"
-    return Malformed(clean(shown[:SHOWN]), f"too_large: more than {limit} characters of arguments{many} (run.max_said)")
+    return Malformed(
+        clean(shown[:SHOWN]),
+        f"too_large: more than {limit} characters of arguments{many} (run.max_said)",
+    )
 
 
 def size(call: Any) -> int:
-    """About how many bytes a call takes up in JSON; walks without recursion, since arguments may be nested as deep as their author likes."""
+    """About how many bytes a call takes up in JSON; walks without recursion, since arguments may
+    be nested as deep as their author likes."""
     if isinstance(call, Malformed):
         return _bytes(call.text) + _bytes(call.reason)
     if not isinstance(call, ToolCall):

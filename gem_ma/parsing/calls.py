@@ -1,7 +1,9 @@
-"""One tool call: from a JSON object in a text, from parts that a server told apart, or against the tools that were offered.
+"""One tool call: from a JSON object in a text, from parts that a server told apart, or against the
+tools that were offered.
 
-Never raises on what a model wrote: a `Malformed` says why, its reason opening with the kind. The only repair is that arguments which are an
-object encoded as JSON text are decoded once more; the call is then marked (`ToolCall.repaired`).
+Never raises on what a model wrote: a `Malformed` says why, its reason opening with the kind. The
+only repair is that arguments which are an object encoded as JSON text are decoded once more; the
+call is then marked (`ToolCall.repaired`).
 """
 
 from __future__ import annotations
@@ -20,12 +22,17 @@ DECODED = "arguments were JSON text"  # the one repair
 
 
 def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
-    """A tool call whose parts a server has told apart; `arguments` are JSON text, or an object already. Kinds of reasons: `parse_tool_calls`.
+    """A tool call whose parts a server has told apart; `arguments` are JSON text, or an object
+    already. Kinds of reasons: `parse_tool_calls`.
 
     >>> read_call("a", "add", '{"x": 1}')
     ToolCall(id='a', name='add', arguments={'x': 1})
     """
-    raw = clean(f"{name}({arguments if isinstance(arguments, str) else ascii(arguments)[: 2 * SHOWN]})"[:SHOWN])
+    raw = clean(
+        f"{name}({arguments if isinstance(arguments, str) else ascii(arguments)[: 2 * SHOWN]})"[
+            :SHOWN
+        ]
+    )
     if not isinstance(name, str) or not name:
         return Malformed(raw, "missing_name: a call needs a string 'name'")
     if isinstance(arguments, str) and len(arguments) > MAX_TEXT:
@@ -33,9 +40,13 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
     repaired = ""
     try:
         if isinstance(arguments, str):
-            arguments = DECODER.decode(arguments) if arguments.strip() else {}  # servers write "" where a tool takes none
+            # servers write "" where a tool takes none
+            arguments = DECODER.decode(arguments) if arguments.strip() else {}
             if isinstance(arguments, str):  # some models encode the arguments twice
-                arguments, repaired = DECODER.decode(arguments) if arguments.strip() else {}, DECODED
+                arguments, repaired = (
+                    (DECODER.decode(arguments) if arguments.strip() else {}),
+                    DECODED,
+                )
     except RecursionError:
         return Malformed(raw, TOO_DEEP)
     except ValueError as error:
@@ -43,12 +54,17 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
     if depth_exceeds(arguments):
         return Malformed(raw, TOO_DEEP)
     if not isinstance(arguments, dict):
-        return Malformed(raw, f"not_object: 'arguments' is an object, got {type(arguments).__name__}")
+        return Malformed(
+            raw, f"not_object: 'arguments' is an object, got {type(arguments).__name__}"
+        )
     return ToolCall(call_id, clean(name), clean_json(arguments), repaired)
 
 
-def json_call(text: str, at: int, number: int = 0, keys: Sequence[str] = ("arguments",)) -> tuple[ToolCall | Malformed, int]:
-    """The call whose JSON starts at or after `at`, and where reading stopped. `keys`: what this format calls the arguments."""
+def json_call(
+    text: str, at: int, number: int = 0, keys: Sequence[str] = ("arguments",)
+) -> tuple[ToolCall | Malformed, int]:
+    """The call whose JSON starts at or after `at`, and where reading stopped. `keys`: what this
+    format calls the arguments."""
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     raw = text[at : at + SHOWN]
@@ -61,7 +77,10 @@ def json_call(text: str, at: int, number: int = 0, keys: Sequence[str] = ("argum
     if depth_exceeds(value):
         return Malformed(raw, TOO_DEEP), end
     if not isinstance(value, dict):
-        return Malformed(raw, f"not_object: a call is a JSON object, got {type(value).__name__}"), end
+        return (
+            Malformed(raw, f"not_object: a call is a JSON object, got {type(value).__name__}"),
+            end,
+        )
     name = value.get("name")
     if not isinstance(name, str) or not name:
         return Malformed(raw, "missing_name: a call needs a string 'name'"), end
@@ -99,22 +118,32 @@ def cut_off(call: ToolCall | Malformed, raw: str) -> Malformed:
     return Malformed(clean(raw[:SHOWN]), f"truncated_call: cut by max_tokens{why}")
 
 
-def offered(calls: Sequence[ToolCall | Malformed], tools: Sequence[Tool]) -> tuple[ToolCall | Malformed, ...]:
-    """The calls, with those of a tool that was not offered as `Malformed` of kind unknown_tool that names the nearest.
+def offered(
+    calls: Sequence[ToolCall | Malformed], tools: Sequence[Tool]
+) -> tuple[ToolCall | Malformed, ...]:
+    """The calls, with those of a tool that was not offered as `Malformed` of kind unknown_tool that
+    names the nearest.
 
-    For scenarios that want it so. Engines pass unknown names on: what an unknown tool answers is a rule of the scenario.
+    For scenarios that want it so. Engines pass unknown names on: what an unknown tool answers is a
+    rule of the scenario.
 
     >>> offered([ToolCall("c", "lok", {})], [Tool("look")])[0].reason
     "unknown_tool: no tool is called 'lok'; nearest: look"
     """
     names = [tool.name for tool in tools]
-    return tuple(call if isinstance(call, Malformed) or call.name in names else _unknown(call, names) for call in calls)
+    return tuple(
+        call if isinstance(call, Malformed) or call.name in names else _unknown(call, names)
+        for call in calls
+    )
 
 
 def _unknown(call: ToolCall, names: list[str]) -> Malformed:
     near = get_close_matches(call.name[:SHOWN], names, n=3, cutoff=0.5)
     hint = f"nearest: {', '.join(near)}" if near else f"tools are {', '.join(names[:20]) or 'none'}"
-    return Malformed(f"{call.name}({call.arguments!a})"[:SHOWN], f"unknown_tool: no tool is called {call.name[:50]!r}; {hint}")
+    return Malformed(
+        f"{call.name}({call.arguments!a})"[:SHOWN],
+        f"unknown_tool: no tool is called {call.name[:50]!r}; {hint}",
+    )
 
 
 def numbered(call: ToolCall | Malformed, number: int) -> ToolCall | Malformed:

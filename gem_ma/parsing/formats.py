@@ -1,4 +1,5 @@
-"""The ways in which models write tool calls in their text, one function each: text -> (the text around them, the calls).
+"""The ways in which models write tool calls in their text, one function each: text -> (the text
+around them, the calls).
 
 A reader is called only with text in which its format may open (`OPENS`).
 
@@ -10,8 +11,9 @@ A reader is called only with text in which its format may open (`OPENS`).
 | python | `[f(a=1, b="x"), g()]` and nothing else, or between `<|python_start|>` and `<|python_end|>` |
 | mistral | `[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, or `[TOOL_CALLS]name[ARGS]{...}` repeated |
 
-JSON is decoded from its start on, so an end tag inside a string does no harm. Python is read as a syntax tree of literals and never run. The last
-call of a reply that its token limit cut is a `Malformed` of kind truncated_call, unless its end is there.
+JSON is decoded from its start on, so an end tag inside a string does no harm. Python is read as
+a syntax tree of literals and never run. The last call of a reply that its token limit cut is a
+`Malformed` of kind truncated_call, unless its end is there.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _LLAMA_KEYS = ("parameters", "arguments")
 _BUILT_IN = re.compile(r"\s*[A-Za-z_]\w*\.call\(")
 _LIST_OF_CALLS = re.compile(r"\s*\[\s*[A-Za-z_][\w.]*\s*\(")
 _TOOL_CALLS, _ARGS = "[TOOL_CALLS]", "[ARGS]"
-_NAME = re.compile(r"\s*+([\w.:/-]++)\s*+(?:\[CALL_ID\]\s*+\w*+\s*+)?(?:\[ARGS\])?\s*+(?=\{)")  # possessive: nothing is tried twice
+# possessive: nothing is tried twice
+_NAME = re.compile(r"\s*+([\w.:/-]++)\s*+(?:\[CALL_ID\]\s*+\w*+\s*+)?(?:\[ARGS\])?\s*+(?=\{)")
 
 
 def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
@@ -59,7 +62,8 @@ def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
             break
         call, end = json_call(text, start + len(_TAG), len(calls))
         close, following = text.find(_END, end), text.find(_TAG, end)
-        ran_out = cut and isinstance(call, Malformed) and "Unterminated string" in call.reason  # the tags behind stand inside that string
+        # the tags behind stand inside that string
+        ran_out = cut and isinstance(call, Malformed) and "Unterminated string" in call.reason
         closed = close >= 0 and (following < 0 or close < following) and not ran_out
         if closed:
             at = close + len(_END)
@@ -67,7 +71,11 @@ def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
             at = end  # no end tag: what follows the JSON is text again
         else:
             at = following if following >= 0 and not ran_out else len(text)
-        calls.append(cut_off(call, text[start:]) if ran_out or (cut and not closed and following < 0) else call)
+        calls.append(
+            cut_off(call, text[start:])
+            if ran_out or (cut and not closed and following < 0)
+            else call
+        )
     rest.append(text[at:])
     return "".join(rest).strip(), tuple(calls)
 
@@ -93,7 +101,9 @@ def xml(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
     return "".join(rest).strip(), tuple(calls)
 
 
-def _xml_call(text: str, at: int, number: int, schemas: Mapping[str, Mapping[str, Any]]) -> tuple[ToolCall | Malformed, int, bool]:
+def _xml_call(
+    text: str, at: int, number: int, schemas: Mapping[str, Mapping[str, Any]]
+) -> tuple[ToolCall | Malformed, int, bool]:
     """(the call, where reading goes on, its end was there) for what follows `<function=`."""
     raw = text[at - len("<function=") : at + SHOWN]
     following = _FUNCTION.search(text, at)
@@ -102,7 +112,11 @@ def _xml_call(text: str, at: int, number: int, schemas: Mapping[str, Mapping[str
     name = text[at:mark].strip() if mark >= 0 else ""
     if not name or "<" in name or "\n" in name:
         end = _FUNCTION_END.search(text, at, limit)
-        return Malformed(raw, "missing_name: a call opens with <function=name>"), end.end() if end else limit, end is not None
+        return (
+            Malformed(raw, "missing_name: a call opens with <function=name>"),
+            end.end() if end else limit,
+            end is not None,
+        )
     properties = schemas.get(name, {}).get("properties")
     arguments: dict[str, Any] = {}
     fault, at = "", mark + 1
@@ -117,12 +131,21 @@ def _xml_call(text: str, at: int, number: int, schemas: Mapping[str, Mapping[str
             return ToolCall(f"call_{number}", name, arguments), at, False
         mark = text.find(">", at) if text.startswith("<parameter=", at) else -1
         end = _VALUE_END.search(text, mark + 1) if mark >= 0 else None
-        if end is None and mark >= 0 and text.rstrip().endswith("</parameter>"):  # the last value, and then the text is over
+        # the last value, and then the text is over
+        if end is None and mark >= 0 and text.rstrip().endswith("</parameter>"):
             end = re.compile(r"</parameter>\s*\Z").search(text, text.rfind("</parameter>"))
         if end is None:
             closing = _FUNCTION_END.search(text, at)
             stop = closing.end() if closing else limit if limit > at else len(text)
-            return Malformed(raw, fault or "bad_xml: a call holds <parameter=key>value</parameter> and </function>"), stop, closing is not None
+            return (
+                Malformed(
+                    raw,
+                    fault
+                    or "bad_xml: a call holds <parameter=key>value</parameter> and </function>",
+                ),
+                stop,
+                closing is not None,
+            )
         key, value = text[at + len("<parameter=") : mark].strip(), text[mark + 1 : end.start()]
         value = value.removeprefix("\n").removesuffix("\n")
         if key in arguments:
@@ -141,7 +164,8 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _typed(value: str, schema: Any) -> Any:
-    """The value of a parameter by the type that its schema names; text where it names none, or allows text."""
+    """The value of a parameter by the type that its schema names; text where it names none, or
+    allows text."""
     types = _types(schema)
     if not types or "string" in types:
         return value
@@ -175,11 +199,20 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 
 
 def _types(schema: Any) -> set[str]:
-    """JSON types that a schema names, in `type` or in its alternatives; empty where any may be meant."""
+    """JSON types that a schema names, in `type` or in its alternatives; empty where any may be
+    meant."""
     if not isinstance(schema, Mapping):
         return set()
     given = schema.get("type")
-    found = {given} if isinstance(given, str) else {one for one in given if isinstance(one, str)} if isinstance(given, (list, tuple)) else set()
+    found = (
+        {given}
+        if isinstance(given, str)
+        else (
+            {one for one in given if isinstance(one, str)}
+            if isinstance(given, (list, tuple))
+            else set()
+        )
+    )
     for key in ("anyOf", "oneOf"):
         options = schema.get(key)
         for option in options if isinstance(options, (list, tuple)) else ():
@@ -197,7 +230,11 @@ def llama(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
         before, inside = "", text
     if tag and _BUILT_IN.match(inside):
         calls = python_calls(f"[{inside}]", drop=".call")
-        return before.strip(), (*calls[:-1], cut_off(calls[-1], inside)) if cut and isinstance(calls[-1], Malformed) else calls
+        return before.strip(), (
+            (*calls[:-1], cut_off(calls[-1], inside))
+            if cut and isinstance(calls[-1], Malformed)
+            else calls
+        )
     found: list[ToolCall | Malformed] = []
     at = 0
     while (at := _after_space(inside, at)) < len(inside):
@@ -206,7 +243,13 @@ def llama(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
             break
         call, end = json_call(inside, at, len(found), _LLAMA_KEYS)
         following = _after_space(inside, end)
-        if not tag and not found and isinstance(call, ToolCall) and following < len(inside) and inside[following] not in ";{":
+        if (
+            not tag
+            and not found
+            and isinstance(call, ToolCall)
+            and following < len(inside)
+            and inside[following] not in ";{"
+        ):
             return text, ()  # an object in the middle of a text
         if isinstance(call, Malformed) and end == at:  # where it ends cannot be known
             found.append(cut_off(call, inside[at:]) if cut else call)
@@ -226,7 +269,11 @@ def python(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
     else:
         before, inside = "", text
         if not inside.rstrip().endswith("]"):
-            return ("", (cut_off(Malformed("", "bad_python: the list has no end"), inside),)) if cut else (text, ())
+            return (
+                ("", (cut_off(Malformed("", "bad_python: the list has no end"), inside),))
+                if cut
+                else (text, ())
+            )
     calls = python_calls(inside)
     if cut and not closed and len(calls) == 1 and isinstance(calls[0], Malformed):
         calls = (cut_off(calls[0], inside),)
@@ -246,7 +293,8 @@ def mistral(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
 
 
 def _array_of_calls(text: str, at: int, calls: list[ToolCall | Malformed], cut: bool) -> str:
-    """Reads `{...}, {...}]` one by one, so that a bad call costs no good one before it; gives the text behind."""
+    """Reads `{...}, {...}]` one by one, so that a bad call costs no good one before it; gives
+    the text behind."""
     while True:
         at = _after_space(text, at)
         if text.startswith("]", at):
@@ -256,12 +304,16 @@ def _array_of_calls(text: str, at: int, calls: list[ToolCall | Malformed], cut: 
             return ""
         call, end = json_call(text, at, len(calls))
         following = _after_space(text, end)
-        if end == at or text[following : following + 1] not in (",", "]"):  # the list does not go on: its end cannot be known
+        # the list does not go on: its end cannot be known
+        if end == at or text[following : following + 1] not in (",", "]"):
             if end > at and isinstance(call, ToolCall):
                 calls.append(call)
                 if cut or following < len(text):
                     calls.append(
-                        Malformed(text[following : following + SHOWN], "truncated_call: cut by max_tokens" if cut else "bad_json: no ] or ,")
+                        Malformed(
+                            text[following : following + SHOWN],
+                            "truncated_call: cut by max_tokens" if cut else "bad_json: no ] or ,",
+                        )
                     )
             else:
                 calls.append(cut_off(call, text[at:]) if cut else call)
@@ -288,7 +340,11 @@ def _named_calls(text: str, calls: list[ToolCall | Malformed], cut: bool) -> str
             call, broken = numbered(read_call("", name.group(1), value), len(calls)), False
         except (ValueError, RecursionError) as error:
             end, broken = len(text), True
-            call = Malformed(raw, f"bad_json: {error if isinstance(error, ValueError) else f'nested deeper than {MAX_DEPTH}'}")
+            call = Malformed(
+                raw,
+                "bad_json:"
+                f" {error if isinstance(error, ValueError) else f'nested deeper than {MAX_DEPTH}'}",
+            )
         calls.append(cut_off(call, text[at:]) if broken and cut else call)
         following = _after_space(text, end)
         if not text.startswith(_TOOL_CALLS, following):
@@ -302,11 +358,20 @@ def _is_object(text: str) -> bool:
 
 
 def _too_many(text: str, at: int) -> Malformed:
-    return Malformed(clean(text[at : at + SHOWN]), f"too_many: more than {MAX_CALLS} calls in one turn")
+    return Malformed(
+        clean(text[at : at + SHOWN]), f"too_many: more than {MAX_CALLS} calls in one turn"
+    )
 
 
-FORMATS: Mapping[str, Reader] = {"hermes": hermes, "xml": xml, "llama": llama, "python": python, "mistral": mistral}
-OPENS: Mapping[str, Callable[[str], bool]] = {  # what a text needs so that it may hold a call; costs no more than a search
+FORMATS: Mapping[str, Reader] = {
+    "hermes": hermes,
+    "xml": xml,
+    "llama": llama,
+    "python": python,
+    "mistral": mistral,
+}
+# what a text needs so that it may hold a call; costs no more than a search
+OPENS: Mapping[str, Callable[[str], bool]] = {
     "hermes": lambda text: _TAG in text or _is_object(text),
     "xml": lambda text: "<function=" in text or _TAG in text or _is_object(text),
     "llama": lambda text: _PYTHON_TAG in text or (text.lstrip()[:1] == "{" and '"name"' in text),

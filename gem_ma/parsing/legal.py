@@ -18,7 +18,8 @@ _MARKS = (("\\boxed{", "}"), ("[", "]"), ("<action>", "</action>"))
 def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     r"""The legal string that `text` names, or None. Two matches are no match.
 
-    Order: exact; the last marked answer (``\boxed{}``, ``[...]``, ``<action>``, JSON call); folded; the only one contained in the last line.
+    Order: exact; the last marked answer (``\boxed{}``, ``[...]``, ``<action>``, JSON call); folded;
+    the only one contained in the last line.
 
     >>> parse_legal("I think [Bet]", ("check", "bet"))
     'bet'
@@ -40,13 +41,18 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     if whole in folded:
         return folded[whole]
     last_line = fold(text.strip().rsplit("\n", 1)[-1])
-    found = [key for key in folded if key and key in last_line and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", last_line)]
+    found = [
+        key
+        for key in folded
+        if key and key in last_line and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", last_line)
+    ]
     return folded[found[0]] if len(found) == 1 else None
 
 
 @lru_cache(maxsize=512)
 def _folded(legal: tuple[str, ...]) -> dict[str, str | None]:
-    """Folded form -> legal string; None where two legal strings share the form, because then it names neither."""
+    """Folded form -> legal string; None where two legal strings share the form, because then it
+    names neither."""
     folded: dict[str, str | None] = {}
     for choice in dict.fromkeys(legal):
         key = fold(choice)
@@ -55,7 +61,8 @@ def _folded(legal: tuple[str, ...]) -> dict[str, str | None]:
 
 
 def _marked(text: str) -> str | None:
-    """What stands in the mark that opens last. Searched from the end, so that a text full of opening marks costs no more than its length."""
+    """What stands in the mark that opens last. Searched from the end, so that a text full of
+    opening marks costs no more than its length."""
     last, answer = -1, None
     for opening, closing in _MARKS:
         end = text.rfind(closing)

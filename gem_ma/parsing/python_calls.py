@@ -1,4 +1,5 @@
-"""`[f(a=1, b="x"), g()]` -> tool calls. The text becomes a syntax tree, of which only literals are read; nothing of it is ever run."""
+"""`[f(a=1, b="x"), g()]` -> tool calls. The text becomes a syntax tree, of which only literals
+are read; nothing of it is ever run."""
 
 from __future__ import annotations
 
@@ -21,16 +22,30 @@ class _Refused(Exception):
 
 
 def python_calls(text: str, *, drop: str = "") -> tuple[ToolCall | Malformed, ...]:
-    """The calls in the list that `text` is; one `Malformed` where it is no list of calls. `drop`: an ending of names that is no part of them."""
+    """The calls in the list that `text` is; one `Malformed` where it is no list of calls.
+    `drop`: an ending of names that is no part of them."""
     try:
-        # An escape that Python does not know is a backslash and a letter; written so, the parser warns of nothing.
-        plain = _ESCAPE.sub(lambda found: found.group() if found.group(1) in _KNOWN_ESCAPES else "\\" + found.group(), text.strip())
+        # An escape that Python does not know is a backslash and a letter; written so, the parser
+        # warns of nothing.
+        plain = _ESCAPE.sub(
+            lambda found: (
+                found.group() if found.group(1) in _KNOWN_ESCAPES else "\\" + found.group()
+            ),
+            text.strip(),
+        )
         body = ast.parse(plain, mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two: nested deeper than the parser's stack
-        why = error.msg if isinstance(error, SyntaxError) else str(error) or f"nested deeper than {MAX_DEPTH}"
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        # the last two: nested deeper than the parser's stack
+        why = (
+            error.msg
+            if isinstance(error, SyntaxError)
+            else str(error) or f"nested deeper than {MAX_DEPTH}"
+        )
         return (Malformed(clean(text[:SHOWN]), f"bad_python: {why}"),)
     if not isinstance(body, ast.List) or not body.elts:
-        return (Malformed(clean(text[:SHOWN]), "bad_python: calls are written [name(key=value), ...]"),)
+        return (
+            Malformed(clean(text[:SHOWN]), "bad_python: calls are written [name(key=value), ...]"),
+        )
     calls: list[ToolCall | Malformed] = []
     for number, node in enumerate(body.elts):
         if number == MAX_CALLS:
@@ -39,7 +54,11 @@ def python_calls(text: str, *, drop: str = "") -> tuple[ToolCall | Malformed, ..
         try:
             calls.append(_call(node, number, drop))
         except _Refused as refused:
-            raw = clean(plain.encode()[node.col_offset : node.end_col_offset].decode("utf-8", "replace") if node.lineno == 1 else text)
+            raw = clean(
+                plain.encode()[node.col_offset : node.end_col_offset].decode("utf-8", "replace")
+                if node.lineno == 1
+                else text
+            )
             calls.append(Malformed(raw[:SHOWN], str(refused)))
     return tuple(calls)
 
@@ -73,7 +92,11 @@ def _name(node: ast.expr) -> str:
 def _literal(node: ast.expr, depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise _Refused(f"bad_arguments: nested deeper than {MAX_DEPTH}")
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+    if (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+    ):
         value = _constant(node.operand.value)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return -value

@@ -1,6 +1,8 @@
-"""JSON as a model may write it: strict, and bounded in depth and digits. `DECODER` raises ValueError or RecursionError, nothing else.
+"""JSON as a model may write it: strict, and bounded in depth and digits. `DECODER` raises
+ValueError or RecursionError, nothing else.
 
-Refused are NaN and infinities, numbers beyond the range of floats, integers of more than 64 digits, and an object that names a key twice.
+Refused are NaN and infinities, numbers beyond the range of floats, integers of more than 64
+digits, and an object that names a key twice.
 """
 
 from __future__ import annotations
@@ -16,10 +18,16 @@ TOO_DEEP = f"bad_json: nested deeper than {MAX_DEPTH}"
 
 
 def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
-    """Whether arrays and objects are nested deeper than `limit`; walks by level, so depth costs no stack."""
+    """Whether arrays and objects are nested deeper than `limit`; walks by level, so depth costs
+    no stack."""
     level = [value]
     for _ in range(limit):
-        level = [inner for node in level if isinstance(node, (dict, list)) for inner in (node.values() if isinstance(node, dict) else node)]
+        level = [
+            inner
+            for node in level
+            if isinstance(node, (dict, list))
+            for inner in (node.values() if isinstance(node, dict) else node)
+        ]
     return any(isinstance(node, (dict, list)) for node in level)
 
 
@@ -56,4 +64,6 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer, parse_float=_real)
+DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer, parse_float=_real
+)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# An e-mail address. It begins at the edge of a word and is bounded (RFC 5321: 64, a label 63), so that searching costs no more than a text's length.
+# An e-mail address. It begins at the edge of a word and is bounded (RFC 5321: 64, a label 63), so
+# that searching costs no more than a text's length.
 EMAIL_ADDRESS = r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
 
 
@@ -12,9 +13,11 @@ def clean(text: str) -> str:
 
 
 def in_order(*parts: str) -> str:
-    """An expression for lines that hold the parts one after the other; it costs no more than a line's length, unlike `a.*b.*c` in a search.
+    """An expression for lines that hold the parts one after the other; it costs no more than a
+    line's length, unlike `a.*b.*c` in a search.
 
-    It begins at the line's beginning, and what it has found it never looks for again. Good for yes or no: its match is more than the parts.
+    It begins at the line's beginning, and what it has found it never looks for again. Good for
+    yes or no: its match is more than the parts.
     """
     return "(?m:^)" + "".join(rf"(?>.*?(?:{part}))" for part in parts)
 

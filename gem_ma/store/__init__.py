@@ -1,22 +1,28 @@
-"""The run folder: what was asked for, every episode that ended, the curves of training. It knows files, ids and lines; not how to play.
+"""The run folder: what was asked for, every episode that ended, the curves of training. It knows
+files, ids and lines; not how to play.
 
     runs/<stem>-<digest>/
-      config.yaml    as written          resolved.yaml  complete, playable again
-      manifest.json  versions, seeds, commit, digests of data and models
-      episodes.jsonl the truth: one line per ended episode, FAILED ones too      metrics.jsonl  scalars by step
-      media/<sha256> images              checkpoints/   summary.json             .lock
-      interrupted.jsonl  replies of an endpoint to plays that were stopped in the middle, so that a resumed run buys none twice
+      config.yaml    as written          resolved.yaml  complete, playable again manifest.json
+      versions, seeds, commit, digests of data and models episodes.jsonl the truth: one line per
+      ended episode, FAILED ones too      metrics.jsonl  scalars by step media/<sha256> images
+      checkpoints/   summary.json             .lock interrupted.jsonl  replies of an endpoint to
+      plays that were stopped in the middle, so that a resumed run buys none twice
 
 Rules of durability:
-1. `episodes.jsonl` is only appended to, by one `write` of whole lines on an O_APPEND descriptor; it is synced at least every 32 episodes or,
-   at the next append, once a second has passed, and at close; a folder is synced after a file is created or renamed in it.
-2. A torn tail (last line without newline, or unreadable) moves to `episodes.torn` and its episode is played again. An unreadable line in the
-   middle is damage: nothing is touched, the line is named.
-3. Done = the ids in the file. A FAILED episode is done; a later line of the same id replaces it. Settings that change results may not change
-   between the writers of one folder.
-4. One writer: `flock` on `.lock`, freed by the kernel when its process dies. A forked child closes its copy.
-5. A write that fails is cut back to the last whole line; where that fails too, the next opening finds a torn tail.
-6. Nothing is deleted: `fresh` renames the old folder to `<name>.old-<n>`, a rewind moves lines to `*.torn`.
+1. `episodes.jsonl` is only appended to, by one `write` of whole lines on an O_APPEND descriptor; it
+   is synced at least every 32 episodes or, at the next append, once a second has passed, and at
+   close; a folder is synced after a file is created or renamed in it.
+2. A torn tail (last line without newline, or unreadable) moves to `episodes.torn` and its episode
+   is played again. An unreadable line in the middle is damage: nothing is touched, the line is
+   named.
+3. Done = the ids in the file. A FAILED episode is done; a later line of the same id replaces it.
+   Settings that change results may not change between the writers of one folder.
+4. One writer: `flock` on `.lock`, freed by the kernel when its process dies. A forked child closes
+   its copy.
+5. A write that fails is cut back to the last whole line; where that fails too, the next opening
+   finds a torn tail.
+6. Nothing is deleted: `fresh` renames the old folder to `<name>.old-<n>`, a rewind moves lines
+   to `*.torn`.
 """
 
 from gem_ma.store.disk import hold_folder, write_file

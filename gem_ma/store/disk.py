@@ -1,4 +1,5 @@
-"""Files that survive a kill: synced writes, replacement in one step, one writer per folder. It knows nothing of what is written."""
+"""Files that survive a kill: synced writes, replacement in one step, one writer per folder. It
+knows nothing of what is written."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from gem_ma.folders import check_run
 
 @contextlib.contextmanager
 def hold_folder(path: Path) -> Iterator[Path]:
-    """Makes a folder and keeps other writers out of it. Raises StoreError where another process holds it, or the disk refuses."""
+    """Makes a folder and keeps other writers out of it. Raises StoreError where another process
+    holds it, or the disk refuses."""
     make_folder(path, path)
     check_run(path)
     lock = take_lock(path)
@@ -51,8 +53,13 @@ def take_lock(path: Path) -> int:
         holder = _holder(descriptor)
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
-            raise StoreError(f"{path}: in use by {holder}; wait until it ends, or stop it") from None
-        raise StoreError(f"{path / '.lock'}: cannot be locked: {error.strerror}; put the run folder on a file system with locks") from error
+            raise StoreError(
+                f"{path}: in use by {holder}; wait until it ends, or stop it"
+            ) from None
+        raise StoreError(
+            f"{path / '.lock'}: cannot be locked: {error.strerror}; put the run folder on a file"
+            " system with locks"
+        ) from error
     with oserror(path / ".lock"):
         try:
             text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "start": now()})
@@ -76,7 +83,9 @@ def move_aside(path: Path, lock: int) -> int:
     """Renames the folder to `<name>.old-<n>`, makes an empty one and gives its lock."""
     with oserror(path):
         whole = path.resolve()
-        number = next(n for n in range(1, 10**6) if not whole.with_name(f"{whole.name}.old-{n}").exists())
+        number = next(
+            n for n in range(1, 10**6) if not whole.with_name(f"{whole.name}.old-{n}").exists()
+        )
         whole.rename(whole.with_name(f"{whole.name}.old-{number}"))
         sync_folder(whole.parent)
         path.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""The writer of a run folder: create or take up, append, mark, rewind. The rules that it keeps stand in `gem_ma.store`."""
+"""The writer of a run folder: create or take up, append, mark, rewind. The rules that it keeps
+stand in `gem_ma.store`."""
 
 from __future__ import annotations
 
@@ -13,10 +14,28 @@ from typing import Any
 
 from gem_ma.codec import dump_episode, dump_json
 from gem_ma.errors import ConfigError, DataError, StoreError
-from gem_ma.files import append, is_file, make_folder, open_file, oserror, replace_file, stream, sync_folder
+from gem_ma.files import (
+    append,
+    is_file,
+    make_folder,
+    open_file,
+    oserror,
+    replace_file,
+    stream,
+    sync_folder,
+)
 from gem_ma.folders import check_run
 from gem_ma.store.disk import media_file, move_aside, now, take_lock
-from gem_ma.store.lines import EpisodeId, read_episodes, read_manifest, read_media, read_metrics, read_resolved, scan_episodes, scan_metrics
+from gem_ma.store.lines import (
+    EpisodeId,
+    read_episodes,
+    read_manifest,
+    read_media,
+    read_metrics,
+    read_resolved,
+    scan_episodes,
+    scan_metrics,
+)
 from gem_ma.store.names import (
     GROWS,
     RESUME_KEYS,
@@ -36,7 +55,9 @@ from gem_ma.types import End, Episode, Image
 
 SCHEMA = 1
 SYNC_EPISODES, SYNC_S = 32, 1.0
-EDITED = "was edited since the run began; set it back. What may change is typed when the run goes on"
+EDITED = (
+    "was edited since the run began; set it back. What may change is typed when the run goes on"
+)
 
 
 class RunFolder:
@@ -63,11 +84,14 @@ class RunFolder:
         fresh: bool = False,
         resuming: bool = False,
     ) -> RunFolder:
-        """Creates the run folder, or takes it up again where the last writer left it; a torn tail is repaired.
+        """Creates the run folder, or takes it up again where the last writer left it; a torn tail
+        is repaired.
 
-        `resolved` are plain values; `manifest` adds facts such as `seeds`, `data` and `models` (with digests). `resuming`: the run goes on with
-        its own settings, of which `RESUME_KEYS` may differ now; the manifest notes them. Raises StoreError (in use, refused, damaged),
-        SchemaError (newer), ConfigError naming the keys that changed or where resolved.yaml was edited, DataError where data or models changed.
+        `resolved` are plain values; `manifest` adds facts such as `seeds`, `data` and `models`
+        (with digests). `resuming`: the run goes on with its own settings, of which `RESUME_KEYS`
+        may differ now; the manifest notes them. Raises StoreError (in use, refused, damaged),
+        SchemaError (newer), ConfigError naming the keys that changed or where resolved.yaml was
+        edited, DataError where data or models changed.
         """
         path = Path(path)
         make_folder(path, path)
@@ -75,7 +99,9 @@ class RunFolder:
             check_run(path)
         lock = take_lock(path)
         try:
-            if fresh and any(os.path.lexists(path / name) for name in ("manifest.json", "episodes.jsonl")):
+            if fresh and any(
+                os.path.lexists(path / name) for name in ("manifest.json", "episodes.jsonl")
+            ):
                 lock = move_aside(path, lock)
             folder = cls(path, lock)
         except BaseException:
@@ -83,14 +109,16 @@ class RunFolder:
             raise
         try:
             with oserror(path):
-                folder._create_or_check(config_text, plain(resolved), dict(manifest or {}), resuming)
+                folder._create_or_check(
+                    config_text, plain(resolved), dict(manifest or {}), resuming
+                )
                 folder._take_up()
         except BaseException:
             folder._free()
             raise
         return folder
 
-    # -- reading ------------------------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------
 
     def done(self) -> set[EpisodeId]:
         """(task, seed, repeat) of every ended episode, FAILED ones included."""
@@ -109,13 +137,15 @@ class RunFolder:
         return read_metrics(self.path)
 
     def media(self, digest: str) -> bytes:
-        """The bytes of a stored image. Raises StoreError where they are absent or differ from the digest."""
+        """The bytes of a stored image. Raises StoreError where they are absent or differ from
+        the digest."""
         return read_media(self.path, digest)
 
-    # -- writing ------------------------------------------------------------------------------------------------------------
+    # -- writing ----------------------------------------------------------------------------------
 
     def append(self, episodes: Sequence[Episode], *, fsync: bool = False) -> None:
-        """Appends whole lines in one write. Raises StoreError; the file then holds all of these episodes or none."""
+        """Appends whole lines in one write. Raises StoreError; the file then holds all of these
+        episodes or none."""
         lines = "".join(dump_episode(episode) + "\n" for episode in episodes).encode()
         self.keep_images(episodes)
         self._write("episodes.jsonl", lines)
@@ -123,7 +153,8 @@ class RunFolder:
         self._sync_when_due(len(episodes), fsync)
 
     def keep_images(self, episodes: Iterable[Episode]) -> None:
-        """Stores the images that these episodes show, before their lines are written. Raises StoreError."""
+        """Stores the images that these episodes show, before their lines are written. Raises
+        StoreError."""
         for episode in episodes:
             self._keep_images(episode)
 
@@ -137,22 +168,31 @@ class RunFolder:
         for name, descriptor in self._files.items():
             try:
                 os.fsync(descriptor)
-            except OSError as error:  # what is on the disk is unknown now; only a new opening can tell
+            except OSError as error:
+                # what is on the disk is unknown now; only a new opening can tell
                 self._broken = f"an earlier sync failed ({error.strerror})"
-                raise StoreError(f"{self.path / name}: {error.strerror or error}; {_HELP}") from error
+                raise StoreError(
+                    f"{self.path / name}: {error.strerror or error}; {_HELP}"
+                ) from error
         self._unsynced, self._synced_at = 0, time.monotonic()
 
     def mark(self) -> dict[str, int]:
         """Where the files end now, for a checkpoint; what lies before the mark is on the disk."""
         self.sync()
-        return {name.split(".")[0]: os.fstat(descriptor).st_size for name, descriptor in sorted(self._files.items())}
+        return {
+            name.split(".")[0]: os.fstat(descriptor).st_size
+            for name, descriptor in sorted(self._files.items())
+        }
 
     def rewind(self, mark: Mapping[str, int]) -> None:
-        """Takes the folder back to a `mark`: the lines after it move to `episodes.torn` and `metrics.torn`, to be made again.
+        """Takes the folder back to a `mark`: the lines after it move to `episodes.torn` and
+        `metrics.torn`, to be made again.
 
         Raises StoreError where a file ends before the mark or the mark is not between two lines.
         """
-        if set(mark) != {"episodes", "metrics"} or not all(type(offset) is int and offset >= 0 for offset in mark.values()):
+        if set(mark) != {"episodes", "metrics"} or not all(
+            type(offset) is int and offset >= 0 for offset in mark.values()
+        ):
             raise StoreError(f"{self.path}: {dict(mark)!r} is no mark of a run folder")
         with oserror(self.path):
             for name, offset in mark.items():
@@ -198,47 +238,81 @@ class RunFolder:
                 os.close(descriptor)
         self._files, self._lock = {}, -1
 
-    # -- inside -------------------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
-    def _create_or_check(self, config_text: str, resolved: dict[str, Any], facts: dict[str, Any], resuming: bool) -> None:
+    def _create_or_check(
+        self, config_text: str, resolved: dict[str, Any], facts: dict[str, Any], resuming: bool
+    ) -> None:
         if is_file(self.path / "manifest.json", self.path):
             self._check(resolved, facts, resuming)
             return
         lines = self.path / "episodes.jsonl"
         if is_file(lines, self.path) and lines.stat().st_size:
-            raise StoreError(f"{self.path}: holds episodes but no manifest.json, so it cannot be taken up; use another folder or --fresh")
+            raise StoreError(
+                f"{self.path}: holds episodes but no manifest.json, so it cannot be taken up; use"
+                " another folder or --fresh"
+            )
         from gem_ma.document import write
 
         replace_file(self.path / "config.yaml", config_text.encode("utf-8", "replace"), self.path)
         replace_file(self.path / "resolved.yaml", write(resolved).encode(), self.path)
-        self._write_manifest({"schema": SCHEMA, "created": now(), "resolved": settings_digest(resolved), **versions(), **facts})  # last: it is whole
+        # last: it is whole
+        self._write_manifest(
+            {
+                "schema": SCHEMA,
+                "created": now(),
+                "resolved": settings_digest(resolved),
+                **versions(),
+                **facts,
+            }
+        )
         sync_folder(self.path.parent)
 
     def _check(self, resolved: dict[str, Any], facts: dict[str, Any], resuming: bool) -> None:
-        """Refuses a folder that was made with other settings, data or models; notes what may change at resume, and does."""
+        """Refuses a folder that was made with other settings, data or models; notes what may
+        change at resume, and does."""
         manifest, recorded = read_manifest(self.path), read_resolved(self.path)
-        if manifest.get("resolved", settings_digest(recorded)) != settings_digest(recorded):  # an older version kept no digest
-            raise ConfigError(f"{self.path / 'resolved.yaml'}: {EDITED}: gem-ma resume {self.path} KEY=VALUE")
+        # an older version kept no digest
+        if manifest.get("resolved", settings_digest(recorded)) != settings_digest(recorded):
+            raise ConfigError(
+                f"{self.path / 'resolved.yaml'}: {EDITED}: gem-ma resume {self.path} KEY=VALUE"
+            )
         holds = with_changes(recorded, manifest.get("resumed"))
         grows = (GROWS,) if may_grow(holds) and may_grow(resolved) else ()
         allowed = (*(rising(RESUME_KEYS, holds, resolved) if resuming else ()), *grows)
         changed = changed_keys(holds, resolved, allowed)
         if changed:
-            may_rise = not changed_keys(holds, resolved, (*allowed, *rising(RESUME_KEYS, holds, resolved)))
+            may_rise = not changed_keys(
+                holds, resolved, (*allowed, *rising(RESUME_KEYS, holds, resolved))
+            )
             typed = f"type it at gem-ma resume {self.path} KEY=VALUE, " if may_rise else ""
             told = f"{', '.join(changed)} (set them back, {typed}or start anew with --fresh)"
             raise ConfigError(f"{self.path}: made with other settings; changed: {told}")
         for name in ("data", "models"):
-            if name in facts and name in manifest and fingerprint(facts[name]) != fingerprint(manifest[name]):
-                raise DataError(f"{self.path}: {name} changed since the run began: {differs(manifest[name], facts[name])} (or --fresh)")
+            if (
+                name in facts
+                and name in manifest
+                and fingerprint(facts[name]) != fingerprint(manifest[name])
+            ):
+                raise DataError(
+                    f"{self.path}: {name} changed since the run began:"
+                    f" {differs(manifest[name], facts[name])} (or --fresh)"
+                )
         if differ := resumed_changes(holds, resolved, allowed):
-            self._write_manifest({**manifest, "resumed": [*manifest.get("resumed", []), {"at": now(), "changed": differ}]})
+            self._write_manifest(
+                {
+                    **manifest,
+                    "resumed": [*manifest.get("resumed", []), {"at": now(), "changed": differ}],
+                }
+            )
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         write_manifest(self.path, manifest)
 
     def _create(self, name: str) -> None:
-        self._files[name] = open_file(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, self.path)
+        self._files[name] = open_file(
+            self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, self.path
+        )
 
     def _take_up(self) -> None:
         for name, scan in (("episodes.jsonl", scan_episodes), ("metrics.jsonl", scan_metrics)):
@@ -252,16 +326,22 @@ class RunFolder:
 
     def _write(self, name: str, data: bytes) -> None:
         if self._lock < 0 or self._broken:
-            raise StoreError(f"{self.path / name}: the run folder is {'closed' if self._lock < 0 else f'unsure: {self._broken}'}; open it again")
+            raise StoreError(
+                f"{self.path / name}: the run folder is"
+                f" {'closed' if self._lock < 0 else f'unsure: {self._broken}'}; open it again"
+            )
         descriptor, written = self._files[name], 0
         before = os.fstat(descriptor).st_size
         try:
-            while written < len(data):  # a second round only where the disk took a part: full, or a limit on file size
+            # a second round only where the disk took a part: full, or a limit on file size
+            while written < len(data):
                 written += os.write(descriptor, data[written:])
         except BaseException as error:
             self._undo(name, before, len(data))
             if isinstance(error, OSError):
-                raise StoreError(f"{self.path / name}: {error.strerror or error}; {_HELP}") from error
+                raise StoreError(
+                    f"{self.path / name}: {error.strerror or error}; {_HELP}"
+                ) from error
             raise
 
     def _undo(self, name: str, before: int, length: int) -> None:
@@ -281,9 +361,15 @@ class RunFolder:
         descriptor = self._files[name]
         size = os.fstat(descriptor).st_size
         if offset > size:
-            raise StoreError(f"{self.path / name}: has {size} bytes, the checkpoint was written at {offset}; the file lost lines")
+            raise StoreError(
+                f"{self.path / name}: has {size} bytes, the checkpoint was written at {offset}; the"
+                " file lost lines"
+            )
         if offset and os.pread(descriptor, 1, offset - 1) != b"\n":
-            raise StoreError(f"{self.path / name}: byte {offset} is not the end of a line; the checkpoint belongs to another file")
+            raise StoreError(
+                f"{self.path / name}: byte {offset} is not the end of a line; the checkpoint"
+                " belongs to another file"
+            )
 
     def _cut(self, name: str, end: int) -> None:
         descriptor = self._files[name]
@@ -303,8 +389,16 @@ class RunFolder:
         os.fsync(descriptor)
 
     def _keep_images(self, episode: Episode) -> None:
-        shown = [*(m for turn in episode.turns for m in turn.observed), *(m for messages in episode.final.values() for m in messages)]
-        for image in (part for message in shown if not isinstance(message.content, str) for part in message.content):
+        shown = [
+            *(m for turn in episode.turns for m in turn.observed),
+            *(m for messages in episode.final.values() for m in messages),
+        ]
+        for image in (
+            part
+            for message in shown
+            if not isinstance(message.content, str)
+            for part in message.content
+        ):
             if isinstance(image, Image) and image.data:
                 target = media_file(self.path, image.digest)
                 if is_file(target, self.path):
@@ -317,13 +411,19 @@ class RunFolder:
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Replaces manifest.json in one step."""
     with oserror(path):
-        replace_file(path / "manifest.json", (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode(), path)
+        replace_file(
+            path / "manifest.json",
+            (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode(),
+            path,
+        )
 
 
 def note_in_manifest(path: Path, key: str, value: Mapping[str, Any]) -> None:
-    """Writes one more fact about a run into its manifest, in one step; an older one of this name is replaced.
+    """Writes one more fact about a run into its manifest, in one step; an older one of this name is
+    replaced.
 
-    Raises StoreError where another process writes into the folder, or its manifest cannot be read.
+    Raises StoreError where another process writes into the folder, or its manifest cannot be
+    read.
     """
     path = Path(path)
     read_manifest(path)

@@ -1,8 +1,10 @@
-"""`interrupted.jsonl` of a run folder: replies that plays have got and that no episode on record holds yet, by the seed of their request.
+"""`interrupted.jsonl` of a run folder: replies that plays have got and that no episode on record
+holds yet, by the seed of their request.
 
-They are no part of the record; a resumed run takes them instead of sampling anew. A reply is written as it comes, so that a process that is killed
-loses none; a line `ended` says that the replies of a play before it are of no use any more. A line that cannot be read costs its reply, nothing
-else. Nothing is forced to the disk: this outlives the process, not a power cut.
+They are no part of the record; a resumed run takes them instead of sampling anew. A reply is
+written as it comes, so that a process that is killed loses none; a line `ended` says that the
+replies of a play before it are of no use any more. A line that cannot be read costs its reply,
+nothing else. Nothing is forced to the disk: this outlives the process, not a power cut.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ NAME = "interrupted.jsonl"
 
 def keep_reply(path: Path, request: Request, got: Recorded) -> None:
     """Appends a reply. Where the disk refuses, it is not kept, and its play goes on with it."""
-    _append(path, {"seed": request.seed, "conversation": request.conversation, "legal": got.legal, "reply": REPLY.write(got.reply)})
+    _append(
+        path,
+        {
+            "seed": request.seed,
+            "conversation": request.conversation,
+            "legal": got.legal,
+            "reply": REPLY.write(got.reply),
+        },
+    )
 
 
 def forget_replies(path: Path, episode: tuple[str, int, int]) -> None:
@@ -49,7 +59,9 @@ def read_replies(path: Path) -> dict[int, Recorded]:
             one: dict[str, Any] = load_json(line)
             if "ended" in one:
                 ended.add(str(one["ended"]))
-            elif ended.isdisjoint(accumulate(str(one.get("conversation", "")).split("/"), "{}/{}".format)):
+            elif ended.isdisjoint(
+                accumulate(str(one.get("conversation", "")).split("/"), "{}/{}".format)
+            ):
                 legal = None if one["legal"] is None else tuple(map(str, one["legal"]))
                 found.setdefault(int(one["seed"]), Recorded(REPLY.read(one["reply"]), legal))
     return found
@@ -57,4 +69,5 @@ def read_replies(path: Path) -> dict[int, Recorded]:
 
 def _append(path: Path, line: dict[str, Any]) -> None:
     with suppress(OSError):
-        append(path / NAME, f"\n{dump_json(line)}\n".encode(), path)  # a torn line before stays alone
+        # a torn line before stays alone
+        append(path / NAME, f"\n{dump_json(line)}\n".encode(), path)

@@ -21,11 +21,13 @@ EpisodeId = tuple[str, int, int]
 
 
 def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Iterator[Episode]:
-    """Episodes of a run folder or of one episodes.jsonl, the last attempt of each id, in the order of the file; one at a time.
+    """Episodes of a run folder or of one episodes.jsonl, the last attempt of each id, in the order
+    of the file; one at a time.
 
     `only`: these ids, which costs little for the others.
 
-    A torn tail (a writer may be at work) is passed over. Raises StoreError with the line number for damage, SchemaError for a newer schema.
+    A torn tail (a writer may be at work) is passed over. Raises StoreError with the line number
+    for damage, SchemaError for a newer schema.
     """
     file = _lines_file(path, "episodes.jsonl")
     last: dict[EpisodeId, int] = {}
@@ -35,11 +37,14 @@ def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Itera
 
 
 def read_ends(path: Path) -> dict[EpisodeId, End]:
-    """How each episode of a run ended, without decoding them. Raises StoreError with the line number for damage."""
+    """How each episode of a run ended, without decoding them. Raises StoreError with the line
+    number for damage."""
     file = _lines_file(path, "episodes.jsonl")
     found = scan_episodes(file)
     if found.fault:
-        raise StoreError(f"{found.fault}; `gem-ma resume {file.parent}` puts it aside and plays it again")
+        raise StoreError(
+            f"{found.fault}; `gem-ma resume {file.parent}` puts it aside and plays it again"
+        )
     return found.ends
 
 
@@ -54,13 +59,15 @@ def _decoded(file: Path, wanted: set[int]) -> Iterator[Episode]:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a run folder's metrics.jsonl (or of the file itself). Raises StoreError with the line number for damage."""
+    """The lines of a run folder's metrics.jsonl (or of the file itself). Raises StoreError with
+    the line number for damage."""
     file = _lines_file(path, "metrics.jsonl", missing_is_empty=True)
     return (_metrics_line(file, number, line) for number, line in _whole_lines(file))
 
 
 def read_timings(path: Path) -> dict[int, dict[str, Any]]:
-    """Step -> its row of a run folder's timings.jsonl; of a step that was made twice the later one. A line that cannot be read is passed over."""
+    """Step -> its row of a run folder's timings.jsonl; of a step that was made twice the later
+    one. A line that cannot be read is passed over."""
     found: dict[int, dict[str, Any]] = {}
     path = Path(path)
     with contextlib.suppress(OSError), stream(path / "timings.jsonl", path) as lines:
@@ -73,7 +80,8 @@ def read_timings(path: Path) -> dict[int, dict[str, Any]]:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """manifest.json of a run folder. Raises StoreError where it is damaged, SchemaError where it is newer."""
+    """manifest.json of a run folder. Raises StoreError where it is damaged, SchemaError where it
+    is newer."""
     file = Path(path) / "manifest.json"
     manifest = read_json(file, Path(path))
     if not isinstance(manifest, dict):
@@ -86,7 +94,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def read_summary(path: Path, wants: Iterable[str] = ()) -> dict[str, Any] | None:
-    """summary.json of a run folder, None where there is none yet. Raises StoreError where it is damaged, or lacks a key of `wants`."""
+    """summary.json of a run folder, None where there is none yet. Raises StoreError where it is
+    damaged, or lacks a key of `wants`."""
     file = Path(path) / "summary.json"
     if not is_file(file, Path(path)):
         return None
@@ -100,7 +109,8 @@ def read_summary(path: Path, wants: Iterable[str] = ()) -> dict[str, Any] | None
 
 
 def read_media(path: Path, digest: str) -> bytes:
-    """The bytes of an image of a run folder. Raises StoreError where they are absent or differ from the digest."""
+    """The bytes of an image of a run folder. Raises StoreError where they are absent or differ
+    from the digest."""
     file = media_file(Path(path), digest)
     data = read(file, Path(path))
     if hashlib.sha256(data).hexdigest() != digest:
@@ -109,7 +119,8 @@ def read_media(path: Path, digest: str) -> bytes:
 
 
 def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
-    """Run folders below `root`, newest first: `name`, `path`, `created`, `scenario`, `lines`, `finished`, or `error` for an unreadable one."""
+    """Run folders below `root`, newest first: `name`, `path`, `created`, `scenario`, `lines`,
+    `finished`, or `error` for an unreadable one."""
     found: list[dict[str, Any]] = []
     root = Path(root)
     for folder in (root / name for name in sorted(os.listdir(root))) if root.is_dir() else []:
@@ -122,7 +133,11 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
             named = scenario.get("id") if isinstance(scenario, dict) else scenario
             run |= {"created": str(manifest.get("created") or ""), "scenario": str(named or "")}
             finished = is_file(folder / "summary.json", folder)
-            run |= {"lines": _count_lines(folder / "episodes.jsonl"), "finished": finished, "error": None}
+            run |= {
+                "lines": _count_lines(folder / "episodes.jsonl"),
+                "finished": finished,
+                "error": None,
+            }
         except (StoreError, OSError) as error:
             run["error"] = str(error)
         found.append(run)
@@ -138,12 +153,16 @@ def _lines_file(path: Path, name: str, missing_is_empty: bool = False) -> Path:
     path = Path(path)
     file = path / name if path.is_dir() else path
     if not is_file(file, file.parent) and not (missing_is_empty and path.is_dir()):
-        raise StoreError(f"{file}: there is no such file; is {path} a run folder? (`gem-ma list runs` shows them)")
+        raise StoreError(
+            f"{file}: there is no such file; is {path} a run folder? (`gem-ma list runs` shows"
+            " them)"
+        )
     return file
 
 
 def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, line) of every line that ends with a newline; what follows the last one is being written, or was torn by a crash."""
+    """(number from 1, line) of every line that ends with a newline; what follows the last one is
+    being written, or was torn by a crash."""
     if not is_file(file, file.parent):
         return
     with oserror(file), stream(file, file.parent) as opened:
@@ -172,7 +191,13 @@ def _checked(data: Any) -> tuple[EpisodeId, End]:
         raise StoreError(f"expected an object, got {type(data).__name__}")
     check_schema(data)
     id_, end = data.get("id"), data.get("end")
-    if not (isinstance(id_, list) and len(id_) == 3 and isinstance(id_[0], str) and type(id_[1]) is int and type(id_[2]) is int):
+    if not (
+        isinstance(id_, list)
+        and len(id_) == 3
+        and isinstance(id_[0], str)
+        and type(id_[1]) is int
+        and type(id_[2]) is int
+    ):
         raise StoreError(f"id: expected [task, seed, repeat], got {id_!r}")
     if not isinstance(end, str) or end not in ENDS:
         raise StoreError(f"end: {end!r} is not one of {', '.join(ENDS)}")
@@ -190,7 +215,8 @@ def _metrics_line(file: Path, number: int, line: bytes) -> dict[str, Any]:
 
 
 class Scan:
-    """What a file of lines holds: ids, the end of its last good line, whether something torn follows; of a whole line also its `fault`."""
+    """What a file of lines holds: ids, the end of its last good line, whether something torn
+    follows; of a whole line also its `fault`."""
 
     def __init__(self) -> None:
         self.ends: dict[EpisodeId, End] = {}
@@ -217,7 +243,8 @@ def scan_metrics(file: Path) -> Scan:
 
 
 def _scan(file: Path, found: Scan, take: Callable[[int, bytes], Any]) -> Scan:
-    """Hands every line to `take`. What it refuses is damage, and raised; on the last line it is a torn tail."""
+    """Hands every line to `take`. What it refuses is damage, and raised; on the last line it is
+    a torn tail."""
     number, last = 0, b""
     with oserror(file), stream(file, file.parent) as opened:
         for line in opened:
@@ -244,11 +271,14 @@ def _take_inner(number: int, line: bytes, take: Callable[[int, bytes], Any]) -> 
     except SchemaError:
         raise
     except StoreError as error:
-        raise StoreError(f"{error}; the file is damaged in the middle, restore this line or cut it out by hand") from None
+        raise StoreError(
+            f"{error}; the file is damaged in the middle, restore this line or cut it out by hand"
+        ) from None
 
 
 def _check_strict(file: Path, number: int, line: bytes) -> None:
-    """Raises StoreError for what the quick reader of ids lets pass and a reader of episodes does not."""
+    """Raises StoreError for what the quick reader of ids lets pass and a reader of episodes does
+    not."""
     try:
         load_json(line)
     except StoreError as error:
@@ -263,7 +293,8 @@ _QUICK = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _quick(line: bytes) -> Any:
-    """The JSON of a line without the checks that cost most; whoever reads the episode makes them."""
+    """The JSON of a line without the checks that cost most; whoever reads the episode makes
+    them."""
     try:
         return _QUICK.decode(line.decode())  # of bytes json.loads would guess an encoding
     except (ValueError, RecursionError) as error:
@@ -271,7 +302,8 @@ def _quick(line: bytes) -> Any:
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
-    """resolved.yaml of a run folder as it was written; what changed at a resume stands in the manifest. Raises StoreError."""
+    """resolved.yaml of a run folder as it was written; what changed at a resume stands in the
+    manifest. Raises StoreError."""
     from gem_ma.document import read as read_yaml
 
     file = path / "resolved.yaml"

@@ -1,4 +1,5 @@
-"""What makes two runs the same run: the settings that change results, and the facts that must not change under a run."""
+"""What makes two runs the same run: the settings that change results, and the facts that must
+not change under a run."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from gem_ma.codec import dump_json, load_json
 from gem_ma.errors import StoreError
 from gem_ma.types import MAX_SAID
 
-# Settings that may differ between the writers of one folder, because no episode depends on them; `*` stands for any name.
+# Settings that may differ between the writers of one folder, because no episode depends on them;
+# `*` stands for any name.
 FREE_KEYS = (
     "run.concurrency",
     "run.max_failed",
@@ -36,37 +38,60 @@ FREE_KEYS = (
     "policies.*.price",
     "policies.*.cache",
 )
-# Settings that change results and may still differ when a run goes on by `gem-ma resume RUN KEY=VALUE`, because what was recorded so far is the same
-# with either value. The manifest keeps what changed, in `resumed`; resolved.yaml stays as it was written.
+# Settings that change results and may still differ when a run goes on by `gem-ma resume RUN
+# KEY=VALUE`, because what was recorded so far is the same with either value. The manifest keeps
+# what changed, in `resumed`; resolved.yaml stays as it was written.
 RESUME_KEYS: tuple[str, ...] = ("train.steps",)
-RISES = frozenset({"train.steps"})  # of these, numbers that may only rise: fewer steps than were done are another run
-GROWS = "scenario.tasks"  # a number of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
+# of these, numbers that may only rise: fewer steps than were done are another run
+RISES = frozenset({"train.steps"})
+# a number of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
+GROWS = "scenario.tasks"
 CHANGES_SHOWN = 5  # in a message
-# Settings that folders of older versions lack: such a folder goes on under the default, and the default names no other folder.
+# Settings that folders of older versions lack: such a folder goes on under the default, and the
+# default names no other folder.
 LATER_KEYS: Mapping[str, Any] = {"run.max_said": MAX_SAID}
 
 
 def result_digest(resolved: Mapping[str, Any]) -> str:
-    """8 hex digits of the settings that change results: two configs that differ elsewhere share a run folder."""
-    return hashlib.sha256(json.dumps(result_settings(resolved), sort_keys=True).encode()).hexdigest()[:8]
+    """8 hex digits of the settings that change results: two configs that differ elsewhere share
+    a run folder."""
+    return hashlib.sha256(
+        json.dumps(result_settings(resolved), sort_keys=True).encode()
+    ).hexdigest()[:8]
 
 
 def result_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> value of the settings that change results."""
     grows = may_grow(resolved)
-    counted = {key: value for key, value in _flat(plain(resolved)).items() if not _is_free(key) and not (grows and key == GROWS)}
-    return {key: value for key, value in counted.items() if key not in LATER_KEYS or LATER_KEYS[key] != value}
+    counted = {
+        key: value
+        for key, value in _flat(plain(resolved)).items()
+        if not _is_free(key) and not (grows and key == GROWS)
+    }
+    return {
+        key: value
+        for key, value in counted.items()
+        if key not in LATER_KEYS or LATER_KEYS[key] != value
+    }
 
 
 def may_grow(resolved: Mapping[str, Any]) -> bool:
-    """True where more tasks are the same run with more to play: it only plays, and has a number of tasks (or all), no list of chosen ones."""
+    """True where more tasks are the same run with more to play: it only plays, and has a number
+    of tasks (or all), no list of chosen ones."""
     scenario = resolved.get("scenario")
-    return not resolved.get("train") and isinstance(scenario, Mapping) and isinstance(scenario.get("tasks"), int | None)
+    return (
+        not resolved.get("train")
+        and isinstance(scenario, Mapping)
+        and isinstance(scenario.get("tasks"), int | None)
+    )
 
 
 def run_path(stem: str, resolved: Mapping[str, Any], root: Path = Path("runs")) -> Path:
     """`<root>/<stem>-<digest>`: the same config always finds its folder again."""
-    return Path(root) / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem).strip('.-') or 'run'}-{result_digest(resolved)}"
+    return (
+        Path(root)
+        / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem).strip('.-') or 'run'}-{result_digest(resolved)}"
+    )
 
 
 def _flat(value: Any, at: str = "") -> dict[str, Any]:
@@ -80,18 +105,28 @@ def _flat(value: Any, at: str = "") -> dict[str, Any]:
 
 
 def _is_free(key: str) -> bool:
-    return any(re.match(re.escape(free).replace(r"\*", "[^.]+") + r"(\.|$)", key) for free in FREE_KEYS)
+    return any(
+        re.match(re.escape(free).replace(r"\*", "[^.]+") + r"(\.|$)", key) for free in FREE_KEYS
+    )
 
 
 def settings_digest(resolved: Mapping[str, Any]) -> str:
-    """SHA-256 of all settings of a run, whatever the order of their keys and however they are laid out in the file."""
+    """SHA-256 of all settings of a run, whatever the order of their keys and however they are
+    laid out in the file."""
     return hashlib.sha256(json.dumps(plain(resolved), sort_keys=True).encode()).hexdigest()
 
 
-def resumed_changes(old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, list[Any]]:
-    """Dotted key -> [before, after] of the settings that are `allowed` to change, and do. Fewer tasks change nothing: the run keeps what it has."""
+def resumed_changes(
+    old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str]
+) -> dict[str, list[Any]]:
+    """Dotted key -> [before, after] of the settings that are `allowed` to change, and do. Fewer
+    tasks change nothing: the run keeps what it has."""
     before, after = _flat(dict(old)), _flat(dict(new))
-    differ = {key: [before.get(key), after.get(key)] for key in allowed if before.get(key) != after.get(key)}
+    differ = {
+        key: [before.get(key), after.get(key)]
+        for key in allowed
+        if before.get(key) != after.get(key)
+    }
     if GROWS in differ and not _is_more(*differ[GROWS]):
         del differ[GROWS]
     return differ
@@ -100,7 +135,11 @@ def resumed_changes(old: Mapping[str, Any], new: Mapping[str, Any], allowed: Ite
 def rising(keys: Iterable[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     """Those of the keys whose values may change so."""
     before, after = _flat(dict(old)), _flat(dict(new))
-    return tuple(key for key in keys if key not in RISES or not (before.get(key) or 0) > (after.get(key) or 0))
+    return tuple(
+        key
+        for key in keys
+        if key not in RISES or not (before.get(key) or 0) > (after.get(key) or 0)
+    )
 
 
 def _is_more(held: int | None, asked: int | None) -> bool:
@@ -109,7 +148,8 @@ def _is_more(held: int | None, asked: int | None) -> bool:
 
 
 def with_changes(resolved: dict[str, Any], resumed: Any) -> dict[str, Any]:
-    """The settings that hold now: those of resolved.yaml with what the manifest's `resumed` says, oldest first. Raises StoreError for damage."""
+    """The settings that hold now: those of resolved.yaml with what the manifest's `resumed`
+    says, oldest first. Raises StoreError for damage."""
     changed: dict[str, Any] = plain(resolved)
     for key, value in recorded_changes(resumed).items():
         *above, last = key.split(".")
@@ -123,22 +163,34 @@ def with_changes(resolved: dict[str, Any], resumed: Any) -> dict[str, Any]:
 
 
 def recorded_changes(resumed: Any) -> dict[str, Any]:
-    """Dotted key -> value of all that the manifest's `resumed` says, the last one of each. Raises StoreError where it is none of ours."""
+    """Dotted key -> value of all that the manifest's `resumed` says, the last one of each.
+    Raises StoreError where it is none of ours."""
     found: dict[str, Any] = {}
     for one in resumed if isinstance(resumed, list) else [resumed] * (resumed is not None):
         changed = one.get("changed") if isinstance(one, dict) else None
-        if not isinstance(changed, dict) or not all(isinstance(pair, list) and len(pair) == 2 for pair in changed.values()):
-            raise StoreError("manifest.json: resumed: expected a list of {at, changed: {key: [before, after]}}")
+        if not isinstance(changed, dict) or not all(
+            isinstance(pair, list) and len(pair) == 2 for pair in changed.values()
+        ):
+            raise StoreError(
+                "manifest.json: resumed: expected a list of {at, changed: {key: [before, after]}}"
+            )
         found |= {key: after for key, (_, after) in changed.items()}
     return found
 
 
-def changed_keys(old: dict[str, Any], new: dict[str, Any], allowed: Container[str] = ()) -> list[str]:
-    """What differs between two sets of settings and changes results, less the keys that are `allowed` to; in words."""
+def changed_keys(
+    old: dict[str, Any], new: dict[str, Any], allowed: Container[str] = ()
+) -> list[str]:
+    """What differs between two sets of settings and changes results, less the keys that are
+    `allowed` to; in words."""
     before, after, none = {**LATER_KEYS, **_flat(old)}, {**LATER_KEYS, **_flat(new)}, object()
-    differ = {key for key in before.keys() | after.keys() if before.get(key, none) != after.get(key, none)}
+    differ = {
+        key for key in before.keys() | after.keys() if before.get(key, none) != after.get(key, none)
+    }
     differ = {key for key in differ if not _is_free(key) and key not in allowed}
-    named = sorted(differ, key=lambda key: (not key.startswith("scenario."), key))[: CHANGES_SHOWN if len(differ) > CHANGES_SHOWN + 1 else None]
+    named = sorted(differ, key=lambda key: (not key.startswith("scenario."), key))[
+        : CHANGES_SHOWN if len(differ) > CHANGES_SHOWN + 1 else None
+    ]
     told = [f"{key} (was {_short(before, key)}, now {_short(after, key)})" for key in named]
     return [*told, *[f"and {len(differ) - len(named)} more"] * (len(named) < len(differ))]
 
@@ -154,7 +206,8 @@ def _cut(text: str, width: int = 60) -> str:
 
 
 def fingerprint(fact: Any) -> Any:
-    """What of a fact must stay: its digests where it has some, so that data may move to another path."""
+    """What of a fact must stay: its digests where it has some, so that data may move to another
+    path."""
     if isinstance(fact, dict):
         if "digest" in fact:
             return fact["digest"]
@@ -166,19 +219,28 @@ def differs(old: Any, new: Any) -> str:
     """The digests of two facts in words; of several, those that differ."""
     before, after = fingerprint(old), fingerprint(new)
     if isinstance(before, dict) and isinstance(after, dict):
-        keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+        keys = sorted(
+            key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
+        )
         before, after = ({key: one[key] for key in keys if key in one} for one in (before, after))
-    return f"was {_cut(json.dumps(before, default=str), 100)}, now {_cut(json.dumps(after, default=str), 100)}"
+    return (
+        f"was {_cut(json.dumps(before, default=str), 100)}, now"
+        f" {_cut(json.dumps(after, default=str), 100)}"
+    )
 
 
 def versions() -> dict[str, Any]:
     from gem_ma import __version__
 
-    return {"versions": {"gem_ma": __version__, "python": ".".join(map(str, sys.version_info[:3]))}, "git": _git(Path(__file__).parents[2])}
+    return {
+        "versions": {"gem_ma": __version__, "python": ".".join(map(str, sys.version_info[:3]))},
+        "git": _git(Path(__file__).parents[2]),
+    }
 
 
 def _git(folder: Path) -> dict[str, Any] | None:
-    """Commit and dirty flag of the checkout that the code runs from, None for an installed package."""
+    """Commit and dirty flag of the checkout that the code runs from, None for an installed
+    package."""
     if not (folder / ".git").exists():
         return None
     import subprocess
@@ -186,13 +248,25 @@ def _git(folder: Path) -> dict[str, Any] | None:
     def ask(*words: str) -> str | None:
         command = ["git", "-c", "core.fsmonitor=false", *words]
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5, check=False, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=5,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
         except (OSError, subprocess.SubprocessError):
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     commit = ask("rev-parse", "HEAD")
-    return {"commit": commit, "dirty": bool(ask("status", "--porcelain", "--untracked-files=no"))} if commit else None
+    return (
+        {"commit": commit, "dirty": bool(ask("status", "--porcelain", "--untracked-files=no"))}
+        if commit
+        else None
+    )
 
 
 def plain(value: Mapping[str, Any]) -> dict[str, Any]:

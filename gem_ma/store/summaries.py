@@ -1,4 +1,5 @@
-"""The shape of summary.json of a training: whoever reads one that may be damaged, or a stranger's, asks here before using it."""
+"""The shape of summary.json of a training: whoever reads one that may be damaged, or a
+stranger's, asks here before using it."""
 
 from __future__ import annotations
 
@@ -12,10 +13,14 @@ Test = Callable[[Any], bool]
 
 
 def check_training(summary: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The summary itself. Raises StoreError naming the file and the first key that is not what a training writes."""
+    """The summary itself. Raises StoreError naming the file and the first key that is not what a
+    training writes."""
     for key, test in _NEEDED.items():
         if key not in summary or not test(summary[key]):
-            raise StoreError(f"{file}: damaged: {key!r} {'is missing' if key not in summary else 'has another shape than a training writes'}")
+            raise StoreError(
+                f"{file}: damaged: {key!r}"
+                f" {'is missing' if key not in summary else 'has another shape than a training writes'}"
+            )
     for key, test in _OPTIONAL.items():
         if key in summary and not test(summary[key]):
             raise StoreError(f"{file}: damaged: {key!r} has another shape than a training writes")
@@ -47,11 +52,17 @@ def _exam(value: Any) -> bool:
 
 
 def _model(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("engine"), str) and isinstance(value.get("path"), str)
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("engine"), str)
+        and isinstance(value.get("path"), str)
+    )
 
 
 def _league(value: Any) -> bool:
-    return isinstance(value, dict) and (isinstance(value.get("ratings"), str) or _dict_of(_number)(value.get("ratings", {})))
+    return isinstance(value, dict) and (
+        isinstance(value.get("ratings"), str) or _dict_of(_number)(value.get("ratings", {}))
+    )
 
 
 _NEEDED: dict[str, Test] = {

@@ -1,4 +1,5 @@
-"""The public conformance kit. Light at import: the pytest plugin is loaded in every run of pytest."""
+"""The public conformance kit. Light at import: the pytest plugin is loaded in every run of
+pytest."""
 
 from __future__ import annotations
 

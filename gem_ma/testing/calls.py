@@ -1,6 +1,8 @@
-"""A scenario with its calls intercepted. A play is a function of (seed, task, actions, call results): two plays are compared under the same results.
+"""A scenario with its calls intercepted. A play is a function of (seed, task, actions, call
+results): two plays are compared under the same results.
 
-The scenario's own code is not touched: a copy of the object gets a `play` that passes every effect on and puts another function into each Call.
+The scenario's own code is not touched: a copy of the object gets a `play` that passes every
+effect on and puts another function into each Call.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from typing import Any
 from gem_ma.scenario import Call, Scenario
 from gem_ma.testing.kit import differing
 
-Instead = Callable[[Call, int, str], Call]  # (call, how many before it in this play, the play's start)
+# (call, how many before it in this play, the play's start)
+Instead = Callable[[Call, int, str], Call]
 
 
 def counting(scenario: Scenario, runs: list[int]) -> Scenario:
-    """Each run of a call's function appends to `runs`. Raises TypeError where the object takes no further attributes."""
+    """Each run of a call's function appends to `runs`. Raises TypeError where the object takes
+    no further attributes."""
 
     def counted(call: Call, number: int, start: str) -> Call:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -29,8 +33,11 @@ def counting(scenario: Scenario, runs: list[int]) -> Scenario:
     return _intercepted(scenario, counted)
 
 
-def remembering(scenario: Scenario, memory: dict[Any, tuple[bool, Any]], *, whatever_the_seed: bool = False) -> Scenario:
-    """A call that was made before, at the same place of a play with the same start (or of any), gives what it gave then."""
+def remembering(
+    scenario: Scenario, memory: dict[Any, tuple[bool, Any]], *, whatever_the_seed: bool = False
+) -> Scenario:
+    """A call that was made before, at the same place of a play with the same start (or of any),
+    gives what it gave then."""
 
     def remembered(call: Call, number: int, start: str) -> Call:
         name = getattr(call.function, "__qualname__", type(call.function).__name__)

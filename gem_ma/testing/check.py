@@ -1,10 +1,12 @@
-"""The public conformance kit: thirteen rules that a scenario and its views keep, checked by playing.
+"""The public conformance kit: thirteen rules that a scenario and its views keep, checked by
+playing.
 
     from gem_ma.testing import check_scenario
     print(check_scenario("kuhn_poker"))
 
-It takes nothing on trust: declared facts (`zero_sum`, `cooperative`, `chance`, `ends_within`, `deal`) are played for. Optional further facts:
-`private = {agent: fields of a task that only it may know}`, `reveals_after = decision points after which no secret is left`.
+It takes nothing on trust: declared facts (`zero_sum`, `cooperative`, `chance`, `ends_within`,
+`deal`) are played for. Optional further facts: `private = {agent: fields of a task that only it
+may know}`, `reveals_after = decision points after which no secret is left`.
 """
 
 from __future__ import annotations
@@ -17,13 +19,22 @@ from typing import Any
 from gem_ma.errors import ConfigError, ConformanceError
 from gem_ma.registry import as_scenario
 from gem_ma.scenario import Game, Scenario
-from gem_ma.testing import fresh, rules_fork, rules_gym, rules_play, rules_secrecy, rules_suites, rules_views
+from gem_ma.testing import (
+    fresh,
+    rules_fork,
+    rules_gym,
+    rules_play,
+    rules_secrecy,
+    rules_suites,
+    rules_views,
+)
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.report import RULES, Finding, Report
 from gem_ma.types import Limits
 
-MAX_STEPS, MAX_TASKS = 40, 3  # of a play that does not end by itself; tasks that are tried where none are named
+# of a play that does not end by itself; tasks that are tried where none are named
+MAX_STEPS, MAX_TASKS = 40, 3
 
 
 def check_scenario(
@@ -39,12 +50,15 @@ def check_scenario(
     module: str | None = None,
     skip: Collection[int | str] = (),
 ) -> Report:
-    """Plays a scenario (id, class or instance) against the thirteen rules of `gem_ma.testing.report.RULES`.
+    """Plays a scenario (id, class or instance) against the thirteen rules of
+    `gem_ma.testing.report.RULES`.
 
-    `tasks`: task objects; else the first of split `train`. `limits.max_steps`: where a play without an end of its own is cut. `aec`, `parallel`,
-    `gym`: factories `f(scenario) -> env` in place of the built-in views; `game`: a kernel in place of `Game`. `module`: `module:Class`, where a
-    fresh process finds the scenario. `skip`: rules by number or name. Raises ConformanceError with every finding; an exception of the scenario, of
-    a view or of the kernel is a finding. Gives a Report of what passed and what could not be tested.
+    `tasks`: task objects; else the first of split `train`. `limits.max_steps`: where a play
+    without an end of its own is cut. `aec`, `parallel`, `gym`: factories `f(scenario) -> env` in
+    place of the built-in views; `game`: a kernel in place of `Game`. `module`: `module:Class`,
+    where a fresh process finds the scenario. `skip`: rules by number or name. Raises
+    ConformanceError with every finding; an exception of the scenario, of a view or of the kernel
+    is a finding. Gives a Report of what passed and what could not be tested.
     """
     skipped = _skipped(skip)
     try:
@@ -52,33 +66,64 @@ def check_scenario(
     except ConfigError:
         raise
     except Exception as error:
-        raise ConformanceError((Finding(5, f"a scenario is made without raising; {type(error).__name__}: {error}"),)) from error
+        raise ConformanceError(
+            (Finding(5, f"a scenario is made without raising; {type(error).__name__}: {error}"),)
+        ) from error
     if not isinstance(made, Scenario):
-        raise ConfigError(f"check_scenario takes an id, a class or an instance of Scenario; got {scenario!r}")
+        raise ConfigError(
+            f"check_scenario takes an id, a class or an instance of Scenario; got {scenario!r}"
+        )
     chosen = list(seeds)
     if not chosen:
         raise ConfigError("check_scenario needs at least one seed")
-    kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), game, None if isinstance(scenario, Scenario) else scenario)
+    kit = Kit(
+        made,
+        _tasks(made, tasks),
+        chosen,
+        _cap(made, limits),
+        game,
+        None if isinstance(scenario, Scenario) else scenario,
+    )
     with contextlib.suppress(TypeError):  # an object without room for attributes is played as it is
         kit.remembered = remembering(made, {})
     with _unraisable(kit):
         figures = _run(kit, skipped, module, aec, parallel, gym)
-    findings = tuple(sorted((f for f in kit.findings.values() if f.rule not in skipped), key=lambda found: (found.rule, found.seed or 0)))
+    findings = tuple(
+        sorted(
+            (f for f in kit.findings.values() if f.rule not in skipped),
+            key=lambda found: (found.rule, found.seed or 0),
+        )
+    )
     if findings:
         raise ConformanceError(findings)
     for rule in skipped:
         kit.skip(rule, "skipped on request")
-    open_ = {rule for rule, reasons in kit.untested.items() if rule in skipped or (rule in (4, 10) and reasons)}
+    open_ = {
+        rule
+        for rule, reasons in kit.untested.items()
+        if rule in skipped or (rule in (4, 10) and reasons)
+    }
     passed = tuple(rule for rule in RULES if rule not in open_)
-    return Report(made.id or type(made).__name__, passed, {rule: tuple(reasons) for rule, reasons in sorted(kit.untested.items())}, figures)
+    return Report(
+        made.id or type(made).__name__,
+        passed,
+        {rule: tuple(reasons) for rule, reasons in sorted(kit.untested.items())},
+        figures,
+    )
 
 
-def _run(kit: Kit, skipped: set[int], module: str | None, aec: Any, parallel: Any, gym: Any) -> dict[str, float]:
+def _run(
+    kit: Kit, skipped: set[int], module: str | None, aec: Any, parallel: Any, gym: Any
+) -> dict[str, float]:
     from gem_ma.envs.aec import aec_env
     from gem_ma.envs.gym import gym_env
     from gem_ma.envs.parallel import parallel_env
 
-    factories = {"AEC": aec or aec_env, "Parallel": parallel or parallel_env, "Gymnasium": gym or gym_env}
+    factories = {
+        "AEC": aec or aec_env,
+        "Parallel": parallel or parallel_env,
+        "Gymnasium": gym or gym_env,
+    }
     figures: dict[str, float] = {}
     try:
         if not _plays(kit):
@@ -122,8 +167,14 @@ def _unraisable(kit: Kit) -> Iterator[None]:
     before = sys.unraisablehook
 
     def note(unraisable: Any) -> None:
-        if isinstance(unraisable.exc_value, RuntimeError) and "GeneratorExit" in str(unraisable.exc_value):
-            kit.fail(6, "a play ends once, and closes cleanly at every step; it ignores GeneratorExit when it is collected")
+        if isinstance(unraisable.exc_value, RuntimeError) and "GeneratorExit" in str(
+            unraisable.exc_value
+        ):
+            kit.fail(
+                6,
+                "a play ends once, and closes cleanly at every step; it ignores GeneratorExit when"
+                " it is collected",
+            )
         else:
             before(unraisable)
 
@@ -153,11 +204,23 @@ def _plays(kit: Kit) -> bool:
 def _tasks(scenario: Scenario, tasks: Iterable[Any] | None) -> Sequence[Any]:
     try:
         given = scenario.tasks("train") if tasks is None else list(tasks)
-        chosen = [given[number] for number in range(min(len(given), MAX_TASKS))] if tasks is None else list(given)
+        chosen = (
+            [given[number] for number in range(min(len(given), MAX_TASKS))]
+            if tasks is None
+            else list(given)
+        )
     except Exception as error:
-        raise ConformanceError((Finding(5, f"tasks('train') gives the tasks of a split; {type(error).__name__}: {error}"),)) from error
+        raise ConformanceError(
+            (
+                Finding(
+                    5, f"tasks('train') gives the tasks of a split; {type(error).__name__}: {error}"
+                ),
+            )
+        ) from error
     if not chosen:
-        raise ConformanceError((Finding(11, "a scenario has at least one task in split 'train'; None is a task"),))
+        raise ConformanceError(
+            (Finding(11, "a scenario has at least one task in split 'train'; None is a task"),)
+        )
     return chosen
 
 
@@ -174,6 +237,9 @@ def _skipped(skip: Collection[int | str]) -> set[int]:
     for given in (skip,) if isinstance(skip, (int, str)) else skip:
         rule = names.get(given) if isinstance(given, str) else given
         if rule not in RULES:
-            raise ConfigError(f"no rule is called {given!r}; rules are {', '.join(f'{rule} {name}' for rule, name in RULES.items())}")
+            raise ConfigError(
+                f"no rule is called {given!r}; rules are"
+                f" {', '.join(f'{rule} {name}' for rule, name in RULES.items())}"
+            )
         chosen.add(rule)
     return chosen

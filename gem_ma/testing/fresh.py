@@ -1,7 +1,8 @@
-"""Rule 1 in fresh processes: two interpreters with different string hashes must play as this one does.
+"""Rule 1 in fresh processes: two interpreters with different string hashes must play as this one
+does.
 
-A scenario travels as the name of its class, the file of its module and its attributes as JSON; a class inside a function travels as its source.
-What cannot travel so is said to be untested.
+A scenario travels as the name of its class, the file of its module and its attributes as JSON; a
+class inside a function travels as its source. What cannot travel so is said to be untested.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from gem_ma.testing.players import Cast
 PLAYERS, SEEDS, WAIT_S = ("first", "random"), 4, 60.0
 
 
-_INSIDE = "GEM_MA_FRESH"  # set in the children: a module that checks itself when it is imported must not start more
+# set in the children: a module that checks itself when it is imported must not start more
+_INSIDE = "GEM_MA_FRESH"
 
 
 class NotImportable(Exception):
@@ -46,10 +48,22 @@ def fresh(kit: Kit, module: str | None) -> None:
     if _INSIDE in os.environ:
         kit.skip(1, "fresh processes with other string hashes: this is one")
         return
-    environment = {**os.environ, _INSIDE: "1", "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    environment = {
+        **os.environ,
+        _INSIDE: "1",
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+    }
     command = [sys.executable, "-m", "gem_ma.testing.fresh"]
     children = [
-        subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, encoding="utf-8", env={**environment, "PYTHONHASHSEED": salt})
+        subprocess.Popen(
+            command,
+            stdin=-1,
+            stdout=-1,
+            stderr=-1,
+            text=True,
+            encoding="utf-8",
+            env={**environment, "PYTHONHASHSEED": salt},
+        )
         for salt in ("1", "2")
     ]
     answers: list[dict[str, str]] = []
@@ -62,7 +76,11 @@ def fresh(kit: Kit, module: str | None) -> None:
             out, problem = "", f"no answer within {WAIT_S:.0f} s"
         if child.returncode != 0 or not out.strip():
             last = (problem.strip().splitlines() or ["no output"])[-1]
-            kit.skip(1, f"fresh processes with other string hashes: the scenario could not be rebuilt there ({last[:200]})")
+            kit.skip(
+                1,
+                "fresh processes with other string hashes: the scenario could not be rebuilt there"
+                f" ({last[:200]})",
+            )
         else:
             answers.append(json.loads(out.strip().splitlines()[-1]))
     if len(answers) < 2:
@@ -71,13 +89,20 @@ def fresh(kit: Kit, module: str | None) -> None:
     for name in here:
         if name.endswith("/work"):
             continue
-        if not answers[0].get(f"{name}/work") == answers[1].get(f"{name}/work") == here[f"{name}/work"]:
-            kit.skip(1, "fresh processes with other string hashes: outside work gave other results there")
+        if (
+            not answers[0].get(f"{name}/work")
+            == answers[1].get(f"{name}/work")
+            == here[f"{name}/work"]
+        ):
+            kit.skip(
+                1, "fresh processes with other string hashes: outside work gave other results there"
+            )
             continue
         seed = int(name.split("/")[0])
         if answers[0].get(name) != answers[1].get(name) or answers[0].get(name) != here[name]:
             message = (
-                "a fresh process plays the same; this one depends on PYTHONHASHSEED or on the process (sort sets, never use hash(), id() or time)"
+                "a fresh process plays the same; this one depends on PYTHONHASHSEED or on the"
+                " process (sort sets, never use hash(), id() or time)"
             )
             kit.fail(1, message, seed=seed, key="fresh")
 
@@ -94,7 +119,9 @@ def digests(scenario: Scenario, tasks: Any, seeds: Any, cap: int) -> dict[str, s
                 game.close()
             except Failed:
                 shown, work = "failed", ""
-            found[f"{seed}/{player}"], found[f"{seed}/{player}/work"] = (_digest(text) for text in (shown, work))
+            found[f"{seed}/{player}"], found[f"{seed}/{player}/work"] = (
+                _digest(text) for text in (shown, work)
+            )
     return found
 
 
@@ -129,14 +156,21 @@ def _order(kit: Kit, module: str | None) -> dict[str, Any]:
         if isinstance(kit.by_name, str):
             order |= {"module": "", "id": kit.by_name}
     try:
-        order |= {"state": _packed(order["state"]), "tasks": None if own else _packed(list(kit.tasks))}
+        order |= {
+            "state": _packed(order["state"]),
+            "tasks": None if own else _packed(list(kit.tasks)),
+        }
     except TypeError as error:
-        raise NotImportable(f"its attributes or tasks do not travel as JSON ({error}); check it by its id or its class") from error
+        raise NotImportable(
+            f"its attributes or tasks do not travel as JSON ({error}); check it by its id or its"
+            " class"
+        ) from error
     return order
 
 
 def _sources(cls: type) -> dict[str, Any]:
-    """Source texts of a class that is defined inside a function, bases first, and the plain values that its methods close over."""
+    """Source texts of a class that is defined inside a function, bases first, and the plain
+    values that its methods close over."""
     texts, closed = [], {}
     for base in reversed(cls.__mro__):
         if "<locals>" not in base.__qualname__:
@@ -144,7 +178,9 @@ def _sources(cls: type) -> dict[str, Any]:
         try:
             tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
         except (OSError, TypeError, SyntaxError) as error:
-            raise NotImportable(f"the source of {base.__qualname__} cannot be read ({error})") from error
+            raise NotImportable(
+                f"the source of {base.__qualname__} cannot be read ({error})"
+            ) from error
         tree.body[0].decorator_list = []  # type: ignore[attr-defined]
         texts.append(ast.unparse(tree))
         for member in vars(base).values():
@@ -164,7 +200,8 @@ def _plain_cells(function: Any) -> dict[str, Any]:
 
 
 def _packed(value: Any) -> Any:
-    """Plain values as JSON that keeps tuples and the keys of dicts. Raises TypeError for anything else."""
+    """Plain values as JSON that keeps tuples and the keys of dicts. Raises TypeError for
+    anything else."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if type(value) in (list, tuple):
@@ -186,7 +223,9 @@ def _unpacked(value: Any) -> Any:
 def _is_default(kit: Kit) -> bool:
     try:
         own = kit.scenario.tasks("train")
-        return all(task is own[number] or task == own[number] for number, task in enumerate(kit.tasks))
+        return all(
+            task is own[number] or task == own[number] for number, task in enumerate(kit.tasks)
+        )
     except Exception:
         return False
 
@@ -201,10 +240,15 @@ def _rebuild(order: dict[str, Any]) -> Scenario:
         scenario: Scenario = load("scenarios", order["id"])()
     else:
         try:
-            module = importlib.import_module(order["module"]) if order["module"] != "__main__" else None
+            module = (
+                importlib.import_module(order["module"]) if order["module"] != "__main__" else None
+            )
         except ImportError:
             module = None
-        if module is None or (order["file"] and str(Path(getattr(module, "__file__", "") or "").resolve()) != order["file"]):
+        if module is None or (
+            order["file"]
+            and str(Path(getattr(module, "__file__", "") or "").resolve()) != order["file"]
+        ):
             spec = importlib.util.spec_from_file_location("_scenario_under_test", order["file"])
             if spec is None or spec.loader is None:
                 raise NotImportable(order["module"])
@@ -216,7 +260,10 @@ def _rebuild(order: dict[str, Any]) -> Scenario:
                 spec.loader.exec_module(module)
         cls: Any = module
         if "sources" in order:
-            names = {**vars(module), **{name: _unpacked(value) for name, value in order["sources"]["closed"].items()}}
+            names = {
+                **vars(module),
+                **{name: _unpacked(value) for name, value in order["sources"]["closed"].items()},
+            }
             for text in order["sources"]["texts"]:
                 exec(text, names)  # the author's own class, as it stands in the file above
             cls = type("found", (), {order["attribute"]: names[order["attribute"]]})
@@ -235,7 +282,11 @@ def _definitions(script: Path) -> Any:
     tree.body = [
         node
         for node in tree.body
-        if isinstance(node, kept) and not (isinstance(node, (ast.Assign, ast.AnnAssign)) and any(isinstance(n, ast.Call) for n in ast.walk(node)))
+        if isinstance(node, kept)
+        and not (
+            isinstance(node, (ast.Assign, ast.AnnAssign))
+            and any(isinstance(n, ast.Call) for n in ast.walk(node))
+        )
     ]
     return compile(tree, str(script), "exec")
 

@@ -1,6 +1,8 @@
-"""What all rules share: the scenario under test, its findings, and plays on the kernel. No rule stands here.
+"""What all rules share: the scenario under test, its findings, and plays on the kernel. No rule
+stands here.
 
-An exception of the scenario, the kernel or a view is a finding; none leaves the kit. A play that hangs is cut by a timer where one can be set.
+An exception of the scenario, the kernel or a view is a finding; none leaves the kit. A play that
+hangs is cut by a timer where one can be set.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from gem_ma.scenario import Game, Scenario
 from gem_ma.testing.players import Cast
 from gem_ma.testing.report import Finding
 
-PLAY_S, STEP_CPU_S = 20.0, 6.0  # a single play that takes longer hangs; so does a step that computes for so long
+# a single play that takes longer hangs; so does a step that computes for so long
+PLAY_S, STEP_CPU_S = 20.0, 6.0
 SHOWN_LIMIT = 20_000_000  # characters of one message; more grows without bound
 ALWAYS, BUDGET_S = 2, 0.3  # cases that every rule tries; CPU time after which it tries no more
 
@@ -33,7 +36,13 @@ _FAULTS = (
     (7, r"Reward names|Reward takes|malformed Reward|reward is a finite"),
     (10, r"legal must be"),
     (3, r"\): shows "),
-    (11, r"asks nobody|Ask names|Tell names|Leave names|malformed|without an Ask|without asking|the effects are|takes \{agent"),
+    (
+        11,
+        (
+            r"asks nobody|Ask names|Tell names|Leave names|malformed|without an Ask|without"
+            r" asking|the effects are|takes \{agent"
+        ),
+    ),
     (11, r"agents must be|before the first Ask|yields nothing|has left"),
 )
 
@@ -44,7 +53,8 @@ class TooSlow(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One play as anybody could see it: turns (agent, observation, legal, text), then what was left to see, and the ledger."""
+    """One play as anybody could see it: turns (agent, observation, legal, text), then what was
+    left to see, and the ledger."""
 
     turns: tuple[tuple[str, tuple[dict[str, str], ...], tuple[str, ...] | None, str], ...]
     steps: tuple[int, ...]  # of the turns
@@ -80,12 +90,15 @@ class Kit:
     cap: int  # decision points after which the kit cuts a play
     game: Any = Game
     by_name: Any = None  # the id or the class that the scenario was made from; None for an instance
-    remembered: Scenario | None = None  # the scenario with its calls' results kept, see gem_ma.testing.calls
+    # the scenario with its calls' results kept, see gem_ma.testing.calls
+    remembered: Scenario | None = None
     findings: dict[Any, Finding] = field(default_factory=dict)
     untested: dict[int, list[str]] = field(default_factory=dict)
     hung: bool = False  # plays take too long to try more of them
-    copies: list[Any] = field(default_factory=list)  # of each task, before any play: a tuple with it, or None where it cannot be copied
-    swapped: dict[str, Any] = field(default_factory=dict)  # agent -> (two scenarios, their tasks, seed) that differ in its secret only
+    # of each task, before any play: a tuple with it, or None where it cannot be copied
+    copies: list[Any] = field(default_factory=list)
+    # agent -> (two scenarios, their tasks, seed) that differ in its secret only
+    swapped: dict[str, Any] = field(default_factory=dict)
     _traces: dict[Any, Trace] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,24 +114,43 @@ class Kit:
 
     @property
     def played(self) -> Scenario:
-        """The scenario as it is played for comparisons: outside work that was done once is not done anew."""
+        """The scenario as it is played for comparisons: outside work that was done once is not
+        done anew."""
         return self.remembered or self.scenario
 
     def task(self, seed: int) -> Any:
-        return self.tasks[self.seeds.index(seed) % len(self.tasks)] if seed in self.seeds else self.tasks[0]
+        return (
+            self.tasks[self.seeds.index(seed) % len(self.tasks)]
+            if seed in self.seeds
+            else self.tasks[0]
+        )
 
     def within(self, cases: Sequence[Any], seconds: float = BUDGET_S) -> Iterator[Any]:
-        """The cases, but no more than some once they have taken their share of CPU time: long plays need no dozen seeds."""
+        """The cases, but no more than some once they have taken their share of CPU time: long
+        plays need no dozen seeds."""
         started = time.process_time()
         for number, case in enumerate(cases):
             if number >= ALWAYS and time.process_time() - started > seconds:
                 return
             yield case
 
-    def fail(self, rule: int, message: str, *, agent: str | None = None, step: int | None = None, seed: int | None = None, key: Any = None) -> None:
-        """Writes a finding down, once: the seeds are tried in order, so the first is the smallest."""
+    def fail(
+        self,
+        rule: int,
+        message: str,
+        *,
+        agent: str | None = None,
+        step: int | None = None,
+        seed: int | None = None,
+        key: Any = None,
+    ) -> None:
+        """Writes a finding down, once: the seeds are tried in order, so the first is the
+        smallest."""
         shown = clean(message if len(message) < 500 else message[:500] + " ...")
-        self.findings.setdefault((rule, key or re.sub(r"\d+", "#", shown), agent if key is None else None), Finding(rule, shown, agent, step, seed))
+        self.findings.setdefault(
+            (rule, key or re.sub(r"\d+", "#", shown), agent if key is None else None),
+            Finding(rule, shown, agent, step, seed),
+        )
 
     def skip(self, rule: int, reason: str) -> None:
         reasons = self.untested.setdefault(rule, [])
@@ -126,29 +158,57 @@ class Kit:
             reasons.append(reason)
 
     def error(
-        self, error: BaseException, where: str, *, agent: str | None = None, step: int | None = None, seed: int | None = None, rule: int = 5
+        self,
+        error: BaseException,
+        where: str,
+        *,
+        agent: str | None = None,
+        step: int | None = None,
+        seed: int | None = None,
+        rule: int = 5,
     ) -> None:
-        """An exception as a finding: the kernel's own word decides the rule, anything else breaks rule 5 (or `rule`)."""
+        """An exception as a finding: the kernel's own word decides the rule, anything else
+        breaks rule 5 (or `rule`)."""
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, TooSlow) or "TooSlow" in text:
             self.hung = True
-            self.fail(11, f"a play must come to its next Ask; it hung: {text.partition(': ')[2]} ({where})", seed=seed, key="hung")
+            self.fail(
+                11,
+                f"a play must come to its next Ask; it hung: {text.partition(': ')[2]} ({where})",
+                seed=seed,
+                key="hung",
+            )
             return
         if isinstance(error, ScenarioError):
             kind = next((kind for kind, pattern in _FAULTS if re.search(pattern, text)), rule)
             kind = 8 if isinstance(error, ReplayError) else kind
-            self.hung = self.hung or "effects without an Ask" in text  # each such play takes long, and all end alike
+            # each such play takes long, and all end alike
+            self.hung = self.hung or "effects without an Ask" in text
             found = re.search(r"step (\d+)\): (.*)", text, re.DOTALL)
             said = (found[2] if found else text).removeprefix("play() ")
             at = int(found[1]) if found else step
             self.fail(
-                kind, f"{_STATED[kind]}; play() {said} ({where})", agent=agent, step=at, seed=seed, key=("fault", re.sub(r"'.*'|\d+", "#", said)[:80])
+                kind,
+                f"{_STATED[kind]}; play() {said} ({where})",
+                agent=agent,
+                step=at,
+                seed=seed,
+                key=("fault", re.sub(r"'.*'|\d+", "#", said)[:80]),
             )
             return
-        self.fail(rule, f"{_STATED[rule]}; {where} raised {text}", agent=agent, step=step, seed=seed, key=(where, type(error).__name__, text[:60]))
+        self.fail(
+            rule,
+            f"{_STATED[rule]}; {where} raised {text}",
+            agent=agent,
+            step=step,
+            seed=seed,
+            key=(where, type(error).__name__, text[:60]),
+        )
 
     @contextlib.contextmanager
-    def guarded(self, where: str, *, seed: int | None = None, rule: int = 5, seconds: float = PLAY_S) -> Iterator[None]:
+    def guarded(
+        self, where: str, *, seed: int | None = None, rule: int = 5, seconds: float = PLAY_S
+    ) -> Iterator[None]:
         """Runs foreign code: what it raises becomes a finding, and it does not hang."""
         try:
             with time_limit(seconds):
@@ -158,22 +218,33 @@ class Kit:
         except BaseException as error:
             self.error(error, where, seed=seed, rule=rule)
 
-    # -- plays on the kernel ------------------------------------------------------------------------------------------------
+    # -- plays on the kernel ----------------------------------------------------------------------
 
-    def start(self, seed: int, *, scenario: Scenario | None = None, task: Any = None, where: str = "the kernel") -> Any:
+    def start(
+        self,
+        seed: int,
+        *,
+        scenario: Scenario | None = None,
+        task: Any = None,
+        where: str = "the kernel",
+    ) -> Any:
         """A fresh play. Raises Failed, with the finding written down."""
         if self.hung:
             raise Failed
         try:
             with time_limit(PLAY_S, STEP_CPU_S):
-                return self.game(scenario or self.played, self.task(seed) if task is None else task, seed)
+                return self.game(
+                    scenario or self.played, self.task(seed) if task is None else task, seed
+                )
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             self.error(error, where, seed=seed, step=0)
             raise Failed from error
 
-    def send(self, game: Any, said: dict[str, str], where: str = "the kernel", rule: int = 5) -> None:
+    def send(
+        self, game: Any, said: dict[str, str], where: str = "the kernel", rule: int = 5
+    ) -> None:
         """One decision point. Raises Failed, with the finding written down."""
         step, seed = game.step, game.seed
         try:
@@ -191,18 +262,37 @@ class Kit:
             longest = max((len(message.text) for message in game.view(agent)[-4:]), default=0)
             if longest > SHOWN_LIMIT:
                 self.hung = True  # it only grows
-                message = f"memory is bounded whatever an agent says; a message has {longest} characters ({where})"
+                message = (
+                    f"memory is bounded whatever an agent says; a message has {longest} characters"
+                    f" ({where})"
+                )
                 self.fail(5, message, agent=agent, step=game.step, seed=game.seed, key="memory")
                 raise Failed
 
-    def finish(self, game: Any, cast: Cast, cap: int | None = None, where: str = "the kernel") -> None:
+    def finish(
+        self, game: Any, cast: Cast, cap: int | None = None, where: str = "the kernel"
+    ) -> None:
         """Plays on until the play is over or cut."""
         cap = self.cap if cap is None else cap
         while game.pending and game.step < cap:
-            self.send(game, {agent: cast.say(agent, asked.legal, asked.tools) for agent, asked in game.pending.items()}, where)
+            self.send(
+                game,
+                {
+                    agent: cast.say(agent, asked.legal, asked.tools)
+                    for agent, asked in game.pending.items()
+                },
+                where,
+            )
 
     def play(
-        self, seed: int, player: str, *, stream: object = None, scenario: Scenario | None = None, task: Any = None, cap: int | None = None
+        self,
+        seed: int,
+        player: str,
+        *,
+        stream: object = None,
+        scenario: Scenario | None = None,
+        task: Any = None,
+        cap: int | None = None,
     ) -> Trace:
         """One play from start to end or cut. Raises Failed, with the finding written down."""
         game = self.start(seed, scenario=scenario, task=task, where=f"player {player}")
@@ -239,7 +329,9 @@ _STATED = {
 def trace(game: Any) -> Trace:
     """The play so far, out of its record and its transcripts."""
     agents = tuple(game.scenario.agents)
-    views = {agent: tuple(encode(message, agent) for message in game.view(agent)) for agent in agents}
+    views = {
+        agent: tuple(encode(message, agent) for message in game.view(agent)) for agent in agents
+    }
     shown, turns, steps, tools = dict.fromkeys(agents, 0), [], [], []
     for turn in game.turns:
         upto = shown[turn.agent] + len(turn.observed)
@@ -248,7 +340,15 @@ def trace(game: Any) -> Trace:
         tools.append(tuple(tool.name for tool in turn.tools))
         shown[turn.agent] = upto + 1
     ledger = tuple((entry.step, entry.agent, entry.value, entry.why) for entry in game.ledger)
-    return Trace(tuple(turns), tuple(steps), views, ledger, tuple(tools), tuple(sorted(game.left)), bool(game.over))
+    return Trace(
+        tuple(turns),
+        tuple(steps),
+        views,
+        ledger,
+        tuple(tools),
+        tuple(sorted(game.left)),
+        bool(game.over),
+    )
 
 
 def difference(one: Trace, other: Trace) -> tuple[str, str | None, int | None] | None:
@@ -256,18 +356,37 @@ def difference(one: Trace, other: Trace) -> tuple[str, str | None, int | None] |
     for number, (left, right) in enumerate(zip(one.turns, other.turns, strict=False)):
         if left != right:
             what = next(
-                name for name, a, b in zip(("who is asked", "what is shown", "what is legal", "what is said"), left, right, strict=True) if a != b
+                name
+                for name, a, b in zip(
+                    ("who is asked", "what is shown", "what is legal", "what is said"),
+                    left,
+                    right,
+                    strict=True,
+                )
+                if a != b
             )
             return f"{what} differs: {_short(left, right)}", left[0], one.steps[number]
         if one.tools[number] != other.tools[number]:
             return "the tools offered differ", left[0], one.steps[number]
     if len(one.turns) != len(other.turns):
-        return f"one play has {len(one.turns)} turns, the other {len(other.turns)}", None, min(one.length, other.length)
+        return (
+            f"one play has {len(one.turns)} turns, the other {len(other.turns)}",
+            None,
+            min(one.length, other.length),
+        )
     if one.ledger != other.ledger:
-        return f"the ledgers differ: {str(one.ledger)[:120]} and {str(other.ledger)[:120]}", None, one.length
+        return (
+            f"the ledgers differ: {str(one.ledger)[:120]} and {str(other.ledger)[:120]}",
+            None,
+            one.length,
+        )
     for agent, view in one.views.items():
         if view != other.views.get(agent):
-            return f"what is shown differs: {_messages(view, other.views.get(agent, ()))}", agent, one.length
+            return (
+                f"what is shown differs: {_messages(view, other.views.get(agent, ()))}",
+                agent,
+                one.length,
+            )
     if (one.over, one.left) != (other.over, other.left):
         return "one play is over, the other is not, or other agents have left", None, one.length
     return None
@@ -276,7 +395,9 @@ def difference(one: Trace, other: Trace) -> tuple[str, str | None, int | None] |
 def _short(left: tuple[Any, ...], right: tuple[Any, ...]) -> str:
     if left[0] == right[0] and left[1] != right[1]:
         return _messages(left[1], right[1])
-    return next(f"{str(a)[:100]!r} and {str(b)[:100]!r}" for a, b in zip(left, right, strict=True) if a != b)
+    return next(
+        f"{str(a)[:100]!r} and {str(b)[:100]!r}" for a, b in zip(left, right, strict=True) if a != b
+    )
 
 
 def _messages(left: Sequence[dict[str, str]], right: Sequence[dict[str, str]]) -> str:
@@ -287,7 +408,8 @@ def _messages(left: Sequence[dict[str, str]], right: Sequence[dict[str, str]]) -
 
 
 def differing(scenario: Scenario, **methods: Any) -> Scenario:
-    """The same scenario with other methods on this one object. Raises TypeError where the object has no room for them."""
+    """The same scenario with other methods on this one object. Raises TypeError where the object
+    has no room for them."""
     other = copy.copy(scenario)
     try:
         for name, method in methods.items():
@@ -299,12 +421,16 @@ def differing(scenario: Scenario, **methods: Any) -> Scenario:
 
 @contextlib.contextmanager
 def time_limit(seconds: float, computing: float | None = None) -> Iterator[None]:
-    """Raises TooSlow inside the block after so many seconds, or so many of `computing`, which a busy machine does not stretch.
+    """Raises TooSlow inside the block after so many seconds, or so many of `computing`, which a
+    busy machine does not stretch.
 
     Without effect off the main thread, where no signal can be caught.
     """
     if computing is not None and hasattr(signal, "ITIMER_PROF"):
-        with _alarm(signal.ITIMER_REAL, signal.SIGALRM, seconds), _alarm(signal.ITIMER_PROF, signal.SIGPROF, computing):
+        with (
+            _alarm(signal.ITIMER_REAL, signal.SIGALRM, seconds),
+            _alarm(signal.ITIMER_PROF, signal.SIGPROF, computing),
+        ):
             yield
     elif hasattr(signal, "ITIMER_REAL"):
         with _alarm(signal.ITIMER_REAL, signal.SIGALRM, seconds):

@@ -1,4 +1,5 @@
-"""The kit's players: what an agent says, as a function of what is legal and a stream of its own. None of them reads anything else."""
+"""The kit's players: what an agent says, as a function of what is legal and a stream of its own.
+None of them reads anything else."""
 
 from __future__ import annotations
 
@@ -32,7 +33,22 @@ JUNK = (
     "x" * 100_000,
 )
 
-WRONG: tuple[Any, ...] = (None, "", "no such thing", -1, 0, 10**40, 1e300, 2.5, True, [], [None], ["a", 1], {}, {"a": {"b": []}})
+WRONG: tuple[Any, ...] = (
+    None,
+    "",
+    "no such thing",
+    -1,
+    0,
+    10**40,
+    1e300,
+    2.5,
+    True,
+    [],
+    [None],
+    ["a", 1],
+    {},
+    {"a": {"b": []}},
+)
 TOOL_FUZZ = 4  # plays of each player that only makes wrong calls
 
 Player = Callable[[Sequence[str] | None, Sequence[Any], random.Random, int], str]
@@ -65,7 +81,9 @@ def mixed(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random,
 def fuzz_from(start: int) -> Player:
     """Random until turn `start`, then junk in every turn."""
 
-    def fuzz(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
+    def fuzz(
+        legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int
+    ) -> str:
         return _junk(JUNK, tools, rng) if turn >= start else rand(legal, tools, rng, turn)
 
     return fuzz
@@ -74,7 +92,9 @@ def fuzz_from(start: int) -> Player:
 def always(text: str, start: int) -> Player:
     """Random until turn `start`, then this text in every turn."""
 
-    def same(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
+    def same(
+        legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int
+    ) -> str:
         return text if turn >= start else rand(legal, tools, rng, turn)
 
     return same
@@ -90,7 +110,8 @@ def _junk(texts: Sequence[str], tools: Sequence[Any], rng: random.Random) -> str
 
 
 def wrong_call(tool: Any, rng: random.Random) -> str:
-    """A well-formed call of an offered tool whose arguments do not keep to its schema: too few, too many, of other types."""
+    """A well-formed call of an offered tool whose arguments do not keep to its schema: too few,
+    too many, of other types."""
     properties = tool.parameters.get("properties") if isinstance(tool.parameters, Mapping) else None
     names = list(properties) if isinstance(properties, Mapping) else []
     arguments = {name: rng.choice(WRONG) for name in names if rng.random() < 0.7}
@@ -99,9 +120,15 @@ def wrong_call(tool: Any, rng: random.Random) -> str:
     return json.dumps({"name": tool.name, "arguments": arguments})
 
 
-def missing(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
+def missing(
+    legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int
+) -> str:
     """Calls of every offered tool in turn, all without arguments."""
-    return json.dumps({"name": tools[turn % len(tools)].name, "arguments": {}}) if tools else rand(legal, tools, rng, turn)
+    return (
+        json.dumps({"name": tools[turn % len(tools)].name, "arguments": {}})
+        if tools
+        else rand(legal, tools, rng, turn)
+    )
 
 
 def wrong(legal: Sequence[str] | None, tools: Sequence[Any], rng: random.Random, turn: int) -> str:
@@ -117,7 +144,9 @@ def _call(tool: Any, rng: random.Random) -> str:
     for name, kind in (schema.get("properties") or {}).items():
         kind = kind if isinstance(kind, Mapping) else {}
         choices = kind.get("enum")
-        arguments[name] = rng.choice(choices) if choices else values.get(str(kind.get("type")), rng.choice(WORDS))
+        arguments[name] = (
+            rng.choice(choices) if choices else values.get(str(kind.get("type")), rng.choice(WORDS))
+        )
     return json.dumps({"name": tool.name, "arguments": arguments})
 
 
@@ -135,7 +164,8 @@ PLAYERS: dict[str, Player] = {
 
 
 class Cast:
-    """One player in every seat, each agent with a stream of its own: the same words in the kernel and in every view."""
+    """One player in every seat, each agent with a stream of its own: the same words in the
+    kernel and in every view."""
 
     def __init__(self, player: str | Player, stream: object, agents: Sequence[str]) -> None:
         self.player = PLAYERS[player] if isinstance(player, str) else player

@@ -1,7 +1,10 @@
-"""pytest plugin: `pytest --gem-ma-check kuhn_poker --gem-ma-check my_package.module:MyScenario` adds one test per named scenario.
+"""pytest plugin: `pytest --gem-ma-check kuhn_poker --gem-ma-check my_package.module:MyScenario`
+adds one test per named scenario.
 
-Every such test runs `gem_ma.testing.check_scenario`; with `--gem-ma-check all` there is one for every registered scenario. For tests of your own
-there is the fixture `gem_ma_check`, which is that function. The module is loaded in every run of pytest: it imports gem_ma only when it is used.
+Every such test runs `gem_ma.testing.check_scenario`; with `--gem-ma-check all` there is one for
+every registered scenario. For tests of your own there is the fixture `gem_ma_check`, which is
+that function. The module is loaded in every run of pytest: it imports gem_ma only when it is
+used.
 """
 
 from __future__ import annotations
@@ -22,13 +25,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="SCENARIO",
         dest="gem_ma_check",
-        help="check this scenario (an id, package.module:Class, or 'all' registered ones) against gem_ma's conformance rules; may be repeated",
+        help=(
+            "check this scenario (an id, package.module:Class, or 'all' registered ones) against"
+            " gem_ma's conformance rules; may be repeated"
+        ),
     )
 
 
 @pytest.fixture(scope="session")
 def gem_ma_check() -> Callable[..., Any]:
-    """`gem_ma.testing.check_scenario`: raises ConformanceError with every finding, gives a Report otherwise."""
+    """`gem_ma.testing.check_scenario`: raises ConformanceError with every finding, gives a
+    Report otherwise."""
     from gem_ma.testing.check import check_scenario
 
     return check_scenario
@@ -70,7 +77,10 @@ def _registered() -> list[str]:
     return sorted(catalog("scenarios"))
 
 
-def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Adds the items after the collected ones, so that the option works with and without test files."""
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Adds the items after the collected ones, so that the option works with and without test
+    files."""
     if config.getoption("gem_ma_check"):
         items += Scenarios.from_parent(session, name="gem_ma").collect()

@@ -24,7 +24,8 @@ RULES: dict[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken rule. `message` states the rule and what was seen; `seed` is the smallest episode seed that shows it."""
+    """One broken rule. `message` states the rule and what was seen; `seed` is the smallest
+    episode seed that shows it."""
 
     rule: int
     message: str
@@ -37,13 +38,20 @@ class Finding:
         return RULES[self.rule]
 
     def __str__(self) -> str:
-        where = [f"{key} {value}" for key, value in (("agent", self.agent), ("step", self.step), ("seed", self.seed)) if value is not None]
-        return f"rule {self.rule} ({self.name}): {self.message}" + (f" [{', '.join(where)}]" if where else "")
+        where = [
+            f"{key} {value}"
+            for key, value in (("agent", self.agent), ("step", self.step), ("seed", self.seed))
+            if value is not None
+        ]
+        return f"rule {self.rule} ({self.name}): {self.message}" + (
+            f" [{', '.join(where)}]" if where else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A scenario that keeps the rules. `untested` holds, per rule, what could not be looked at and why; a skipped rule stands there too."""
+    """A scenario that keeps the rules. `untested` holds, per rule, what could not be looked at
+    and why; a skipped rule stands there too."""
 
     scenario: str
     passed: tuple[int, ...]
@@ -52,9 +60,14 @@ class Report:
 
     def __str__(self) -> str:
         rest = len(RULES) - len(self.passed)
-        lines = [f"{self.scenario}: keeps {f'all {len(RULES)} rules' if not rest else f'{len(self.passed)} rules; {rest} could not be tested'}"]
+        lines = [
+            f"{self.scenario}: keeps"
+            f" {f'all {len(RULES)} rules' if not rest else f'{len(self.passed)} rules; {rest} could not be tested'}"
+        ]
         for rule, name in RULES.items():
-            lines.append(f"  {rule:2} {name:14} {'passed' if rule in self.passed else 'not tested'}")
+            lines.append(
+                f"  {rule:2} {name:14} {'passed' if rule in self.passed else 'not tested'}"
+            )
             lines += [f"       not tested: {reason}" for reason in self.untested.get(rule, ())]
         lines += [f"  {name}: {value:.1f} us per turn" for name, value in self.speed.items()]
         return "\n".join(lines)

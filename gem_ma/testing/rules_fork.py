@@ -1,7 +1,8 @@
 """Rule 8: a fork is a replay that shares nothing with its parent, at every step.
 
-Calls are counted where they are made, so that a kernel that runs one again is seen however it does so. Random streams that
-`play` makes for itself are watched while it runs: what they give after the first Ask cannot be reseeded by a fork.
+Calls are counted where they are made, so that a kernel that runs one again is seen however it
+does so. Random streams that `play` makes for itself are watched while it runs: what they give
+after the first Ask cannot be reseeded by a fork.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ def fork(kit: Kit) -> None:
                 scenario = counting(remembering(kit.scenario, {}), runs)
             except TypeError:
                 scenario = kit.scenario
-                kit.skip(8, "the scenario object takes no further attributes, so its calls were not counted")
+                kit.skip(
+                    8,
+                    "the scenario object takes no further attributes, so its calls were not"
+                    " counted",
+                )
             try:
                 _everywhere(kit, scenario, seed, player, runs)
             except Failed:
@@ -43,7 +48,10 @@ class _Still:
     def __init__(self, game: Any) -> None:
         self.trace: Trace = trace(game)
         self.rng = game.rng.getstate()
-        self.asked = {agent: (asked.legal, tuple(tool.name for tool in asked.tools)) for agent, asked in game.pending.items()}
+        self.asked = {
+            agent: (asked.legal, tuple(tool.name for tool in asked.tools))
+            for agent, asked in game.pending.items()
+        }
         self.calls = tuple((call.step, repr(call.value), call.error) for call in game.calls)
 
 
@@ -53,17 +61,37 @@ def _everywhere(kit: Kit, scenario: Scenario, seed: int, player: str, runs: list
     stills = [_Still(game)]
     _fork_now(kit, game, stills[-1], runs)
     while game.pending and game.step < min(kit.cap, STEPS):
-        kit.send(game, {agent: cast.say(agent, asked.legal, asked.tools) for agent, asked in game.pending.items()})
+        kit.send(
+            game,
+            {
+                agent: cast.say(agent, asked.legal, asked.tools)
+                for agent, asked in game.pending.items()
+            },
+        )
         stills.append(_Still(game))
         _fork_now(kit, game, stills[-1], runs)
     for step, still in enumerate(stills[:-1]):
         other = _forked(kit, game, step)
         if other is not None:
-            _compare(kit, still, other, step, seed, "a fork at an earlier step stands where its parent stood")
+            _compare(
+                kit,
+                still,
+                other,
+                step,
+                seed,
+                "a fork at an earlier step stands where its parent stood",
+            )
             _play_out(kit, game, other, step, seed, stills[-1])
             other.close()
     if found := difference(stills[-1].trace, trace(game)):
-        kit.fail(8, f"a fork leaves its parent untouched; {found[0]}", agent=found[1], step=found[2], seed=seed, key="parent")
+        kit.fail(
+            8,
+            f"a fork leaves its parent untouched; {found[0]}",
+            agent=found[1],
+            step=found[2],
+            seed=seed,
+            key="parent",
+        )
     game.close()
 
 
@@ -79,31 +107,67 @@ def _forked(kit: Kit, game: Any, step: int | None, reseed: str | None = None) ->
 
 
 def _fork_now(kit: Kit, game: Any, still: _Still, runs: list[int]) -> None:
-    """Two forks at the open step, played on by the same player: alike, and apart from their parent."""
+    """Two forks at the open step, played on by the same player: alike, and apart from their
+    parent."""
     before, seed, step = len(runs), game.seed, game.step
     one, two = _forked(kit, game, None), _forked(kit, game, None)
     if one is None or two is None:
         return
     if len(runs) != before:
-        kit.fail(8, "a fork feeds recorded call results, it never runs a call again", step=step, seed=seed)
+        kit.fail(
+            8,
+            "a fork feeds recorded call results, it never runs a call again",
+            step=step,
+            seed=seed,
+        )
     if one is game or one.rng is game.rng or one.rng is two.rng:
-        kit.fail(8, "a fork has a random generator of its own, not its parent's", step=step, seed=seed)
+        kit.fail(
+            8, "a fork has a random generator of its own, not its parent's", step=step, seed=seed
+        )
     _compare(kit, still, one, step, seed, "a fork stands where its parent stands")
     for other in (one, two):
         _finish(kit, other, seed, step)
     if found := difference(trace(one), trace(two)):
-        kit.fail(8, f"two forks with the same actions are the same play; {found[0]}", agent=found[1], step=found[2], seed=seed, key="two forks")
+        kit.fail(
+            8,
+            f"two forks with the same actions are the same play; {found[0]}",
+            agent=found[1],
+            step=found[2],
+            seed=seed,
+            key="two forks",
+        )
     after = _Still(game)
-    if difference(still.trace, after.trace) or (still.rng, still.asked, still.calls) != (after.rng, after.asked, after.calls):
-        kit.fail(8, "a fork shares nothing with its parent: playing it leaves the parent where it was", step=step, seed=seed)
+    if difference(still.trace, after.trace) or (still.rng, still.asked, still.calls) != (
+        after.rng,
+        after.asked,
+        after.calls,
+    ):
+        kit.fail(
+            8,
+            "a fork shares nothing with its parent: playing it leaves the parent where it was",
+            step=step,
+            seed=seed,
+        )
     reseeded = _forked(kit, game, None, "another stream")
     if reseeded is not None:
         if reseeded.rng.getstate() == still.rng:
-            kit.fail(8, "a fork with a seed of its own draws from another stream than its parent", step=step, seed=seed)
+            kit.fail(
+                8,
+                "a fork with a seed of its own draws from another stream than its parent",
+                step=step,
+                seed=seed,
+            )
         _finish(kit, reseeded, seed, step)
         again = _forked(kit, reseeded, None)
         if again is not None and (found := difference(trace(reseeded), trace(again))):
-            kit.fail(8, f"a reseeded fork replays; {found[0]}", agent=found[1], step=step, seed=seed, key="reseeded")
+            kit.fail(
+                8,
+                f"a reseeded fork replays; {found[0]}",
+                agent=found[1],
+                step=step,
+                seed=seed,
+                key="reseeded",
+            )
 
 
 def _finish(kit: Kit, game: Any, seed: int, step: int) -> None:
@@ -116,16 +180,23 @@ def _finish(kit: Kit, game: Any, seed: int, step: int) -> None:
 def _compare(kit: Kit, still: _Still, other: Any, step: int, seed: int, rule: str) -> None:
     found = difference(still.trace, trace(other))
     if found:
-        kit.fail(8, f"{rule}; {found[0]}", agent=found[1], step=step, seed=seed, key=(rule, "trace"))
-    elif {a: (p.legal, tuple(t.name for t in p.tools)) for a, p in other.pending.items()} != still.asked:
+        kit.fail(
+            8, f"{rule}; {found[0]}", agent=found[1], step=step, seed=seed, key=(rule, "trace")
+        )
+    elif {
+        a: (p.legal, tuple(t.name for t in p.tools)) for a, p in other.pending.items()
+    } != still.asked:
         kit.fail(8, f"{rule}; another Ask is open", step=step, seed=seed, key=(rule, "asked"))
     elif other.rng.getstate() != still.rng:
-        message = f"{rule}; the state of rng differs: never draw from rng inside a Call, nor copy it"
+        message = (
+            f"{rule}; the state of rng differs: never draw from rng inside a Call, nor copy it"
+        )
         kit.fail(8, message, step=step, seed=seed, key=(rule, "rng"))
 
 
 def _play_out(kit: Kit, parent: Any, other: Any, step: int, seed: int, last: _Still) -> None:
-    """The fork, given its parent's later actions, becomes its parent; calls after the step run anew and may answer otherwise."""
+    """The fork, given its parent's later actions, becomes its parent; calls after the step run
+    anew and may answer otherwise."""
     if last.calls and last.calls[-1][0] >= step:
         return
     turns = [turn for turn in parent.turns if turn.step >= step]
@@ -134,10 +205,17 @@ def _play_out(kit: Kit, parent: Any, other: Any, step: int, seed: int, last: _St
         kit.send(other, group, "a fork with its parent's actions", 8)
         turns = [turn for turn in turns if turn.step >= other.step]
     if found := difference(last.trace, trace(other)):
-        kit.fail(8, f"a fork with its parent's actions becomes its parent; {found[0]}", agent=found[1], step=found[2], seed=seed, key="play out")
+        kit.fail(
+            8,
+            f"a fork with its parent's actions becomes its parent; {found[0]}",
+            agent=found[1],
+            step=found[2],
+            seed=seed,
+            key="play out",
+        )
 
 
-# -- random streams of the scenario's own ---------------------------------------------------------------------------------------
+# -- random streams of the scenario's own --------------------------------------------------------
 
 
 class _Watched(random.Random):
@@ -171,7 +249,11 @@ class _Watched(random.Random):
 @contextmanager
 def _watching(scenario: Scenario) -> Iterator[None]:
     original = random.Random
-    homes = [vars(module) for cls in type(scenario).__mro__ if (module := sys.modules.get(cls.__module__)) is not None]
+    homes = [
+        vars(module)
+        for cls in type(scenario).__mro__
+        if (module := sys.modules.get(cls.__module__)) is not None
+    ]
     homes = [home for home in homes if home.get("Random") is original and home is not vars(random)]
     _Watched.made = []
     random.Random = _Watched  # type: ignore[misc, assignment]
@@ -187,17 +269,24 @@ def _watching(scenario: Scenario) -> Iterator[None]:
 
 
 def own_streams(kit: Kit, seed: int) -> None:
-    """Randomness comes from rng alone: after the first Ask no other stream of the scenario gives anything."""
-    cast = Cast("random", seed, kit.agents)  # before the watch begins: its streams are not the scenario's
+    """Randomness comes from rng alone: after the first Ask no other stream of the scenario gives
+    anything."""
+    # before the watch begins: its streams are not the scenario's
+    cast = Cast("random", seed, kit.agents)
     try:
         with _watching(kit.scenario):
             game = kit.start(seed)
             counts = {id(stream): stream.given for stream in _Watched.made}
             kit.finish(game, cast)
-            late = [stream for stream in _Watched.made if stream is not game.rng and stream.given > counts.get(id(stream), 0)]
+            late = [
+                stream
+                for stream in _Watched.made
+                if stream is not game.rng and stream.given > counts.get(id(stream), 0)
+            ]
             if late or (isinstance(game.rng, _Watched) and game.rng.seeded):
                 message = (
-                    "randomness comes from rng as it is, never seeded by play(), nor from a copy or a second stream that a reseeded fork cannot reach"
+                    "randomness comes from rng as it is, never seeded by play(), nor from a copy or"
+                    " a second stream that a reseeded fork cannot reach"
                 )
                 kit.fail(8, message, seed=seed)
             game.close()

@@ -1,7 +1,9 @@
-"""Rules 1, 3, 5, 7, 9 and 12 on the Gymnasium view of each agent: the kernel's play as one seat lives it.
+"""Rules 1, 3, 5, 7, 9 and 12 on the Gymnasium view of each agent: the kernel's play as one seat
+lives it.
 
-Where the factory takes `agent` and `others` (as `gem_ma.gym_env` does), every seat is tried and the others are played by the kit's own players,
-so that the episode can be held against the kernel. Otherwise the view is taken as it comes.
+Where the factory takes `agent` and `others` (as `gem_ma.gym_env` does), every seat is tried and
+the others are played by the kit's own players, so that the episode can be held against the
+kernel. Otherwise the view is taken as it comes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,16 @@ from gem_ma.parsing import clean
 from gem_ma.testing.kit import PLAY_S, Failed, Kit, TooSlow, time_limit, trace
 from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_views import compare
-from gem_ma.testing.view_play import Factory, Played, Watch, accepts, make_view, messages_of, reset, tools_of
+from gem_ma.testing.view_play import (
+    Factory,
+    Played,
+    Watch,
+    accepts,
+    make_view,
+    messages_of,
+    reset,
+    tools_of,
+)
 from gem_ma.types import Asked
 
 
@@ -44,7 +55,9 @@ class Gym:
         if agent is None:
             return make_view(self.factory, self.kit.played, max_steps=self.kit.cap)
         others = {other: self._partner(other) for other in self.kit.agents if other != agent}
-        return make_view(self.factory, self.kit.played, max_steps=self.kit.cap, agent=agent, others=others)
+        return make_view(
+            self.factory, self.kit.played, max_steps=self.kit.cap, agent=agent, others=others
+        )
 
     def _partner(self, other: str) -> Any:
         def factory(agent: str, sample: Any, rng: Any, task: Any = None) -> Seated:
@@ -76,7 +89,10 @@ def gym(kit: Kit, factory: Factory) -> None:
                 _abandon(env, abandoned)
                 episodes.append(_guarded(kit, env, own, seed, "random"))
             if all(episodes) and episodes[0].seen() != episodes[1].seen():  # type: ignore[union-attr]
-                message = "Gymnasium: the same seed and actions give the same episode; partners draw from streams of the episode's seed"
+                message = (
+                    "Gymnasium: the same seed and actions give the same episode; partners draw from"
+                    " streams of the episode's seed"
+                )
                 for rule in (1, 12):
                     kit.fail(rule, message, agent=own, seed=seed, key=("gym", "twice"))
         with kit.guarded("closing the Gymnasium view", rule=6):
@@ -145,28 +161,38 @@ def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
         watch.step += 1
         result = env.step(text)
         if not isinstance(result, tuple) or len(result) != 5:
-            watch.fail(9, "step gives five values: observation, reward, terminated, truncated, info")
+            watch.fail(
+                9, "step gives five values: observation, reward, terminated, truncated, info"
+            )
             return played
         observation, reward, terminated, truncated, info = result
         value = watch.reward(agent if agent in kit.agents else kit.agents[0], reward)
         played.totals[agent] += value
         if watch.flags(agent, terminated, truncated):
             watch.observed(agent, observation)
-            played.ended[agent], played.final[agent] = "terminated" if terminated else "truncated", observation
+            played.ended[agent], played.final[agent] = (
+                ("terminated" if terminated else "truncated"),
+                observation,
+            )
             played.complete = True
             break
     watch.unchanged()
     return played
 
 
-def _against_kernel(kit: Kit, env: Any, agent: str, seed: int, player: str, played: Played, seated: bool) -> None:
+def _against_kernel(
+    kit: Kit, env: Any, agent: str, seed: int, player: str, played: Played, seated: bool
+) -> None:
     if not seated:  # partners unknown: the view's own game, where it shows one, holds the ledger
         game = getattr(getattr(env, "unwrapped", env), "game", None)
         ledger = getattr(game, "ledger", None)
         if ledger is not None and agent in kit.agents:
             total = sum(entry.value for entry in ledger if entry.agent == agent)
             if abs(total - played.totals[agent]) > 1e-9 * max(1.0, abs(total)):
-                message = f"Gymnasium: the rewards sum to the agent's entries in the ledger, {total:g}; got {played.totals[agent]:g}"
+                message = (
+                    f"Gymnasium: the rewards sum to the agent's entries in the ledger, {total:g};"
+                    f" got {played.totals[agent]:g}"
+                )
                 kit.fail(7, message, agent=agent, seed=seed, key=("Gymnasium", "sum"))
             if played.complete and messages_of(played.final[agent]) != trace(game).views[agent]:
                 message = "Gymnasium: the last observation is the agent's whole transcript"

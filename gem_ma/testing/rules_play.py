@@ -1,4 +1,5 @@
-"""Rules 1, 2, 3, 5, 6, 7, 10 and 11 on the kernel: what can be said of a scenario without any view."""
+"""Rules 1, 2, 3, 5, 6, 7, 10 and 11 on the kernel: what can be said of a scenario without any
+view."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def determinism(kit: Kit) -> None:
             except Failed:
                 continue
     tasks_untouched(kit)
-    for seed, other in kit.within(tuple(zip(kit.seeds, [*kit.seeds[1:], kit.seeds[0]], strict=True))):
+    for seed, other in kit.within(
+        tuple(zip(kit.seeds, [*kit.seeds[1:], kit.seeds[0]], strict=True))
+    ):
         for player in ("first", "random"):
             try:
                 _interleaved(kit, seed, other, player)
@@ -53,7 +56,14 @@ def _same_again(kit: Kit, seed: int, player: str) -> None:
     _cut_short(kit, seed, player)
     two = kit.play(seed, player)
     if found := difference(one, two):
-        kit.fail(1, f"the same seed, task and actions give the same play; {found[0]}", agent=found[1], step=found[2], seed=seed, key="again")
+        kit.fail(
+            1,
+            f"the same seed, task and actions give the same play; {found[0]}",
+            agent=found[1],
+            step=found[2],
+            seed=seed,
+            key="again",
+        )
 
 
 def tasks_untouched(kit: Kit) -> None:
@@ -63,7 +73,12 @@ def tasks_untouched(kit: Kit) -> None:
             kit.skip(1, "a task cannot be copied, so it was not compared after the plays")
         elif not _equal(task, before[0]):
             seed = kit.seeds[number] if number < len(kit.seeds) else None
-            kit.fail(1, f"a task is never edited in place; task {number} differs after a play", seed=seed, key="task")
+            kit.fail(
+                1,
+                f"a task is never edited in place; task {number} differs after a play",
+                seed=seed,
+                key="task",
+            )
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -97,14 +112,17 @@ def _interleaved(kit: Kit, seed: int, other: int, player: str) -> None:
             kit.finish(game, cast, min(kit.cap, game.step + 1))
     for game, s in zip(games, (seed, other), strict=True):
         if found := difference(kit.known(s, player), trace(game)):
-            message = f"two plays of one object may interleave, state is local to play(); {found[0]}"
+            message = (
+                f"two plays of one object may interleave, state is local to play(); {found[0]}"
+            )
             kit.fail(1, message, agent=found[1], step=found[2], seed=s, key="interleaved")
         with kit.guarded("closing the play", seed=s, rule=6):
             game.close()
 
 
 def _chance(kit: Kit) -> None:
-    """Different seeds differ exactly where chance is declared; the players' own streams are the same for all seeds."""
+    """Different seeds differ exactly where chance is declared; the players' own streams are the
+    same for all seeds."""
     if len(kit.seeds) < 3:
         kit.skip(1, "fewer than three seeds: nothing says whether they differ")
         return
@@ -125,16 +143,27 @@ def _chance(kit: Kit) -> None:
                     game.close()
             except Failed:
                 continue
-        odd = next((number for number, play in enumerate(plays) if difference(plays[0], play)), None)
+        odd = next(
+            (number for number, play in enumerate(plays) if difference(plays[0], play)), None
+        )
         differs = differs or odd is not None
         complete = complete and len(plays) == len(kit.seeds)
     if kit.scenario.chance and not differs and not complete:
         kit.skip(1, "plays fail or take too long to say whether seeds differ")
     if kit.scenario.chance and not differs and complete:
         how = "seeds change nothing that is seen" if drew else "play() never draws from rng"
-        kit.fail(1, f"different seeds give different plays, or the scenario declares chance = False; {how}", seed=kit.seeds[0])
+        kit.fail(
+            1,
+            f"different seeds give different plays, or the scenario declares chance = False; {how}",
+            seed=kit.seeds[0],
+        )
     if not kit.scenario.chance and (differs or drew):
-        kit.fail(1, "a scenario that declares chance = False plays alike under all seeds and never draws from rng", seed=kit.seeds[0])
+        kit.fail(
+            1,
+            "a scenario that declares chance = False plays alike under all seeds and never draws"
+            " from rng",
+            seed=kit.seeds[0],
+        )
 
 
 def global_state(kit: Kit) -> None:
@@ -154,11 +183,28 @@ def global_state(kit: Kit) -> None:
                     except Failed:
                         continue
                     if random.getstate() != before[0]:
-                        kit.fail(2, "no play touches the global state of `random`; all randomness comes from rng", seed=seed)
+                        kit.fail(
+                            2,
+                            "no play touches the global state of `random`; all randomness comes"
+                            " from rng",
+                            seed=seed,
+                        )
                     if repr(numpy.random.get_state()) != before[1]:
-                        kit.fail(2, "no play touches the global state of `numpy.random`; all randomness comes from rng", seed=seed)
+                        kit.fail(
+                            2,
+                            "no play touches the global state of `numpy.random`; all randomness"
+                            " comes from rng",
+                            seed=seed,
+                        )
                 if len(plays) == 2 and (found := difference(*plays)):
-                    kit.fail(2, f"global random state has no influence on a play; {found[0]}", agent=found[1], step=found[2], seed=seed, key="read")
+                    kit.fail(
+                        2,
+                        f"global random state has no influence on a play; {found[0]}",
+                        agent=found[1],
+                        step=found[2],
+                        seed=seed,
+                        key="read",
+                    )
     finally:
         random.setstate(kept[0])
         numpy.random.set_state(kept[1])
@@ -171,7 +217,8 @@ def _import_numpy() -> Any:
 
 
 def observation(kit: Kit) -> None:
-    """Rule 3 on the kernel: what is shown can be written as JSON, and history is never shown again."""
+    """Rule 3 on the kernel: what is shown can be written as JSON, and history is never shown
+    again."""
     for seed in kit.within(kit.seeds[:3]):
         for player in ("random", "mixed"):
             try:
@@ -183,7 +230,12 @@ def observation(kit: Kit) -> None:
                     json.dumps(view).encode("utf-8")
                     json.dumps(view, ensure_ascii=False).encode("utf-8")
                 except (ValueError, TypeError) as error:
-                    kit.fail(3, f"what an agent is shown travels as JSON and UTF-8; {error}", agent=agent, seed=seed)
+                    kit.fail(
+                        3,
+                        f"what an agent is shown travels as JSON and UTF-8; {error}",
+                        agent=agent,
+                        seed=seed,
+                    )
         try:
             _no_history(kit, kit.known(seed, "marked"), seed)
         except Failed:
@@ -195,7 +247,13 @@ def _no_history(kit: Kit, play: Trace, seed: int) -> None:
     for agent, view in play.views.items():
         often = [mark for mark in marks if sum(mark in message["content"] for message in view) >= 3]
         if len(often) >= 2:
-            kit.fail(3, f"what is shown is new, the history is never shown again; {len(often)} texts were shown three times", agent=agent, seed=seed)
+            kit.fail(
+                3,
+                f"what is shown is new, the history is never shown again; {len(often)} texts were"
+                " shown three times",
+                agent=agent,
+                seed=seed,
+            )
 
 
 def fuzz(kit: Kit) -> None:
@@ -206,10 +264,22 @@ def fuzz(kit: Kit) -> None:
     for number in range(TOOL_FUZZ):
         for caller in (missing, wrong):
             cast = Cast(caller, number, kit.agents)
-            _fuzzed(kit, kit.seeds[number % len(kit.seeds)], cast, f"{caller.__name__} arguments of the offered tools", min(kit.cap, 24))
+            _fuzzed(
+                kit,
+                kit.seeds[number % len(kit.seeds)],
+                cast,
+                f"{caller.__name__} arguments of the offered tools",
+                min(kit.cap, 24),
+            )
     for text in JUNK:
         for start in (0, 1):
-            _fuzzed(kit, kit.seeds[0], Cast(always(text, start), 0, kit.agents), f"{text[:40]!r} from turn {start} on", min(kit.cap, 8))
+            _fuzzed(
+                kit,
+                kit.seeds[0],
+                Cast(always(text, start), 0, kit.agents),
+                f"{text[:40]!r} from turn {start} on",
+                min(kit.cap, 8),
+            )
 
 
 def _fuzzed(kit: Kit, seed: int, cast: Cast, who: str, cap: int) -> None:
@@ -224,10 +294,13 @@ def _fuzzed(kit: Kit, seed: int, cast: Cast, who: str, cap: int) -> None:
 
 
 def _recorded_turn(kit: Kit, game: Any, cast: Cast, who: str) -> None:
-    """One step; what the kernel writes down is what was asked and said, and nobody was shown another's action before."""
+    """One step; what the kernel writes down is what was asked and said, and nobody was shown
+    another's action before."""
     step, count = game.step, len(game.turns)
     shown = {agent: game.new(agent) for agent in game.pending}
-    said = {agent: cast.say(agent, asked.legal, asked.tools) for agent, asked in game.pending.items()}
+    said = {
+        agent: cast.say(agent, asked.legal, asked.tools) for agent, asked in game.pending.items()
+    }
     kit.send(game, said, who)
     turns = game.turns[count:]
     if [turn.agent for turn in turns] != list(said) or game.step != step + 1:
@@ -235,17 +308,33 @@ def _recorded_turn(kit: Kit, game: Any, cast: Cast, who: str) -> None:
         return
     for turn in turns:
         text, whole = turn.action.text, clean(said[turn.agent])
-        if not turn.action.tool_calls and text != whole and not (turn.action.cut and whole.startswith(text)):
-            kit.fail(5, "every action is a recorded turn, whatever it says; the text differs", agent=turn.agent, step=step, seed=game.seed)
+        if (
+            not turn.action.tool_calls
+            and text != whole
+            and not (turn.action.cut and whole.startswith(text))
+        ):
+            kit.fail(
+                5,
+                "every action is a recorded turn, whatever it says; the text differs",
+                agent=turn.agent,
+                step=step,
+                seed=game.seed,
+            )
         if turn.observed != shown[turn.agent]:
-            message = "those asked together act at once: nobody is shown anything between the Ask and the commit"
+            message = (
+                "those asked together act at once: nobody is shown anything between the Ask and the"
+                " commit"
+            )
             kit.fail(4, message, agent=turn.agent, step=step, seed=game.seed)
 
 
 def ending(kit: Kit) -> None:
-    """Rule 6 on the kernel: `ends_within` holds under every player, and a play can be closed at every step."""
+    """Rule 6 on the kernel: `ends_within` holds under every player, and a play can be closed at
+    every step."""
     within = kit.scenario.ends_within
-    if within is not None and (not isinstance(within, int) or isinstance(within, bool) or within < 1):
+    if within is not None and (
+        not isinstance(within, int) or isinstance(within, bool) or within < 1
+    ):
         kit.fail(6, f"ends_within is a number of decision points or None; got {within!r}")
         within = None
     for seed in kit.within(kit.seeds):
@@ -255,7 +344,10 @@ def ending(kit: Kit) -> None:
             except Failed:
                 continue
             if play.length > (within or 0) or not play.over:
-                message = f"the play ends within {within} decision points under every player; with player {player} it does not"
+                message = (
+                    f"the play ends within {within} decision points under every player; with player"
+                    f" {player} it does not"
+                )
                 kit.fail(6, message, step=play.length, seed=seed, key="ends_within")
     for seed in kit.within(kit.seeds[:2]):
         for player in ("first", "random", "silent"):
@@ -277,7 +369,8 @@ def _close_everywhere(kit: Kit, seed: int, player: str) -> None:
 
 
 def rewards(kit: Kit) -> None:
-    """Rule 7 on the kernel: finite entries for known agents that are present; declared sums hold."""
+    """Rule 7 on the kernel: finite entries for known agents that are present; declared sums
+    hold."""
     for seed in kit.within(kit.seeds):
         for player in PLAYERS:
             try:
@@ -286,28 +379,58 @@ def rewards(kit: Kit) -> None:
                 continue
             for step, agent, value, _ in play.ledger:
                 if agent not in kit.agents:
-                    kit.fail(7, f"rewards name agents of the scenario; the ledger pays {agent!r}", step=step, seed=seed)
+                    kit.fail(
+                        7,
+                        f"rewards name agents of the scenario; the ledger pays {agent!r}",
+                        step=step,
+                        seed=seed,
+                    )
                 elif not isinstance(value, float) or value - value != 0:
-                    kit.fail(7, f"rewards are finite numbers; the ledger holds {value!r}", agent=agent, step=step, seed=seed)
+                    kit.fail(
+                        7,
+                        f"rewards are finite numbers; the ledger holds {value!r}",
+                        agent=agent,
+                        step=step,
+                        seed=seed,
+                    )
                     return
             totals = play.totals(kit.agents)
             scale = 1e-9 * max(1.0, sum(abs(value) for _, _, value, _ in play.ledger))
             if play.over and kit.scenario.zero_sum and abs(sum(totals.values())) > scale:
-                kit.fail(7, f"declared zero_sum: an episode's rewards sum to 0, not {sum(totals.values()):g}", seed=seed, key="zero_sum")
-            if play.over and kit.scenario.cooperative and max(totals.values()) - min(totals.values()) > scale:
-                kit.fail(7, f"declared cooperative: all agents are paid alike, not {totals}", seed=seed, key="cooperative")
+                kit.fail(
+                    7,
+                    "declared zero_sum: an episode's rewards sum to 0, not"
+                    f" {sum(totals.values()):g}",
+                    seed=seed,
+                    key="zero_sum",
+                )
+            if (
+                play.over
+                and kit.scenario.cooperative
+                and max(totals.values()) - min(totals.values()) > scale
+            ):
+                kit.fail(
+                    7,
+                    f"declared cooperative: all agents are paid alike, not {totals}",
+                    seed=seed,
+                    key="cooperative",
+                )
 
 
 _REFUSAL = re.compile(
-    r"illegal|invalid|not (?:an? )?(?:legal|allowed|valid|possible|permitted|understood|readable|recogni[sz]ed|accepted)|is not? |isn't"
-    r"|cannot|can't|refus|unknown|unclear|unreadable|no such|try again|once more|please (?:answer|choose|use|say)|must be"
+    r"illegal|invalid|not (?:an?"
+    r" )?(?:legal|allowed|valid|possible|permitted|understood|readable|recogni[sz]ed|accepted)|is"
+    r" not? |isn't"
+    r"|cannot|can't|refus|unknown|unclear|unreadable|no such|try again|once more|please"
+    r" (?:answer|choose|use|say)|must be"
     r"|wrong (?:format|move|answer)",
     re.IGNORECASE,
 )
 
 
 def legal_strings(kit: Kit) -> None:
-    """Rule 10: legal strings are distinct after folding, the parser reads each, and the scenario takes each."""
+    """Rule 10: legal strings are distinct after folding, the parser reads each, and the scenario
+    takes each."""
     budget, started = 400, time.process_time()
     closed = False
     seen: set[Any] = set()
@@ -324,7 +447,11 @@ def legal_strings(kit: Kit) -> None:
                 if legal not in seen:
                     seen.add(legal)
                     _readable(kit, legal, agent, step, seed)
-                if budget > 0 and time.process_time() - started < LEGAL_S and (legal, agent, step) not in seen:
+                if (
+                    budget > 0
+                    and time.process_time() - started < LEGAL_S
+                    and (legal, agent, step) not in seen
+                ):
                     seen.add((legal, agent, step))
                     budget -= min(len(legal), 24)
                     try:
@@ -337,24 +464,48 @@ def legal_strings(kit: Kit) -> None:
 
 def _readable(kit: Kit, legal: tuple[str, ...], agent: str, step: int, seed: int) -> None:
     if len({fold(choice) for choice in legal}) != len(legal):
-        kit.fail(10, f"legal strings stay distinct when case and white space are folded; got {legal}", agent=agent, step=step, seed=seed)
+        kit.fail(
+            10,
+            f"legal strings stay distinct when case and white space are folded; got {legal}",
+            agent=agent,
+            step=step,
+            seed=seed,
+        )
     for choice in legal:
         if parse_legal(choice, legal) != choice:
-            kit.fail(10, f"the parser reads a legal string as itself, not {choice!r}", agent=agent, step=step, seed=seed)
+            kit.fail(
+                10,
+                f"the parser reads a legal string as itself, not {choice!r}",
+                agent=agent,
+                step=step,
+                seed=seed,
+            )
 
 
-def _takes_each(kit: Kit, play: Trace, agent: str, step: int, seed: int, legal: tuple[str, ...]) -> None:
-    """Plays each legal string at this decision point; a scenario that answers one as it answers nonsense does not take it."""
+def _takes_each(
+    kit: Kit, play: Trace, agent: str, step: int, seed: int, legal: tuple[str, ...]
+) -> None:
+    """Plays each legal string at this decision point; a scenario that answers one as it answers
+    nonsense does not take it."""
     junk = "zq#0"
-    answers = {choice: _answered(kit, play, agent, step, seed, choice) for choice in (*legal[:24], junk)}
+    answers = {
+        choice: _answered(kit, play, agent, step, seed, choice) for choice in (*legal[:24], junk)
+    }
     for choice in legal[:24]:
         same, refused = answers[choice] == answers[junk], _REFUSAL.search(str(answers[choice]))
         if same and refused and any(answers[other] != answers[junk] for other in legal[:24]):
-            kit.fail(10, f"a legal string is never refused; {choice!r} is answered like nonsense", agent=agent, step=step, seed=seed)
+            kit.fail(
+                10,
+                f"a legal string is never refused; {choice!r} is answered like nonsense",
+                agent=agent,
+                step=step,
+                seed=seed,
+            )
 
 
 def _answered(kit: Kit, play: Trace, agent: str, step: int, seed: int, choice: str) -> Any:
-    """What everybody is shown, who is asked next and what is paid after `agent` said `choice` here."""
+    """What everybody is shown, who is asked next and what is paid after `agent` said `choice`
+    here."""
     game = kit.start(seed)
     said: dict[int, dict[str, str]] = {}
     for (who, _, _, text), at in zip(play.turns, play.steps, strict=True):
@@ -362,12 +513,26 @@ def _answered(kit: Kit, play: Trace, agent: str, step: int, seed: int, choice: s
     for at in range(step):
         kit.send(game, said[at])
     count, before = len(game.ledger), {who: len(game.view(who)) for who in kit.agents}
-    kit.send(game, {**said[step], agent: choice}, f"playing the legal string {choice!r}", 10 if choice != "zq#0" else 5)
+    kit.send(
+        game,
+        {**said[step], agent: choice},
+        f"playing the legal string {choice!r}",
+        10 if choice != "zq#0" else 5,
+    )
     turn = next(turn for turn in reversed(game.turns) if turn.agent == agent)
     if choice != "zq#0" and turn.action.parsed != choice and not turn.action.tool_calls:
-        kit.fail(10, f"a legal string that is played is recorded as such, not as illegal: {choice!r}", agent=agent, step=step, seed=seed)
+        kit.fail(
+            10,
+            f"a legal string that is played is recorded as such, not as illegal: {choice!r}",
+            agent=agent,
+            step=step,
+            seed=seed,
+        )
     own = {who: int(who in said[step]) for who in kit.agents}
-    shown = {who: [m.text.replace(choice, "*") for m in game.view(who)[before[who] + own[who] :]] for who in kit.agents}
+    shown = {
+        who: [m.text.replace(choice, "*") for m in game.view(who)[before[who] + own[who] :]]
+        for who in kit.agents
+    }
     after = shown, list(game.pending), [(e.agent, e.value) for e in game.ledger[count:]], game.over
     game.close()
     return after

@@ -1,7 +1,9 @@
-"""Rule 4: two plays that differ only in one agent's secret look the same to all others while the actions are the same.
+"""Rule 4: two plays that differ only in one agent's secret look the same to all others while the
+actions are the same.
 
-Declared hidden: what `deal(rng, task)` gives each agent, and the task's fields in `private = {agent: (field, ...)}`. A scenario that shows its
-hands in mid-play says so: `reveals_after` = decision points after which nothing is secret any more. The last outcome is not compared.
+Declared hidden: what `deal(rng, task)` gives each agent, and the task's fields in `private =
+{agent: (field, ...)}`. A scenario that shows its hands in mid-play says so: `reveals_after` =
+decision points after which nothing is secret any more. The last outcome is not compared.
 """
 
 from __future__ import annotations
@@ -43,15 +45,23 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
         for seed in range(DEALS):
             given = deal(random.Random(seed), task)
             if not isinstance(given, Mapping):
-                kit.fail(4, f"deal() gives {{agent: secret}}; got {type(given).__name__}", seed=seed)
+                kit.fail(
+                    4, f"deal() gives {{agent: secret}}; got {type(given).__name__}", seed=seed
+                )
                 return
             deals.setdefault(repr(sorted(given.items(), key=str)), (seed, given))
     if not any(agent in given for _, given in deals.values()):
         return
     groups: dict[str, list[tuple[int, Any]]] = {}
     for seed, given in deals.values():
-        groups.setdefault(repr(sorted(((k, v) for k, v in given.items() if k != agent), key=str)), []).append((seed, given))
-    pairs = [pair for group in groups.values() for pair in itertools.islice(itertools.combinations(group, 2), 3)]
+        groups.setdefault(
+            repr(sorted(((k, v) for k, v in given.items() if k != agent), key=str)), []
+        ).append((seed, given))
+    pairs = [
+        pair
+        for group in groups.values()
+        for pair in itertools.islice(itertools.combinations(group, 2), 3)
+    ]
     if not pairs:
         kit.skip(4, f"no two of {DEALS} deals differ only in the secret of {agent}")
         return
@@ -59,9 +69,15 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
     for (seed, one), (_, other) in sorted(pairs[: PAIRS * 2], key=lambda pair: pair[0][0])[:PAIRS]:
         try:
             memory: dict[Any, Any] = {}
-            scenarios = [remembering(_dealing(kit.scenario, deal, given), memory) for given in (one, other)]
+            scenarios = [
+                remembering(_dealing(kit.scenario, deal, given), memory) for given in (one, other)
+            ]
         except TypeError:
-            kit.skip(4, "the scenario object takes no further attributes, so its deals could not be exchanged")
+            kit.skip(
+                4,
+                "the scenario object takes no further attributes, so its deals could not be"
+                " exchanged",
+            )
             return
         kit.swapped.setdefault(agent, (scenarios, (task, task), seed))
         for player in ("first", "random", "last", "mixed"):
@@ -79,30 +95,60 @@ def _dealing(scenario: Scenario, deal: Any, given: Any) -> Scenario:
     return differing(scenario, deal=dealt)
 
 
-def _alike(kit: Kit, scenarios: list[Scenario], tasks: tuple[Any, Any], owner: str, seed: int, player: str) -> None:
-    """Both plays in step: the owner plays what is legal in both, the others see and may do the same."""
-    games = [kit.start(seed, scenario=scenario, task=task) for scenario, task in zip(scenarios, tasks, strict=True)]
+def _alike(
+    kit: Kit, scenarios: list[Scenario], tasks: tuple[Any, Any], owner: str, seed: int, player: str
+) -> None:
+    """Both plays in step: the owner plays what is legal in both, the others see and may do the
+    same."""
+    games = [
+        kit.start(seed, scenario=scenario, task=task)
+        for scenario, task in zip(scenarios, tasks, strict=True)
+    ]
     streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
     others = [agent for agent in kit.agents if agent != owner]
     reveals = kit.scenario.reveals_after
     one, two = games
-    while one.pending and two.pending and one.step < kit.cap and (reveals is None or one.step < reveals):
+    while (
+        one.pending
+        and two.pending
+        and one.step < kit.cap
+        and (reveals is None or one.step < reveals)
+    ):
         for agent in others:
             if one.view(agent) != two.view(agent):
-                left, right = (next(m.text for m, n in _unequal(a.view(agent), b.view(agent))) for a, b in (games, games[::-1]))
-                message = f"nobody sees another's secret; {agent} is shown {left[:100]!r} or {right[:100]!r}, by the secret of {owner}"
-                kit.fail(4, message, agent=agent, step=one.step, seed=seed, key=("shown", agent, owner))
+                left, right = (
+                    next(m.text for m, n in _unequal(a.view(agent), b.view(agent)))
+                    for a, b in (games, games[::-1])
+                )
+                message = (
+                    f"nobody sees another's secret; {agent} is shown {left[:100]!r} or"
+                    f" {right[:100]!r}, by the secret of {owner}"
+                )
+                kit.fail(
+                    4, message, agent=agent, step=one.step, seed=seed, key=("shown", agent, owner)
+                )
                 return
         if list(one.pending) != list(two.pending):
-            message = f"nobody sees another's secret; who is asked ({', '.join(one.pending)} or {', '.join(two.pending)}) depends on that of {owner}"
+            message = (
+                f"nobody sees another's secret; who is asked ({', '.join(one.pending)} or"
+                f" {', '.join(two.pending)}) depends on that of {owner}"
+            )
             kit.fail(4, message, agent=owner, step=one.step, seed=seed, key=("asked", owner))
             return
         said = {}
         for agent, asked in one.pending.items():
             legal, twin = asked.legal, two.pending[agent]
-            if agent != owner and (legal != twin.legal or [tool.name for tool in asked.tools] != [tool.name for tool in twin.tools]):
-                message = f"nobody sees another's secret; what {agent} may do ({legal} or {twin.legal}) depends on that of {owner}"
-                kit.fail(4, message, agent=agent, step=one.step, seed=seed, key=("legal", agent, owner))
+            if agent != owner and (
+                legal != twin.legal
+                or [tool.name for tool in asked.tools] != [tool.name for tool in twin.tools]
+            ):
+                message = (
+                    f"nobody sees another's secret; what {agent} may do ({legal} or {twin.legal})"
+                    f" depends on that of {owner}"
+                )
+                kit.fail(
+                    4, message, agent=agent, step=one.step, seed=seed, key=("legal", agent, owner)
+                )
                 return
             if agent == owner and legal is not None:
                 legal = tuple(choice for choice in legal if choice in (twin.legal or ()))
@@ -117,16 +163,23 @@ def _alike(kit: Kit, scenarios: list[Scenario], tasks: tuple[Any, Any], owner: s
 
 
 def in_views(kit: Kit, factories: Mapping[str, Factory]) -> None:
-    """The same pairs of plays through the AEC and the Parallel view: neither observations nor infos of the others depend on the secret."""
+    """The same pairs of plays through the AEC and the Parallel view: neither observations nor
+    infos of the others depend on the secret."""
     for owner, (scenarios, tasks, seed) in kit.swapped.items():
         for name in ("AEC", "Parallel"):
             if not kit.hung and not any(finding.rule == 4 for finding in kit.findings.values()):
-                with contextlib.suppress(Exception, TooSlow), time_limit(PLAY_S):  # what raises has been found by the plays before
-                    envs = [make_view(factories[name], scenario, max_steps=kit.cap) for scenario in scenarios]
+                # what raises has been found by the plays before
+                with contextlib.suppress(Exception, TooSlow), time_limit(PLAY_S):
+                    envs = [
+                        make_view(factories[name], scenario, max_steps=kit.cap)
+                        for scenario in scenarios
+                    ]
                     _views_alike(kit, name, envs, tasks, owner, seed)
 
 
-def _views_alike(kit: Kit, name: str, envs: list[Any], tasks: tuple[Any, Any], owner: str, seed: int) -> None:
+def _views_alike(
+    kit: Kit, name: str, envs: list[Any], tasks: tuple[Any, Any], owner: str, seed: int
+) -> None:
     aec = name == "AEC"
     streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
     given = [reset_to(kit, env, seed, task) for env, task in zip(envs, tasks, strict=True)]
@@ -138,11 +191,24 @@ def _views_alike(kit: Kit, name: str, envs: list[Any], tasks: tuple[Any, Any], o
         if reveals is not None and step >= reveals:
             return
         for agent in envs[0].agents:
-            seen = [env.observe(agent) if aec else shown[0][agent] for env, shown in zip(envs, given, strict=True)]
+            seen = [
+                env.observe(agent) if aec else shown[0][agent]
+                for env, shown in zip(envs, given, strict=True)
+            ]
             if agent != owner and (seen[0] != seen[1] or one[agent] != two[agent]):
-                differ = [key for key in {**one[agent], **two[agent]} if one[agent].get(key) != two[agent].get(key)]
-                message = f"{name}: nobody sees another's secret; {', '.join(differ) or 'the observation'} of {agent} depends on that of {owner}"
-                kit.fail(4, message, agent=agent, step=step, seed=seed, key=("info", name, agent, owner))
+                differ = [
+                    key
+                    for key in {**one[agent], **two[agent]}
+                    if one[agent].get(key) != two[agent].get(key)
+                ]
+                message = (
+                    f"{name}: nobody sees another's secret;"
+                    f" {', '.join(differ) or 'the observation'} of {agent} depends on that of"
+                    f" {owner}"
+                )
+                kit.fail(
+                    4, message, agent=agent, step=step, seed=seed, key=("info", name, agent, owner)
+                )
                 return
         if active != two[owner].get("active_agents", ()):
             return
@@ -150,20 +216,31 @@ def _views_alike(kit: Kit, name: str, envs: list[Any], tasks: tuple[Any, Any], o
         for agent in [envs[0].agent_selection] if aec else active:
             mask = one[agent].get("action_mask")
             if agent == owner and mask is not None:
-                mask = tuple(choice for choice in mask if choice in two[agent].get("action_mask", ()))
+                mask = tuple(
+                    choice for choice in mask if choice in two[agent].get("action_mask", ())
+                )
                 if not mask:
                     return
             said[agent] = PLAYERS["random"](mask, (), streams[agent], step)
         given = [env.step(*said.values()) if aec else env.step(dict(said)) for env in envs]
         given = [shown if aec else (shown[0], shown[4]) for shown in given]
-        over = [{**env.terminations, **env.truncations} if aec else dict.fromkeys(set(kit.agents) - set(env.agents), True) for env in envs]
+        over = [
+            (
+                {**env.terminations, **env.truncations}
+                if aec
+                else dict.fromkeys(set(kit.agents) - set(env.agents), True)
+            )
+            for env in envs
+        ]
         if any(any(flags.values()) for flags in over):
             return  # the outcome is not compared
 
 
 def _unequal(left: Any, right: Any) -> Any:
     nothing = left[-1:] or right[-1:]
-    return [(m, n) for m, n in itertools.zip_longest(left, right, fillvalue=nothing[0]) if m != n] or [(nothing[0], nothing[0])]
+    return [
+        (m, n) for m, n in itertools.zip_longest(left, right, fillvalue=nothing[0]) if m != n
+    ] or [(nothing[0], nothing[0])]
 
 
 def _private(kit: Kit, private: Mapping[str, Any]) -> None:
@@ -189,5 +266,7 @@ def _with_fields(task: Any, other: Any, fields: tuple[str, ...]) -> Any:
     if isinstance(task, Mapping) and isinstance(other, Mapping):
         return {**task, **{name: copy.deepcopy(other[name]) for name in fields if name in other}}
     if dataclasses.is_dataclass(task) and not isinstance(task, type):
-        return dataclasses.replace(task, **{name: copy.deepcopy(getattr(other, name)) for name in fields})
+        return dataclasses.replace(
+            task, **{name: copy.deepcopy(getattr(other, name)) for name in fields}
+        )
     return None

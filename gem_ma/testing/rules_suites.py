@@ -1,4 +1,5 @@
-"""Rules 12 and 13: the suites of PettingZoo and Gymnasium, as they are, several times each; and how long a turn takes."""
+"""Rules 12 and 13: the suites of PettingZoo and Gymnasium, as they are, several times each; and
+how long a turn takes."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_gym import Gym
 from gem_ma.testing.view_play import Factory, accepts, make_view
 
-RUNS, BUDGET_S, CYCLES = 10, 1.5, 60  # runs of each suite; after so many seconds two runs are enough
-# Warnings that any chat view gets, word by word what the suites say about observations and actions that are no arrays.
+# runs of each suite; after so many seconds two runs are enough
+RUNS, BUDGET_S, CYCLES = 10, 1.5, 60
+# Warnings that any chat view gets, word by word what the suites say about observations and actions
+# that are no arrays.
 EXPECTED = (
     "Observation is not a NumPy array",
     "Observation space for each agent probably should be",
@@ -29,7 +32,13 @@ EXPECTED = (
 def suites(kit: Kit, factories: Mapping[str, Factory]) -> None:
     """Rule 12: no suite fails, and none warns of anything but the form of the spaces."""
     from gymnasium.utils.env_checker import check_env
-    from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, render_test, seed_test
+    from pettingzoo.test import (
+        api_test,
+        parallel_api_test,
+        parallel_seed_test,
+        render_test,
+        seed_test,
+    )
 
     def aec(**more: Any) -> Any:
         return make_view(factories["AEC"], kit.played, max_steps=kit.cap, **more)
@@ -56,7 +65,11 @@ def _repeat(kit: Kit, name: str, suite: Callable[[], Any], agent: str | None = N
         if run >= 2 and time.process_time() - started > BUDGET_S:
             return
         try:
-            with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()), time_limit(60):
+            with (
+                warnings.catch_warnings(record=True) as caught,
+                contextlib.redirect_stdout(io.StringIO()),
+                time_limit(60),
+            ):
                 warnings.simplefilter("always")
                 suite()
         except KeyboardInterrupt:
@@ -68,16 +81,27 @@ def _repeat(kit: Kit, name: str, suite: Callable[[], Any], agent: str | None = N
             text = str(warning.message)
             foreign = "pettingzoo" in warning.filename or "gymnasium" in warning.filename
             if foreign and not any(expected in text for expected in EXPECTED):
-                kit.fail(12, f"{name} passes without warning of more than the form of the spaces; it warns: {text}", agent=agent)
+                kit.fail(
+                    12,
+                    f"{name} passes without warning of more than the form of the spaces; it warns:"
+                    f" {text}",
+                    agent=agent,
+                )
 
 
 def speed(kit: Kit, factories: Mapping[str, Factory]) -> dict[str, float]:
-    """Rule 13: microseconds per turn of random play, of the kernel and of the AEC and Parallel views. A report, never a finding."""
+    """Rule 13: microseconds per turn of random play, of the kernel and of the AEC and Parallel
+    views. A report, never a finding."""
     figures = {}
     for name, play in (("kernel", _kernel), ("AEC", _aec), ("Parallel", _parallel)):
         times = []
-        with contextlib.suppress(Exception):  # whatever fails here has been found by the rules before
-            env = None if name == "kernel" else make_view(factories[name], kit.scenario, max_steps=kit.cap)
+        # whatever fails here has been found by the rules before
+        with contextlib.suppress(Exception):
+            env = (
+                None
+                if name == "kernel"
+                else make_view(factories[name], kit.scenario, max_steps=kit.cap)
+            )
             for seed in list(kit.seeds)[:6]:
                 started = time.perf_counter()
                 turns = play(kit, env, seed)
@@ -118,5 +142,7 @@ def _parallel(kit: Kit, env: Any, seed: int) -> int:
             break
         active = infos[env.agents[0]]["active_agents"]
         turns += len(active)
-        infos = env.step({agent: cast.say(agent, infos[agent].get("action_mask")) for agent in active})[4]
+        infos = env.step(
+            {agent: cast.say(agent, infos[agent].get("action_mask")) for agent in active}
+        )[4]
     return turns

@@ -1,4 +1,5 @@
-"""Rules 1, 2, 3, 4, 5, 6, 7 and 9 on the AEC and the Parallel view: each shows the play that the kernel plays.
+"""Rules 1, 2, 3, 4, 5, 6, 7 and 9 on the AEC and the Parallel view: each shows the play that the
+kernel plays.
 
 Where a view's factory also takes `max_steps`, the driver's limits are tested.
 """
@@ -37,7 +38,9 @@ def views(kit: Kit, factories: Mapping[str, Factory]) -> None:
         if env is None:
             continue
         for seed in kit.within(kit.seeds):
-            for player in ("random", "mixed", "fuzz1") if seed in kit.seeds[:4] else ("random", "fuzz0"):
+            for player in (
+                ("random", "mixed", "fuzz1") if seed in kit.seeds[:4] else ("random", "fuzz0")
+            ):
                 played = _guarded(kit, play, name, env, seed, player)
                 if played is not None:
                     _against_kernel(kit, name, played, seed, player, accepts(factory, "max_steps"))
@@ -51,7 +54,15 @@ def views(kit: Kit, factories: Mapping[str, Factory]) -> None:
     _idle(kit, factories["Parallel"])
 
 
-def _guarded(kit: Kit, play: Callable[..., Played], name: str, env: Any, seed: int | None, player: str, **more: Any) -> Played | None:
+def _guarded(
+    kit: Kit,
+    play: Callable[..., Played],
+    name: str,
+    env: Any,
+    seed: int | None,
+    player: str,
+    **more: Any,
+) -> Played | None:
     if kit.hung:
         return None
     try:
@@ -64,18 +75,27 @@ def _guarded(kit: Kit, play: Callable[..., Played], name: str, env: Any, seed: i
         return None
 
 
-def _against_kernel(kit: Kit, name: str, played: Played, seed: int, player: str, limited: bool) -> None:
-    """Rules 3, 6, 7 and 9: same turns, same sums, same ends as the kernel under the same seed and words."""
+def _against_kernel(
+    kit: Kit, name: str, played: Played, seed: int, player: str, limited: bool
+) -> None:
+    """Rules 3, 6, 7 and 9: same turns, same sums, same ends as the kernel under the same seed
+    and words."""
     try:
         known = kit.known(seed, player)
     except Failed:
         return
-    if not known.over and not limited:  # the view knows no limit, the kit's own cut the kernel: as far as both went
+    # the view knows no limit, the kit's own cut the kernel: as far as both went
+    if not known.over and not limited:
         del played.turns[len(known.turns) :]
         played.totals, played.ended, played.final, played.complete = {}, {}, {}, True
     compare(kit, name, played, known, seed)
     if not played.complete:
-        kit.fail(6, f"{name}: the episode ends when the play does, for all agents", seed=seed, key=(name, "endless"))
+        kit.fail(
+            6,
+            f"{name}: the episode ends when the play does, for all agents",
+            seed=seed,
+            key=(name, "endless"),
+        )
 
 
 def compare(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> None:
@@ -83,19 +103,27 @@ def compare(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> Non
     for number, (turn, expected) in enumerate(zip(played.turns, known.turns, strict=False)):
         step = known.steps[number]
         if turn[0] != expected[0]:
-            message = f"{name}: the agents act in the kernel's order; {turn[0]} acts where {expected[0]} is asked"
+            message = (
+                f"{name}: the agents act in the kernel's order; {turn[0]} acts where {expected[0]}"
+                " is asked"
+            )
             kit.fail(9, message, agent=turn[0], step=step, seed=seed, key=(name, "order"))
             break
         if turn[1] != expected[1]:
             _wrong_observation(kit, name, turn[0], played, known, step, seed)
             break
         if turn[2] != expected[2]:
-            message = f"{name}: the mask is what the Ask calls legal; got {turn[2]}, not {expected[2]}"
+            message = (
+                f"{name}: the mask is what the Ask calls legal; got {turn[2]}, not {expected[2]}"
+            )
             kit.fail(9, message, agent=turn[0], step=step, seed=seed, key=(name, "mask"))
             break
     else:
         if len(played.turns) != len(known.turns):
-            message = f"{name}: an episode has the kernel's turns; {len(played.turns)} instead of {len(known.turns)}"
+            message = (
+                f"{name}: an episode has the kernel's turns; {len(played.turns)} instead of"
+                f" {len(known.turns)}"
+            )
             kit.fail(9, message, step=known.length, seed=seed, key=(name, "turns"))
         for agent, observation in played.final.items():
             if messages_of(observation) != known.views.get(agent):
@@ -105,67 +133,140 @@ def compare(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> Non
     for agent, total in totals.items():
         got = played.totals.get(agent, 0.0)
         if agent in played.totals and abs(got - total) > 1e-9 * max(1.0, abs(total)):
-            message = f"{name}: an agent's rewards sum to its entries in the ledger, {total:g}; got {got:g}"
+            message = (
+                f"{name}: an agent's rewards sum to its entries in the ledger, {total:g}; got"
+                f" {got:g}"
+            )
             kit.fail(7, message, agent=agent, seed=seed, key=(name, "sum"))
     for agent, how in played.ended.items():
         expected_end = "terminated" if known.over or agent in known.left else "truncated"
         if how != expected_end:
-            message = f"{name}: a play that ends by itself terminates its agents, a limit truncates them; {how}, not {expected_end}"
+            message = (
+                f"{name}: a play that ends by itself terminates its agents, a limit truncates them;"
+                f" {how}, not {expected_end}"
+            )
             kit.fail(6, message, agent=agent, seed=seed, key=(name, "how"))
 
 
 def _foreign(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> None:
     """Rule 4: whatever is wrong with observations, none holds what only another agent was shown."""
-    contents = {agent: {message["content"] for message in view} for agent, view in known.views.items()}
-    seen = [(turn[0], turn[1]) for turn in played.turns] + [(agent, messages_of(shown)) for agent, shown in played.final.items()]
+    contents = {
+        agent: {message["content"] for message in view} for agent, view in known.views.items()
+    }
+    seen = [(turn[0], turn[1]) for turn in played.turns] + [
+        (agent, messages_of(shown)) for agent, shown in played.final.items()
+    ]
     for agent, shown in seen:
-        foreign = set().union(*(texts for other, texts in contents.items() if other != agent)) - contents.get(agent, set())
-        if any(isinstance(message, Mapping) and message.get("content") in foreign for message in shown or ()):
-            kit.fail(4, f"{name}: nobody sees what only another is shown", agent=agent, seed=seed, key=(name, "foreign"))
+        foreign = set().union(
+            *(texts for other, texts in contents.items() if other != agent)
+        ) - contents.get(agent, set())
+        if any(
+            isinstance(message, Mapping) and message.get("content") in foreign
+            for message in shown or ()
+        ):
+            kit.fail(
+                4,
+                f"{name}: nobody sees what only another is shown",
+                agent=agent,
+                seed=seed,
+                key=(name, "foreign"),
+            )
             return
 
 
-def _wrong_observation(kit: Kit, name: str, agent: str, played: Played, known: Trace, step: int, seed: int) -> None:
+def _wrong_observation(
+    kit: Kit, name: str, agent: str, played: Played, known: Trace, step: int, seed: int
+) -> None:
     message = f"{name}: an observation is the agent's transcript, nothing more, less or older"
     kit.fail(3, message, agent=agent, step=step, seed=seed, key=(name, "transcript"))
-    kit.fail(9, f"{name}: all views show an agent the same", agent=agent, step=step, seed=seed, key=(name, "shown"))
+    kit.fail(
+        9,
+        f"{name}: all views show an agent the same",
+        agent=agent,
+        step=step,
+        seed=seed,
+        key=(name, "shown"),
+    )
     _foreign(kit, name, played, known, seed)
 
 
-def _determinism(kit: Kit, name: str, factory: Factory, play: Callable[..., Played], env: Any) -> None:
-    """Rule 1: a seed names an episode, on this instance and on a fresh one, also 0; unseeded resets go on from it."""
+def _determinism(
+    kit: Kit, name: str, factory: Factory, play: Callable[..., Played], env: Any
+) -> None:
+    """Rule 1: a seed names an episode, on this instance and on a fresh one, also 0; unseeded
+    resets go on from it."""
     for seed in kit.within((0, 7, *kit.seeds[1:2])):
         episodes = []
-        for abandoned in (0, 1, 4, None):  # actions of an episode that is left in the middle; None = a fresh view
+        # actions of an episode that is left in the middle; None = a fresh view
+        for abandoned in (0, 1, 4, None):
             if abandoned:
                 _abandon(kit, name, env, abandoned)
             target = env if abandoned is not None else None
             with kit.guarded(f"making the {name} view"):
                 target = target or make_view(factory, kit.played, max_steps=kit.cap)
-            if target is not None and (played := _guarded(kit, play, name, target, seed, "random", task_of=kit.seeds[0], light=True)) is not None:
+            if (
+                target is not None
+                and (
+                    played := _guarded(
+                        kit, play, name, target, seed, "random", task_of=kit.seeds[0], light=True
+                    )
+                )
+                is not None
+            ):
                 episodes.append(played.seen())
         if len(episodes) == 4 and not episodes[0] == episodes[1] == episodes[2]:
             kit.fail(
-                1, f"{name}: reset(seed=s) plays the episode of that seed every time, also for 0 and in mid-episode", seed=seed, key=(name, "twice")
+                1,
+                f"{name}: reset(seed=s) plays the episode of that seed every time, also for 0 and"
+                " in mid-episode",
+                seed=seed,
+                key=(name, "twice"),
             )
         if len(episodes) == 4 and episodes[0] != episodes[3]:
-            kit.fail(1, f"{name}: a fresh view with the same seed plays the same episode, also for 0", seed=seed, key=(name, "fresh"))
+            kit.fail(
+                1,
+                f"{name}: a fresh view with the same seed plays the same episode, also for 0",
+                seed=seed,
+                key=(name, "fresh"),
+            )
     player = next((player for player in ("first", "random") if _varies(kit, player)), None)
     runs: list[list[Any]] = [[], []]
     for run in runs:
-        for number in kit.within(range(RESETS), 1.0) if run is runs[0] else range(len(runs[0])):  # as far again, however long it takes
-            played = _guarded(kit, play, name, env, 7 if number == 0 else None, player or "first", stream=0, task_of=kit.seeds[0], light=True)
+        # as far again, however long it takes
+        for number in kit.within(range(RESETS), 1.0) if run is runs[0] else range(len(runs[0])):
+            played = _guarded(
+                kit,
+                play,
+                name,
+                env,
+                7 if number == 0 else None,
+                player or "first",
+                stream=0,
+                task_of=kit.seeds[0],
+                light=True,
+            )
             run.append(played.seen() if played is not None else None)
     if runs[0] != runs[1]:
-        kit.fail(1, f"{name}: resets without a seed repeat their sequence of episodes after the same seed", seed=7, key=(name, "sequence"))
+        kit.fail(
+            1,
+            f"{name}: resets without a seed repeat their sequence of episodes after the same seed",
+            seed=7,
+            key=(name, "sequence"),
+        )
     if len(runs[0]) < RESETS:
         kit.skip(1, f"{name}: plays take too long to say whether resets without a seed differ")
     elif player and all(episode == runs[0][1] for episode in runs[0][2:]):
-        kit.fail(1, f"{name}: resets without a seed play different episodes", seed=7, key=(name, "unseeded"))
+        kit.fail(
+            1,
+            f"{name}: resets without a seed play different episodes",
+            seed=7,
+            key=(name, "unseeded"),
+        )
 
 
 def _abandon(kit: Kit, name: str, env: Any, actions: int) -> None:
-    """An episode that is left in the middle, as a reset in mid-episode does; what raises here has been found by the plays before."""
+    """An episode that is left in the middle, as a reset in mid-episode does; what raises here
+    has been found by the plays before."""
     with contextlib.suppress(Exception, TooSlow), time_limit(PLAY_S):
         given, cast = reset(kit, env, 1, kit.seeds[0]), Cast("random", 1, kit.agents)
         infos = {} if name == "AEC" else given[1]
@@ -177,11 +278,17 @@ def _abandon(kit: Kit, name: str, env: Any, actions: int) -> None:
                 dead = env.terminations[agent] or env.truncations[agent]
                 env.step(None if dead else cast.say(agent, env.infos[agent].get("action_mask")))
             else:
-                infos = env.step({agent: cast.say(agent, infos[agent].get("action_mask")) for agent in env.agents})[4]
+                infos = env.step(
+                    {
+                        agent: cast.say(agent, infos[agent].get("action_mask"))
+                        for agent in env.agents
+                    }
+                )[4]
 
 
 def _varies(kit: Kit, player: str) -> bool:
-    """Whether seeds are seen at all by a player that does not depend on them; many must differ, or eight resets say nothing."""
+    """Whether seeds are seen at all by a player that does not depend on them; many must differ,
+    or eight resets say nothing."""
     plays = []
     for seed in range(40, 52):
         try:
@@ -203,14 +310,17 @@ def _global_state(kit: Kit, name: str, env: Any) -> None:
             env.reset(seed=0)
             env.reset()
         if (random.getstate(), repr(numpy.random.get_state())) != before:
-            kit.fail(2, f"{name}: a reset touches no global random state", seed=0, key=(name, "global"))
+            kit.fail(
+                2, f"{name}: a reset touches no global random state", seed=0, key=(name, "global")
+            )
     finally:
         random.setstate(kept[0])
         numpy.random.set_state(kept[1])
 
 
 def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) -> None:
-    """Rule 6: a limit cuts exactly there, as truncation; a play that ends on its last allowed step is terminated."""
+    """Rule 6: a limit cuts exactly there, as truncation; a play that ends on its last allowed
+    step is terminated."""
     if not accepts(factory, "max_steps"):
         kit.skip(6, f"the {name} factory takes no max_steps, so no limit was tried")
         return
@@ -237,8 +347,13 @@ def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) 
                 continue
             cut = not (known.over and known.length == limit)
             for agent, how in played.ended.items():
-                if how == ("terminated" if cut else "truncated") and not (cut and agent in known.left):
-                    message = f"{name}: a limit truncates, the rules' own end terminates, also on the last allowed step"
+                if how == ("terminated" if cut else "truncated") and not (
+                    cut and agent in known.left
+                ):
+                    message = (
+                        f"{name}: a limit truncates, the rules' own end terminates, also on the"
+                        " last allowed step"
+                    )
                     kit.fail(6, message, agent=agent, step=limit, seed=seed, key=(name, "cut"))
     if not tried:
         kit.skip(6, f"{name}: no play is longer than one step, so no limit could cut it")

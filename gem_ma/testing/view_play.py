@@ -1,7 +1,10 @@
-"""One episode on an AEC or a Parallel view, in PettingZoo's terms, with everything that can be checked while it is played.
+"""One episode on an AEC or a Parallel view, in PettingZoo's terms, with everything that can be
+checked while it is played.
 
-A view is made by a factory `Callable[[Scenario], env]`; the task goes in by `reset(options={"task": ...})`. Nothing but PettingZoo's public API
-is used, so that any view can be held to it. What the episodes of several views say about each other is the business of `rules_views`.
+A view is made by a factory `Callable[[Scenario], env]`; the task goes in by
+`reset(options={"task": ...})`. Nothing but PettingZoo's public API is used, so that any view can
+be held to it. What the episodes of several views say about each other is the business of
+`rules_views`.
 """
 
 from __future__ import annotations
@@ -27,12 +30,16 @@ def accepts(factory: Factory, name: str) -> bool:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         return False
-    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return name in parameters or any(
+        p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()
+    )
 
 
 def make_view(factory: Factory, scenario: Any, **wanted: Any) -> Any:
     """A view, with those of the wanted keywords that its factory takes."""
-    return factory(scenario, **{name: value for name, value in wanted.items() if accepts(factory, name)})
+    return factory(
+        scenario, **{name: value for name, value in wanted.items() if accepts(factory, name)}
+    )
 
 
 class Played:
@@ -62,13 +69,19 @@ class Watch:
 
     def fail(self, rule: int, message: str, agent: str | None = None) -> None:
         self.kit.fail(
-            rule, f"{self.name}: {message}", agent=agent, step=self.step, seed=self.seed, key=(self.name, message[:60], agent if rule == 4 else "")
+            rule,
+            f"{self.name}: {message}",
+            agent=agent,
+            step=self.step,
+            seed=self.seed,
+            key=(self.name, message[:60], agent if rule == 4 else ""),
         )
 
     def observed(self, agent: str, observation: Any) -> None:
         """Rule 3: in space, JSON, UTF-8, growing by appending, never changed afterwards."""
         self.count += 1
-        if self.light or (self.count > EACH and self.count % 16):  # a long play is looked at here and there: each observation holds all before it
+        # a long play is looked at here and there: each observation holds all before it
+        if self.light or (self.count > EACH and self.count % 16):
             return
         if not self.env.observation_space(agent).contains(observation):
             self.fail(3, "an observation lies in its space", agent)
@@ -83,8 +96,12 @@ class Watch:
         before = self.last.get(agent, ())
         if messages is not None:
             if messages[: len(before)] != before:
-                self.fail(3, "an observation extends the one before it, messages are only appended", agent)
-            self.last[agent] = tuple(dict(message) if isinstance(message, dict) else message for message in messages)
+                self.fail(
+                    3, "an observation extends the one before it, messages are only appended", agent
+                )
+            self.last[agent] = tuple(
+                dict(message) if isinstance(message, dict) else message for message in messages
+            )
         self.kept.append((agent, observation, repr(observation)))
 
     def reward(self, agent: str, value: Any) -> float:
@@ -103,16 +120,25 @@ class Watch:
         return number
 
     def info(self, agent: str, info: Any, active: Any) -> None:
-        """Rule 9: who must act stands in every info, what is legal only in that of an agent that must."""
+        """Rule 9: who must act stands in every info, what is legal only in that of an agent that
+        must."""
         if not isinstance(info, Mapping) or "active_agents" not in info:
             self.fail(9, "infos name the active agents at every step, also at reset", agent)
             return
         if active is not None and list(info["active_agents"]) != list(active):
             self.fail(9, "all infos name the same active agents", agent)
-        if "action_mask" in info and (agent not in info["active_agents"] or not info["action_mask"]):
-            self.fail(9, "a mask is given to active agents of a closed choice only, and never empty", agent)
+        if "action_mask" in info and (
+            agent not in info["active_agents"] or not info["action_mask"]
+        ):
+            self.fail(
+                9,
+                "a mask is given to active agents of a closed choice only, and never empty",
+                agent,
+            )
         if "tools" in info and (agent not in info["active_agents"] or not info["tools"]):
-            self.fail(9, "tools are given to active agents that are offered some, and never empty", agent)
+            self.fail(
+                9, "tools are given to active agents that are offered some, and never empty", agent
+            )
 
     def flags(self, agent: str, terminated: Any, truncated: Any) -> bool:
         """Rule 6: Python bools, never both True."""
@@ -147,14 +173,31 @@ def reset(kit: Kit, env: Any, seed: int | None, task_of: int) -> Any:
 
 def reset_to(kit: Kit, env: Any, seed: int | None, task: Any) -> Any:
     """Resets a view to an episode of this very task."""
-    if task is None or isinstance(task, (int, str)):  # by its key: an int would be an index, and without a task the view takes one by the seed
+    # by its key: an int would be an index, and without a task the view takes one by the seed
+    if task is None or isinstance(task, (int, str)):
         tasks = kit.scenario.tasks("train")
         known = range(len(tasks) if len(tasks) > 1 else 0)
-        task = next((f"train/{number}" for number in known if type(tasks[number]) is type(task) and tasks[number] == task), task)
+        task = next(
+            (
+                f"train/{number}"
+                for number in known
+                if type(tasks[number]) is type(task) and tasks[number] == task
+            ),
+            task,
+        )
     return env.reset(seed=seed) if task is None else env.reset(seed=seed, options={"task": task})
 
 
-def play_aec(kit: Kit, env: Any, seed: int | None, player: str, *, stream: object = None, task_of: int | None = None, light: bool = False) -> Played:
+def play_aec(
+    kit: Kit,
+    env: Any,
+    seed: int | None,
+    player: str,
+    *,
+    stream: object = None,
+    task_of: int | None = None,
+    light: bool = False,
+) -> Played:
     """One AEC episode under all checks."""
     agents = kit.agents
     at = seed if seed is not None else (task_of or 0)
@@ -165,11 +208,17 @@ def play_aec(kit: Kit, env: Any, seed: int | None, player: str, *, stream: objec
     if sorted(env.agents) != sorted(agents) or sorted(possible) != sorted(agents):
         watch.fail(6, f"all agents of the scenario exist from reset on; got {env.agents}")
     if env.agents is env.possible_agents:
-        watch.fail(6, "agents and possible_agents are two lists: the first shrinks, the second never")
+        watch.fail(
+            6, "agents and possible_agents are two lists: the first shrinks, the second never"
+        )
     if any(env.terminations.values()) or any(env.truncations.values()):
         watch.fail(6, "no flag is set after reset")
     if any(env._cumulative_rewards.values()):
-        watch.fail(7, "nothing has been paid after reset; what comes before the first Ask is paid with the first commit")
+        watch.fail(
+            7,
+            "nothing has been paid after reset; what comes before the first Ask is paid with the"
+            " first commit",
+        )
     done: list[str] = []
     group: tuple[str, ...] = ()
     still: dict[str, Any] = {}
@@ -187,9 +236,17 @@ def play_aec(kit: Kit, env: Any, seed: int | None, player: str, *, stream: objec
         observation, reward, terminated, truncated, info = env.last()
         for other, first in seen.items():
             if env.observe(other) != first or (other == agent and observation != first):
-                watch.fail(3, "observe gives the same as often as it is asked, before and after last", other)
+                watch.fail(
+                    3,
+                    "observe gives the same as often as it is asked, before and after last",
+                    other,
+                )
             watch.observed(other, first)
-            watch.info(other, env.infos[other], info.get("active_agents") if isinstance(info, Mapping) else None)
+            watch.info(
+                other,
+                env.infos[other],
+                info.get("active_agents") if isinstance(info, Mapping) else None,
+            )
         played.totals[agent] = played.totals.get(agent, 0.0) + watch.reward(agent, reward)
         for other, value in env.rewards.items():
             watch.reward(other, value)
@@ -197,11 +254,15 @@ def play_aec(kit: Kit, env: Any, seed: int | None, player: str, *, stream: objec
             if agent in done:
                 watch.fail(6, "each agent ends exactly once", agent)
             done.append(agent)
-            played.ended[agent], played.final[agent] = "terminated" if terminated else "truncated", observation
+            played.ended[agent], played.final[agent] = (
+                ("terminated" if terminated else "truncated"),
+                observation,
+            )
             action = None
         else:
             active = tuple(info.get("active_agents", ())) if isinstance(info, Mapping) else ()
-            if agent in group and active == group and still:  # a later one of the same decision point
+            # a later one of the same decision point
+            if agent in group and active == group and still:
                 _nothing_moved(watch, env, still, agent)
             else:
                 group, still = active, {}
@@ -218,7 +279,11 @@ def play_aec(kit: Kit, env: Any, seed: int | None, player: str, *, stream: objec
             watch.fail(12, "step returns None")
         gone -= {*env.agents, *([agent] if action is None else [])}
         if gone:
-            watch.fail(6, "an agent leaves by its dead step only, which carries its last reward", sorted(gone)[0])
+            watch.fail(
+                6,
+                "an agent leaves by its dead step only, which carries its last reward",
+                sorted(gone)[0],
+            )
     if list(env.possible_agents) != possible:
         watch.fail(6, "possible_agents never changes")
     if played.complete and sorted(played.ended) != sorted(agents):
@@ -233,14 +298,20 @@ def _key_sets(watch: Watch, env: Any) -> None:
         keys = set(getattr(env, name))
         if keys != set(env.agents):
             extra = sorted(keys - set(env.agents))
-            watch.fail(7 if name in ("rewards", "_cumulative_rewards") and extra else 6, f"{name} is keyed by the live agents; got {sorted(keys)}")
+            watch.fail(
+                7 if name in ("rewards", "_cumulative_rewards") and extra else 6,
+                f"{name} is keyed by the live agents; got {sorted(keys)}",
+            )
 
 
 def _nothing_moved(watch: Watch, env: Any, still: dict[str, Any], agent: str) -> None:
-    """Rule 4: within a simultaneous decision point nothing that anybody can see changes before the commit."""
+    """Rule 4: within a simultaneous decision point nothing that anybody can see changes before
+    the commit."""
     for other in env.agents:
         if env.observe(other) != still["seen"].get(other):
-            watch.fail(4, "within a simultaneous step no observation changes before the commit", other)
+            watch.fail(
+                4, "within a simultaneous step no observation changes before the commit", other
+            )
             watch.fail(3, "an observation is frozen until the commit", other)
         if env.infos[other] != still["infos"].get(other):
             watch.fail(4, "within a simultaneous step no info changes before the commit", other)
@@ -264,9 +335,18 @@ def steps_of(played: Played) -> int:
 
 
 def play_parallel(
-    kit: Kit, env: Any, seed: int | None, player: str, *, stream: object = None, task_of: int | None = None, idle: bool = False, light: bool = False
+    kit: Kit,
+    env: Any,
+    seed: int | None,
+    player: str,
+    *,
+    stream: object = None,
+    task_of: int | None = None,
+    idle: bool = False,
+    light: bool = False,
 ) -> Played:
-    """One Parallel episode under all checks; with `idle`, those who need not act say something too."""
+    """One Parallel episode under all checks; with `idle`, those who need not act say something
+    too."""
     agents = kit.agents
     at = seed if seed is not None else (task_of or 0)
     played, watch = Played(agents), Watch(kit, env, "Parallel", at, light)
@@ -289,7 +369,9 @@ def play_parallel(
             if agent in active:
                 mask = info.get("action_mask")
                 actions[agent] = text = cast.say(agent, mask, tools_of(info))
-                played.turns.append((agent, messages_of(observations.get(agent)), mask, clean(text)))
+                played.turns.append(
+                    (agent, messages_of(observations.get(agent)), mask, clean(text))
+                )
             elif idle:
                 actions[agent] = JUNK_FOR_IDLE
         watch.step += 1
@@ -298,15 +380,27 @@ def play_parallel(
         if actions != given_actions:
             watch.fail(9, "step leaves the dict of actions as its caller made it")
         if not isinstance(result, tuple) or len(result) != 5:
-            watch.fail(9, "step gives five values: observations, rewards, terminations, truncations, infos")
+            watch.fail(
+                9, "step gives five values: observations, rewards, terminations, truncations, infos"
+            )
             return played
         observations, rewards, terminations, truncations, infos = result
-        for name, keys in zip(("observations", "rewards", "terminations", "truncations", "infos"), result, strict=True):
+        for name, keys in zip(
+            ("observations", "rewards", "terminations", "truncations", "infos"), result, strict=True
+        ):
             if set(keys) != set(alive):
-                watch.fail(7 if name == "rewards" else 6, f"{name} is keyed by the agents that were alive before the step; got {sorted(keys)}")
+                watch.fail(
+                    7 if name == "rewards" else 6,
+                    f"{name} is keyed by the agents that were alive before the step; got"
+                    f" {sorted(keys)}",
+                )
         for agent, value in rewards.items():
             played.totals[agent] = played.totals.get(agent, 0.0) + watch.reward(agent, value)
-        ended = [agent for agent in alive if watch.flags(agent, terminations.get(agent, False), truncations.get(agent, False))]
+        ended = [
+            agent
+            for agent in alive
+            if watch.flags(agent, terminations.get(agent, False), truncations.get(agent, False))
+        ]
         for agent in ended:
             if agent in played.ended:
                 watch.fail(6, "each agent ends exactly once", agent)
@@ -316,7 +410,9 @@ def play_parallel(
                 watch.observed(agent, observations[agent])
         alive = [agent for agent in alive if agent not in ended]
         if sorted(env.agents) != sorted(alive):
-            watch.fail(6, f"agents are those still alive after the step: {alive}; got {list(env.agents)}")
+            watch.fail(
+                6, f"agents are those still alive after the step: {alive}; got {list(env.agents)}"
+            )
             break
         if not alive:
             played.complete = True

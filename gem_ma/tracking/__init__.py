@@ -1,10 +1,13 @@
-"""Watching a run: every row of numbers goes to the run folder, and from there to whoever else listens, behind one `log(values, step)`.
+"""Watching a run: every row of numbers goes to the run folder, and from there to whoever else
+listens, behind one `log(values, step)`.
 
-`metrics.jsonl` and `timings.jsonl` are the truth and always written. A tracker (TensorBoard, wandb, trackio, a live table, a user's own) gets the
-same rows as flat names, such as `policy/main/kl`. No tracker can change a run: one that raises is told once and not asked again, and a run that is
-taken up again gives each tracker only what it has not got.
+`metrics.jsonl` and `timings.jsonl` are the truth and always written. A tracker (TensorBoard, wandb,
+trackio, a live table, a user's own) gets the same rows as flat names, such as `policy/main/kl`. No
+tracker can change a run: one that raises is told once and not asked again, and a run that is taken
+up again gives each tracker only what it has not got.
 
-`train.log` is a list of names, or name -> options; a name is one of `TRACKERS`, or `package.module:factory`, called as `factory(facts, **options)`.
+`train.log` is a list of names, or name -> options; a name is one of `TRACKERS`, or
+`package.module:factory`, called as `factory(facts, **options)`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from gem_ma.installing import install
 from gem_ma.store import RunFolder, read_timings, result_settings
 from gem_ma.tracking.names import flat
 
-TRACKERS = ("tensorboard", "trackio", "wandb")  # each a module here, a library and an extra of the package
+# each a module here, a library and an extra of the package
+TRACKERS = ("tensorboard", "trackio", "wandb")
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "tensorboard": (),
     "trackio": ("project", "name", "group", "space_id"),
@@ -39,7 +43,8 @@ Note = Callable[[str], None]
 
 
 class Tracker(Protocol):
-    """Whoever listens to a run. `values` are finite numbers by flat name; `step` never decreases, and several calls may share one."""
+    """Whoever listens to a run. `values` are finite numbers by flat name; `step` never
+    decreases, and several calls may share one."""
 
     def log(self, values: Mapping[str, float], step: int) -> None: ...
     def close(self) -> None: ...
@@ -49,8 +54,9 @@ class Tracker(Protocol):
 class Facts:
     """What a tracker is told of its run when it is opened.
 
-    `id` stays the same however often the run is taken up. `settings`: dotted key -> value of all that changes results, so no key and no address.
-    `times`: step -> seconds since the epoch at which it ended, of the steps that are handed over once more.
+    `id` stays the same however often the run is taken up. `settings`: dotted key -> value of all
+    that changes results, so no key and no address. `times`: step -> seconds since the epoch at
+    which it ended, of the steps that are handed over once more.
     """
 
     path: Path
@@ -64,20 +70,30 @@ class Facts:
 
 
 def options_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
-    """Name -> options. Raises ConfigError, before anything is played, for a tracker that is unknown, not installed or given an unknown option."""
-    listed = {name: dict(options) for name, options in chosen.items()} if isinstance(chosen, Mapping) else {name: {} for name in chosen}
+    """Name -> options. Raises ConfigError, before anything is played, for a tracker that is
+    unknown, not installed or given an unknown option."""
+    listed = (
+        {name: dict(options) for name, options in chosen.items()}
+        if isinstance(chosen, Mapping)
+        else {name: {} for name in chosen}
+    )
     for name, options in listed.items():
         if ":" in name:
             _factory(name)
             continue
         if name not in TRACKERS:
-            raise ConfigError(f"train.log: no tracker is called {name!r}; trackers are {', '.join(TRACKERS)}, or package.module:factory")
+            raise ConfigError(
+                f"train.log: no tracker is called {name!r}; trackers are {', '.join(TRACKERS)}, or"
+                " package.module:factory"
+            )
         for option in options:
             if option not in OPTIONS[name]:
                 known = f"it has {', '.join(OPTIONS[name])}" if OPTIONS[name] else "it has none"
                 raise ConfigError(f"train.log.{name}.{option}: {name} has no such option; {known}")
         if not _installed(name):
-            raise ConfigError(f"train.log: {name} needs a library that is not installed: {install(name)}")
+            raise ConfigError(
+                f"train.log: {name} needs a library that is not installed: {install(name)}"
+            )
     return listed
 
 
@@ -98,7 +114,8 @@ def _factory(name: str) -> Callable[..., Tracker]:
 
 
 class Tracking:
-    """The one log of a run. `folder` None keeps no record; `watchers` are trackers that are open already and get every row, old ones first.
+    """The one log of a run. `folder` None keeps no record; `watchers` are trackers that are open
+    already and get every row, old ones first.
 
     A context manager: leaving it closes all trackers.
     """
@@ -128,11 +145,19 @@ class Tracking:
         self._trackers = {}
 
     def start(self, step: int) -> None:
-        """Opens the trackers and gives them what the folder holds already and they have not got; the run goes on after `step`."""
+        """Opens the trackers and gives them what the folder holds already and they have not got;
+        the run goes on after `step`."""
         timings = read_timings(self._folder.path) if self._folder is not None else {}
         timings = {at: row for at, row in timings.items() if at <= step}
         if self._folder is not None and self._chosen:
-            self._open(self._folder.path, {at: row["at"] for at, row in timings.items() if isinstance(row.get("at"), (int, float))})
+            self._open(
+                self._folder.path,
+                {
+                    at: row["at"]
+                    for at, row in timings.items()
+                    if isinstance(row.get("at"), (int, float))
+                },
+            )
         if self._folder is None or not self._trackers:
             return
         now = None
@@ -146,7 +171,8 @@ class Tracking:
             self._tell(timings[now], now)
 
     def log(self, values: Mapping[str, Any], step: int) -> None:
-        """One row of metrics.jsonl, values nested as they come. Raises StoreError where it cannot be written."""
+        """One row of metrics.jsonl, values nested as they come. Raises StoreError where it
+        cannot be written."""
         row = {**values, "step": step}
         if self._folder is not None:
             self._folder.log(row)
@@ -156,10 +182,14 @@ class Tracking:
         """One row of timings.jsonl, which is apart because no two runs agree on it."""
         row = {"step": step, **values}
         if self._folder is not None:
-            append(self._folder.path / "timings.jsonl", (json.dumps(row) + "\n").encode(), self._folder.path)
+            append(
+                self._folder.path / "timings.jsonl",
+                (json.dumps(row) + "\n").encode(),
+                self._folder.path,
+            )
         self._tell(row, step)
 
-    # -- inside -------------------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
     def _open(self, path: Path, times: Mapping[int, float]) -> None:
         kept = _read(path / "tracking.json")
@@ -168,12 +198,17 @@ class Tracking:
             try:
                 facts = Facts(path, self._id, self._settings, times)
                 with _no_stdout():
-                    factory = _factory(name) if ":" in name else import_module(f"gem_ma.tracking.{name}").open_tracker
+                    factory = (
+                        _factory(name)
+                        if ":" in name
+                        else import_module(f"gem_ma.tracking.{name}").open_tracker
+                    )
                     self._trackers[name] = factory(facts, **options)
             except Exception as error:
                 self._drop(name, error)
                 continue
-            anew = getattr(self._trackers[name], "anew", False)  # it begins with nothing, as its files are made again
+            # it begins with nothing, as its files are made again
+            anew = getattr(self._trackers[name], "anew", False)
             self._has[name] = _Delivered() if anew else _Delivered.read(kept.get("delivered"), name)
         self._keep()
 
@@ -181,7 +216,11 @@ class Tracking:
         if not self._trackers:
             return
         label, values = _label(row), flat(row)
-        waiting = [name for name in self._trackers if self._has[name].wants(step, label)] if values else []
+        waiting = (
+            [name for name in self._trackers if self._has[name].wants(step, label)]
+            if values
+            else []
+        )
         for name in waiting:
             if self._ask(name, "log", dict(values), step):
                 self._has[name].got(step, label)
@@ -199,11 +238,15 @@ class Tracking:
         return True
 
     def _drop(self, name: str, error: Exception) -> None:
-        """The one place where a fault of somebody else's library ends: the run goes on without that tracker."""
+        """The one place where a fault of somebody else's library ends: the run goes on without
+        that tracker."""
         self._trackers.pop(name, None)
         if self._on_note is not None:
             said = " ".join(str(error).split())[:200]
-            self._on_note(f"tracker {name} is off: {type(error).__name__}: {said}; training goes on, metrics.jsonl has every number (train.log)")
+            self._on_note(
+                f"tracker {name} is off: {type(error).__name__}: {said}; training goes on,"
+                " metrics.jsonl has every number (train.log)"
+            )
 
     def _keep(self) -> None:
         """Notes in tracking.json who has got what; a note that cannot be written costs no run."""
@@ -212,7 +255,12 @@ class Tracking:
         delivered = {name: self._has[name].state() for name in self._chosen if name in self._has}
         path = self._folder.path
         with contextlib.suppress(OSError):
-            replace_file(path / "tracking.json", (json.dumps({"id": self._id, "delivered": delivered}) + "\n").encode(), path, synced=False)
+            replace_file(
+                path / "tracking.json",
+                (json.dumps({"id": self._id, "delivered": delivered}) + "\n").encode(),
+                path,
+                synced=False,
+            )
 
 
 @dataclass(slots=True)
@@ -236,7 +284,11 @@ class _Delivered:
     @classmethod
     def read(cls, kept: Any, name: str) -> _Delivered:
         one = kept.get(name) if isinstance(kept, dict) else None
-        if not isinstance(one, dict) or not isinstance(one.get("step"), int) or not isinstance(one.get("labels"), list):
+        if (
+            not isinstance(one, dict)
+            or not isinstance(one.get("step"), int)
+            or not isinstance(one.get("labels"), list)
+        ):
             return cls()
         return cls(one["step"], set(map(str, one["labels"])))
 

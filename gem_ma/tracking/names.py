@@ -1,4 +1,5 @@
-"""Rows of a run as flat names: what a curve is called wherever it is drawn. docs/watching.md lists them."""
+"""Rows of a run as flat names: what a curve is called wherever it is drawn. docs/watching.md
+lists them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
     if kind == "alarm":
         return dict(_numbers(row.get("value"), f"alarm/{row.get('policy')}/{row.get('signal')}"))
     found = dict(_numbers(row.get("policies", {}), "policy"))
-    return found | dict(_numbers({key: value for key, value in row.items() if key not in _APART}, kind))
+    return found | dict(
+        _numbers({key: value for key, value in row.items() if key not in _APART}, kind)
+    )
 
 
 def _numbers(value: Any, name: str) -> list[tuple[str, float]]:

@@ -1,7 +1,8 @@
 """TensorBoard: event files in `tensorboard/` of the run folder, one event per row.
 
-They are a drawing of metrics.jsonl: taking up a run replaces them by a file that holds every step once. That file begins with a session start at
-step 0, at which a TensorBoard that has the old file open forgets what it read.
+They are a drawing of metrics.jsonl: taking up a run replaces them by a file that holds every
+step once. That file begins with a session start at step 0, at which a TensorBoard that has the
+old file open forgets what it read.
 """
 
 from __future__ import annotations
@@ -34,9 +35,16 @@ class TensorBoard:
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """One event; on the disk when this returns."""
-        scalars = [self._summary.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        scalars = [
+            self._summary.Summary.Value(tag=name, simple_value=value)
+            for name, value in values.items()
+        ]
         when = self._times.get(step, time.time())
-        self._writer.add_event(self._event.Event(wall_time=when, step=step, summary=self._summary.Summary(value=scalars)))
+        self._writer.add_event(
+            self._event.Event(
+                wall_time=when, step=step, summary=self._summary.Summary(value=scalars)
+            )
+        )
         self._writer.flush()
 
     def close(self) -> None:

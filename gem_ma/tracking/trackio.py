@@ -9,9 +9,17 @@ from gem_ma.tracking.library_run import LibraryRun
 
 
 def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
-    """A run of its own, or the one of this folder again: its name holds the id, since trackio knows a run by its name."""
+    """A run of its own, or the one of this folder again: its name holds the id, since trackio
+    knows a run by its name."""
     import trackio
 
     given = {"project": PROJECT, "name": f"{facts.name}-{facts.id}", **options}
-    run = trackio.init(config=dict(facts.settings), resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False, **given)
+    run = trackio.init(
+        config=dict(facts.settings),
+        resume="allow",
+        embed=False,
+        auto_log_gpu=False,
+        auto_log_cpu=False,
+        **given,
+    )
     return LibraryRun(run)

@@ -1,4 +1,5 @@
-"""Weights & Biases. `WANDB_MODE` and the option `mode` (online, offline, disabled) are honoured; its files lie in `wandb/` of the run folder."""
+"""Weights & Biases. `WANDB_MODE` and the option `mode` (online, offline, disabled) are honoured;
+its files lie in `wandb/` of the run folder."""
 
 from __future__ import annotations
 
@@ -11,11 +12,21 @@ LOGIN_S = 30  # an unattended run must not wait for somebody to log in
 
 
 def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
-    """A run of its own, or the one of this folder again. A project is the option, else WANDB_PROJECT, else gem_ma."""
+    """A run of its own, or the one of this folder again. A project is the option, else
+    WANDB_PROJECT, else gem_ma."""
     import os
 
     import wandb
 
     given = {"project": os.environ.get("WANDB_PROJECT") or PROJECT, "name": facts.name, **options}
     quiet = {"console": "off", "silent": True, "login_timeout": LOGIN_S}
-    return LibraryRun(wandb.init(id=facts.id, resume="allow", dir=str(facts.path), config=dict(facts.settings), settings=quiet, **given))
+    return LibraryRun(
+        wandb.init(
+            id=facts.id,
+            resume="allow",
+            dir=str(facts.path),
+            config=dict(facts.settings),
+            settings=quiet,
+            **given,
+        )
+    )

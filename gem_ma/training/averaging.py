@@ -1,8 +1,10 @@
-"""The averaged policy of language models in self-play: the mixture of all their published versions, where the game is small enough to list.
+"""The averaged policy of language models in self-play: the mixture of all their published versions,
+where the game is small enough to list.
 
-In self-play of a zero-sum game the last iterate cycles and the average approaches an equilibrium, so both are scored. A table averages by itself
-(`TableLearner.average`); a language model is asked for its probabilities at every decision of the game after each publication. Version v has the
-weight v, as there.
+In self-play of a zero-sum game the last iterate cycles and the average approaches an
+equilibrium, so both are scored. A table averages by itself (`TableLearner.average`); a language
+model is asked for its probabilities at every decision of the game after each publication.
+Version v has the weight v, as there.
 """
 
 from __future__ import annotations
@@ -19,17 +21,24 @@ from gem_ma.evaluation.mixture import Mixture
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
 
-NODES, DECISIONS = 10_000, 200  # of a game that is listed for it: asking a model at every decision is one pass per publication
+# of a game that is listed for it: asking a model at every decision is one pass per publication
+NODES, DECISIONS = 10_000, 200
 
 
 def exact(config: Config, scenario: Scenario) -> bool:
-    """Whether strategies can be scored exactly: a zero-sum scenario in which every agent answers by `direct`."""
+    """Whether strategies can be scored exactly: a zero-sum scenario in which every agent answers
+    by `direct`."""
     seats = config.agents
-    return bool(scenario.zero_sum) and set(seats) == set(scenario.agents) and all(seat.behaviour == "direct" for seat in seats.values())
+    return (
+        bool(scenario.zero_sum)
+        and set(seats) == set(scenario.agents)
+        and all(seat.behaviour == "direct" for seat in seats.values())
+    )
 
 
 def as_table(mixture: Mixture, policy: str) -> Table:
-    """The mixture as a table engine, which any run can seat; what was unreadable is shared out among the legal strings."""
+    """The mixture as a table engine, which any run can seat; what was unreadable is shared out
+    among the legal strings."""
     table = Table(policy=policy)
     for one, chances in zip(mixture.decisions, mixture.chances(), strict=True):
         table.logits[view_key(one.agent, one.view, one.legal)] = np.log(np.maximum(chances, 1e-300))

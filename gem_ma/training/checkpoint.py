@@ -1,7 +1,9 @@
-"""Checkpoint folders: bytes in, bytes out, whole or not at all. It knows files and digests, neither torch nor what a file means.
+"""Checkpoint folders: bytes in, bytes out, whole or not at all. It knows files and digests, neither
+torch nor what a file means.
 
-`<folder>/step-000200/` is written as a temporary sibling, every file synced, then `DONE` (size and SHA-256 of each file) last, then renamed and
-the parent synced. A folder without a DONE that fits is no checkpoint. Nothing is unpickled: files are safetensors and JSON.
+`<folder>/step-000200/` is written as a temporary sibling, every file synced, then `DONE` (size
+and SHA-256 of each file) last, then renamed and the parent synced. A folder without a DONE that
+fits is no checkpoint. Nothing is unpickled: files are safetensors and JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +20,20 @@ from types import MappingProxyType
 from typing import Any
 
 from gem_ma.errors import SchemaError, StoreError
-from gem_ma.files import is_folder, kind, make_folder, names, oserror, read, read_json, remove, rename, stream, sync_folder, write_new
+from gem_ma.files import (
+    is_folder,
+    kind,
+    make_folder,
+    names,
+    oserror,
+    read,
+    read_json,
+    remove,
+    rename,
+    stream,
+    sync_folder,
+    write_new,
+)
 
 SCHEMA = 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,199}")
@@ -27,7 +42,8 @@ _STEP = re.compile(r"step-(\d{6,})")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint. `fell_back` holds one line per newer folder that was passed over, to be shown to the user."""
+    """A complete checkpoint. `fell_back` holds one line per newer folder that was passed over,
+    to be shown to the user."""
 
     step: int
     path: Path
@@ -36,27 +52,42 @@ class Checkpoint:
     fell_back: tuple[str, ...] = ()
 
     def read(self, name: str) -> bytes:
-        """The bytes of one file, checked against DONE. Raises StoreError where it is absent or damaged."""
+        """The bytes of one file, checked against DONE. Raises StoreError where it is absent or
+        damaged."""
         if name not in self.files:
             raise StoreError(f"{self.path}: no file {name!r}; it holds {', '.join(self.files)}")
         data = read(self.files[name], self.path.parent.parent)
         if hashlib.sha256(data).hexdigest() != self.digests[name]:
-            raise StoreError(f"{self.files[name]}: its bytes differ from what DONE says; the checkpoint is damaged")
+            raise StoreError(
+                f"{self.files[name]}: its bytes differ from what DONE says; the checkpoint is"
+                " damaged"
+            )
         return data
 
 
 def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
-    """Writes `<folder>/step-<step>/` atomically and gives its path; a kill at any instant leaves the earlier checkpoints as they were.
+    """Writes `<folder>/step-<step>/` atomically and gives its path; a kill at any instant leaves
+    the earlier checkpoints as they were.
 
-    The same step with the same bytes is left alone; one with other bytes (or damaged) moves aside to `<step>.old-<n>`. Raises StoreError.
+    The same step with the same bytes is left alone; one with other bytes (or damaged) moves
+    aside to `<step>.old-<n>`. Raises StoreError.
     """
     if step < 0 or not files:
-        raise StoreError(f"a checkpoint needs a step >= 0 and at least one file; got step {step} and {len(files)} files")
+        raise StoreError(
+            f"a checkpoint needs a step >= 0 and at least one file; got step {step} and"
+            f" {len(files)} files"
+        )
     for name in files:
         if not _NAME.fullmatch(name) or name == "DONE":
-            raise StoreError(f"{name!r} cannot be a file of a checkpoint: letters, digits and _ . @ + - only, and not DONE")
+            raise StoreError(
+                f"{name!r} cannot be a file of a checkpoint: letters, digits and _ . @ + - only,"
+                " and not DONE"
+            )
     target, root = folder / f"step-{step:06d}", folder.parent
-    listing = {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in files.items()}
+    listing = {
+        name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        for name, data in files.items()
+    }
     with oserror(target):
         make_folder(folder, root)
         for stale in names(folder, root):
@@ -69,10 +100,18 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
             make_folder(temporary, root)
             for name, data in files.items():
                 write_new(temporary / name, data, root)
-            write_new(temporary / "DONE", json.dumps({"schema": SCHEMA, "step": step, "files": listing}, indent=1).encode(), root)
+            write_new(
+                temporary / "DONE",
+                json.dumps({"schema": SCHEMA, "step": step, "files": listing}, indent=1).encode(),
+                root,
+            )
             sync_folder(temporary)
             if is_folder(target, root):
-                number = next(n for n in range(1, 10**6) if kind(target.with_name(f"{target.name}.old-{n}"), root) is None)
+                number = next(
+                    n
+                    for n in range(1, 10**6)
+                    if kind(target.with_name(f"{target.name}.old-{n}"), root) is None
+                )
                 rename(target, target.with_name(f"{target.name}.old-{number}"), root)
             rename(temporary, target, root)
         except BaseException:
@@ -84,28 +123,47 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
 
 
 def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | None) -> None:
-    """Deletes what `train.checkpoints` does not keep of the checkpoints up to `step`, the one just written; None keeps all. Raises StoreError.
+    """Deletes what `train.checkpoints` does not keep of the checkpoints up to `step`, the one just
+    written; None keeps all. Raises StoreError.
 
-    Newer ones are those of a run that fell back to `step`, and stay. A kill leaves a folder without its DONE, which is none, or one that is gone.
+    Newer ones are those of a run that fell back to `step`, and stay. A kill leaves a folder
+    without its DONE, which is none, or one that is gone.
     """
     if keep is None:
         return
     with oserror(folder):
         found = sorted(
-            ((int(m[1]), name) for name in names(folder, folder.parent) if (m := _STEP.fullmatch(name)) and int(m[1]) <= step), reverse=True
+            (
+                (int(m[1]), name)
+                for name in names(folder, folder.parent)
+                if (m := _STEP.fullmatch(name)) and int(m[1]) <= step
+            ),
+            reverse=True,
         )
         for number, name in found[keep:]:
             if every is None or number % every:
-                remove(folder / name / "DONE", folder.parent)  # first: half a checkpoint must not look like a whole one
+                # first: half a checkpoint must not look like a whole one
+                remove(folder / name / "DONE", folder.parent)
                 remove(folder / name, folder.parent)
 
 
-def latest_checkpoint(folder: Path, unfit: Callable[[Checkpoint], str] | None = None) -> Checkpoint | None:
-    """The newest complete checkpoint of the folder, or None. Every file is checked against DONE; damaged ones are passed over and named.
+def latest_checkpoint(
+    folder: Path, unfit: Callable[[Checkpoint], str] | None = None
+) -> Checkpoint | None:
+    """The newest complete checkpoint of the folder, or None. Every file is checked against DONE;
+    damaged ones are passed over and named.
 
-    `unfit` says why a complete one cannot be used, "" where it can. Raises SchemaError where the newest one was written by a newer gem_ma.
+    `unfit` says why a complete one cannot be used, "" where it can. Raises SchemaError where the
+    newest one was written by a newer gem_ma.
     """
-    found = sorted(((int(m[1]), folder / name) for name in names(folder, folder.parent) if (m := _STEP.fullmatch(name))), reverse=True)
+    found = sorted(
+        (
+            (int(m[1]), folder / name)
+            for name in names(folder, folder.parent)
+            if (m := _STEP.fullmatch(name))
+        ),
+        reverse=True,
+    )
     passed: list[str] = []
     for _, path in found:
         fault = _fault(path)
@@ -118,23 +176,34 @@ def latest_checkpoint(folder: Path, unfit: Callable[[Checkpoint], str] | None = 
 
 
 def read_checkpoint(path: Path, fell_back: tuple[str, ...] = ()) -> Checkpoint:
-    """The checkpoint that this folder is, as another process found it. Raises StoreError where it is none."""
+    """The checkpoint that this folder is, as another process found it. Raises StoreError where
+    it is none."""
     named = _STEP.fullmatch(path.name)
     if named is None:
-        raise StoreError(f"{path}: no folder of a checkpoint is called so; they are called step-000200")
+        raise StoreError(
+            f"{path}: no folder of a checkpoint is called so; they are called step-000200"
+        )
     with oserror(path):
         listing = _listing(path)
     files = {name: path / name for name in listing}
     digests = {name: entry["sha256"] for name, entry in listing.items()}
-    return Checkpoint(int(named[1]), path, MappingProxyType(files), MappingProxyType(digests), fell_back)
+    return Checkpoint(
+        int(named[1]), path, MappingProxyType(files), MappingProxyType(digests), fell_back
+    )
 
 
 def _listing(path: Path) -> dict[str, Any]:
     done = read_json(path / "DONE", path.parent.parent)
     if isinstance(done, dict) and isinstance(done.get("schema"), int) and done["schema"] > SCHEMA:
-        raise SchemaError(f"{path}: schema {done['schema']} is newer than {SCHEMA}; install a newer gem_ma")
+        raise SchemaError(
+            f"{path}: schema {done['schema']} is newer than {SCHEMA}; install a newer gem_ma"
+        )
     listing = done.get("files") if isinstance(done, dict) else None
-    if not isinstance(listing, dict) or not listing or not all(isinstance(e, dict) and {"sha256", "size"} <= e.keys() for e in listing.values()):
+    if (
+        not isinstance(listing, dict)
+        or not listing
+        or not all(isinstance(e, dict) and {"sha256", "size"} <= e.keys() for e in listing.values())
+    ):
         raise StoreError("DONE lists no files")
     if any(not _NAME.fullmatch(name) for name in listing):
         raise StoreError("DONE names a file outside of its folder")

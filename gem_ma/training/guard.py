@@ -1,7 +1,9 @@
-"""What is done about a collapse: the detectors are fed, their alarms recorded, and under `train.on_collapse` weights go back or the pool is mixed in.
+"""What is done about a collapse: the detectors are fed, their alarms recorded, and under
+`train.on_collapse` weights go back or the pool is mixed in.
 
-`rollback` keeps two states of every learner, taken every ten steps while no alarm stands, and goes back to the older one: what was healthy ten
-to twenty steps ago. It halves the learning rate, since the same steps at the same rate lead to the same place. Versions go on rising.
+`rollback` keeps two states of every learner, taken every ten steps while no alarm stands, and
+goes back to the older one: what was healthy ten to twenty steps ago. It halves the learning
+rate, since the same steps at the same rate lead to the same place. Versions go on rising.
 """
 
 from __future__ import annotations
@@ -31,25 +33,45 @@ NAMES = {
 class Guard:
     """Watches the learned policies of one run."""
 
-    def __init__(self, config: Config, settings: TrainSettings, scenario: Scenario, learners: Mapping[str, Learner], league: League) -> None:
+    def __init__(
+        self,
+        config: Config,
+        settings: TrainSettings,
+        scenario: Scenario,
+        learners: Mapping[str, Learner],
+        league: League,
+    ) -> None:
         self.settings, self.league = settings, league
         self.learners = {name: learners[name] for name in settings.policies}
-        self.agents = {name: [agent for agent, seat in config.agents.items() if seat.policy == name] for name in settings.policies}
+        self.agents = {
+            name: [agent for agent, seat in config.agents.items() if seat.policy == name]
+            for name in settings.policies
+        }
         self.on = settings.on_collapse != "off"
         self.watch = Watch(bool(scenario.zero_sum))
         self.brake = dict.fromkeys(settings.policies, 1.0)  # of the learning rate
-        self.kept: dict[str, dict[str, tuple[int, Files]]] = {}  # policy -> healthy and candidate: (step, state)
+        # policy -> healthy and candidate: (step, state)
+        self.kept: dict[str, dict[str, tuple[int, Files]]] = {}
         self.told: dict[str, int] = {}  # policy and signal -> alarms so far
         self._alarms: list[Alarm] = []
 
-    def after_update(self, episodes: Sequence[Episode], returns: Mapping[str, float | None], policies: Sequence[str]) -> dict[str, dict[str, float]]:
+    def after_update(
+        self,
+        episodes: Sequence[Episode],
+        returns: Mapping[str, float | None],
+        policies: Sequence[str],
+    ) -> dict[str, dict[str, float]]:
         """Takes the episodes of an update; gives what was measured, by policy."""
         found = {}
         for name in policies:
             measured = health(episodes, name, _encoder(self.learners[name]))
-            paid = [value for agent in self.agents[name] if (value := returns.get(agent)) is not None]
+            paid = [
+                value for agent in self.agents[name] if (value := returns.get(agent)) is not None
+            ]
             if self.on:
-                self._alarms += self.watch.after_update(name, measured, sum(paid) / len(paid) if paid else None)
+                self._alarms += self.watch.after_update(
+                    name, measured, sum(paid) / len(paid) if paid else None
+                )
             found[name] = {NAMES[key]: value for key, value in measured.items() if key in NAMES}
         return found
 
@@ -59,7 +81,8 @@ class Guard:
             self._alarms += self.watch.after_exam(scores, self.settings.policies, step)
 
     def settle(self, step: int, *, last: bool = False) -> list[dict[str, Any]]:
-        """Acts on the alarms since the last call and gives them as lines of the record. At the `last` step they are only told."""
+        """Acts on the alarms since the last call and gives them as lines of the record. At the
+        `last` step they are only told."""
         lines, back = [], {}
         for alarm in self._alarms:
             line = {"kind": "alarm", "step": step, **alarm._asdict()}
@@ -82,11 +105,15 @@ class Guard:
 
     def _keep(self, name: str, step: int) -> None:
         now = (step, self.learners[name].state())
-        self.kept[name] = {"healthy": self.kept.get(name, {}).get("candidate", now), "candidate": now}
+        self.kept[name] = {
+            "healthy": self.kept.get(name, {}).get("candidate", now),
+            "candidate": now,
+        }
 
     def _restore(self, name: str) -> None:
         learner, (_, files) = self.learners[name], self.kept[name]["healthy"]
-        note = {**json.loads(files["learner.json"]), "version": learner.version}  # a version names one set of weights
+        # a version names one set of weights
+        note = {**json.loads(files["learner.json"]), "version": learner.version}
         learner.load({**files, "learner.json": json.dumps(note).encode()})
         learner.publish()
         self.kept[name]["candidate"] = self.kept[name]["healthy"]
@@ -95,23 +122,46 @@ class Guard:
 
     def state(self) -> dict[str, Any]:
         """Everything but the kept weights, as JSON values."""
-        steps = {name: {age: step for age, (step, _) in kept.items()} for name, kept in self.kept.items()}
-        return {"past": self.watch.past, "active": self.watch.active, "brake": self.brake, "kept": steps, "told": self.told}
+        steps = {
+            name: {age: step for age, (step, _) in kept.items()} for name, kept in self.kept.items()
+        }
+        return {
+            "past": self.watch.past,
+            "active": self.watch.active,
+            "brake": self.brake,
+            "kept": steps,
+            "told": self.told,
+        }
 
     def files(self) -> dict[str, bytes]:
         """The kept weights, as files of a checkpoint."""
-        ages = [(f"{name}@{age}", files) for name, kept in self.kept.items() for age, (_, files) in kept.items()]
+        ages = [
+            (f"{name}@{age}", files)
+            for name, kept in self.kept.items()
+            for age, (_, files) in kept.items()
+        ]
         return {f"{where}.{file}": data for where, files in ages for file, data in files.items()}
 
     def load(self, state: Mapping[str, Any], files: Files) -> None:
         """The inverse of `state` and `files`; `files` may hold others."""
-        self.watch.past, self.watch.active, self.brake = state["past"], state["active"], state["brake"]
+        self.watch.past, self.watch.active, self.brake = (
+            state["past"],
+            state["active"],
+            state["brake"],
+        )
         self.told, self.kept = state["told"], {}
         for name, ages in state["kept"].items():
             self.kept[name] = {}
             for age, step in ages.items():
                 prefix = f"{name}@{age}."
-                self.kept[name][age] = (step, {file.removeprefix(prefix): data for file, data in files.items() if file.startswith(prefix)})
+                self.kept[name][age] = (
+                    step,
+                    {
+                        file.removeprefix(prefix): data
+                        for file, data in files.items()
+                        if file.startswith(prefix)
+                    },
+                )
 
 
 def _encoder(learner: Learner) -> Encode | None:

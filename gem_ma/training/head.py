@@ -1,6 +1,8 @@
-"""Behind the trunk: hidden states -> log-probabilities of given ids, and their gradients, with as few copies of the logits as can be.
+"""Behind the trunk: hidden states -> log-probabilities of given ids, and their gradients, with as
+few copies of the logits as can be.
 
-Knows tensors and a causal language model; knows no rows and no loss. Axes: c places of one chunk, D width of the trunk, V ids.
+Knows tensors and a causal language model; knows no rows and no loss. Axes: c places of one
+chunk, D width of the trunk, V ids.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-NEVER = -1e30  # score of an id that may not be chosen: its probability is 0, and finite, so that 0 * NEVER is 0 and no NaN
+# score of an id that may not be chosen: its probability is 0, and finite, so that 0 * NEVER is 0
+# and no NaN
+NEVER = -1e30
 REFUSED = -1e20  # a log-probability below this is that of such an id
 
 
@@ -45,8 +49,9 @@ def _given() -> Any:
 def behind(model: Any) -> Callable[[Any], Any]:
     """What a causal language model does behind its trunk: hidden states [c, D] -> logits [c, V].
 
-    It is the model's own code, with another module in the place of its trunk: so its head with bias, adapter and tied weights counts, and whatever
-    scales or caps logits after it. The model itself stays as it is.
+    It is the model's own code, with another module in the place of its trunk: so its head with
+    bias, adapter and tied weights counts, and whatever scales or caps logits after it. The model
+    itself stays as it is.
     """
     shell = copy.copy(model)
     shell.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _given()}
@@ -56,7 +61,8 @@ def behind(model: Any) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """How ids were chosen: `banned` [b] never; `may` [c, V] where places were bound to some ids; after division by the temperature."""
+    """How ids were chosen: `banned` [b] never; `may` [c, V] where places were bound to some ids;
+    after division by the temperature."""
 
     banned: Any
     may: Any = None
@@ -64,9 +70,11 @@ class Choice:
 
 
 def chosen(logits: Any, target: Any, how: Choice, spread: bool | None = False) -> tuple[Any, Any]:
-    """(log-probability [c] of the ids `target` [c], entropy [c] in nats) under logits [c, V] of any dtype, which are used up.
+    """(log-probability [c] of the ids `target` [c], entropy [c] in nats) under logits [c, V] of any
+    dtype, which are used up.
 
-    `spread`: True = gradients go through the entropy too; False = it is measured only; None = it is not computed (0). Softmax is in float32.
+    `spread`: True = gradients go through the entropy too; False = it is measured only; None = it
+    is not computed (0). Softmax is in float32.
     """
     logprobs, entropy = _function().apply(logits.float(), target, how, spread)
     return logprobs, entropy
@@ -77,10 +85,13 @@ def _function() -> Any:
     import torch
 
     class Chosen(torch.autograd.Function):
-        """Works in the memory of the scores: one copy more for the log-softmax is all that ever stands beside them."""
+        """Works in the memory of the scores: one copy more for the log-softmax is all that ever
+        stands beside them."""
 
         @staticmethod
-        def forward(ctx: Any, scores: Any, target: Any, how: Choice, spread: bool | None) -> tuple[Any, Any]:
+        def forward(
+            ctx: Any, scores: Any, target: Any, how: Choice, spread: bool | None
+        ) -> tuple[Any, Any]:
             scores = scores.detach()
             if len(how.banned):
                 scores.index_fill_(1, how.banned, NEVER)

@@ -1,7 +1,9 @@
-"""A learner: turns with advantages -> gradient steps on the weights of one policy; and the protocol that every learner follows.
+"""A learner: turns with advantages -> gradient steps on the weights of one policy; and the protocol
+that every learner follows.
 
-Knows weights, optimiser and loss; knows neither scenarios nor how advantages came about. A learner publishes to a sampler: mostly the very module
-that it trains, so nothing is copied. Publishing checks that the sampler and the learner's forward pass give the same log-probabilities, and only
+Knows weights, optimiser and loss; knows neither scenarios nor how advantages came about. A learner
+publishes to a sampler: mostly the very module that it trains, so nothing is copied. Publishing
+checks that the sampler and the learner's forward pass give the same log-probabilities, and only
 then raises the version. A module that was updated and not published refuses to sample.
 
 Dropout is off, so no random state hides here: what is drawn comes from `rng`.
@@ -47,8 +49,18 @@ class Learner(Protocol):
     @property
     def parity(self) -> float: ...
     def bound(self, settings: LossSettings) -> None: ...
-    def update(self, table: Turns, advantages: NDArray[np.float64], *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]: ...
-    def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]: ...
+    def update(
+        self,
+        table: Turns,
+        advantages: NDArray[np.float64],
+        *,
+        lr: float,
+        settings: LossSettings,
+        rng: random.Random,
+    ) -> dict[str, float]: ...
+    def clone(
+        self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
+    ) -> dict[str, float]: ...
     def publish(self) -> dict[str, float]: ...
     def state(self) -> dict[str, bytes]: ...
     def load(self, files: Mapping[str, bytes]) -> None: ...
@@ -56,11 +68,13 @@ class Learner(Protocol):
 
 
 class Sampler(Protocol):
-    """Where the weights of a learner are sampled from: the module that it trains itself, a copy of it, or a server.
+    """Where the weights of a learner are sampled from: the module that it trains itself, a copy of
+    it, or a server.
 
-    `parity`: nats that it may differ from the learner in, in the mean; None = as many as the measured noise allows (`gem_ma.training.parity`).
-    `unpublished`: its weights are in doubt, and nothing may be sampled from it. Optional are `probes`, further prompts to check parity on (such as
-    fill its caches), and `route`, how weights get there, for messages.
+    `parity`: nats that it may differ from the learner in, in the mean; None = as many as the
+    measured noise allows (`gem_ma.training.parity`). `unpublished`: its weights are in doubt,
+    and nothing may be sampled from it. Optional are `probes`, further prompts to check parity on
+    (such as fill its caches), and `route`, how weights get there, for messages.
     """
 
     version: int
@@ -69,47 +83,65 @@ class Sampler(Protocol):
     @property
     def parity(self) -> float | None: ...
     def take(self, weights: Mapping[str, Any]) -> None: ...
-    def sample_ids(self, prompts: Sequence[tuple[int, ...]], samplings: Sequence[Sampling], seeds: Sequence[int]) -> Sequence[Any]: ...
+    def sample_ids(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        samplings: Sequence[Sampling],
+        seeds: Sequence[int],
+    ) -> Sequence[Any]: ...
 
 
 class TorchLearner:
-    """Learns the weights of a `transformers` engine, and publishes them to `sampler`: by default that engine itself, so nothing is copied.
+    """Learns the weights of a `transformers` engine, and publishes them to `sampler`: by default
+    that engine itself, so nothing is copied.
 
-    Of an engine with a LoRA adapter the adapter is all that learns, is published and stands in checkpoints; the base may serve others.
-    `sampling`: how the policy is sampled; only temperature > 0 without top_p and top_k can be trained, since the loss must see the distribution
-    that was sampled from. Raises ConfigError for anything else.
+    Of an engine with a LoRA adapter the adapter is all that learns, is published and stands in
+    checkpoints; the base may serve others. `sampling`: how the policy is sampled; only
+    temperature > 0 without top_p and top_k can be trained, since the loss must see the
+    distribution that was sampled from. Raises ConfigError for anything else.
     """
 
-    def __init__(self, engine: Transformers, sampling: Sampling | None = None, sampler: Sampler | None = None) -> None:
+    def __init__(
+        self, engine: Transformers, sampling: Sampling | None = None, sampler: Sampler | None = None
+    ) -> None:
         how = sampling or Sampling()
         self.engine, self.policy, self.torch = engine, engine.policy, engine.torch
         self.sampler: Sampler = engine if sampler is None else sampler
         if how.top_p < 1 or how.top_k > 0 or how.temperature <= 0:
             raise ConfigError(
-                f"policy {self.policy!r}: a learned policy is sampled with temperature above 0, top_p 1 and top_k 0; "
-                f"got temperature {how.temperature}, top_p {how.top_p}, top_k {how.top_k}"
+                f"policy {self.policy!r}: a learned policy is sampled with temperature above 0,"
+                f" top_p 1 and top_k 0; got temperature {how.temperature}, top_p {how.top_p}, top_k"
+                f" {how.top_k}"
             )
         self.temperature, self.longest = how.temperature, how.max_tokens
         engine.own()
         self.parameters = engine.weights()
         if any(weight.dtype == self.torch.float16 for weight in self.parameters.values()):
-            raise ConfigError(f"policy {self.policy!r}: float16 loses small gradients, so it is not trained; set dtype: bfloat16 or float32")
+            raise ConfigError(
+                f"policy {self.policy!r}: float16 loses small gradients, so it is not trained; set"
+                " dtype: bfloat16 or float32"
+            )
         for weight in self.parameters.values():
             weight.requires_grad_(True)
         full = self.torch.float32
-        self.masters = {  # what the optimiser moves: the weights themselves, or float32 copies of rounded ones
-            name: weight if weight.dtype == full else weight.detach().to(full).requires_grad_(True) for name, weight in self.parameters.items()
+        # what the optimiser moves: the weights themselves, or float32 copies of rounded ones
+        self.masters = {
+            name: weight if weight.dtype == full else weight.detach().to(full).requires_grad_(True)
+            for name, weight in self.parameters.items()
         }
         self.rounded = [name for name, weight in self.parameters.items() if weight.dtype != full]
         self.optimizer = self.new_optimizer(0.0)
         self.probes: list[tuple[int, ...]] = []
-        self.reference: dict[str, Any] = {}  # the weights that loss.kl holds to; taken before the first update that needs them
+        # the weights that loss.kl holds to; taken before the first update that needs them
+        self.reference: dict[str, Any] = {}
         with engine.lock:
             self.scorer = Scorer(engine, how.temperature)
         self.dtype = str(engine.model.dtype).removeprefix("torch.")
-        self.noise: float | None = None  # unit of noise in nats, as the last parity check measured it
+        # unit of noise in nats, as the last parity check measured it
+        self.noise: float | None = None
         self.tokens = 0  # of the last update
-        self.padding: float | None = None  # share of the positions of the last update's passes that held nothing
+        # share of the positions of the last update's passes that held nothing
+        self.padding: float | None = None
 
     @property
     def version(self) -> int:
@@ -118,34 +150,55 @@ class TorchLearner:
 
     @property
     def parity(self) -> float:
-        """Nats that the tokens of the last update may lie away from those of the sampler, in the mean: twice what probes may, which are shorter."""
+        """Nats that the tokens of the last update may lie away from those of the sampler, in the
+        mean: twice what probes may, which are shorter."""
         return 2 * allowed_gap(self) * few(self.tokens)
 
-    # -- learning -----------------------------------------------------------------------------------------------------------
+    # -- learning ---------------------------------------------------------------------------------
 
-    def update(self, table: Turns, advantages: NDArray[np.float64], *, lr: float, settings: LossSettings, rng: random.Random) -> dict[str, float]:
-        """Gradient steps on the turns [N] with these advantages [N]; minibatches are cut by episode, in an order drawn from `rng`.
+    def update(
+        self,
+        table: Turns,
+        advantages: NDArray[np.float64],
+        *,
+        lr: float,
+        settings: LossSettings,
+        rng: random.Random,
+    ) -> dict[str, float]:
+        """Gradient steps on the turns [N] with these advantages [N]; minibatches are cut by
+        episode, in an order drawn from `rng`.
 
-        Metrics: loss, entropy (nats a token), kl (mean k3 of old to new over minibatches before their step), clip_fraction, grad_norm (before
-        clipping), kl_reference (with loss.kl: mean k3 to the weights at the start), logprob_gap and mismatch_kl (sampler to learner before the
-        update), fresh_gap (see `gem_ma.training.mismatch`), zero_advantage (share of turns), lag (publishes since the oldest token), forks, rows,
-        turns, tokens, optimizer_steps, stopped (1 where target_kl ended the update).
-        Raises EngineError, with the weights of before the failing step, where a number is not finite.
+        Metrics: loss, entropy (nats a token), kl (mean k3 of old to new over minibatches before
+        their step), clip_fraction, grad_norm (before clipping), kl_reference (with loss.kl: mean
+        k3 to the weights at the start), logprob_gap and mismatch_kl (sampler to learner before
+        the update), fresh_gap (see `gem_ma.training.mismatch`), zero_advantage (share of turns),
+        lag (publishes since the oldest token), forks, rows, turns, tokens, optimizer_steps,
+        stopped (1 where target_kl ended the update). Raises EngineError, with the weights of
+        before the failing step, where a number is not finite.
         """
-        made = rows(table, advantages, self.policy, self.engine.allowed if self.engine.constrain else None)
+        made = rows(
+            table, advantages, self.policy, self.engine.allowed if self.engine.constrain else None
+        )
         if not made.rows:
             return {"turns": 0.0, "tokens": 0.0, "rows": 0.0, "optimizer_steps": 0.0}
         self.bound(settings)
         self.probe_with(made.rows)
         every = Tokens.of(made.rows)
         self.tokens = len(every.turn)
-        self._finite(np.isfinite(every.advantage) & np.isfinite(every.logprob), "an advantage or a sampled log-probability", made.rows)
+        self._finite(
+            np.isfinite(every.advantage) & np.isfinite(every.logprob),
+            "an advantage or a sampled log-probability",
+            made.rows,
+        )
         with self.engine.lock:
             if self.noise is None:  # nothing was published yet
                 self.noise = noise_of(self, made.rows[:PROBES])
             self.scorer.fed = self.scorer.used = 0
             anchor = self._anchor(made.rows) if settings.kl else None
-            _, parts = np.unique([f"{e.id}/{t.agent}" for e, t in zip(table.episodes, table.turns, strict=True)], return_inverse=True)
+            _, parts = np.unique(
+                [f"{e.id}/{t.agent}" for e, t in zip(table.episodes, table.turns, strict=True)],
+                return_inverse=True,
+            )
             steps, old = self._steps(made.rows, every, parts[every.turn], anchor, lr, settings, rng)
             self.padding = 1 - self.scorer.used / max(self.scorer.fed, 1)
         gap = np.abs(old - every.logprob)
@@ -166,12 +219,17 @@ class TorchLearner:
 
     def bound(self, settings: LossSettings) -> None:
         """Takes how much memory a pass may have."""
-        self.scorer.pass_tokens, self.scorer.pass_logits = settings.pass_tokens, settings.pass_logits
+        self.scorer.pass_tokens, self.scorer.pass_logits = (
+            settings.pass_tokens,
+            settings.pass_logits,
+        )
 
     def _anchor(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
         """Log-probability [n] of every trained token under the reference weights."""
         if not self.reference:
-            self.reference = {name: weight.detach().clone() for name, weight in self.parameters.items()}
+            self.reference = {
+                name: weight.detach().clone() for name, weight in self.parameters.items()
+            }
         now = {name: weight.data for name, weight in self.parameters.items()}
         try:
             for name, weight in self.parameters.items():
@@ -191,8 +249,11 @@ class TorchLearner:
         settings: LossSettings,
         rng: random.Random,
     ) -> tuple[dict[str, float], NDArray[np.float64]]:
-        """(metrics, log-probabilities [n] before the update). A ratio of tokens needs no pass ahead for the first minibatch: its own is of before."""
-        cuts = np.split(np.arange(len(every.turn)), np.cumsum([int(row.mask.sum()) for row in all_rows])[:-1])
+        """(metrics, log-probabilities [n] before the update). A ratio of tokens needs no pass
+        ahead for the first minibatch: its own is of before."""
+        cuts = np.split(
+            np.arange(len(every.turn)), np.cumsum([int(row.mask.sum()) for row in all_rows])[:-1]
+        )
         old = np.zeros(len(every.turn))
         seen: list[tuple[float, ...]] = []
         stopped = False
@@ -203,11 +264,21 @@ class TorchLearner:
             if number == 0:
                 ahead = sorted(set(range(len(all_rows))) - set(chosen if fresh else ()))
                 if ahead:
-                    old[np.concatenate([cuts[at] for at in ahead])] = self._before([all_rows[at] for at in ahead])
+                    old[np.concatenate([cuts[at] for at in ahead])] = self._before(
+                        [all_rows[at] for at in ahead]
+                    )
             tokens = np.concatenate([cuts[at] for at in chosen])
             before = old[tokens]
             anchored = anchor[tokens] if anchor is not None else None
-            measured = self._minibatch([all_rows[at] for at in chosen], every.take(tokens), parts[tokens], before, fresh, anchored, settings)
+            measured = self._minibatch(
+                [all_rows[at] for at in chosen],
+                every.take(tokens),
+                parts[tokens],
+                before,
+                fresh,
+                anchored,
+                settings,
+            )
             if measured is None:
                 stopped = True
                 break
@@ -215,7 +286,11 @@ class TorchLearner:
             seen.append(measured)
         mean = np.mean(seen, axis=0)
         names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm", "kl_reference")[: len(mean)]
-        return {**dict(zip(names, map(float, mean), strict=True)), "optimizer_steps": float(len(seen)), "stopped": float(stopped)}, old
+        return {
+            **dict(zip(names, map(float, mean), strict=True)),
+            "optimizer_steps": float(len(seen)),
+            "stopped": float(stopped),
+        }, old
 
     def _before(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
         old = self.scorer.logprobs(chosen)
@@ -232,14 +307,26 @@ class TorchLearner:
         anchor: NDArray[np.float64] | None,
         settings: LossSettings,
     ) -> tuple[float, ...] | None:
-        """One optimiser step; None, without a step, where the policy has moved further than target_kl."""
+        """One optimiser step; None, without a step, where the policy has moved further than
+        target_kl."""
         count, team = len(tokens.turn), self.scorer.team
-        goal = Objective(tokens, part, old, settings, self._tensor, fresh=fresh, anchor=anchor, longest=self.longest)
+        goal = Objective(
+            tokens,
+            part,
+            old,
+            settings,
+            self._tensor,
+            fresh=fresh,
+            anchor=anchor,
+            longest=self.longest,
+        )
         if settings.ratio != "token":
             goal.pull_units(self.scorer.logprobs(chosen))
         for pack in self.scorer.packs(chosen):
             self.scorer.learn(pack, goal, spread=bool(settings.entropy), added=self.gather)
-        loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum = (team.sum(goal.sums) + goal.whole).tolist()
+        loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum = (
+            team.sum(goal.sums) + goal.whole
+        ).tolist()
         if fresh:
             old[:] = team.sum(old)
             if not np.isfinite(old).all():
@@ -253,7 +340,8 @@ class TorchLearner:
         return (*found, away_sum / count) if anchor is not None else found
 
     def gather(self) -> None:
-        """Adds the gradients of a pass to those of the step, in float32, whatever the weights are rounded to."""
+        """Adds the gradients of a pass to those of the step, in float32, whatever the weights
+        are rounded to."""
         for name in self.rounded:
             weight, master = self.parameters[name], self.masters[name]
             if weight.grad is not None:
@@ -266,7 +354,8 @@ class TorchLearner:
         self.optimizer.zero_grad(set_to_none=True)
 
     def step(self, grad_clip: float, loss: float, chosen: Sequence[Row]) -> float:
-        """One optimiser step on the gradients that have gathered in all processes; their norm before clipping.
+        """One optimiser step on the gradients that have gathered in all processes; their norm
+        before clipping.
 
         Raises EngineError where a number is not finite.
         """
@@ -284,13 +373,15 @@ class TorchLearner:
                 self.parameters[name].copy_(self.masters[name])
         return norm
 
-    def clone(self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings) -> dict[str, float]:
+    def clone(
+        self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
+    ) -> dict[str, float]:
         """Behaviour cloning, see `gem_ma.training.cloning`."""
         from gem_ma.training.cloning import clone
 
         return clone(self, demonstrations, settings)
 
-    # -- weights ------------------------------------------------------------------------------------------------------------
+    # -- weights ----------------------------------------------------------------------------------
 
     def score(
         self,
@@ -298,20 +389,33 @@ class TorchLearner:
         legal: Sequence[Sequence[str] | None] | None = None,
         tools: Sequence[Sequence[Tool]] | None = None,
     ) -> list[NDArray[np.float64]]:
-        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt, ids)] -> one [len(ids)] each.
+        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt,
+        ids)] -> one [len(ids)] each.
 
-        `legal`, `tools`: per sequence the legal strings and the tools of its turn, to which a constrained policy is bound.
+        `legal`, `tools`: per sequence the legal strings and the tools of its turn, to which a
+        constrained policy is bound.
         """
-        asked = zip(sequences, legal or [None] * len(sequences), tools or [()] * len(sequences), strict=True)
+        asked = zip(
+            sequences, legal or [None] * len(sequences), tools or [()] * len(sequences), strict=True
+        )
         with self.engine.lock:
-            return self.scorer.score(sequences, [self.engine.allowed(choices, ids, offered) for (_, ids), choices, offered in asked])
+            return self.scorer.score(
+                sequences,
+                [
+                    self.engine.allowed(choices, ids, offered)
+                    for (_, ids), choices, offered in asked
+                ],
+            )
 
     def probe_with(self, chosen: Sequence[Row]) -> None:
         """Takes the prompts of the next parity checks from these rows."""
-        self.probes = list(dict.fromkeys(tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in chosen))[:PROBES]
+        self.probes = list(
+            dict.fromkeys(tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in chosen)
+        )[:PROBES]
 
     def publish(self) -> dict[str, float]:
-        """Gives the weights to the sampler, checks it against the learner on a few prompts, then raises the version.
+        """Gives the weights to the sampler, checks it against the learner on a few prompts, then
+        raises the version.
 
         Raises EngineError where they differ; the sampler then refuses to sample.
         """
@@ -325,7 +429,8 @@ class TorchLearner:
         return {**found, "version": float(self.version)}
 
     def check(self) -> dict[str, float]:
-        """How far sampler and learner are apart, see `gem_ma.training.probes`. Raises EngineError where that is more than rounding."""
+        """How far sampler and learner are apart, see `gem_ma.training.probes`. Raises
+        EngineError where that is more than rounding."""
         return check(self)
 
     def fingerprint(self) -> str:
@@ -339,14 +444,17 @@ class TorchLearner:
         return saved(self)
 
     def load(self, files: Mapping[str, bytes]) -> None:
-        """Puts weights, optimiser and version back. Raises DataError, with nothing changed, where a file is missing, damaged or of another model."""
+        """Puts weights, optimiser and version back. Raises DataError, with nothing changed,
+        where a file is missing, damaged or of another model."""
         from gem_ma.training.weights import restore
 
         restore(self, files)
 
     def new_optimizer(self, weight_decay: float) -> Any:
         """AdamW over what is learned, without moments."""
-        return self.torch.optim.AdamW(self.masters.values(), lr=1e-3, betas=BETAS, weight_decay=weight_decay, fused=True)
+        return self.torch.optim.AdamW(
+            self.masters.values(), lr=1e-3, betas=BETAS, weight_decay=weight_decay, fused=True
+        )
 
     def _tensor(self, values: NDArray[np.float64]) -> Any:
         return self.torch.from_numpy(values.astype(np.float32)).to(self.engine.device)
@@ -359,4 +467,7 @@ class TorchLearner:
             chosen = [chosen[at] for at in dict.fromkeys(owner[~good].tolist())]
         names = list(dict.fromkeys(str(row.episode) for row in chosen))
         shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        raise EngineError(f"policy {self.policy!r}: {what} is not finite, so this update is refused; episodes {shown}")
+        raise EngineError(
+            f"policy {self.policy!r}: {what} is not finite, so this update is refused; episodes"
+            f" {shown}"
+        )

@@ -1,4 +1,5 @@
-"""Who sits where: the casts of one start, as a pure function of the seats, the seed of the run and the number of the start."""
+"""Who sits where: the casts of one start, as a pure function of the seats, the seed of the run
+and the number of the start."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ How = Literal["fixed", "swap", "random"]
 
 
 def casts(cast: Mapping[str, Seat], how: How, seed: int, start: int) -> list[dict[str, Seat]]:
-    """The casts with which one start is played: `fixed` as it is; `random` one permutation of the players; `swap` every rotation of them.
+    """The casts with which one start is played: `fixed` as it is; `random` one permutation of the
+    players; `swap` every rotation of them.
 
-    A player is all that a seat holds: behaviour, options, policies. With two agents, `swap` is the start once from each side.
+    A player is all that a seat holds: behaviour, options, policies. With two agents, `swap` is the
+    start once from each side.
 
     >>> [[seat.policy for seat in one.values()] for one in casts({"a": Seat(policy="x"), "b": Seat(policy="y")}, "swap", 0, 0)]
     [['x', 'y'], ['y', 'x']]
@@ -24,7 +27,9 @@ def casts(cast: Mapping[str, Seat], how: How, seed: int, start: int) -> list[dic
     if how == "random":
         random.Random(stable_seed(seed, "seats", start)).shuffle(players)
     turns = plays_per_start(how, len(agents))
-    return [dict(zip(agents, players[turn:] + players[:turn], strict=True)) for turn in range(turns)]
+    return [
+        dict(zip(agents, players[turn:] + players[:turn], strict=True)) for turn in range(turns)
+    ]
 
 
 def plays_per_start(how: How, agents: int) -> int:

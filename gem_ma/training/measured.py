@@ -1,7 +1,9 @@
-"""What one policy did in the episodes of an update, for whoever watches: what it was paid and for what, how much it said, what was cut, how stale.
+"""What one policy did in the episodes of an update, for whoever watches: what it was paid and for
+what, how much it said, what was cut, how stale.
 
-Reads records. Every value is a function of them, so a resumed run measures the same. Gradients and losses are the learner's to tell, entropies and
-shares of actions those of `gem_ma.training.collapse`.
+Reads records. Every value is a function of them, so a resumed run measures the same. Gradients
+and losses are the learner's to tell, entropies and shares of actions those of
+`gem_ma.training.collapse`.
 """
 
 from __future__ import annotations
@@ -18,15 +20,25 @@ COMPONENTS = 12  # kinds of reward by agent; what is rarer is summed as `other`
 LAGS = 8  # versions told one by one; older ones are counted together
 
 
-def policy_measures(episodes: Sequence[Episode], policy: str, scenario: Scenario, version: int | None = None) -> dict[str, Any]:
-    """The measures of one policy; {} where it played in none of the episodes. Means are over its scored episodes.
+def policy_measures(
+    episodes: Sequence[Episode], policy: str, scenario: Scenario, version: int | None = None
+) -> dict[str, Any]:
+    """The measures of one policy; {} where it played in none of the episodes. Means are over its
+    scored episodes.
 
-    `return` and `success` by agent (`<scenario> <agent>` where several scenarios were played; success only where the scenario judges), `components`:
-    what was paid per episode by agent and reason, numbers in a reason read as `#`; `turns_per_episode`, `tokens_per_episode` of the policy,
-    `cut_by_length`: share of its replies that ran out of tokens, `cut_by_limits`: share of the episodes that the driver cut, `dropped`: episodes
-    that are not scored. With the `version` that learns: `lag`, the most versions that a reply lies behind, and `lag_share`, tokens by their lag.
+    `return` and `success` by agent (`<scenario> <agent>` where several scenarios were played;
+    success only where the scenario judges), `components`: what was paid per episode by agent and
+    reason, numbers in a reason read as `#`; `turns_per_episode`, `tokens_per_episode` of the
+    policy, `cut_by_length`: share of its replies that ran out of tokens, `cut_by_limits`: share
+    of the episodes that the driver cut, `dropped`: episodes that are not scored. With the
+    `version` that learns: `lag`, the most versions that a reply lies behind, and `lag_share`,
+    tokens by their lag.
     """
-    played = [episode for episode in episodes if any(seat.policy == policy for seat in episode.cast.values())]
+    played = [
+        episode
+        for episode in episodes
+        if any(seat.policy == policy for seat in episode.cast.values())
+    ]
     if not played:
         return {}
     scored = [episode for episode in played if episode.end.scored]
@@ -40,7 +52,9 @@ def policy_measures(episodes: Sequence[Episode], policy: str, scenario: Scenario
     found["tokens_per_episode"] = sum(map(sampled_tokens, replies)) / len(scored)
     found["cut_by_limits"] = sum(episode.end.bootstraps for episode in scored) / len(scored)
     if replies:
-        found["cut_by_length"] = sum(reply.finish in ("length", "context_overflow") for reply in replies) / len(replies)
+        found["cut_by_length"] = sum(
+            reply.finish in ("length", "context_overflow") for reply in replies
+        ) / len(replies)
     lags = Counter[int]()
     for reply in replies if version is not None else ():
         lags[(version or 0) - reply.version] += sampled_tokens(reply)
@@ -60,7 +74,12 @@ def sampled_tokens(reply: Reply) -> int:
 
 def tokens_of(episodes: Sequence[Episode]) -> int:
     """All tokens that were sampled in these episodes, whoever sampled them."""
-    return sum(sampled_tokens(reply) for episode in episodes for turn in episode.turns for reply in turn.replies)
+    return sum(
+        sampled_tokens(reply)
+        for episode in episodes
+        for turn in episode.turns
+        for reply in turn.replies
+    )
 
 
 def _paid(scored: Sequence[Episode], policy: str, scenario: Scenario) -> dict[str, Any]:
@@ -85,13 +104,18 @@ def _paid(scored: Sequence[Episode], policy: str, scenario: Scenario) -> dict[st
     if verdicts:
         found["success"] = {whose: _mean(values) for whose, values in verdicts.items()}
     if reasons:
-        found["components"] = {whose: _shares(sums, len(returns[whose])) for whose, sums in reasons.items()}
+        found["components"] = {
+            whose: _shares(sums, len(returns[whose])) for whose, sums in reasons.items()
+        }
     return found
 
 
 def _reason(why: str) -> str:
     """A reason without what changes from one episode to the next: `round 3` is `round #`."""
-    return re.sub(r"\d+(?:\.\d+)?", "#", " ".join(why.split())).replace("/", " ")[:40].strip() or "unnamed"
+    return (
+        re.sub(r"\d+(?:\.\d+)?", "#", " ".join(why.split())).replace("/", " ")[:40].strip()
+        or "unnamed"
+    )
 
 
 def _shares(sums: Mapping[str, float], episodes: int) -> dict[str, float]:

@@ -1,7 +1,9 @@
-"""Are tokens what the learner takes them for? What was sampled with the weights of now must have the probabilities that an update computes.
+"""Are tokens what the learner takes them for? What was sampled with the weights of now must have
+the probabilities that an update computes.
 
-Every publication checks that on probes (`Learner.publish`). This is the same question on the very tokens of an update, where they were sampled
-with the weights that the update begins with: there no step of learning lies between the two, so a difference has another cause, and the update
+Every publication checks that on probes (`Learner.publish`). This is the same question on the
+very tokens of an update, where they were sampled with the weights that the update begins with:
+there no step of learning lies between the two, so a difference has another cause, and the update
 would pull in a wrong direction without a word.
 """
 
@@ -20,20 +22,26 @@ CAUSES = (
 )
 
 
-def fresh_gap(sampled: NDArray[np.float64], scored: NDArray[np.float64], fresh: NDArray[np.bool_]) -> dict[str, float]:
-    """{"fresh_gap": mean |sampled - scored|} over the `fresh` tokens [n], in nats; {} where none is fresh.
+def fresh_gap(
+    sampled: NDArray[np.float64], scored: NDArray[np.float64], fresh: NDArray[np.bool_]
+) -> dict[str, float]:
+    """{"fresh_gap": mean |sampled - scored|} over the `fresh` tokens [n], in nats; {} where none is
+    fresh.
 
-    `sampled`, `scored` [n]: log-probabilities of the sampler and of the learner before its update. A mean over an update's tokens, since single
-    tokens of rounded weights lie far off in healthy runs.
+    `sampled`, `scored` [n]: log-probabilities of the sampler and of the learner before its
+    update. A mean over an update's tokens, since single tokens of rounded weights lie far off in
+    healthy runs.
     """
     return {"fresh_gap": float(np.abs(sampled - scored)[fresh].mean())} if fresh.any() else {}
 
 
 def check_fresh(policy: str, step: int, gap: float | None, parity: float) -> None:
-    """Raises EngineError where the fresh tokens of an update lie further off than `parity` nats on average. `step` counts from 1; None: none is."""
+    """Raises EngineError where the fresh tokens of an update lie further off than `parity` nats
+    on average. `step` counts from 1; None: none is."""
     if gap is None or gap <= parity:
         return
     raise EngineError(
-        f"policy {policy!r}, step {step}: its tokens were sampled with probabilities that are not the learner's: {gap:.3g} nats apart on average, "
-        f"{parity:g} are allowed, though no update lies between. Nothing of this step is kept. Likely causes: {'; '.join(CAUSES)}"
+        f"policy {policy!r}, step {step}: its tokens were sampled with probabilities that are not"
+        f" the learner's: {gap:.3g} nats apart on average, {parity:g} are allowed, though no update"
+        f" lies between. Nothing of this step is kept. Likely causes: {'; '.join(CAUSES)}"
     )

@@ -1,7 +1,9 @@
-"""Playing ahead: the episodes of the next step are sampled while this step's update runs, so a learner is off-policy by one publish.
+"""Playing ahead: the episodes of the next step are sampled while this step's update runs, so a
+learner is off-policy by one publish.
 
-The update works in a thread, on modules of its own; the loop goes on sampling from what was published before. Both end before anything
-is published, so which weights played what never depends on timing: the replies carry their version, and a checkpoint holds the episodes that were
+The update works in a thread, on modules of its own; the loop goes on sampling from what was
+published before. Both end before anything is published, so which weights played what never
+depends on timing: the replies carry their version, and a checkpoint holds the episodes that were
 played ahead, as lines of the record.
 """
 
@@ -24,7 +26,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What was played for a step (from 0): its `plays` in the order of their plans, the branches after them, and what is logged of forks."""
+    """What was played for a step (from 0): its `plays` in the order of their plans, the branches
+    after them, and what is logged of forks."""
 
     step: int
     plays: tuple[Episode, ...]
@@ -47,14 +50,22 @@ class Played:
         try:
             head, *lines = data.decode().rstrip("\n").split("\n")
             told, episodes = json.loads(head), tuple(map(load_episode, lines))
-            return cls(int(told["step"]), episodes[: told["plays"]], episodes[told["plays"] :], told["forks"])
+            return cls(
+                int(told["step"]),
+                episodes[: told["plays"]],
+                episodes[told["plays"] :],
+                told["forks"],
+            )
         except (ValueError, KeyError, TypeError, RecursionError, GemMaError) as error:
-            raise DataError(f"the episodes that a checkpoint holds cannot be read ({type(error).__name__}: {error})") from error
+            raise DataError(
+                f"the episodes that a checkpoint holds cannot be read ({type(error).__name__}:"
+                f" {error})"
+            ) from error
 
 
 async def beside(work: Callable[[], S], play: Coroutine[Any, Any, T]) -> tuple[S, T]:
-    """Runs `work` in a thread while `play` runs here, and gives what both gave. Both have ended when this returns or raises; of two errors the
-    one of `work` is raised.
+    """Runs `work` in a thread while `play` runs here, and gives what both gave. Both have ended
+    when this returns or raises; of two errors the one of `work` is raised.
     """
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     playing = asyncio.ensure_future(play)

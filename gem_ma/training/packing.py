@@ -1,9 +1,11 @@
 """Packing: token rows -> few, dense forward passes. numpy only; knows no model.
 
-Three savings that change no result: equal rows are computed once; short rows with the same prompt share it, as branches of one sequence;
-sequences of similar length lie together, padded on the right, where a causal model's trained tokens never look.
+Three savings that change no result: equal rows are computed once; short rows with the same prompt
+share it, as branches of one sequence; sequences of similar length lie together, padded on the
+right, where a causal model's trained tokens never look.
 
-Axes: U sequences of T positions in one pass, m different trained places, n trained tokens of all rows (equal rows included).
+Axes: U sequences of T positions in one pass, m different trained places, n trained tokens of all
+rows (equal rows included).
 """
 
 from __future__ import annotations
@@ -18,17 +20,19 @@ from gem_ma.engines.choices import IdSet
 from gem_ma.training.rows import Allowed, Row
 
 PADDING = 128  # padded positions that cost less than a pass of its own
-BRANCHED = 256  # positions of a sequence that shares its prompt; longer ones would pay in attention what they save
+# positions of a sequence that shares its prompt; longer ones would pay in attention what they save
+BRANCHED = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pack:
     """One forward pass.
 
-    `ids` [U, T]. `branch` and `place` [U, T], or None where nothing is shared: a position sees what lies before it in branch 0 (the prompt) and in
-    its own branch; `place` is its position id. The k-th of m trained ids is `target[k]`, read from the logits at [`row[k]`, `position[k]`].
-    Trained token `order[j]` of the given rows is the place `token[j]`. `used` of the U * T positions are no padding.
-    `allowed`: per place, () where nothing is constrained.
+    `ids` [U, T]. `branch` and `place` [U, T], or None where nothing is shared: a position sees
+    what lies before it in branch 0 (the prompt) and in its own branch; `place` is its position
+    id. The k-th of m trained ids is `target[k]`, read from the logits at [`row[k]`,
+    `position[k]`]. Trained token `order[j]` of the given rows is the place `token[j]`. `used` of
+    the U * T positions are no padding. `allowed`: per place, () where nothing is constrained.
     """
 
     ids: NDArray[np.int64]
@@ -44,7 +48,8 @@ class Pack:
 
 
 class _Sequence:
-    """One sequence under construction: a prompt and its branches. The last id of a row is a target only and is not fed."""
+    """One sequence under construction: a prompt and its branches. The last id of a row is a
+    target only and is not fed."""
 
     __slots__ = ("copies", "length", "prompt", "rows")
 
@@ -58,21 +63,27 @@ class _Sequence:
         self.length += len(row.ids) - 1 - self.prompt
 
 
-def packs(rows: Sequence[Row], *, tokens: int, share: bool = True, part: tuple[int, int] = (0, 1)) -> Iterator[Pack]:
-    """Passes of at most `tokens` padded positions (a longer row has one of its own) that hold every trained token exactly once.
+def packs(
+    rows: Sequence[Row], *, tokens: int, share: bool = True, part: tuple[int, int] = (0, 1)
+) -> Iterator[Pack]:
+    """Passes of at most `tokens` padded positions (a longer row has one of its own) that hold every
+    trained token exactly once.
 
     `part` (k, n): the k-th of n shares of them, which together hold every token once.
     """
     starts = np.cumsum([0, *(int(row.mask.sum()) for row in rows)])
     made = sorted(_sequences(rows, share), key=lambda sequence: sequence.length)[part[0] :: part[1]]
-    for branched in (False, True):  # apart, since a mask of branches costs every sequence of its pass twice the attention
+    # apart, since a mask of branches costs every sequence of its pass twice the attention
+    for branched in (False, True):
         sequences = [one for one in made if (len(one.rows) > 1) is branched]
         while sequences:
             take, filled = 1, sequences[0].length
             while take < len(sequences):
                 length = sequences[take].length
                 filled += length
-                if (take + 1) * length > tokens or (take + 1) * length - filled > max(PADDING, filled // 16):
+                if (take + 1) * length > tokens or (take + 1) * length - filled > max(
+                    PADDING, filled // 16
+                ):
                     break
                 take += 1
             yield _pack(sequences[:take], starts)
@@ -100,7 +111,11 @@ def _sequences(rows: Sequence[Row], share: bool) -> list[_Sequence]:
 
 def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
     shape = len(sequences), sequences[-1].length
-    ids, branch, place = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    ids, branch, place = (
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.int64),
+    )
     parts: tuple[list[NDArray[np.int64]], ...] = ([], [], [], [], [])
     row_of, position, target, token, order = parts
     allowed: list[tuple[int, ...] | IdSet | None] = []
@@ -126,4 +141,15 @@ def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
     shared = any(len(sequence.rows) > 1 for sequence in sequences)
     rows_of, positions, targets, tokens, orders = (np.concatenate(column) for column in parts)
     used, bound = sum(one.length for one in sequences), tuple(allowed) if any(allowed) else ()
-    return Pack(ids, branch if shared else None, place if shared else None, rows_of, positions, targets, tokens, orders, used, bound)
+    return Pack(
+        ids,
+        branch if shared else None,
+        place if shared else None,
+        rows_of,
+        positions,
+        targets,
+        tokens,
+        orders,
+        used,
+        bound,
+    )

@@ -1,4 +1,5 @@
-"""Where the seconds of a training step go. Times are no part of the record of a run, since no two runs agree on them."""
+"""Where the seconds of a training step go. Times are no part of the record of a run, since no
+two runs agree on them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ PHASES = ("play", "credit", "update", "publish", "record")
 
 
 class Phases:
-    """A clock of one step: what has passed since the last lap belongs to the phase that has ended."""
+    """A clock of one step: what has passed since the last lap belongs to the phase that has
+    ended."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
@@ -22,8 +24,23 @@ class Phases:
         self._last = now
 
     def row(self, played: float = 0, learned: float = 0) -> dict[str, float]:
-        """Seconds by phase and in all, and tokens a second: of `played` sampled tokens while playing, of `learned` trained ones in updates."""
-        rows: Mapping[str, float] = {f"{phase}_s": round(seconds, 6) for phase, seconds in self.seconds.items()}
-        rates = {"play_tokens_per_s": (played, self.seconds["play"]), "update_tokens_per_s": (learned, self.seconds["update"])}
-        told = {name: round(tokens / seconds, 3) for name, (tokens, seconds) in rates.items() if tokens and seconds > 0}
-        return {"at": round(time.time(), 3), "step_s": round(sum(self.seconds.values()), 6), **rows, **told}
+        """Seconds by phase and in all, and tokens a second: of `played` sampled tokens while
+        playing, of `learned` trained ones in updates."""
+        rows: Mapping[str, float] = {
+            f"{phase}_s": round(seconds, 6) for phase, seconds in self.seconds.items()
+        }
+        rates = {
+            "play_tokens_per_s": (played, self.seconds["play"]),
+            "update_tokens_per_s": (learned, self.seconds["update"]),
+        }
+        told = {
+            name: round(tokens / seconds, 3)
+            for name, (tokens, seconds) in rates.items()
+            if tokens and seconds > 0
+        }
+        return {
+            "at": round(time.time(), 3),
+            "step_s": round(sum(self.seconds.values()), 6),
+            **rows,
+            **told,
+        }

@@ -1,6 +1,8 @@
-"""How long a model's context must be for a scenario: the longest conversation of some plays of its default cast, through a tokenizer.
+"""How long a model's context must be for a scenario: the longest conversation of some plays of its
+default cast, through a tokenizer.
 
-Plays are seeded and bounded in number, steps and time, so that a scenario that hangs costs seconds; what fails counts as far as it came.
+Plays are seeded and bounded in number, steps and time, so that a scenario that hangs costs
+seconds; what fails counts as far as it came.
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ MARGIN = 2.0  # a model talks longer than a script
 PLAYS, MOST_STEPS, WAIT_S = 12, 400, 20.0  # bounds of one measurement
 DEFAULT = "random_legal"
 
-Talk = tuple[str, tuple[Message, ...], tuple[Tool, ...]]  # agent, all that it saw and said, the tools that it was offered
+# agent, all that it saw and said, the tools that it was offered
+Talk = tuple[str, tuple[Message, ...], tuple[Tool, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What the plays of a scenario took, in tokens: the longest first prompt and the longest conversation of one agent, of `plays` plays.
+    """What the plays of a scenario took, in tokens: the longest first prompt and the longest
+    conversation of one agent, of `plays` plays.
 
-    `cut`: some were not over when they were broken off, by steps or by time, so longer conversations are known to exist.
+    `cut`: some were not over when they were broken off, by steps or by time, so longer
+    conversations are known to exist.
     """
 
     opening: int
@@ -46,10 +51,12 @@ class Need:
 
 
 class Measured:
-    """Positions for a model of a scenario, as soon as its tokenizer is there: what `make_model` takes as `positions`.
+    """Positions for a model of a scenario, as soon as its tokenizer is there: what `make_model`
+    takes as `positions`.
 
-    Making it plays, and raises ScenarioError where not one play ends in time: such a scenario gives no words for a tokenizer either.
-    `wanted`: a number that was typed, which then holds; ConfigError where not even the opening fits into it. `need` is set by the call.
+    Making it plays, and raises ScenarioError where not one play ends in time: such a scenario
+    gives no words for a tokenizer either. `wanted`: a number that was typed, which then holds;
+    ConfigError where not even the opening fits into it. `need` is set by the call.
     """
 
     def __init__(self, scenario: Scenario, wanted: int | None = None) -> None:
@@ -57,7 +64,8 @@ class Measured:
         self.plays = Plays(scenario)
         if self.plays.hangs and not self.plays.ended:
             raise ScenarioError(
-                f"{scenario.id}: a scripted play does not end within {WAIT_S:g} s; look for what hangs with: gem-ma check {scenario.id}"
+                f"{scenario.id}: a scripted play does not end within {WAIT_S:g} s; look for what"
+                f" hangs with: gem-ma check {scenario.id}"
             )
 
     def __call__(self, tokenizer: Any) -> int:
@@ -66,8 +74,9 @@ class Measured:
             return self.need.positions
         if self.wanted <= self.need.opening:
             raise ConfigError(
-                f"--positions {self.wanted}: {self.scenario.id} opens with {self.need.opening} tokens in this tokenizer, so nothing could ever "
-                f"be answered; leave it out (that makes {self.need.positions})"
+                f"--positions {self.wanted}: {self.scenario.id} opens with {self.need.opening}"
+                " tokens in this tokenizer, so nothing could ever be answered; leave it out (that"
+                f" makes {self.need.positions})"
             )
         return self.wanted
 
@@ -77,7 +86,9 @@ class Measured:
         if not self.need.longest:
             return f"nothing of {self.scenario.id} could be played to measure it"
         cut = ", some of them cut short" if self.need.cut else ""
-        return f"the longest talk of {self.need.plays} scripted plays{cut} takes {self.need.longest}"
+        return (
+            f"the longest talk of {self.need.plays} scripted plays{cut} takes {self.need.longest}"
+        )
 
     @property
     def warning(self) -> str | None:
@@ -86,13 +97,14 @@ class Measured:
         if self.wanted is None or self.wanted >= need.longest:
             return None
         return (
-            f"{self.said} tokens, so plays of {self.scenario.id} will end for want of context in {self.wanted} positions; "
-            f"leave --positions out (that makes {need.positions})"
+            f"{self.said} tokens, so plays of {self.scenario.id} will end for want of context in"
+            f" {self.wanted} positions; leave --positions out (that makes {need.positions})"
         )
 
 
 class Plays:
-    """What was said in scripted plays of a scenario, whatever tokenizer will render it. Whatever hangs is left behind in its thread."""
+    """What was said in scripted plays of a scenario, whatever tokenizer will render it. Whatever
+    hangs is left behind in its thread."""
 
     def __init__(self, scenario: Scenario) -> None:
         openings: list[Talk] = []
@@ -122,15 +134,28 @@ class Plays:
 
 
 def plans(scenario: Scenario, count: int = PLAYS) -> list[Plan]:
-    """Plays spread over the tasks of all splits that there are, each agent on its default behaviour, else on any legal answer."""
-    cast = {agent: Seat(_scripted(scenario.default_cast.get(agent, DEFAULT))) for agent in scenario.agents}
+    """Plays spread over the tasks of all splits that there are, each agent on its default
+    behaviour, else on any legal answer."""
+    cast = {
+        agent: Seat(_scripted(scenario.default_cast.get(agent, DEFAULT)))
+        for agent in scenario.agents
+    }
     known = [(split, tasks) for split in ("train", "test") if (tasks := _tasks(scenario, split))]
     made = []
     for number in range(count if known else 0):
         split, tasks = known[number % len(known)]
         at = number * tasks // count
         seed = stable_seed("positions", number)
-        made.append(Plan(scenario, cast, f"{split}/{at}", seed, limits=Limits(max_steps=MOST_STEPS, timeout_s=WAIT_S / 2), call_timeout_s=2.0))
+        made.append(
+            Plan(
+                scenario,
+                cast,
+                f"{split}/{at}",
+                seed,
+                limits=Limits(max_steps=MOST_STEPS, timeout_s=WAIT_S / 2),
+                call_timeout_s=2.0,
+            )
+        )
     return made
 
 
@@ -138,23 +163,32 @@ def opening(plan: Plan) -> list[Talk]:
     """What each agent sees when it is first asked at the start."""
     try:
         game = Game(plan.scenario, registry.task_of(plan.scenario, plan.task), plan.seed)
-        return [(agent, tuple(game.view(agent)), tuple(asked.tools)) for agent, asked in game.pending.items()]
+        return [
+            (agent, tuple(game.view(agent)), tuple(asked.tools))
+            for agent, asked in game.pending.items()
+        ]
     except GemMaError:
         return []
 
 
 def talks_of(episode: Episode, turns: int | None = None) -> list[Talk]:
-    """Each agent's conversation, the last answer included; of its first `turns` turns, without the last answer, where that is a number."""
+    """Each agent's conversation, the last answer included; of its first `turns` turns, without
+    the last answer, where that is a number."""
     talks = []
     for agent in dict.fromkeys(turn.agent for turn in episode.turns):
         mine = [turn for turn in episode.turns if turn.agent == agent][:turns]
-        messages = [message for turn in mine for message in (*turn.observed, spoken(agent, turn.action))]
-        talks.append((agent, tuple(messages if turns is None else messages[:-1]), tuple(mine[-1].tools)))
+        messages = [
+            message for turn in mine for message in (*turn.observed, spoken(agent, turn.action))
+        ]
+        talks.append(
+            (agent, tuple(messages if turns is None else messages[:-1]), tuple(mine[-1].tools))
+        )
     return talks
 
 
 def length(chat: Chat, talk: Talk) -> int:
-    """Tokens of a conversation; characters, which are never fewer, where the template cannot show it."""
+    """Tokens of a conversation; characters, which are never fewer, where the template cannot
+    show it."""
     agent, messages, tools = talk
     try:
         return len(chat.render(agent, messages, tools))

@@ -1,4 +1,5 @@
-"""The parity check of a publish: does the sampler say what the learner's weights say, on tokens that it samples now?
+"""The parity check of a publish: does the sampler say what the learner's weights say, on tokens
+that it samples now?
 
 Knows a learner and its sampler; the statistic is that of `gem_ma.training.parity`.
 """
@@ -20,16 +21,19 @@ from gem_ma.types import Message, Sampling
 if TYPE_CHECKING:
     from gem_ma.training.learner import TorchLearner
 
-PROBES, DRAWS, PROBE_TOKENS = 4, 8, 16  # prompts of a check, replies that are sampled in all, tokens of each
-HEARD = 32  # tokens at the end of a prompt that noise is measured on too: a reply may be of one token
+# prompts of a check, replies that are sampled in all, tokens of each
+PROBES, DRAWS, PROBE_TOKENS = 4, 8, 16
+# tokens at the end of a prompt that noise is measured on too: a reply may be of one token
+HEARD = 32
 Pair = tuple[Sequence[int], Sequence[int]]  # prompt, sampled ids
 
 
 def check(learner: TorchLearner) -> dict[str, float]:
-    """parity_gap and parity_mean (nats, largest and mean), parity_noise (nats, between two ways that the learner computes them on) and parity_share
-    (of what is allowed).
+    """parity_gap and parity_mean (nats, largest and mean), parity_noise (nats, between two ways
+    that the learner computes them on) and parity_share (of what is allowed).
 
-    Raises EngineError where that is more than noise explains; the sampler then refuses to sample.
+    Raises EngineError where that is more than noise explains; the sampler then refuses to
+    sample.
     """
     _same_weights(learner)
     found = measure(learner)
@@ -37,20 +41,34 @@ def check(learner: TorchLearner) -> dict[str, float]:
         learner.sampler.unpublished = True
         by = f", published by {learner.sampler.route}" if hasattr(learner.sampler, "route") else ""
         raise EngineError(
-            f"policy {learner.policy!r}: sampler and learner differ by {found.mean:.3g} nats at version {learner.version}{by} ({found}); "
-            "the weights are not published. Where the sampler's kernels are to blame, allow more: policies.NAME.parity, in nats"
+            f"policy {learner.policy!r}: sampler and learner differ by {found.mean:.3g} nats at"
+            f" version {learner.version}{by} ({found}); the weights are not published. Where the"
+            " sampler's kernels are to blame, allow more: policies.NAME.parity, in nats"
         )
-    return {"parity_gap": found.largest, "parity_mean": found.mean, "parity_noise": learner.noise or 0.0, "parity_share": found.share}
+    return {
+        "parity_gap": found.largest,
+        "parity_mean": found.mean,
+        "parity_noise": learner.noise or 0.0,
+        "parity_share": found.share,
+    }
 
 
 def measure(learner: TorchLearner) -> Gap:
-    """The gap over tokens that are sampled now, after a few prompts. The noise is measured on them too, and the learner remembers it."""
+    """The gap over tokens that are sampled now, after a few prompts. The noise is measured on
+    them too, and the learner remembers it."""
     sampler = learner.sampler
     different = learner.probes or [learner.engine.chat.render("x", (Message("hello"),))]
-    prompts = [*getattr(sampler, "probes", ()), *(different[at % len(different)] for at in range(max(DRAWS, len(different))))]
+    prompts = [
+        *getattr(sampler, "probes", ()),
+        *(different[at % len(different)] for at in range(max(DRAWS, len(different)))),
+    ]
     how = Sampling(temperature=learner.temperature, max_tokens=PROBE_TOKENS)
     with learner.engine.lock:
-        draws = sampler.sample_ids(prompts, [how] * len(prompts), [stable_seed("probe", learner.version, at) for at in range(len(prompts))])
+        draws = sampler.sample_ids(
+            prompts,
+            [how] * len(prompts),
+            [stable_seed("probe", learner.version, at) for at in range(len(prompts))],
+        )
         asked = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
         if not asked:
             return Gap(0.0, 0.0, 0.0, {"the mean": 0.0})
@@ -66,14 +84,22 @@ def noise_of(learner: TorchLearner, rows: Sequence[Row]) -> float:
     for row in rows:
         first = int(row.mask.argmax())
         length = int((~row.mask[first:]).argmax()) or len(row.ids) - first
-        pairs.append((row.ids[:first].tolist(), row.ids[first : first + min(length, PROBE_TOKENS)].tolist()))
+        pairs.append(
+            (row.ids[:first].tolist(), row.ids[first : first + min(length, PROBE_TOKENS)].tolist())
+        )
     return _scored(learner, pairs)[1]
 
 
-def _scored(learner: TorchLearner, pairs: Sequence[Pair]) -> tuple[list[NDArray[np.float64]], float]:
-    """(log-probabilities of the ids of each pair, unit of noise in nats). The noise is measured on the end of each prompt too, once a prompt."""
+def _scored(
+    learner: TorchLearner, pairs: Sequence[Pair]
+) -> tuple[list[NDArray[np.float64]], float]:
+    """(log-probabilities of the ids of each pair, unit of noise in nats). The noise is measured
+    on the end of each prompt too, once a prompt."""
     cuts = [max(1, len(prompt) - HEARD) for prompt, _ in pairs]
-    longer: list[Pair] = [(prompt[:cut], [*prompt[cut:], *ids]) for (prompt, ids), cut in zip(pairs, cuts, strict=True)]
+    longer: list[Pair] = [
+        (prompt[:cut], [*prompt[cut:], *ids])
+        for (prompt, ids), cut in zip(pairs, cuts, strict=True)
+    ]
     found = learner.scorer.score(longer)
     once = list({tuple(prompt): at for at, (prompt, _) in enumerate(pairs)}.values())
     noise = learner.scorer.noise([longer[at] for at in once], [found[at] for at in once])
@@ -81,7 +107,8 @@ def _scored(learner: TorchLearner, pairs: Sequence[Pair]) -> tuple[list[NDArray[
 
 
 def allowed_gap(learner: TorchLearner) -> float:
-    """Nats that sampler and learner may differ in, in the mean over tokens: as set, or so many units of noise."""
+    """Nats that sampler and learner may differ in, in the mean over tokens: as set, or so many
+    units of noise."""
     if learner.sampler.parity is not None:
         return learner.sampler.parity
     floor = FLOOR[learner.dtype]
@@ -92,13 +119,21 @@ def allowed_gap(learner: TorchLearner) -> float:
 
 
 def _same_weights(learner: TorchLearner) -> None:
-    """Of a sampler in this process the weights are compared bit for bit, so old ones are found however little they differ."""
+    """Of a sampler in this process the weights are compared bit for bit, so old ones are found
+    however little they differ."""
     sampler = learner.sampler
     if sampler is learner.engine or not isinstance(sampler, type(learner.engine)):
         return
     theirs = sampler.weights()
-    odd = [name for name, weight in learner.parameters.items() if not learner.torch.equal(weight, theirs[name])]
+    odd = [
+        name
+        for name, weight in learner.parameters.items()
+        if not learner.torch.equal(weight, theirs[name])
+    ]
     if odd:
         sampler.unpublished = True
         many = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-        raise EngineError(f"policy {learner.policy!r}: sampler and learner differ in {odd[0]}{many} at version {learner.version}; not published")
+        raise EngineError(
+            f"policy {learner.policy!r}: sampler and learner differ in {odd[0]}{many} at version"
+            f" {learner.version}; not published"
+        )

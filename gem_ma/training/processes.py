@@ -1,9 +1,12 @@
-"""Several processes that train as one: who takes which share, and how parts are brought together. Knows no scenario, no policy and no loss.
+"""Several processes that train as one: who takes which share, and how parts are brought together.
+Knows no scenario, no policy and no loss.
 
-Every process holds the same weights and does the same steps. Each plays its share of a step's plans and takes its share of the passes of an
-update; episodes go round as JSON (nothing is pickled), numbers and gradients are summed. So all decide alike, and process 0 alone writes.
+Every process holds the same weights and does the same steps. Each plays its share of a step's plans
+and takes its share of the passes of an update; episodes go round as JSON (nothing is pickled),
+numbers and gradients are summed. So all decide alike, and process 0 alone writes.
 
-Playing and learning may go on at the same time (`train.overlap`), so each has a group of its own: collectives of one never meet those of the other.
+Playing and learning may go on at the same time (`train.overlap`), so each has a group of its
+own: collectives of one never meet those of the other.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ T = TypeVar("T")
 
 
 class Team:
-    """The processes of one training. Alone (`SOLO`) every share is the whole, and every sum is what was given."""
+    """The processes of one training. Alone (`SOLO`) every share is the whole, and every sum is
+    what was given."""
 
     def __init__(self, rank: int = 0, size: int = 1, group: Any = None) -> None:
         self.rank, self.size, self.group = rank, size, group
@@ -62,14 +66,22 @@ class Team:
             torch.distributed.all_gather(sizes, torch.tensor([len(data)]), group=self.group)
             longest = max(1, *(int(size) for size in sizes))
             padded = torch.zeros(longest, dtype=torch.uint8)
-            padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
+            padded[: len(data)] = (
+                torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
+            )
             found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
             torch.distributed.all_gather(found, padded, group=self.group)
-        return [part[: int(size)].numpy().tobytes() for part, size in zip(found, sizes, strict=True)]
+        return [
+            part[: int(size)].numpy().tobytes() for part, size in zip(found, sizes, strict=True)
+        ]
 
     def agree(self, value: Any) -> Any:
         """What process 0 says, as JSON values."""
-        return value if self.size == 1 else json.loads(self.gather(json.dumps(value).encode() if self.first else b"")[0])
+        return (
+            value
+            if self.size == 1
+            else json.loads(self.gather(json.dumps(value).encode() if self.first else b"")[0])
+        )
 
     def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum over the processes, elementwise; the same bits everywhere."""
@@ -83,14 +95,20 @@ class Team:
         return np.asarray(total.numpy(), np.float64)
 
     def sum_gradients(self, weights: Iterable[Any]) -> None:
-        """Replaces the gradient of every weight (torch, float32) by its sum over the processes; a missing one counts 0."""
+        """Replaces the gradient of every weight (torch, float32) by its sum over the processes;
+        a missing one counts 0."""
         if self.size == 1:
             return
         import torch
 
         listed = list(weights)
         with _lost():
-            flat = torch.cat([(torch.zeros_like(w) if w.grad is None else w.grad).flatten().float().cpu() for w in listed])
+            flat = torch.cat(
+                [
+                    (torch.zeros_like(w) if w.grad is None else w.grad).flatten().float().cpu()
+                    for w in listed
+                ]
+            )
             torch.distributed.all_reduce(flat, group=self.group)
         at = 0
         for weight in listed:
@@ -102,13 +120,19 @@ class Team:
         if self.size == 1:
             return
         found = [json.loads(part) for part in self.gather(json.dumps(dict(facts())).encode())]
-        odd = sorted({name for one in found for name in found[0] if one.get(name) != found[0][name]})
+        odd = sorted(
+            {name for one in found for name in found[0] if one.get(name) != found[0][name]}
+        )
         if odd:
-            raise EngineError(f"{what} of {', '.join(odd)} differ between the processes, so they train no longer as one; resume from the checkpoint")
+            raise EngineError(
+                f"{what} of {', '.join(odd)} differ between the processes, so they train no longer"
+                " as one; resume from the checkpoint"
+            )
 
 
 SOLO = Team()
-PLAYERS: ContextVar[Team] = ContextVar("gem_ma_players", default=SOLO)  # among whom the plans of a step are shared
+# among whom the plans of a step are shared
+PLAYERS: ContextVar[Team] = ContextVar("gem_ma_players", default=SOLO)
 
 
 class Teams:
@@ -130,16 +154,21 @@ ALONE = Teams()
 def launched() -> int:
     """How many processes a launcher started this one among; 1 without a launcher."""
     try:
-        return int(os.environ.get("WORLD_SIZE", "1")) if all(name in os.environ for name in LAUNCHED) else 1
+        return (
+            int(os.environ.get("WORLD_SIZE", "1"))
+            if all(name in os.environ for name in LAUNCHED)
+            else 1
+        )
     except ValueError:
         return 1
 
 
 def join() -> Teams:
-    """Meets the processes that the launcher started (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); `ALONE` where there is no launcher.
+    """Meets the processes that the launcher started (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT);
+    `ALONE` where there is no launcher.
 
-    Call before any policy is opened: it gives this process its device. Raises ConfigError without the train extra, EngineError where the others
-    do not come.
+    Call before any policy is opened: it gives this process its device. Raises ConfigError
+    without the train extra, EngineError where the others do not come.
     """
     size = launched()
     if size < 2:
@@ -155,12 +184,17 @@ def join() -> Teams:
         play, learn = (torch.distributed.new_group(backend="gloo") for _ in range(2))
     except (RuntimeError, ValueError, OSError) as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise EngineError(f"the {size} processes of this training did not meet ({line}); are all of them started?") from error
+        raise EngineError(
+            f"the {size} processes of this training did not meet ({line}); are all of them started?"
+        ) from error
     return Teams(Team(rank, size, play), Team(rank, size, learn), state)
 
 
-async def together(team: Team, plans: Sequence[Plan], play: Callable[[Sequence[Plan]], Awaitable[list[Episode]]]) -> list[Episode]:
-    """The episodes of these plans in their order: each process plays its share, and all get all of them. What fails in one ends all."""
+async def together(
+    team: Team, plans: Sequence[Plan], play: Callable[[Sequence[Plan]], Awaitable[list[Episode]]]
+) -> list[Episode]:
+    """The episodes of these plans in their order: each process plays its share, and all get all
+    of them. What fails in one ends all."""
     if team.size == 1:
         return await play(plans)
     said: dict[str, Any] = {"kind": "", "fault": ""}
@@ -171,7 +205,11 @@ async def together(team: Team, plans: Sequence[Plan], play: Callable[[Sequence[P
     parts = [json.loads(part) for part in team.gather(json.dumps(said).encode())]
     failed = next((part for part in parts if part["kind"]), None)
     if failed is not None:  # process 0 says it for all
-        raise _again(failed["kind"], failed["fault"]) if team.first else LostError("what failed is told by process 0")
+        raise (
+            _again(failed["kind"], failed["fault"])
+            if team.first
+            else LostError("what failed is told by process 0")
+        )
     return team.merge([[load_episode(line) for line in part["lines"]] for part in parts])
 
 
@@ -189,7 +227,10 @@ def _lost() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise LostError("another process of this training has ended; what it says tells why, and the last checkpoint holds") from error
+        raise LostError(
+            "another process of this training has ended; what it says tells why, and the last"
+            " checkpoint holds"
+        ) from error
 
 
 class LostError(EngineError):

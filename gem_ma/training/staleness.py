@@ -1,7 +1,10 @@
-"""How old the weights are that an episode was played with, and which episodes are too old to learn from.
+"""How old the weights are that an episode was played with, and which episodes are too old to learn
+from.
 
-The lag of an episode for a policy: the publishes between now and the oldest of its own turns that this policy sampled. What is too old is left
-out whole: dropping single turns would leave the late turns of long episodes. Longer episodes are older ones, so what is dropped is counted by length.
+The lag of an episode for a policy: the publishes between now and the oldest of its own turns
+that this policy sampled. What is too old is left out whole: dropping single turns would leave
+the late turns of long episodes. Longer episodes are older ones, so what is dropped is counted by
+length.
 """
 
 from __future__ import annotations
@@ -23,15 +26,19 @@ class Fresh(NamedTuple):
 
 
 def lag(episode: Episode, policy: str, version: int) -> int | None:
-    """Publishes of the policy up to `version` since its oldest reply in this episode; None where it sampled nothing in it."""
-    seen = [reply.version for turn in episode.turns for reply in turn.replies if reply.policy == policy]
+    """Publishes of the policy up to `version` since its oldest reply in this episode; None where
+    it sampled nothing in it."""
+    seen = [
+        reply.version for turn in episode.turns for reply in turn.replies if reply.policy == policy
+    ]
     return version - min(seen) if seen else None
 
 
 def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | None) -> Fresh:
     """Leaves out what is older than `bound` publishes (None: nothing).
 
-    Metrics: `lags` (episodes by lag), and with a bound `dropped_stale` (episodes) and `dropped_turns` (those by the policy's turns in them).
+    Metrics: `lags` (episodes by lag), and with a bound `dropped_stale` (episodes) and
+    `dropped_turns` (those by the policy's turns in them).
     """
     kept, lags, dropped = [], Counter[int](), Counter[int]()
     for episode in episodes:
@@ -39,7 +46,9 @@ def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | N
         if age is not None:
             lags[age] += 1
         if age is not None and bound is not None and age > bound:
-            dropped[sum(any(reply.policy == policy for reply in turn.replies) for turn in episode.turns)] += 1
+            dropped[
+                sum(any(reply.policy == policy for reply in turn.replies) for turn in episode.turns)
+            ] += 1
         else:
             kept.append(episode)
     metrics: dict[str, Any] = {"lags": {str(age): count for age, count in sorted(lags.items())}}
@@ -54,5 +63,8 @@ def warning(policy: str, metrics: Mapping[str, Any], bound: int | None) -> str |
     sampled, dropped = sum(metrics["lags"].values()), metrics.get("dropped_stale", 0)
     if not dropped or dropped <= WARN * sampled:
         return None
-    what = f"policy {policy}: {dropped} of {sampled} episodes were played with weights more than {bound} publishes old and are not learned from"
+    what = (
+        f"policy {policy}: {dropped} of {sampled} episodes were played with weights more than"
+        f" {bound} publishes old and are not learned from"
+    )
     return f"{what}, long ones first; raise train.max_policy_lag, or play with train.overlap: false"

@@ -1,6 +1,8 @@
-"""Has a policy learned anything, and if not, why? Counts what its updates had to learn from; says in words what was missing, and what to do.
+"""Has a policy learned anything, and if not, why? Counts what its updates had to learn from; says
+in words what was missing, and what to do.
 
-Reads records and the numbers of updates. A run whose policies learned nothing is no result, however cleanly it ended.
+Reads records and the numbers of updates. A run whose policies learned nothing is no result,
+however cleanly it ended.
 """
 
 from __future__ import annotations
@@ -12,15 +14,26 @@ from typing import Any
 from gem_ma.settings import Config
 from gem_ma.types import End, Episode
 
-CUT_SHARE = 0.05  # of a step's episodes; more cut ones than that bias what is learned, and it is said
-LIMITS = {End.MAX_STEPS: "max_steps", End.MAX_TURNS: "max_turns", End.MAX_TOKENS: "max_tokens", End.TIMEOUT: "episode_timeout_s"}  # keys of run:
-LONGER = "use a model with more positions (gem-ma new model --positions N), or let its agents see less"
+# of a step's episodes; more cut ones than that bias what is learned, and it is said
+CUT_SHARE = 0.05
+# keys of run:
+LIMITS = {
+    End.MAX_STEPS: "max_steps",
+    End.MAX_TURNS: "max_turns",
+    End.MAX_TOKENS: "max_tokens",
+    End.TIMEOUT: "episode_timeout_s",
+}
+LONGER = (
+    "use a model with more positions (gem-ma new model --positions N), or let its agents see less"
+)
 
 
 class Taught:
-    """What the policies of a run were taught so far, by policy: steps, trained tokens, steps with an advantage, and what became of its episodes.
+    """What the policies of a run were taught so far, by policy: steps, trained tokens, steps with
+    an advantage, and what became of its episodes.
 
-    Of every episode that seats the policy: `sampled` tokens of it, or none because it `failed`, met a model's `context`, or left it `silent`.
+    Of every episode that seats the policy: `sampled` tokens of it, or none because it `failed`,
+    met a model's `context`, or left it `silent`.
     """
 
     def __init__(self, config: Config, policies: Iterable[str]) -> None:
@@ -30,21 +43,34 @@ class Taught:
     def note(self, policy: str, episodes: Sequence[Episode], stats: Mapping[str, Any]) -> None:
         """Takes the episodes and the numbers of one update of a policy."""
         count = self.counts[policy]
-        count.update(_fate(episode, policy) for episode in episodes if any(seat.policy == policy for seat in episode.cast.values()))
+        count.update(
+            _fate(episode, policy)
+            for episode in episodes
+            if any(seat.policy == policy for seat in episode.cast.values())
+        )
         count["steps"] += 1
         count["tokens"] += int(stats.get("tokens", 0))
         count["stale"] += int(stats.get("dropped_stale", 0))
         count["excluded"] += int(stats.get("excluded", 0))
-        pulled = stats.get("zero_advantage", 0.0) < 1 or stats.get("grad_norm", 0.0) > 0  # an entropy bonus pulls without advantages
+        # an entropy bonus pulls without advantages
+        pulled = stats.get("zero_advantage", 0.0) < 1 or stats.get("grad_norm", 0.0) > 0
         count["moved"] += bool(stats.get("optimizer_steps")) and pulled
 
     def nothing(self) -> dict[str, str]:
         """Policy -> why it learned nothing, for those that did not."""
-        return {name: f"policy {name!r} learned nothing: {self._why(name, count)}" for name, count in self.counts.items() if not count["moved"]}
+        return {
+            name: f"policy {name!r} learned nothing: {self._why(name, count)}"
+            for name, count in self.counts.items()
+            if not count["moved"]
+        }
 
     def speechless(self) -> list[str]:
         """A line for each policy that was to learn and had no token to learn from so far."""
-        return [line for name, line in self.nothing().items() if self.counts[name]["steps"] and not self.counts[name]["tokens"]]
+        return [
+            line
+            for name, line in self.nothing().items()
+            if self.counts[name]["steps"] and not self.counts[name]["tokens"]
+        ]
 
     def _why(self, policy: str, count: Counter[str]) -> str:
         seated = sum(count[fate] for fate in ("sampled", "failed", "context", "silent"))
@@ -54,25 +80,42 @@ class Taught:
             key = self.config.train.estimator.key if self.config.train is not None else None
             which = f" (train.estimator.key {key})" if key else ""
             return (
-                f"every advantage of its {count['tokens']} tokens was 0, because all returns within a group were equal{which}; "
-                "play more episodes of one start, name a wider key, or reward what differs"
+                f"every advantage of its {count['tokens']} tokens was 0, because all returns within"
+                f" a group were equal{which}; play more episodes of one start, name a wider key, or"
+                " reward what differs"
             )
         if not seated:
-            return f"it sat in none of the episodes of {count['steps']} steps; look at agents: and train.opponents"
+            return (
+                f"it sat in none of the episodes of {count['steps']} steps; look at agents: and"
+                " train.opponents"
+            )
         if not count["sampled"]:
             most = max(("context", "silent", "failed"), key=lambda fate: count[fate])
-            behaviours = dict.fromkeys(seat.behaviour for seat in self.config.agents.values() if seat.policy == policy)
+            behaviours = dict.fromkeys(
+                seat.behaviour for seat in self.config.agents.values() if seat.policy == policy
+            )
             return {
-                "context": f"{count['context']} of {seated} episodes ended before its first reply, because a prompt no longer fitted the context of "
-                f"a model; {LONGER}",
-                "silent": f"it sampled nothing in {count['silent']} of {seated} episodes; what sits there ({', '.join(behaviours)}) does not ask "
-                "its model: seat it with `direct` or another behaviour that does",
+                "context": (
+                    f"{count['context']} of {seated} episodes ended before its first reply, because"
+                    f" a prompt no longer fitted the context of a model; {LONGER}"
+                ),
+                "silent": (
+                    f"it sampled nothing in {count['silent']} of {seated} episodes; what sits there"
+                    f" ({', '.join(behaviours)}) does not ask its model: seat it with `direct` or"
+                    " another behaviour that does"
+                ),
                 "failed": f"{count['failed']} of {seated} episodes failed; gem-ma show tells why",
             }[most]
         if count["stale"]:
-            return f"{count['stale']} of {seated} episodes were too old for it (train.max_policy_lag); raise it, or play with train.overlap: false"
+            return (
+                f"{count['stale']} of {seated} episodes were too old for it (train.max_policy_lag);"
+                " raise it, or play with train.overlap: false"
+            )
         if count["excluded"]:
-            return f"{count['excluded']} of {seated} episodes were left out as failed or cut (train.credit.truncated); raise the limit that cuts them"
+            return (
+                f"{count['excluded']} of {seated} episodes were left out as failed or cut"
+                " (train.credit.truncated); raise the limit that cuts them"
+            )
         return f"none of its replies in {count['sampled']} episodes had a token to learn from"
 
     def state(self) -> dict[str, dict[str, int]]:
@@ -89,19 +132,36 @@ class Taught:
 def _fate(episode: Episode, policy: str) -> str:
     if not episode.end.scored:
         return "failed"
-    if any(reply.policy == policy and reply.token_ids for turn in episode.turns for reply in turn.replies):
+    if any(
+        reply.policy == policy and reply.token_ids
+        for turn in episode.turns
+        for reply in turn.replies
+    ):
         return "sampled"
     return "context" if episode.end is End.CONTEXT else "silent"
 
 
 def cut_note(step: int, episodes: Sequence[Episode], without_critic: Sequence[str]) -> str | None:
-    """One line where more than 5 % of a step's episodes were cut and nobody values what would have followed; None otherwise. `step` from 1."""
+    """One line where more than 5 % of a step's episodes were cut and nobody values what would
+    have followed; None otherwise. `step` from 1."""
     ends = Counter(episode.end for episode in episodes if episode.end.bootstraps)
     scored = sum(episode.end.scored for episode in episodes)
     if not without_critic or ends.total() <= CUT_SHARE * scored:
         return None
-    said = [f"{count} of {scored} episodes were cut by run.{LIMITS[end]}" for end, count in ends.items() if end in LIMITS]
-    said += [f"{ends[End.CONTEXT]} of {scored} episodes ended because a prompt no longer fitted the context of a model"] * bool(ends[End.CONTEXT])
-    todo = ["raise the limit"] * (len(said) > bool(ends[End.CONTEXT])) + [LONGER] * bool(ends[End.CONTEXT])
-    rest = f"and {', '.join(without_critic)} learn as if nothing followed; {'; '.join(todo)}; or name an estimator with a critic (gae)"
+    said = [
+        f"{count} of {scored} episodes were cut by run.{LIMITS[end]}"
+        for end, count in ends.items()
+        if end in LIMITS
+    ]
+    said += [
+        f"{ends[End.CONTEXT]} of {scored} episodes ended because a prompt no longer fitted the"
+        " context of a model"
+    ] * bool(ends[End.CONTEXT])
+    todo = ["raise the limit"] * (len(said) > bool(ends[End.CONTEXT])) + [LONGER] * bool(
+        ends[End.CONTEXT]
+    )
+    rest = (
+        f"and {', '.join(without_critic)} learn as if nothing followed; {'; '.join(todo)}; or name"
+        " an estimator with a critic (gae)"
+    )
     return f"step {step}: {', '.join(said)}, {rest}"

@@ -1,7 +1,9 @@
-"""The training loop: play, credit, estimate, update, publish, record. One loop for one learner or many; it knows no algorithm by name.
+"""The training loop: play, credit, estimate, update, publish, record. One loop for one learner or
+many; it knows no algorithm by name.
 
-Everything of a step is a function of (config, step, weights), so a run that was killed goes on from its last checkpoint and ends with the same
-weights, episodes and metrics, bit for bit. Wall times are in `timings.jsonl`, apart from `metrics.jsonl`, because they differ.
+Everything of a step is a function of (config, step, weights), so a run that was killed goes on
+from its last checkpoint and ends with the same weights, episodes and metrics, bit for bit. Wall
+times are in `timings.jsonl`, apart from `metrics.jsonl`, because they differ.
 """
 
 from __future__ import annotations
@@ -46,13 +48,23 @@ from gem_ma.training.taught import Taught, cut_note
 from gem_ma.training.updates import Lesson, Updates
 
 OnStep = Callable[[int, dict[str, Any]], None]
-SUMMARY = ("steps", "learned", "before", "after", "changed", "unchanged", "weights")  # the keys of summary.json
+# the keys of summary.json
+SUMMARY = ("steps", "learned", "before", "after", "changed", "unchanged", "weights")
 
 
-def run_training(config: Config, folder: RunFolder | None = None, *, base: Path | None = None, on_step: OnStep | None = None) -> dict[str, Any]:
-    """Opens the scenario and the policies of a config (paths from `base`) and trains; see `train`. `folder` None keeps no record."""
+def run_training(
+    config: Config,
+    folder: RunFolder | None = None,
+    *,
+    base: Path | None = None,
+    on_step: OnStep | None = None,
+) -> dict[str, Any]:
+    """Opens the scenario and the policies of a config (paths from `base`) and trains; see
+    `train`. `folder` None keeps no record."""
     policies = open_policies(config, base=base)
-    return asyncio.run(train(config, scenario_of(config, base=base), policies, folder, on_step=on_step))
+    return asyncio.run(
+        train(config, scenario_of(config, base=base), policies, folder, on_step=on_step)
+    )
 
 
 async def train(
@@ -66,19 +78,38 @@ async def train(
     watchers: Mapping[str, Tracker] | None = None,
     teams: Teams = ALONE,
 ) -> dict[str, Any]:
-    """Trains `config.train.policies` and gives the summary, which is also summary.json: scores before and after, sampled and greedy.
+    """Trains `config.train.policies` and gives the summary, which is also summary.json: scores
+    before and after, sampled and greedy.
 
-    `on_step(step, metrics)` is called after every step, `on_note(line)` for each damaged checkpoint that was passed over and for what forks cost.
-    Where the folder holds a checkpoint, goes on from it. Raises ConfigError for a policy that cannot learn, EngineError where all episodes of a
-    step failed or a publication does not pass its parity check.
-    Of several processes (`teams`) all call this with the same config, and the first one alone has a folder.
-    `watchers` get every row of numbers, beside the trackers that `train.log` names; their faults cost the run nothing.
+    `on_step(step, metrics)` is called after every step, `on_note(line)` for each damaged
+    checkpoint that was passed over and for what forks cost. Where the folder holds a checkpoint,
+    goes on from it. Raises ConfigError for a policy that cannot learn, EngineError where all
+    episodes of a step failed or a publication does not pass its parity check. Of several
+    processes (`teams`) all call this with the same config, and the first one alone has a folder.
+    `watchers` get every row of numbers, beside the trackers that `train.log` names; their faults
+    cost the run nothing.
     """
     settings = checked(config, policies)
-    with Tracking(folder, settings.log, watchers=watchers, settings=config.model_dump(mode="json"), on_note=on_note) as tracking:
+    with Tracking(
+        folder,
+        settings.log,
+        watchers=watchers,
+        settings=config.model_dump(mode="json"),
+        on_note=on_note,
+    ) as tracking:
         sharing = PLAYERS.set(teams.play)
         try:
-            return await _train(config, settings, scenario, policies, folder, tracking, teams, on_step=on_step, on_note=on_note)
+            return await _train(
+                config,
+                settings,
+                scenario,
+                policies,
+                folder,
+                tracking,
+                teams,
+                on_step=on_step,
+                on_note=on_note,
+            )
         finally:
             PLAYERS.reset(sharing)
 
@@ -98,12 +129,24 @@ async def _train(
     check_discounts(config, settings, scenario)
     check_processes(config, teams.play.size, policies)
     learning_ones = dict.fromkeys((*settings.policies, *settings.warm_start))
-    learners = {name: open_learner(policies[name], apart=settings.overlap, team=teams.learn) for name in learning_ones}
-    critical = [name for name in settings.policies if estimator(settings_of(settings, name).estimator.name).critic]
+    learners = {
+        name: open_learner(policies[name], apart=settings.overlap, team=teams.learn)
+        for name in learning_ones
+    }
+    critical = [
+        name
+        for name in settings.policies
+        if estimator(settings_of(settings, name).estimator.name).critic
+    ]
     critics = {name: open_critic(policies[name]) for name in critical}
     found, notes = newest(folder, config, settings)
-    total = settings.steps if settings.policies else 0  # where nothing learns, only the exams are held
-    ended = _summary(folder) if folder is not None and found is not None and found.step == total else None
+    # where nothing learns, only the exams are held
+    total = settings.steps if settings.policies else 0
+    ended = (
+        _summary(folder)
+        if folder is not None and found is not None and found.step == total
+        else None
+    )
     shared = teams.play.agree(
         {
             "root": str(folder.path.absolute()) if folder is not None else None,
@@ -117,7 +160,15 @@ async def _train(
     league = League(config, settings, policies, root, writes=teams.play.first or root is None)
     guard = Guard(config, settings, scenario, learners, league)
     averages = Averages(config, scenario, learners)
-    run = Run(learners, critics, {name: {} for name in settings.policies}, league, guard, averages, Taught(config, settings.policies))
+    run = Run(
+        learners,
+        critics,
+        {name: {} for name in settings.policies},
+        league,
+        guard,
+        averages,
+        Taught(config, settings.policies),
+    )
     updates = Updates(config, settings, scenario, learners, critics, run.states, guard)
 
     async def examine(step: int) -> dict[str, Any]:
@@ -151,7 +202,9 @@ async def _train(
 
     async def play(step: int) -> Played:
         """The plays of a step and their branches, with what is published now."""
-        plans = training_plans(config, settings, scenario, step, league.opponents(step, learning(settings, step)))
+        plans = training_plans(
+            config, settings, scenario, step, league.opponents(step, learning(settings, step))
+        )
         teams.play.agree(None)  # what process 0 wrote of the pool is there
         players = {**policies, **drawn_as_configured, **league.opened(plans)}
         plays = await play_all(config, plans, players)
@@ -160,7 +213,11 @@ async def _train(
         grown = await grow(config, settings, step, plans, plays, players)
         return Played(step, tuple(plays), grown.episodes, grown.metrics)
 
-    blind = [name for name in settings.policies if name not in critics and settings_of(settings, name).credit.truncated == "zero"]
+    blind = [
+        name
+        for name in settings.policies
+        if name not in critics and settings_of(settings, name).credit.truncated == "zero"
+    ]
     warned = set[str]()
     while step < total:
         phases = Phases()
@@ -168,7 +225,12 @@ async def _train(
         ahead, episodes = None, played.episodes
         phases.lap("play")
         league.note(played.plays)
-        metrics: dict[str, Any] = {"kind": "train", "step": step + 1, **measures(played.plays, scenario), "policies": {}}
+        metrics: dict[str, Any] = {
+            "kind": "train",
+            "step": step + 1,
+            **measures(played.plays, scenario),
+            "policies": {},
+        }
         if on_note is not None and (cut := cut_note(step + 1, played.plays, blind)):
             on_note(cut)
             blind = []  # once is enough
@@ -176,7 +238,11 @@ async def _train(
             metrics["forks"] = played.forks
         lessons = updates.prepare(played, learning(settings, step))  # 2 credit
         if on_note is not None:
-            for line in (lesson.warning for lesson in lessons if lesson.warning and lesson.policy not in warned):
+            for line in (
+                lesson.warning
+                for lesson in lessons
+                if lesson.warning and lesson.policy not in warned
+            ):
                 on_note(f"step {step + 1}, {line}")
             warned |= {lesson.policy for lesson in lessons if lesson.warning}
         phases.lap("credit")
@@ -187,7 +253,8 @@ async def _train(
         if settings.overlap and step + 1 < total:
             metrics["policies"], ahead = await beside(teach, play(step + 1))
         else:
-            metrics["policies"] = teach()  # 3 update: all learn from the same recorded batch, then all publish
+            # 3 update: all learn from the same recorded batch, then all publish
+            metrics["policies"] = teach()
         for name, measured in metrics["policies"].items():
             run.taught.note(name, episodes, measured)
         if on_note is not None and step == 0:  # many steps may follow
@@ -196,9 +263,15 @@ async def _train(
         now = [lesson.policy for lesson in lessons if not lesson.stale]
         for lesson in lessons:
             told = learners[lesson.policy].publish() if not lesson.stale else {}
-            metrics["policies"][lesson.policy] |= {**told, "version": learners[lesson.policy].version}  # 4 weights
+            # 4 weights
+            metrics["policies"][lesson.policy] |= {
+                **told,
+                "version": learners[lesson.policy].version,
+            }
         averages.take(now)
-        for name, measured in guard.after_update(episodes, metrics["return"], list(metrics["policies"])).items():
+        for name, measured in guard.after_update(
+            episodes, metrics["return"], list(metrics["policies"])
+        ).items():
             metrics["policies"][name] |= measured
         phases.lap("publish")
         step += 1
@@ -219,8 +292,18 @@ async def _train(
             run.save(folder, step, first, ahead, settings)
         phases.lap("record")
         learned = sum(metrics["policies"][name].get("tokens", 0) for name in now)
-        padding = {name: share for name in now if (share := getattr(learners[name], "padding", None)) is not None}
-        tracking.time({**phases.row(tokens_of(episodes), learned), **({"padding": padding} if padding else {})}, step)
+        padding = {
+            name: share
+            for name in now
+            if (share := getattr(learners[name], "padding", None)) is not None
+        }
+        tracking.time(
+            {
+                **phases.row(tokens_of(episodes), learned),
+                **({"padding": padding} if padding else {}),
+            },
+            step,
+        )
         if on_step is not None:
             on_step(step, metrics)
     scores = await examine(step)
@@ -230,8 +313,17 @@ async def _train(
     changed = [name for name, digest in after.items() if digest != first["weights"].get(name)]
     moved = [name for name in changed if name not in settings.policies]
     if moved:
-        raise EngineError(f"the weights of {', '.join(moved)} changed although only {', '.join(settings.policies) or 'none'} learn")
-    summary = {"steps": step, "learned": list(settings.policies), "before": first["scores"], "after": scores, "changed": changed}
+        raise EngineError(
+            f"the weights of {', '.join(moved)} changed although only"
+            f" {', '.join(settings.policies) or 'none'} learn"
+        )
+    summary = {
+        "steps": step,
+        "learned": list(settings.policies),
+        "before": first["scores"],
+        "after": scores,
+        "changed": changed,
+    }
     summary |= {"unchanged": [name for name in after if name not in changed], "weights": after}
     if league.active:
         summary["league"] = league.standing(step)
@@ -241,21 +333,35 @@ async def _train(
         summary["alarms"] = guard.told
     if folder is not None:
         summary["models"] = {name: _export(folder, name, policies[name].core) for name in learners}
-        means = {name: learner.average() for name, learner in learners.items() if isinstance(learner, TableLearner)}
-        means |= {name: as_table(mixture, name) for name, mixture in averages.mixtures.items() if mixture.size}
-        summary["averaged"] = {name: _export(folder, f"{name}.averaged", mean) for name, mean in means.items()}
+        means = {
+            name: learner.average()
+            for name, learner in learners.items()
+            if isinstance(learner, TableLearner)
+        }
+        means |= {
+            name: as_table(mixture, name)
+            for name, mixture in averages.mixtures.items()
+            if mixture.size
+        }
+        summary["averaged"] = {
+            name: _export(folder, f"{name}.averaged", mean) for name, mean in means.items()
+        }
         folder.write_summary(summary)
     return summary
 
 
 def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> Learner:
-    """The learner that fits the policy's engine; `apart`: with weights of its own, so that the engine may be sampled from while it learns.
+    """The learner that fits the policy's engine; `apart`: with weights of its own, so that the
+    engine may be sampled from while it learns.
 
     Raises ConfigError where it has none.
     """
     engine = policy.core
     if not getattr(engine, "trainable", False):
-        raise ConfigError(f"policy {policy.name!r} cannot learn: its engine {type(engine).__name__} is not trainable")
+        raise ConfigError(
+            f"policy {policy.name!r} cannot learn: its engine {type(engine).__name__} is not"
+            " trainable"
+        )
     if isinstance(engine, Table):
         return TableLearner(engine, policy.sampling)
     if hasattr(engine, "trained"):  # it samples elsewhere
@@ -263,7 +369,11 @@ def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> L
         engine.begin(learner.parameters)
         learner.check()  # what is served is what will be trained
     else:
-        learner = TorchLearner(engine.twin(), policy.sampling, sampler=engine) if apart else TorchLearner(engine, policy.sampling)
+        learner = (
+            TorchLearner(engine.twin(), policy.sampling, sampler=engine)
+            if apart
+            else TorchLearner(engine, policy.sampling)
+        )
     learner.scorer.team = team
     return learner
 
@@ -273,23 +383,32 @@ def check_processes(config: Config, processes: int, policies: Mapping[str, Polic
     if processes == 1:
         return
     if budget_of(config) is not None:
-        raise ConfigError(f"limits: each of {processes} processes would spend them on its own; train with one process, or take limits away")
+        raise ConfigError(
+            f"limits: each of {processes} processes would spend them on its own; train with one"
+            " process, or take limits away"
+        )
     learned = config.train.policies if config.train is not None else []
     for name in learned:
         if hasattr(policies[name].core, "trained"):
             raise ConfigError(
-                f"policies.{name}: only one process can publish to where it is sampled; train with one process, or sample it in process"
+                f"policies.{name}: only one process can publish to where it is sampled; train with"
+                " one process, or sample it in process"
             )
 
 
 def open_critic(policy: Policy) -> Critic:
     """The critic that fits the policy's engine."""
     engine = policy.core
-    return TableCritic() if isinstance(engine, Table) else TorchCritic(engine.trained() if hasattr(engine, "trained") else engine)
+    return (
+        TableCritic()
+        if isinstance(engine, Table)
+        else TorchCritic(engine.trained() if hasattr(engine, "trained") else engine)
+    )
 
 
 def _export(folder: RunFolder, name: str, engine: Any) -> dict[str, str]:
-    """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`; gives engine and path."""
+    """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`;
+    gives engine and path."""
     path = Path("models", name)
     place(folder.path / path, folder.path, engine.save)
     return {"engine": getattr(engine, "exports", engine.kind), "path": str(path)}
@@ -298,11 +417,16 @@ def _export(folder: RunFolder, name: str, engine: Any) -> dict[str, str]:
 def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
     """SHA-256 of the weights of every policy whose engine holds weights."""
     engines = {name: policy.core for name, policy in policies.items()}
-    return {name: engine.fingerprint() for name, engine in engines.items() if hasattr(engine, "fingerprint")}
+    return {
+        name: engine.fingerprint()
+        for name, engine in engines.items()
+        if hasattr(engine, "fingerprint")
+    }
 
 
 def _summary(folder: RunFolder) -> dict[str, Any] | None:
-    """What a training that has ended wrote; None where that is missing or damaged, so that it is made again."""
+    """What a training that has ended wrote; None where that is missing or damaged, so that it is
+    made again."""
     try:
         found = read_summary(folder.path, SUMMARY)
         return None if found is None else check_training(found, folder.path / "summary.json")
@@ -315,13 +439,24 @@ def _log(tracking: Tracking, values: Mapping[str, Any]) -> None:
         tracking.log(values, values["step"])
 
 
-def _warn(tracking: Tracking, alarms: Sequence[Mapping[str, Any]], on_note: Callable[[str], None] | None) -> None:
+def _warn(
+    tracking: Tracking, alarms: Sequence[Mapping[str, Any]], on_note: Callable[[str], None] | None
+) -> None:
     """Alarms as lines of the record and as notes to the user."""
     for alarm in alarms:
         _log(tracking, alarm)
         if on_note is not None:
-            back = f"; back to the weights of step {alarm['rolled_back_to']} at half the learning rate" if "rolled_back_to" in alarm else ""
-            mixed = "; half of its games against itself go to the pool" if "mixed_pool" in alarm else ""
+            back = (
+                f"; back to the weights of step {alarm['rolled_back_to']} at half the learning rate"
+                if "rolled_back_to" in alarm
+                else ""
+            )
+            mixed = (
+                "; half of its games against itself go to the pool" if "mixed_pool" in alarm else ""
+            )
             advice = ADVICE.get(alarm["signal"], "").format(policy=alarm["policy"])
             try_this = f"; try: {advice}" if advice and not back and not mixed else ""
-            on_note(f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}{back}{mixed}{try_this}")
+            on_note(
+                f"step {alarm['step']}, policy {alarm['policy']}:"
+                f" {alarm['text']}{back}{mixed}{try_this}"
+            )

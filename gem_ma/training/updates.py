@@ -1,6 +1,8 @@
-"""One step's learning: recorded episodes -> credit -> advantages -> an update of each policy. Knows no algorithm by name and plays nothing.
+"""One step's learning: recorded episodes -> credit -> advantages -> an update of each policy. Knows
+no algorithm by name and plays nothing.
 
-In two halves. `prepare` reads the record (it may ask a tokenizer, which a thread must not share with playing); `teach` computes, in whatever thread.
+In two halves. `prepare` reads the record (it may ask a tokenizer, which a thread must not share
+with playing); `teach` computes, in whatever thread.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from gem_ma.types import Episode
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What one policy learns from at a step, which counts from 0. `told` is logged; `stale` where it has only episodes that are too old, so it
-    learns nothing.
+    """What one policy learns from at a step, which counts from 0. `told` is logged; `stale`
+    where it has only episodes that are too old, so it learns nothing.
     """
 
     policy: str
@@ -63,13 +65,15 @@ class Updates:
     ) -> None:
         self.config, self.settings, self.scenario, self.guard = config, settings, scenario, guard
         self.learners, self.critics, self.states = learners, critics, states
-        for name, learner in learners.items():  # how much memory their passes may have, cloning included
+        # how much memory their passes may have, cloning included
+        for name, learner in learners.items():
             learner.bound(settings_of(settings, name).loss)
         for name, critic in critics.items():
             critic.pass_tokens = settings_of(settings, name).loss.pass_tokens
 
     def prepare(self, played: Played, policies: Sequence[str]) -> list[Lesson]:
-        """The lessons of the policies that learn at this step, all from the same recorded episodes."""
+        """The lessons of the policies that learn at this step, all from the same recorded
+        episodes."""
         return [self._lesson(played, name, settings_of(self.settings, name)) for name in policies]
 
     def _lesson(self, played: Played, name: str, own: TrainSettings) -> Lesson:
@@ -80,12 +84,26 @@ class Updates:
         if own.overlap or bound is not None:
             kept, ages = fresh(kept, name, version, bound)
             told |= ages
-            late, stale = warning(name, ages, bound), bool(ages.get("dropped_stale")) and ages["dropped_stale"] == sum(ages["lags"].values())
+            late, stale = (
+                warning(name, ages, bound),
+                bool(ages.get("dropped_stale"))
+                and ages["dropped_stale"] == sum(ages["lags"].values()),
+            )
         gamma = discounts(own.credit.gamma, played.step)
-        tails = still_here(self.scenario, kept, self.critics[name].tails(kept, name)) if name in self.critics else None
+        tails = (
+            still_here(self.scenario, kept, self.critics[name].tails(kept, name))
+            if name in self.critics
+            else None
+        )
         rule, team, truncated = own.credit.rule, own.credit.team, own.credit.truncated
-        turns = credit.turns(kept, name, rule=rule, gamma=gamma, team=team, tails=tails, truncated=truncated)
-        told = {"gamma": logged(gamma, sorted(set(turns.agent.tolist()))), "excluded": sum(turns.excluded.values()), **told}
+        turns = credit.turns(
+            kept, name, rule=rule, gamma=gamma, team=team, tails=tails, truncated=truncated
+        )
+        told = {
+            "gamma": logged(gamma, sorted(set(turns.agent.tolist()))),
+            "excluded": sum(turns.excluded.values()),
+            **told,
+        }
         rng = random.Random(stable_seed(self.config.run.seed, "update", name, played.step))
         lr = learning_rate(own, played.step) * self.guard.brake[name]
         return Lesson(name, own, gamma, turns, told, played.step, rng, lr, stale, late)
@@ -98,11 +116,20 @@ class Updates:
         options = own.estimator.options
         if (shaping := own.estimator.shaping) is not None:
             told["return_raw"], past = mean_return(turns), self.states.get(f"{name}@shaping")
-            turns, self.states[f"{name}@shaping"] = shaped(turns, shaping.form, shaping.alpha, gamma=lesson.gamma, state=past)
+            turns, self.states[f"{name}@shaping"] = shaped(
+                turns, shaping.form, shaping.alpha, gamma=lesson.gamma, state=past
+            )
             told["return_shaped"] = mean_return(turns)
         if name in self.critics:
             turns = valued(turns, self.critics[name])
-        advantages, self.states[name] = estimate(own.estimator.name, turns, own.estimator.key, self.states[name], gamma=lesson.gamma, **options)
+        advantages, self.states[name] = estimate(
+            own.estimator.name,
+            turns,
+            own.estimator.key,
+            self.states[name],
+            gamma=lesson.gamma,
+            **options,
+        )
         phases.lap("credit")
         learner = self.learners[name]
         stats = learner.update(turns, advantages, lr=lesson.lr, settings=own.loss, rng=lesson.rng)
@@ -114,15 +141,22 @@ class Updates:
         return {"lr": lesson.lr, **told, **stats}
 
 
-def still_here(scenario: Scenario, episodes: Sequence[Episode], tails: Mapping[tuple[int, str], float]) -> dict[tuple[int, str], float]:
-    """The values of what follows, without those of agents whose part was over (`Leave`) before the driver cut the play: nothing follows for them.
+def still_here(
+    scenario: Scenario, episodes: Sequence[Episode], tails: Mapping[tuple[int, str], float]
+) -> dict[tuple[int, str], float]:
+    """The values of what follows, without those of agents whose part was over (`Leave`) before the
+    driver cut the play: nothing follows for them.
 
     Who has left stands in no record, so the plays are played again from it.
     """
     gone: dict[int, set[str]] = {}
     for index in dict.fromkeys(index for index, _ in tails):
         cut = episodes[index]
-        game = replay(scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks)
+        game = replay(
+            scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks
+        )
         gone[index] = set(game.left)
         game.close()
-    return {(index, agent): value for (index, agent), value in tails.items() if agent not in gone[index]}
+    return {
+        (index, agent): value for (index, agent), value in tails.items() if agent not in gone[index]
+    }

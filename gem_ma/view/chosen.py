@@ -1,6 +1,8 @@
-"""Which episodes of a run stand in its page, in which order, and what is said about each: lost ones first.
+"""Which episodes of a run stand in its page, in which order, and what is said about each: lost ones
+first.
 
-All lost and FAILED episodes up to `MOST`, then those that were cut, then a spread over the rest, from first to last.
+All lost and FAILED episodes up to `MOST`, then those that were cut, then a spread over the rest,
+from first to last.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from gem_ma.types import End
 EPISODES = 50  # transcripts of one run
 MOST = 200  # lost and failed ones, however many others there are
 REST = 10  # others that stand beside them at least
-KINDS = ("lost", "failed", "cut", "excluded", "won", "ended")  # of an episode; it may be lost and cut
+# of an episode; it may be lost and cut
+KINDS = ("lost", "failed", "cut", "excluded", "won", "ended")
 
 Summary = Mapping[str, Any]
 
 
 @dataclass(slots=True)
 class Chosen:
-    """`ids` in the order of the page; `totals`: kind -> episodes of the whole run; `rows`: what the summary says about a lost one."""
+    """`ids` in the order of the page; `totals`: kind -> episodes of the whole run; `rows`: what
+    the summary says about a lost one."""
 
     ids: list[EpisodeId]
     totals: dict[str, int]
@@ -31,13 +35,18 @@ class Chosen:
 
 
 def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
-    """`summary`: with `lost` where the episodes were judged (`gem_ma.evaluation.lost`); None where nothing is known but how they ended."""
+    """`summary`: with `lost` where the episodes were judged (`gem_ma.evaluation.lost`); None
+    where nothing is known but how they ended."""
     stored = (summary or {}).get("lost") or {"count": 0, "episodes": []}
     rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
     rows = {id_: row for id_, row in rows.items() if id_ in ends}
     failed = [id_ for id_, end in ends.items() if end is End.FAILED]
     lost = [id_ for id_ in sorted(rows, key=_natural) if ends[id_] is not End.FAILED]
-    cut = [id_ for id_, end in ends.items() if id_ not in rows and (end.bootstraps or end is End.INTERRUPTED)]
+    cut = [
+        id_
+        for id_, end in ends.items()
+        if id_ not in rows and (end.bootstraps or end is End.INTERRUPTED)
+    ]
     taken = {*lost, *failed, *cut}
     rest = [id_ for id_ in ends if id_ not in taken]
     whole = len(ends) <= EPISODES
@@ -75,9 +84,16 @@ def note(chosen: Chosen, shown: Sequence[Mapping[str, Any]], episodes: int) -> s
     for kind, total in chosen.totals.items():
         there = sum(kind in one["kinds"] for one in shown)
         if total:
-            parts.append(f"all {total} {kind}" if there == total else f"{there} of {total} {kind}, {total - there} left out")
+            parts.append(
+                f"all {total} {kind}"
+                if there == total
+                else f"{there} of {total} {kind}, {total - there} left out"
+            )
     parts.append("the others spread from first to last")
-    return f"{len(shown)} of {episodes} episodes: {'; '.join(parts)}. All are in episodes.jsonl; gem-ma show RUN --episode TASK prints any"
+    return (
+        f"{len(shown)} of {episodes} episodes: {'; '.join(parts)}. All are in episodes.jsonl;"
+        " gem-ma show RUN --episode TASK prints any"
+    )
 
 
 def kinds_of(end: End, success: bool | None) -> list[str]:
@@ -92,16 +108,29 @@ def kinds_of(end: End, success: bool | None) -> list[str]:
     return [*judged, *(["cut"] if end.bootstraps else [])] or ["ended"]
 
 
-def causes_of(labels: Mapping[str, Sequence[str]], summary: Summary | None) -> tuple[dict[str, Sequence[str]], dict[str, Sequence[str]]]:
+def causes_of(
+    labels: Mapping[str, Sequence[str]], summary: Summary | None
+) -> tuple[dict[str, Sequence[str]], dict[str, Sequence[str]]]:
     """The labels of an episode that say why it was lost, and the others."""
     known = (summary or {}).get("labels", {})
-    causes = {name: values for name, values in labels.items() if name in CAUSES or (name in known and is_cause(name, known[name]))}
+    causes = {
+        name: values
+        for name, values in labels.items()
+        if name in CAUSES or (name in known and is_cause(name, known[name]))
+    }
     return causes, {name: values for name, values in labels.items() if name not in causes}
 
 
 def rank(one: Mapping[str, Any]) -> int:
     """The place of a transcript among the others: lost, failed, cut or excluded, the rest."""
-    return next((at for at, kinds in enumerate(({"lost"}, {"failed"}, {"cut", "excluded"})) if kinds & set(one["kinds"])), 3)
+    return next(
+        (
+            at
+            for at, kinds in enumerate(({"lost"}, {"failed"}, {"cut", "excluded"}))
+            if kinds & set(one["kinds"])
+        ),
+        3,
+    )
 
 
 def _natural(id_: EpisodeId) -> tuple[str, int, int, int]:

@@ -1,4 +1,5 @@
-"""A chart with its caption and the table of its numbers, as HTML: what every curve looks like. It knows labels and points, no runs."""
+"""A chart with its caption and the table of its numbers, as HTML: what every curve looks like.
+It knows labels and points, no runs."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from gem_ma.view.svg import BAND_SEEDS, CLASSES, Line, Point, legend, line_chart
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """One chart. `lines`: label -> one list of (x, y) per seed; three seeds or more are drawn as their mean with a band from lowest to highest."""
+    """One chart. `lines`: label -> one list of (x, y) per seed; three seeds or more are drawn as
+    their mean with a band from lowest to highest."""
 
     title: str
     lines: Mapping[str, Sequence[Sequence[Point]]]
@@ -19,19 +21,38 @@ class Curves:
     y_label: str = "mean return"
     y_range: tuple[float, float] | None = None
     note: str = ""
-    exams: Collection[str] = ()  # labels of lines whose points stand alone: nothing is known of what lies between two exams
+    # labels of lines whose points stand alone: nothing is known of what lies between two exams
+    exams: Collection[str] = ()
 
 
 def chart(curves: Curves) -> Html:
-    lines = [line_of(label, seeds, label in curves.exams) for label, seeds in curves.lines.items()][:CLASSES]
-    svg = line_chart(lines, title=curves.title, x_label=curves.x_label, y_label=curves.y_label, y_range=curves.y_range)
+    lines = [line_of(label, seeds, label in curves.exams) for label, seeds in curves.lines.items()][
+        :CLASSES
+    ]
+    svg = line_chart(
+        lines,
+        title=curves.title,
+        x_label=curves.x_label,
+        y_label=curves.y_label,
+        y_range=curves.y_range,
+    )
     if not svg:
         return Html("")
     seeds = {line.seeds for line in lines if line.x}
-    how = "mean over seeds, band from the lowest to the highest" if min(seeds) >= BAND_SEEDS else "mean over seeds" if max(seeds) > 1 else ""
+    how = (
+        "mean over seeds, band from the lowest to the highest"
+        if min(seeds) >= BAND_SEEDS
+        else "mean over seeds"
+        if max(seeds) > 1
+        else ""
+    )
     empty = [label for label, line in zip(curves.lines, lines, strict=False) if not line.x]
     absent = f"no points for {', '.join(map(repr, empty))}" if empty else ""
-    left_out = f"{len(curves.lines) - CLASSES} more lines are left out" if len(curves.lines) > CLASSES else ""
+    left_out = (
+        f"{len(curves.lines) - CLASSES} more lines are left out"
+        if len(curves.lines) > CLASSES
+        else ""
+    )
     caption = "; ".join(
         part
         for part in (
@@ -46,7 +67,9 @@ def chart(curves: Curves) -> Html:
     )
     drawn = [line for line in lines if line.x]
     names = legend([line.label for line in drawn], [line.markers for line in drawn])
-    return Html(f"<figure><h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>{names}{svg}{_numbers(curves, lines)}</figure>")
+    return Html(
+        f"<figure><h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>{names}{svg}{_numbers(curves, lines)}</figure>"
+    )
 
 
 def _numbers(curves: Curves, lines: Sequence[Line]) -> str:
@@ -54,7 +77,10 @@ def _numbers(curves: Curves, lines: Sequence[Line]) -> str:
     xs = sorted({x for line in drawn for x in line.x})
     shown = xs if len(xs) <= 200 else xs[:: -(-len(xs) // 200)]
     at = [{x: n for n, x in enumerate(line.x)} for line in drawn]
-    rows = [[f"{x:g}", *(_value(line, index.get(x)) for line, index in zip(drawn, at, strict=True))] for x in shown]
+    rows = [
+        [f"{x:g}", *(_value(line, index.get(x)) for line, index in zip(drawn, at, strict=True))]
+        for x in shown
+    ]
     note = "" if len(shown) == len(xs) else f", {len(shown)} of {len(xs)} rows"
     return f"<details><summary>Numbers{note}</summary>{table([curves.x_label, *(line.label for line in drawn)], rows, numbers=True)}</details>"
 
@@ -62,4 +88,6 @@ def _numbers(curves: Curves, lines: Sequence[Line]) -> str:
 def _value(line: Line, at: int | None) -> str:
     if at is None:
         return ""
-    return f"{line.mean[at]:.4g}" + (f" [{line.low[at]:.4g}, {line.high[at]:.4g}]" if line.seeds > 1 else "")
+    return f"{line.mean[at]:.4g}" + (
+        f" [{line.low[at]:.4g}, {line.high[at]:.4g}]" if line.seeds > 1 else ""
+    )

@@ -1,7 +1,9 @@
-"""What was run, for the head of a page: scenario, cast, models with their sampling, cost, tokens, seeds, data, commit, overrides, config.
+"""What was run, for the head of a page: scenario, cast, models with their sampling, cost, tokens,
+seeds, data, commit, overrides, config.
 
-It reads what a run folder records (manifest.json, resolved.yaml, summary.json) and tells what is there; an older folder tells less.
-Keys and addresses of endpoints stay out: a page is made to be passed on.
+It reads what a run folder records (manifest.json, resolved.yaml, summary.json) and tells what is
+there; an older folder tells less. Keys and addresses of endpoints stay out: a page is made to be
+passed on.
 """
 
 from __future__ import annotations
@@ -15,27 +17,77 @@ from gem_ma.evaluation.costs import cost_rows
 from gem_ma.view.page import Html, text
 
 Facts = Mapping[str, Any]
-_HIDDEN = re.compile(r"(^|_)(api_?keys?(_env)?|secrets?|passwords?|base_url|address|headers?|cache|token|authorization)$", re.IGNORECASE)
+_HIDDEN = re.compile(
+    r"(^|_)(api_?keys?(_env)?|secrets?|passwords?|base_url|address|headers?|cache|token|authorization)$",
+    re.IGNORECASE,
+)
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop")
-# Keys of a summary that stand elsewhere in the page, or repeat what does. Any other one is told as it is: an engine's share of empty replies ...
-_ELSEWHERE = {"schema", "planned", "episodes", "ok", "failed", "excluded", "retried", "tasks", "turns", "steps", "model_calls", "truncated", "ends"}
-_ELSEWHERE |= {"returns", "success", "score", "pass_hat_k", "pass_hat_k_intervals", "tries", "measures", "labels", "lost", "errors", "illegal"}
-_ELSEWHERE |= {"malformed", "tokens", "costs", "baselines", "before", "after", "learned", "changed", "unchanged", "weights", "league", "alarms"}
+# Keys of a summary that stand elsewhere in the page, or repeat what does. Any other one is told as
+# it is: an engine's share of empty replies ...
+_ELSEWHERE = {
+    "schema",
+    "planned",
+    "episodes",
+    "ok",
+    "failed",
+    "excluded",
+    "retried",
+    "tasks",
+    "turns",
+    "steps",
+    "model_calls",
+    "truncated",
+    "ends",
+}
+_ELSEWHERE |= {
+    "returns",
+    "success",
+    "score",
+    "pass_hat_k",
+    "pass_hat_k_intervals",
+    "tries",
+    "measures",
+    "labels",
+    "lost",
+    "errors",
+    "illegal",
+}
+_ELSEWHERE |= {
+    "malformed",
+    "tokens",
+    "costs",
+    "baselines",
+    "before",
+    "after",
+    "learned",
+    "changed",
+    "unchanged",
+    "weights",
+    "league",
+    "alarms",
+}
 _ELSEWHERE |= {"models", "averaged", "cut"}
 LONG = 160  # characters of one value
 SHOWN = 12  # hex digits of a digest
 
 
-def facts_block(label: str, manifest: Facts, resolved: Facts, summary: Facts, *, folded: bool) -> Html:
-    """A list of facts with the config below it; `folded` where a page shows several runs. "" where the folder tells nothing."""
+def facts_block(
+    label: str, manifest: Facts, resolved: Facts, summary: Facts, *, folded: bool
+) -> Html:
+    """A list of facts with the config below it; `folded` where a page shows several runs. ""
+    where the folder tells nothing."""
     rows = [row for row in (*_played(manifest, resolved, summary), *_made(manifest)) if row[1]]
     if not rows:
         return Html("")
-    listed = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in rows)
+    listed = "".join(
+        f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in rows
+    )
     block = f'<dl class="facts">{listed}</dl>{config_block(resolved)}'
     if not folded:
         return Html(f'<div class="what">{block}</div>')
-    return Html(f'<details class="what"><summary>What was run: {text(label)}</summary>{block}</details>')
+    return Html(
+        f'<details class="what"><summary>What was run: {text(label)}</summary>{block}</details>'
+    )
 
 
 def config_block(resolved: Facts) -> str:
@@ -45,7 +97,10 @@ def config_block(resolved: Facts) -> str:
     from gem_ma.document import write
 
     shown = write(_public(dict(resolved)))
-    return f'<details><summary>Config, complete</summary><pre class="config">{text(shown)}</pre></details>'
+    return (
+        "<details><summary>Config, complete</summary><pre"
+        f' class="config">{text(shown)}</pre></details>'
+    )
 
 
 def command_of(manifest: Facts, path: object) -> str:
@@ -54,7 +109,7 @@ def command_of(manifest: Facts, path: object) -> str:
     return f"gem-ma {command} {path}/resolved.yaml" if command in ("run", "train") else ""
 
 
-# -- what was played ----------------------------------------------------------------------------------------------------------
+# -- what was played -----------------------------------------------------------------------------
 
 
 def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[str, Any]]:
@@ -64,17 +119,36 @@ def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[
     yield "cast", _lines(_seat(name, seat) for name, seat in _mapping(resolved, "agents").items())
     weights = _mapping(manifest, "models")
     policies = _mapping(resolved, "policies")
-    yield "models", _lines(_policy(name, policy, weights.get(name)) for name, policy in policies.items())
+    yield (
+        "models",
+        _lines(_policy(name, policy, weights.get(name)) for name, policy in policies.items()),
+    )
     train = _mapping(resolved, "train")
     learned = summary.get("learned", train.get("policies"))
     yield "learned", ", ".join(map(str, learned)) if isinstance(learned, list) else ""
     yield "training", _training(train)
-    yield "cost", _lines(f"{what.removeprefix('cost').strip()}: {paid}".removeprefix(": ") for what, paid in _costs(summary))
+    yield (
+        "cost",
+        _lines(
+            f"{what.removeprefix('cost').strip()}: {paid}".removeprefix(": ")
+            for what, paid in _costs(summary)
+        ),
+    )
     yield "tokens", _lines(_tokens(summary))
     seeds = _mapping(manifest, "seeds")
     yield "seeds", ", ".join(f"{name} {seed}" for name, seed in seeds.items())
-    shortened = {agent: one for agent, one in _mapping(summary, "cut").items() if isinstance(one, dict) and one.get("sayings")}
-    yield "cut sayings", _lines(f"{agent}: {one['sayings']} of {one.get('of')}, {one.get('bytes')} bytes" for agent, one in shortened.items())
+    shortened = {
+        agent: one
+        for agent, one in _mapping(summary, "cut").items()
+        if isinstance(one, dict) and one.get("sayings")
+    }
+    yield (
+        "cut sayings",
+        _lines(
+            f"{agent}: {one['sayings']} of {one.get('of')}, {one.get('bytes')} bytes"
+            for agent, one in shortened.items()
+        ),
+    )
     for key, value in summary.items():
         if key not in _ELSEWHERE and value not in (None, {}, [], ""):
             yield key.replace("_", " "), _short(value)
@@ -86,7 +160,12 @@ def _made(manifest: Facts) -> Iterator[tuple[str, Any]]:
         yield "overrides", ", ".join(_override(str(one)) for one in overrides) or "none"
     git, versions = _mapping(manifest, "git"), _mapping(manifest, "versions")
     if git.get("commit"):
-        yield "commit", f"{git['commit'][:SHOWN]}{', with changes that are not committed' if git.get('dirty') else ''}"
+        yield (
+            "commit",
+            (
+                f"{git['commit'][:SHOWN]}{', with changes that are not committed' if git.get('dirty') else ''}"
+            ),
+        )
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
     yield "begun", manifest.get("created", "")
 
@@ -95,7 +174,9 @@ def _scenario(manifest: Facts, settings: Facts) -> str:
     known = _mapping(manifest, "scenario")
     name = known.get("id", settings.get("id", ""))
     version = f" version {known['version']}" if "version" in known else ""
-    options = _options({key: value for key, value in settings.items() if key not in ("id", "split", "tasks")})
+    options = _options(
+        {key: value for key, value in settings.items() if key not in ("id", "split", "tasks")}
+    )
     return f"{name}{version}{f' ({options})' if options else ''}"
 
 
@@ -104,17 +185,40 @@ def _episodes(resolved: Facts, summary: Facts) -> str:
     parts = []
     if "ok" in summary:
         ends = _mapping(summary, "ends")
-        parts.append(f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded")
+        parts.append(
+            f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
+        )
         lost = (_mapping(summary, "lost").get("count") or 0) - summary["failed"]
         parts += [f"{lost} lost"] if lost > 0 else []
-        cut = sum(count for end, count in ends.items() if end not in ("terminated", "failed", "interrupted"))
+        cut = sum(
+            count
+            for end, count in ends.items()
+            if end not in ("terminated", "failed", "interrupted")
+        )
         parts += [f"{cut} cut by a limit"] if cut else []
     if settings.get("split"):
         tasks, tries = settings.get("tasks"), run.get("episodes_per_task", 1)
-        which = f"{tasks} tasks" if isinstance(tasks, int) else f"tasks {_short(tasks)}" if tasks else "all tasks"
+        which = (
+            f"{tasks} tasks"
+            if isinstance(tasks, int)
+            else f"tasks {_short(tasks)}"
+            if tasks
+            else "all tasks"
+        )
         trained = _mapping(resolved, "train").get("split")
-        parts += [f"trained on split {trained}, examined on split {settings['split']}"] if trained else []
-        parts += [] if trained else [f"{which} of split {settings['split']}" + (f", {tries} tries each" if tries != 1 else "")]
+        parts += (
+            [f"trained on split {trained}, examined on split {settings['split']}"]
+            if trained
+            else []
+        )
+        parts += (
+            []
+            if trained
+            else [
+                f"{which} of split {settings['split']}"
+                + (f", {tries} tries each" if tries != 1 else "")
+            ]
+        )
     return "; ".join(parts)
 
 
@@ -122,27 +226,46 @@ def _data(data: Facts) -> str:
     named = [str(data[key]) for key in ("name", "folder") if data.get(key)]
     if data.get("digest"):
         named.append(f"digest {str(data['digest'])[:SHOWN]}")
-    rest = {key: value for key, value in data.items() if key not in ("name", "folder", "digest") and value}
+    rest = {
+        key: value
+        for key, value in data.items()
+        if key not in ("name", "folder", "digest") and value
+    }
     return ", ".join([*named, *([_options(rest)] if rest else [])])
 
 
 def _seat(agent: str, seat: object) -> str:
     if not isinstance(seat, dict):
         return f"{agent}: {_short(seat)}"
-    plays = f"{agent}: {seat.get('behaviour', '?')}" + (f", policy {seat['policy']}" if seat.get("policy") else "")
+    plays = f"{agent}: {seat.get('behaviour', '?')}" + (
+        f", policy {seat['policy']}" if seat.get("policy") else ""
+    )
     plays += "".join(f", {role} {policy}" for role, policy in _mapping(seat, "policies").items())
     options = _options(_mapping(seat, "options"))
     return f"{plays} ({options})" if options else plays
 
 
 def _policy(name: str, policy: object, weights: object) -> str:
-    """Model, sampling and whatever else the engine was given; the digest of the weights where there are any."""
+    """Model, sampling and whatever else the engine was given; the digest of the weights where
+    there are any."""
     if not isinstance(policy, dict):
         return f"{name}: {_short(policy)}"
-    rest = {key: value for key, value in policy.items() if key not in ("model", *_SAMPLING) and value is not None and value != {}}
-    sampling = [f"{key.replace('_', ' ')} {_short(policy[key])}" for key in _SAMPLING if policy.get(key) not in (None, [])]
+    rest = {
+        key: value
+        for key, value in policy.items()
+        if key not in ("model", *_SAMPLING) and value is not None and value != {}
+    }
+    sampling = [
+        f"{key.replace('_', ' ')} {_short(policy[key])}"
+        for key in _SAMPLING
+        if policy.get(key) not in (None, [])
+    ]
     digest = weights.get("digest") if isinstance(weights, dict) else None
-    told = [*sampling, *([_options(rest)] if _options(rest) else []), *([f"weights {str(digest)[:SHOWN]}"] if digest else [])]
+    told = [
+        *sampling,
+        *([_options(rest)] if _options(rest) else []),
+        *([f"weights {str(digest)[:SHOWN]}"] if digest else []),
+    ]
     return f"{name}: {policy.get('model', '?')}, {', '.join(told)}"
 
 
@@ -150,8 +273,18 @@ def _training(train: Facts) -> str:
     if not train:
         return ""
     estimator = _mapping(train, "estimator").get("name")
-    parts = [f"{train[key]} {word}" for key, word in (("steps", "steps"), ("episodes", "episodes a step")) if key in train]
-    return ", ".join([*parts, *([f"estimator {estimator}"] if estimator else []), *([f"lr {train['lr']}"] if "lr" in train else [])])
+    parts = [
+        f"{train[key]} {word}"
+        for key, word in (("steps", "steps"), ("episodes", "episodes a step"))
+        if key in train
+    ]
+    return ", ".join(
+        [
+            *parts,
+            *([f"estimator {estimator}"] if estimator else []),
+            *([f"lr {train['lr']}"] if "lr" in train else []),
+        ]
+    )
 
 
 def _costs(summary: Facts) -> Sequence[tuple[str, str]]:
@@ -168,7 +301,7 @@ def _tokens(summary: Facts) -> Iterator[str]:
             yield f"{agent}: {counts.get('sampled', 0):,} sampled, {counts.get('prompt', 0):,} read"
 
 
-# -- words --------------------------------------------------------------------------------------------------------------------
+# -- words ---------------------------------------------------------------------------------------
 
 
 def _lines(rows: Iterator[str]) -> Html:
@@ -176,7 +309,9 @@ def _lines(rows: Iterator[str]) -> Html:
 
 
 def _options(options: Facts) -> str:
-    return ", ".join(f"{key} {_short(value)}" for key, value in options.items() if not _HIDDEN.search(str(key)))
+    return ", ".join(
+        f"{key} {_short(value)}" for key, value in options.items() if not _HIDDEN.search(str(key))
+    )
 
 
 def _override(words: str) -> str:
@@ -196,5 +331,9 @@ def _mapping(whole: Facts, key: str) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    shown = value if isinstance(value, str) else json.dumps(_public(value), ensure_ascii=False, default=str)
+    shown = (
+        value
+        if isinstance(value, str)
+        else json.dumps(_public(value), ensure_ascii=False, default=str)
+    )
     return shown if len(shown) <= LONG else f"{shown[:LONG]} …"

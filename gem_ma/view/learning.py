@@ -1,6 +1,8 @@
-"""The curves of one training run, in groups: scores, length, entropy, updates, staleness, rewards by reason, cost. All else is folded away.
+"""The curves of one training run, in groups: scores, length, entropy, updates, staleness, rewards
+by reason, cost. All else is folded away.
 
-It reads metrics.jsonl and timings.jsonl of a run folder; which number is drawn where stands in `PLACES`. docs/watching.md tells what each means.
+It reads metrics.jsonl and timings.jsonl of a run folder; which number is drawn where stands in
+`PLACES`. docs/watching.md tells what each means.
 """
 
 from __future__ import annotations
@@ -15,9 +17,20 @@ from gem_ma.view.curves import Curves, chart
 from gem_ma.view.page import Html, text
 from gem_ma.view.svg import Point
 
-GROUPS = ("Scores", "Length", "Entropy", "Updates", "Staleness", "Rewards by reason", "Answers", "Cost")
-SCORES = ("nash_conv", "exploitability", "success", "return", "score", "reward")  # how names of scores begin, in the order of their charts, which
-# are drawn even when flat: in self-play the return says nothing, the distance from an equilibrium does
+GROUPS = (
+    "Scores",
+    "Length",
+    "Entropy",
+    "Updates",
+    "Staleness",
+    "Rewards by reason",
+    "Answers",
+    "Cost",
+)
+# how names of scores begin, in the order of their charts, which
+SCORES = ("nash_conv", "exploitability", "success", "return", "score", "reward")
+# are drawn even when flat: in self-play the return says nothing, the distance from an equilibrium
+# does
 
 # Number of a policy -> (group, chart, what the line is called beside the policy).
 PLACES: Mapping[str, tuple[str, str, str]] = {
@@ -51,18 +64,23 @@ RATES = {"play_tokens_per_s": "sampled", "update_tokens_per_s": "trained"}
 
 @dataclass(slots=True)
 class _Chart:
-    """Lines by label. A curve that is there already, of a policy that plays all that an agent does, is not drawn twice."""
+    """Lines by label. A curve that is there already, of a policy that plays all that an agent
+    does, is not drawn twice."""
 
     lines: dict[str, tuple[Point, ...]] = field(default_factory=dict)
     exams: set[str] = field(default_factory=set)  # labels of those whose points are exams
 
     @property
     def changes(self) -> bool:
-        return any(max(ys) - min(ys) > ROUNDING * max(1.0, max(map(abs, ys))) for ys in ([y for _, y in points] for points in self.lines.values()))
+        return any(
+            max(ys) - min(ys) > ROUNDING * max(1.0, max(map(abs, ys)))
+            for ys in ([y for _, y in points] for points in self.lines.values())
+        )
 
 
 def own_curves(label: str, path: Path) -> str:
-    """The charts of one run; with a label (one run of several) all but its scores are folded. What never changes is one line of text."""
+    """The charts of one run; with a label (one run of several) all but its scores are folded.
+    What never changes is one line of text."""
     charts: dict[tuple[str, str], _Chart] = {}
     examined = exam_keys(path)
     constant: list[str] = []
@@ -75,13 +93,28 @@ def own_curves(label: str, path: Path) -> str:
             constant.append(f"{key.replace('/', ' ')} {points[-1][1]:g}")
     for at, one in list(charts.items()):
         if not one.changes and not at[1].startswith(SCORES):
-            constant += [f"{' '.join(part for part in (at[1], line) if part)} {points[-1][1]:g}" for line, points in charts.pop(at).lines.items()]
+            constant += [
+                f"{' '.join(part for part in (at[1], line) if part)} {points[-1][1]:g}"
+                for line, points in charts.pop(at).lines.items()
+            ]
     order = list(dict.fromkeys(title for _, title, _ in PLACES.values()))
-    charts = dict(sorted(charts.items(), key=lambda one: order.index(one[0][1]) if one[0][1] in order else len(order)))
+    charts = dict(
+        sorted(
+            charts.items(),
+            key=lambda one: order.index(one[0][1]) if one[0][1] in order else len(order),
+        )
+    )
     charts = dict(sorted(charts.items(), key=lambda one: _rank(one[0][1])))
-    parts = [chart(_curves(label, title, one)) for (group, title), one in charts.items() if group == "Scores"]
+    parts = [
+        chart(_curves(label, title, one))
+        for (group, title), one in charts.items()
+        if group == "Scores"
+    ]
     before = f"{label}: " if label else ""
-    grouped = {group: {title: one for (whose, title), one in charts.items() if whose == group} for group in (*GROUPS[1:], "")}
+    grouped = {
+        group: {title: one for (whose, title), one in charts.items() if whose == group}
+        for group in (*GROUPS[1:], "")
+    }
     shown = ""
     for group, own in grouped.items():
         drawn = "".join(chart(_curves(label, title, one)) for title, one in own.items())
@@ -89,28 +122,41 @@ def own_curves(label: str, path: Path) -> str:
             shown += f'<h3>{text(before + group)}</h3><div class="charts">{drawn}</div>'
         elif drawn:
             words = f"{before}{len(own)} more curves: {', '.join(own)}"
-            shown += f'<details><summary>{text(words)}</summary><div class="charts">{drawn}</div></details>'
+            shown += (
+                f"<details><summary>{text(words)}</summary><div"
+                f' class="charts">{drawn}</div></details>'
+            )
     if constant:
         same = f'<p class="hint">{text(", ".join(constant))}</p>'
-        shown += f"<details><summary>{text(before)}{len(constant)} numbers without change</summary>{same}</details>"
+        shown += (
+            f"<details><summary>{text(before)}{len(constant)} numbers without"
+            f" change</summary>{same}</details>"
+        )
     if label and shown:
         shown = f"<details><summary>{text(before)}how it learned</summary>{shown}</details>"
     return "".join([*parts, Html(shown)])
 
 
 def place_of(key: str) -> tuple[str, str, str]:
-    """(group, chart, line) of a flat key of metrics.jsonl or, under `time/`, of timings.jsonl; group "" = folded away.
+    """(group, chart, line) of a flat key of metrics.jsonl or, under `time/`, of timings.jsonl;
+    group "" = folded away.
 
     >>> place_of("return/speaker"), place_of("sampled/return/speaker"), place_of("policies/main/kl")
-    (('Scores', 'return', 'speaker'), ('Scores', 'return', 'sampled speaker'), ('Updates', 'KL to the old policy', 'main'))
+    (('Scores', 'return', 'speaker'), ('Scores', 'return', 'sampled speaker'), ('Updates', 'KL to
+    the old policy', 'main'))
     >>> place_of("policies/main/components/a/end"), place_of("policies/main/lr"), place_of("time/play_s")
-    (('Rewards by reason', 'paid to a, per episode', 'main end'), ('', 'lr', 'main'), ('Cost', 'seconds by phase', 'play'))
+    (('Rewards by reason', 'paid to a, per episode', 'main end'), ('', 'lr', 'main'), ('Cost',
+    'seconds by phase', 'play'))
     """
     words = key.split("/")
     if words[0] == "policies" and len(words) > 2:
         policy, name, rest = words[1], words[2], words[3:]
         if name == "components" and len(rest) > 1:
-            return "Rewards by reason", f"paid to {rest[0]}, per episode", " ".join([policy, *rest[1:]])
+            return (
+                "Rewards by reason",
+                f"paid to {rest[0]}, per episode",
+                " ".join([policy, *rest[1:]]),
+            )
         group, title, line = PLACES.get(name, ("", name, ""))
         return group, title, " ".join(part for part in (policy, line, *rest) if part)
     if words[0] == "time":
@@ -118,13 +164,25 @@ def place_of(key: str) -> tuple[str, str, str]:
             return "Cost", "tokens a second", RATES[words[-1]]
         if words[1] == "padding":
             return "Cost", "share of padding", " ".join(words[2:])
-        return ("Cost", "seconds by phase", words[-1].removesuffix("_s")) if words[-1] in TIMES else ("", words[-1], "")
-    kind, words = (words[0], words[1:]) if words[0] in ("sampled", "greedy") and len(words) > 1 else ("", words)
+        return (
+            ("Cost", "seconds by phase", words[-1].removesuffix("_s"))
+            if words[-1] in TIMES
+            else ("", words[-1], "")
+        )
+    kind, words = (
+        (words[0], words[1:])
+        if words[0] in ("sampled", "greedy") and len(words) > 1
+        else ("", words)
+    )
     line = " ".join(part for part in (kind, *words[1:]) if part)
     if words[0].startswith(SCORES):
         if words[0] in ("nash_conv_averaged", "exploitability_averaged"):
             return "Scores", words[0].removesuffix("_averaged"), "averaged"
-        return "Scores", words[0], line or ("last" if words[0] in ("nash_conv", "exploitability") else "")
+        return (
+            "Scores",
+            words[0],
+            line or ("last" if words[0] in ("nash_conv", "exploitability") else ""),
+        )
     if words[0] == "turns":
         return "Length", "turns per episode", line or "everybody"
     if words[0] == "invalid":
@@ -153,7 +211,8 @@ def exam_keys(path: Path) -> set[str]:
 
 
 def _curves(label: str, title: str, own: _Chart) -> Curves:
-    """One chart; agents with one and the same curve share a line, and a policy's own curve gives way to that of its agent."""
+    """One chart; agents with one and the same curve share a line, and a policy's own curve gives
+    way to that of its agent."""
     same: dict[tuple[Point, ...], list[str]] = {}
     lines = own.lines
     for line, points in lines.items():
@@ -161,7 +220,11 @@ def _curves(label: str, title: str, own: _Chart) -> Curves:
     exams: set[str] = set()
     drawn: dict[str, list[list[Point]]] = {}
     for points, named in same.items():
-        apart = [line for line in named if not any(other and line.endswith(f" {other}") for other in named)]
+        apart = [
+            line
+            for line in named
+            if not any(other and line.endswith(f" {other}") for other in named)
+        ]
         apart = [""] if "" in named else apart
         name = _everyone(apart, lines, title) or ", ".join(apart) or "in training"
         drawn[name] = [list(points)]
@@ -172,7 +235,9 @@ def _curves(label: str, title: str, own: _Chart) -> Curves:
 def _everyone(named: Sequence[str], lines: Mapping[str, Any], title: str) -> str:
     """`all agents` where these are all agents of a score, of one kind of exam; else ""."""
     for kind in ("", "sampled", "greedy"):
-        agents = {line for line in lines if (line.startswith(f"{kind} ") if kind else " " not in line)}
+        agents = {
+            line for line in lines if (line.startswith(f"{kind} ") if kind else " " not in line)
+        }
         if len(agents) > 1 and agents == set(named) and title.startswith(SCORES):
             return f"{kind} all agents".strip()
     return ""
@@ -193,7 +258,8 @@ def flatten(row: Mapping[str, Any], at: str = "") -> dict[str, Any]:
 
 
 def series_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
-    """Key -> points, over the key `step` (the number of the row where there is none). Values that are no numbers are gaps."""
+    """Key -> points, over the key `step` (the number of the row where there is none). Values
+    that are no numbers are gaps."""
     series: dict[str, list[Point]] = {}
     for number, row in enumerate(rows):
         step = row.get("step", number)
@@ -206,7 +272,12 @@ def series_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
 
 def _times(path: Path) -> dict[str, list[Point]]:
     rows = [
-        {"step": step, **flatten({key: value for key, value in row.items() if key not in ("at", "step")}, "time/")}
+        {
+            "step": step,
+            **flatten(
+                {key: value for key, value in row.items() if key not in ("at", "step")}, "time/"
+            ),
+        }
         for step, row in sorted(read_timings(path).items())
     ]
     return series_of(rows)

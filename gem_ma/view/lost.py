@@ -1,4 +1,5 @@
-"""The lost episodes of a run as a table, readable without scripts: which, why, what was paid, and the way to its transcript."""
+"""The lost episodes of a run as a table, readable without scripts: which, why, what was paid,
+and the way to its transcript."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from urllib.parse import quote
 
 from gem_ma.view.page import Html, table, text
 
-OPEN, OPEN_EACH = 10, 3  # rows that stand open, of a page of one run and of each of several; the others are folded
+# rows that stand open, of a page of one run and of each of several; the others are folded
+OPEN, OPEN_EACH = 10, 3
 
 
 def lost_table(told: Mapping[str, Any], *, named: bool) -> Html:
-    """`told`: a run as it lies in the page's data; `named`: whether the page shows several runs. "" where none is lost."""
+    """`told`: a run as it lies in the page's data; `named`: whether the page shows several runs.
+    "" where none is lost."""
     run, totals = told["name"], told["totals"]
     lost = [one for one in told["episodes"] if {"lost", "failed"} & set(one["kinds"])]
     if not lost:
@@ -25,7 +28,12 @@ def lost_table(told: Mapping[str, Any], *, named: bool) -> Html:
     columns = ["episode", "why", "found in it", "end", "returns"]
     most = OPEN_EACH if named else OPEN
     first = table(columns, rows[:most], caption=f"{counts}.{left_out} Each opens its transcript.")
-    more = f"<details><summary>{len(rows) - most} more</summary>{table(columns, rows[most:])}</details>" if len(rows) > most else ""
+    more = (
+        f"<details><summary>{len(rows) - most}"
+        f" more</summary>{table(columns, rows[most:])}</details>"
+        if len(rows) > most
+        else ""
+    )
     return Html(f'<figure class="lost"><h3>{text(title)}</h3>{first}{more}</figure>')
 
 
@@ -35,7 +43,9 @@ def link_to(run: str, key: str) -> str:
 
 
 def _row(run: str, one: Mapping[str, Any]) -> list[object]:
-    why = [*one["causes"], *([one["error"].split("\n", 1)[0]] if one["error"] else [])] or ["no cause named"]
+    why = [*one["causes"], *([one["error"].split("\n", 1)[0]] if one["error"] else [])] or [
+        "no cause named"
+    ]
     found = [f"{name} {value}" for name, value in one["measures"]]
     returns = ", ".join(f"{agent['name']} {agent['total']}" for agent in one["agents"])
     return [

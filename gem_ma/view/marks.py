@@ -1,4 +1,5 @@
-"""Intervals as text with a mark beside it, all marks of a table on one axis: rates on 0 to 1, other scores on an axis that they share."""
+"""Intervals as text with a mark beside it, all marks of a table on one axis: rates on 0 to 1,
+other scores on an axis that they share."""
 
 from __future__ import annotations
 
@@ -16,14 +17,21 @@ ROUNDING = 1e-9
 
 
 def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
-    """One axis for all of them: 0 to 1 where that holds them all, else round ends that hold them and 0.
+    """One axis for all of them: 0 to 1 where that holds them all, else round ends that hold them
+    and 0.
 
     >>> axis_of([{"mean": 0.995, "low": 0.97, "high": 1.0}])
     (0.0, 1.0)
     >>> axis_of([{"mean": -1.2, "low": -1.5, "high": -0.9}, {"mean": 3.0, "low": None, "high": None}])
     (-2.0, 3.0)
     """
-    bounds = [float(one[key]) for one in estimates if one for key in ("mean", "low", "high") if one.get(key) is not None]
+    bounds = [
+        float(one[key])
+        for one in estimates
+        if one
+        for key in ("mean", "low", "high")
+        if one.get(key) is not None
+    ]
     low, high = min(bounds, default=0.0), max(bounds, default=1.0)
     if low >= -ROUNDING and high <= 1 + ROUNDING:
         return RATE
@@ -44,9 +52,15 @@ def interval_cell(estimate: Estimate | None, axis: Axis | None = None) -> Html:
 
 def axis_name(name: str, axis: Axis) -> Html:
     """The head of a column of marks, with the ends of their axis."""
-    return Html(f'{text(name)} <small class="ends">{text(short(axis[0]))} … {text(short(axis[1]))}</small>')
+    return Html(
+        f'{text(name)} <small class="ends">{text(short(axis[0]))} … {text(short(axis[1]))}</small>'
+    )
 
 
 def figure(title: str, *inside: str) -> Html:
     """Plots and tables below their name; "" where there is nothing."""
-    return Html(f"<figure><h3>{text(title)}</h3>{''.join(inside)}</figure>") if any(inside) else Html("")
+    return (
+        Html(f"<figure><h3>{text(title)}</h3>{''.join(inside)}</figure>")
+        if any(inside)
+        else Html("")
+    )

@@ -1,7 +1,9 @@
-"""One HTML file that needs nothing else: shell, tables, escaping, content security policy. It knows text and rows, nothing of episodes.
+"""One HTML file that needs nothing else: shell, tables, escaping, content security policy. It knows
+text and rows, nothing of episodes.
 
-Whatever came from a model, a config or a file name enters the page through `text` (escaped) or through the JSON island, which the script reads
-and shows with `textContent` only. The policy allows exactly the one script and the one style sheet, by digest, and no request at all.
+Whatever came from a model, a config or a file name enters the page through `text` (escaped) or
+through the JSON island, which the script reads and shows with `textContent` only. The policy
+allows exactly the one script and the one style sheet, by digest, and no request at all.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 _ASSETS = Path(__file__).parent / "assets"
-SCRIPTS = ("tables.js", "texts.js", "episode.js", "list.js")  # one script of the page, in this order
+# one script of the page, in this order
+SCRIPTS = ("tables.js", "texts.js", "episode.js", "list.js")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -26,25 +29,49 @@ class Html(str):
 
 def text(value: object) -> Html:
     """Escaped text, control characters replaced by U+FFFD."""
-    return value if isinstance(value, Html) else Html(escape(_UNPRINTABLE.sub("\ufffd", str(value)), quote=True))
+    return (
+        value
+        if isinstance(value, Html)
+        else Html(escape(_UNPRINTABLE.sub("\ufffd", str(value)), quote=True))
+    )
 
 
 def island(data: Any) -> str:
-    """JSON for a `<script type="application/json">`: no character in it can end the script or start a comment."""
+    """JSON for a `<script type="application/json">`: no character in it can end the script or
+    start a comment."""
     raw = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return raw.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def table(columns: Sequence[object], rows: Sequence[Sequence[object]], *, caption: str = "", numbers: bool = False) -> Html:
-    """A `<table>` whose first column heads its rows. Where it is too wide it scrolls by itself, by keys too; the page sorts it by a column."""
+def table(
+    columns: Sequence[object],
+    rows: Sequence[Sequence[object]],
+    *,
+    caption: str = "",
+    numbers: bool = False,
+) -> Html:
+    """A `<table>` whose first column heads its rows. Where it is too wide it scrolls by itself,
+    by keys too; the page sorts it by a column."""
     head = "".join(f'<th scope="col">{text(column)}</th>' for column in columns)
     body = "".join(
-        "<tr>" + "".join(f'<th scope="row">{text(cell)}</th>' if at == 0 else f"<td>{text(cell)}</td>" for at, cell in enumerate(row)) + "</tr>"
+        "<tr>"
+        + "".join(
+            f'<th scope="row">{text(cell)}</th>' if at == 0 else f"<td>{text(cell)}</td>"
+            for at, cell in enumerate(row)
+        )
+        + "</tr>"
         for row in rows
     )
-    title = f'<p class="caption">{text(caption)}</p>' if caption else ""  # outside of what scrolls, so that it wraps at the width of the page
+    # outside of what scrolls, so that it wraps at the width of the page
+    title = f'<p class="caption">{text(caption)}</p>' if caption else ""
     kind = ' class="numbers"' if numbers else ""
-    return Html(title + scrolled(f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>", caption or "table"))
+    return Html(
+        title
+        + scrolled(
+            f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
+            caption or "table",
+        )
+    )
 
 
 def scrolled(inside: str, name: str) -> Html:
@@ -55,15 +82,24 @@ def scrolled(inside: str, name: str) -> Html:
 def page(title: str, body: str, data: Any) -> str:
     """The whole file."""
     style = (_ASSETS / "page.css").read_text("utf-8")
-    script = '"use strict";\n(() => {\n' + "".join((_ASSETS / name).read_text("utf-8") for name in SCRIPTS) + "})();\n"
-    policy = f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    script = (
+        '"use strict";\n(() => {\n'
+        + "".join((_ASSETS / name).read_text("utf-8") for name in SCRIPTS)
+        + "})();\n"
+    )
+    policy = (
+        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; img-src"
+        " data:; base-uri 'none'; form-action 'none'"
+    )
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">'
-        f'<meta name="color-scheme" content="light dark"><title>{text(title)}</title><link rel="icon" href="data:,">'
-        f"<style>{style}</style></head>\n<body>{body}\n"
-        f'<script type="application/json" id="data">{island(data)}</script>\n<script>{script}</script></body></html>\n'
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta'
+        f' http-equiv="Content-Security-Policy" content="{policy}"><meta name="viewport"'
+        ' content="width=device-width, initial-scale=1"><meta name="referrer"'
+        ' content="no-referrer"><meta name="color-scheme" content="light'
+        f' dark"><title>{text(title)}</title><link rel="icon"'
+        f' href="data:,"><style>{style}</style></head>\n<body>{body}\n<script'
+        ' type="application/json"'
+        f' id="data">{island(data)}</script>\n<script>{script}</script></body></html>\n'
     )
 
 

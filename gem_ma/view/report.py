@@ -1,7 +1,10 @@
-"""The report of one or several runs: one static HTML file with what was run, scores, lost episodes, learning curves and transcripts in lanes.
+"""The report of one or several runs: one static HTML file with what was run, scores, lost episodes,
+learning curves and transcripts in lanes.
 
-It reads run folders (episodes, metrics, summary, manifest) and nothing else; it needs no server, makes no request and opens from a disk. Every plot
-has its numbers as a table below it. Which episodes it holds, lost ones first, is decided in `gem_ma.view.chosen`, and it says which it leaves out.
+It reads run folders (episodes, metrics, summary, manifest) and nothing else; it needs no server,
+makes no request and opens from a disk. Every plot has its numbers as a table below it. Which
+episodes it holds, lost ones first, is decided in `gem_ma.view.chosen`, and it says which it
+leaves out.
 """
 
 from __future__ import annotations
@@ -17,7 +20,14 @@ from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.lost import said_of
 from gem_ma.evaluation.metrics import Success
 from gem_ma.files import replace_file
-from gem_ma.store import read_ends, read_episodes, read_manifest, read_media, read_resolved, read_summary
+from gem_ma.store import (
+    read_ends,
+    read_episodes,
+    read_manifest,
+    read_media,
+    read_resolved,
+    read_summary,
+)
 from gem_ma.types import Episode
 from gem_ma.view.chosen import Chosen, causes_of, choose, kinds_of, note, rank
 from gem_ma.view.curves import Curves, chart
@@ -32,7 +42,8 @@ from gem_ma.view.transcript import transcript
 MAX_BYTES = 6_000_000  # of transcripts in one page
 
 Runs = Sequence[Path] | Mapping[str, Path]
-Loaded = tuple[Mapping[str, Any], dict[str, Any]]  # a run's summary, and what of it lies in the page's data
+# a run's summary, and what of it lies in the page's data
+Loaded = tuple[Mapping[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +57,11 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page. `runs` (paths, or label -> path) are summarised in one table and their transcripts go into the viewer below.
+    """A part of a page. `runs` (paths, or label -> path) are summarised in one table and their
+    transcripts go into the viewer below.
 
-    `own_curves`: also draw what each run wrote to metrics.jsonl. `command` is shown as what made these numbers.
+    `own_curves`: also draw what each run wrote to metrics.jsonl. `command` is shown as what made
+    these numbers.
     """
 
     heading: str
@@ -77,19 +90,33 @@ def write_report(
     judge: Judge | None = None,
     head: Html = Html(""),  # noqa: B008 (a constant)
 ) -> Path:
-    """Writes the page and gives its path: `out`, else `report.html` in the (first) run folder. A page that stood there is replaced in one step.
+    """Writes the page and gives its path: `out`, else `report.html` in the (first) run folder. A
+    page that stood there is replaced in one step.
 
-    Each run becomes a section of its own, judged by `judge` (or `success` alone); `sections` follow; `head` stands below the title. Raises
-    StoreError where a run cannot be read or the page cannot be written.
+    Each run becomes a section of its own, judged by `judge` (or `success` alone); `sections`
+    follow; `head` stands below the title. Raises StoreError where a run cannot be read or the
+    page cannot be written.
     """
     runs = [Path(run)] if isinstance(run, (str, Path)) else [Path(one) for one in run]
     alone = len(runs) == 1 and not sections
-    whole = [*(_section_of(path, judge if judge is not None else Judge(success), alone) for path in runs), *sections]
+    whole = [
+        *(
+            _section_of(path, judge if judge is not None else Judge(success), alone)
+            for path in runs
+        ),
+        *sections,
+    ]
     first = next((path for section in whole for path in _named(section.runs).values()), None)
     if out is None and first is None:
         raise StoreError("a report without runs needs a path to write to")
     target = Path(out) if out is not None else Path(first or ".") / "report.html"
-    name = title or (runs[0].resolve().name if alone else whole[0].heading if len(whole) == 1 else "gem_ma report")
+    name = title or (
+        runs[0].resolve().name
+        if alone
+        else whole[0].heading
+        if len(whole) == 1
+        else "gem_ma report"
+    )
     made = _Page(alone, MAX_BYTES // max(1, sum(len(_named(section.runs)) for section in whole)))
     parts = [_section(number, section, made) for number, section in enumerate(whole)]
     head = made.facts.get(runs[0].resolve().name, head) if alone and not head else head
@@ -104,18 +131,25 @@ def write_report(
     return target
 
 
-def learning_curves(runs: Mapping[str, Sequence[Path]], key: str, title: str, **options: Any) -> Curves:
-    """A chart out of metrics.jsonl: label -> run folders, one per seed; `key` as in `returns/listener`, x is the key `step`."""
-    lines = {label: [series_of(flat_metrics(path)).get(key, []) for path in paths] for label, paths in runs.items()}
+def learning_curves(
+    runs: Mapping[str, Sequence[Path]], key: str, title: str, **options: Any
+) -> Curves:
+    """A chart out of metrics.jsonl: label -> run folders, one per seed; `key` as in
+    `returns/listener`, x is the key `step`."""
+    lines = {
+        label: [series_of(flat_metrics(path)).get(key, []) for path in paths]
+        for label, paths in runs.items()
+    }
     return Curves(title, lines, **options)
 
 
-# -- a section ----------------------------------------------------------------------------------------------------------------
+# -- a section -----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Page:
-    """What grows while the sections are made. `alone`: one run, whose facts head the page; `room`: bytes of transcripts of one run."""
+    """What grows while the sections are made. `alone`: one run, whose facts head the page;
+    `room`: bytes of transcripts of one run."""
 
     alone: bool
     room: int
@@ -125,7 +159,9 @@ class _Page:
 
 def _section(number: int, section: Section, made: _Page) -> str:
     parts = [f'<section id="part-{number}"><h2>{text(section.heading)}</h2>']
-    parts += [f"<p>{text(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()]
+    parts += [
+        f"<p>{text(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()
+    ]
     named = _named(section.runs)
     found = _run_parts(section, named, made) if named else []
     parts += [] if made.alone else [made.facts[label] for label in named]
@@ -134,7 +170,9 @@ def _section(number: int, section: Section, made: _Page) -> str:
     parts += section.figures
     parts += [chart(curves) for curves in section.curves]
     if section.own_curves:
-        parts += [own_curves(label if len(named) > 1 else "", path) for label, path in named.items()]
+        parts += [
+            own_curves(label if len(named) > 1 else "", path) for label, path in named.items()
+        ]
     if section.command:
         parts.append(f'<p class="hint">Made by <code>{text(section.command)}</code></p>')
     return "".join([*parts, "</section>"])
@@ -143,10 +181,15 @@ def _section(number: int, section: Section, made: _Page) -> str:
 def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list[str]:
     """Scores, lost episodes and what stands below them, of the runs of a section."""
     learned = [label for label, path in named.items() if _manifest(path).get("command") == "train"]
-    loaded = {label: _load(label, path, section.hooks, label in learned, made) for label, path in named.items()}
+    loaded = {
+        label: _load(label, path, section.hooks, label in learned, made)
+        for label, path in named.items()
+    }
     for label, path in named.items():
         stored = {**_summary_file(path), **loaded[label][0]}
-        made.facts[label] = facts_block(label, _manifest(path), _resolved(path), stored, folded=not made.alone)
+        made.facts[label] = facts_block(
+            label, _manifest(path), _resolved(path), stored, folded=not made.alone
+        )
     parts: list[str] = []
     for label in learned if section.own_curves else ():
         name = label if len(named) > 1 else ""
@@ -154,13 +197,24 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
         parts += [before_and_after(name, stored), baselines(f"{name}: " if name else "", stored)]
     scored = {label: one for label, (one, _) in loaded.items() if label not in learned}
     parts += [scores(scored)] if scored else []
-    parts += [lost_table(island, named=len(scored) > 1) for label, (_, island) in loaded.items() if label in scored]
+    parts += [
+        lost_table(island, named=len(scored) > 1)
+        for label, (_, island) in loaded.items()
+        if label in scored
+    ]
     for label, one in scored.items():
         found = "".join(details(label if len(scored) > 1 else "", one))
         folded = f"<details><summary>{text(label)}: more scores</summary>{found}</details>"
         parts.append(folded if found and len(scored) > 1 else found)
     words = "(ok / failed / excluded) episodes while it learned."
-    return [*parts, *(f'<p class="hint">{text(label)} played {counts(one)} {words}</p>' for label, (one, _) in loaded.items() if label in learned)]
+    return [
+        *parts,
+        *(
+            f'<p class="hint">{text(label)} played {counts(one)} {words}</p>'
+            for label, (one, _) in loaded.items()
+            if label in learned
+        ),
+    ]
 
 
 def _named(runs: Runs) -> dict[str, Path]:
@@ -170,25 +224,43 @@ def _named(runs: Runs) -> dict[str, Path]:
 
 
 def _load(label: str, path: Path, judge: Judge, learned: bool, made: _Page) -> Loaded:
-    """The run's summary (of a training run its counts only), and its transcripts, which are added to the page's data."""
+    """The run's summary (of a training run its counts only), and its transcripts, which are
+    added to the page's data."""
     ends = read_ends(path)
     summary = None if learned else _stored_summary(path, len(ends), judge)
     if summary is None and not learned:
-        beside = {key: value for key, value in _summary_file(path).items() if key in ("baselines", "costs")}
+        beside = {
+            key: value
+            for key, value in _summary_file(path).items()
+            if key in ("baselines", "costs")
+        }
         summary = {**judge.summarise(read_episodes(path)), **beside}
     chosen = choose(ends, summary)
     known = {episode.id: episode for episode in read_episodes(path, set(chosen.ids))}
     size = 0
     shown: list[dict[str, Any]] = []
     for id_ in chosen.ids:
-        one = transcript(known[id_], _said(known[id_], chosen, summary, judge), lambda digest: _media(path, digest))
+        one = transcript(
+            known[id_],
+            _said(known[id_], chosen, summary, judge),
+            lambda digest: _media(path, digest),
+        )
         size += len(json.dumps(one))
         if size > made.room and shown:
             break
         shown.append(one)
     shown.sort(key=rank)  # of a training run nobody knew before which ones are lost
-    name = label if all(run["name"] != label for run in made.data) else f"{label} ({len(made.data) + 1})"
-    told = {"name": name, "note": note(chosen, shown, len(ends)), "totals": chosen.totals, "episodes": shown}
+    name = (
+        label
+        if all(run["name"] != label for run in made.data)
+        else f"{label} ({len(made.data) + 1})"
+    )
+    told = {
+        "name": name,
+        "note": note(chosen, shown, len(ends)),
+        "totals": chosen.totals,
+        "episodes": shown,
+    }
     made.data += [told] if shown else []
     if summary is not None:
         return summary, told
@@ -196,19 +268,33 @@ def _load(label: str, path: Path, judge: Judge, learned: bool, made: _Page) -> L
     return {"ok": ok, "failed": failed, "excluded": len(ends) - ok - failed}, told
 
 
-def _said(episode: Episode, chosen: Chosen, summary: Mapping[str, Any] | None, judge: Judge) -> dict[str, Any]:
-    """Verdict, causes, labels and measures of one episode: as the summary has them, else asked of the scenario where it is at hand."""
+def _said(
+    episode: Episode, chosen: Chosen, summary: Mapping[str, Any] | None, judge: Judge
+) -> dict[str, Any]:
+    """Verdict, causes, labels and measures of one episode: as the summary has them, else asked
+    of the scenario where it is at hand."""
     row = chosen.rows.get(episode.id)
     success: bool | None = None
     if row is not None:
         success = False
     elif judge.success is not None and episode.end.scored:
         success = judge.success(episode)
-    elif summary is not None and summary["success"] and "lost" in summary:  # the summary judged all, and names every lost one
-        success = True if summary["success"]["n"] == summary["ok"] and len(chosen.rows) == summary["lost"]["count"] else None
+    elif summary is not None and summary["success"] and "lost" in summary:
+        # the summary judged all, and names every lost one
+        success = (
+            True
+            if summary["success"]["n"] == summary["ok"]
+            and len(chosen.rows) == summary["lost"]["count"]
+            else None
+        )
     found = row if row is not None else said_of(episode, judge.measures, judge.labels, judge.kinds)
     causes, labels = causes_of(found["labels"], summary)
-    return {"kinds": kinds_of(episode.end, success), "causes": causes, "labels": labels, "measures": found["measures"]}
+    return {
+        "kinds": kinds_of(episode.end, success),
+        "causes": causes,
+        "labels": labels,
+        "measures": found["measures"],
+    }
 
 
 def _summary_file(path: Path) -> dict[str, Any]:
@@ -221,7 +307,8 @@ def _summary_file(path: Path) -> dict[str, Any]:
 def _stored_summary(path: Path, episodes: int, judge: Judge) -> dict[str, Any] | None:
     """summary.json where it is a summary of `evaluation.metrics` of these episodes, else None."""
     stored = _summary_file(path)
-    wanted = {"measures"} if judge.measures or judge.labels else set()  # an older version wrote none
+    # an older version wrote none
+    wanted = {"measures"} if judge.measures or judge.labels else set()
     wanted |= {"lost"} if judge.success else set()
     wanted |= {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"}
     whole = wanted <= stored.keys() and stored.get("episodes") == episodes
@@ -246,32 +333,55 @@ def _resolved(path: Path) -> dict[str, Any]:
         return {}
 
 
-# -- the page -----------------------------------------------------------------------------------------------------------------
+# -- the page ------------------------------------------------------------------------------------
 
 
-def _body(title: str, head: Html, sections: Sequence[Section], parts: Sequence[str], data: list[dict[str, Any]]) -> str:
-    links = "".join(f'<a href="#part-{at}">{text(section.heading)}</a>' for at, section in enumerate(sections))
+def _body(
+    title: str,
+    head: Html,
+    sections: Sequence[Section],
+    parts: Sequence[str],
+    data: list[dict[str, Any]],
+) -> str:
+    links = "".join(
+        f'<a href="#part-{at}">{text(section.heading)}</a>' for at, section in enumerate(sections)
+    )
     links += '<a href="#transcripts">Transcripts</a>' if data else ""
     count = sum(len(run["episodes"]) for run in data)
-    skip = f'<a class="skip" href="#{"transcripts" if data else "part-0"}">Skip to the {"transcripts" if data else "scores"}</a>'
-    top = f'{skip}<header><h1>{text(title)}</h1>{head}<nav class="toc meta" aria-label="Parts">{links}</nav></header>'
-    foot = f"<footer><p>Written by gem_ma. {count} transcripts in this file; it makes no request.</p></footer>"
+    skip = (
+        f'<a class="skip" href="#{"transcripts" if data else "part-0"}">Skip to the'
+        f" {'transcripts' if data else 'scores'}</a>"
+    )
+    top = (
+        f'{skip}<header><h1>{text(title)}</h1>{head}<nav class="toc meta"'
+        f' aria-label="Parts">{links}</nav></header>'
+    )
+    foot = (
+        f"<footer><p>Written by gem_ma. {count} transcripts in this file; it makes no"
+        " request.</p></footer>"
+    )
     return f"{top}<main>{''.join(parts)}{_VIEWER if data else ''}</main>{foot}"
 
 
 _VIEWER = (
-    '<section id="transcripts"><h2>Transcripts</h2><p class="hint">'
-    "One lane per agent, step by step, with what each turn paid at the right. Lost episodes stand first; "
-    "<kbd>n</kbd> goes to the next one, <kbd>?</kbd> tells the other keys.</p>"
-    '<noscript><p class="warn">Transcripts need scripts; scores and curves above do not.</p></noscript>'
-    '<div id="viewer"><nav id="episodes" aria-label="Episodes"><select id="pick" aria-label="Run"></select>'
-    '<input id="words" type="search" placeholder="Search" aria-label="Search in episodes">'
-    '<div id="chips" role="group" aria-label="Which episodes"></div><p class="hint" id="count" role="status"></p>'
-    '<ul id="list"></ul><p class="hint" id="note"></p></nav>'
-    '<article id="episode" aria-label="Episode"></article></div><dialog id="help" aria-label="Keys"></dialog></section>'
+    '<section id="transcripts"><h2>Transcripts</h2><p class="hint">One lane per agent, step by'
+    " step, with what each turn paid at the right. Lost episodes stand first; <kbd>n</kbd> goes to"
+    ' the next one, <kbd>?</kbd> tells the other keys.</p><noscript><p class="warn">Transcripts'
+    ' need scripts; scores and curves above do not.</p></noscript><div id="viewer"><nav'
+    ' id="episodes" aria-label="Episodes"><select id="pick" aria-label="Run"></select><input'
+    ' id="words" type="search" placeholder="Search" aria-label="Search in episodes"><div id="chips"'
+    ' role="group" aria-label="Which episodes"></div><p class="hint" id="count"'
+    ' role="status"></p><ul id="list"></ul><p class="hint" id="note"></p></nav><article'
+    ' id="episode" aria-label="Episode"></article></div><dialog id="help"'
+    ' aria-label="Keys"></dialog></section>'
 )
 
 
 def _section_of(path: Path, judge: Judge, alone: bool) -> Section:
     """A run as a section of its own."""
-    return Section("Scores" if alone else path.resolve().name, runs=(path,), judge=judge, command=command_of(_manifest(path), path))
+    return Section(
+        "Scores" if alone else path.resolve().name,
+        runs=(path,),
+        judge=judge,
+        command=command_of(_manifest(path), path),
+    )

@@ -9,16 +9,32 @@ from gem_ma.view.learning import flatten, score_of
 from gem_ma.view.marks import RATE, axis_name, axis_of, interval_cell
 from gem_ma.view.page import Html, table, text
 
-_EXAM = ("nash_conv", "nash_conv_averaged", "exploitability", "exploitability_averaged", "success", "return", "ok", "failed")  # scores of an exam
+# scores of an exam
+_EXAM = (
+    "nash_conv",
+    "nash_conv_averaged",
+    "exploitability",
+    "exploitability_averaged",
+    "success",
+    "return",
+    "ok",
+    "failed",
+)
 
 
 def scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
     """One row per run: counts first, then each score with its interval."""
-    agents = list(dict.fromkeys(agent for summary in summaries.values() for agent in summary["returns"]))
+    agents = list(
+        dict.fromkeys(agent for summary in summaries.values() for agent in summary["returns"])
+    )
     judged = any(summary["success"] for summary in summaries.values())
     partial = any(summary["failed"] or summary["excluded"] for summary in summaries.values())
     axis = axis_of(one for summary in summaries.values() for one in summary["returns"].values())
-    columns: list[object] = ["run", "ok / failed / excluded", *([axis_name("success", RATE)] if judged else [])]
+    columns: list[object] = [
+        "run",
+        "ok / failed / excluded",
+        *([axis_name("success", RATE)] if judged else []),
+    ]
     columns += ["success, failed = 0"] if judged and partial else []
     columns += [axis_name(f"return {agent}", axis) for agent in agents]
     rows: list[list[object]] = []
@@ -30,10 +46,21 @@ def scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
                 score = (summary["score"] or {}).get("failed_as_zero")
                 row.append("n/a" if score is None else f"{score:.3f}")
         row += [interval_cell(summary["returns"].get(agent), axis) for agent in agents]
-        row += ["n/a" if summary["turns"] is None else f"{summary['turns']:.1f}", ", ".join(f"{end} {n}" for end, n in summary["ends"].items())]
+        row += [
+            "n/a" if summary["turns"] is None else f"{summary['turns']:.1f}",
+            ", ".join(f"{end} {n}" for end, n in summary["ends"].items()),
+        ]
         rows.append(row)
-    methods = {one["method"] for s in summaries.values() for one in (s["success"], *s["returns"].values()) if one and one["n"]}
-    caption = f"Mean with 95 % interval ({', '.join(sorted(methods))}) over the ok episodes; failed and excluded ones are counted beside it."
+    methods = {
+        one["method"]
+        for s in summaries.values()
+        for one in (s["success"], *s["returns"].values())
+        if one and one["n"]
+    }
+    caption = (
+        f"Mean with 95 % interval ({', '.join(sorted(methods))}) over the ok episodes; failed and"
+        " excluded ones are counted beside it."
+    )
     return table([*columns, "turns", "ends"], rows, caption=caption)
 
 
@@ -44,16 +71,28 @@ def counts(summary: Mapping[str, Any]) -> Html:
 
 
 def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
-    """What learning changed, out of a training run's summary.json: every score of the first exam beside the last; exploitability first."""
-    first, last = (flatten(stored[name]) if isinstance(stored.get(name), dict) else {} for name in ("before", "after"))
+    """What learning changed, out of a training run's summary.json: every score of the first exam
+    beside the last; exploitability first."""
+    first, last = (
+        flatten(stored[name]) if isinstance(stored.get(name), dict) else {}
+        for name in ("before", "after")
+    )
     keys = sorted(
-        (key for key in last if score_of(key) in _EXAM), key=lambda key: _EXAM.index(score_of(key)) if _EXAM.index(score_of(key)) < 4 else 4
+        (key for key in last if score_of(key) in _EXAM),
+        key=lambda key: _EXAM.index(score_of(key)) if _EXAM.index(score_of(key)) < 4 else 4,
     )
     rows = [[key.replace("/", " "), _plain(first.get(key)), _plain(last[key])] for key in keys]
     if not rows:
         return Html("")
-    learned = ", ".join(map(str, stored["learned"])) or "nothing" if isinstance(stored.get("learned"), list) else "not told"
-    caption = f"{f'{label}: ' if label else ''}before the first and after the last update; learned: {learned}"
+    learned = (
+        ", ".join(map(str, stored["learned"])) or "nothing"
+        if isinstance(stored.get("learned"), list)
+        else "not told"
+    )
+    caption = (
+        f"{f'{label}: ' if label else ''}before the first and after the last update; learned:"
+        f" {learned}"
+    )
     return table(["score", "before", "after"], rows, caption=caption)
 
 

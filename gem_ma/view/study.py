@@ -1,6 +1,8 @@
-"""The page of a study: for each score that is compared a heatmap, differences against the reference, how the axes interact; then every score.
+"""The page of a study: for each score that is compared a heatmap, differences against the
+reference, how the axes interact; then every score.
 
-It reads the summary of `gem_ma.evaluation.studies` and links to the pages of the cells, which hold the transcripts.
+It reads the summary of `gem_ma.evaluation.studies` and links to the pages of the cells, which
+hold the transcripts.
 """
 
 from __future__ import annotations
@@ -27,19 +29,37 @@ Summary = Mapping[str, Any]
 CLEAR = 0.05  # an adjusted p below it is printed bold
 
 
-def write_study(path: Path, summary: Summary, *, tables: Sequence[str], plots: Sequence[str]) -> Path:
-    """Writes report.html into the study's folder and gives its path. Raises StoreError where it cannot be written."""
+def write_study(
+    path: Path, summary: Summary, *, tables: Sequence[str], plots: Sequence[str]
+) -> Path:
+    """Writes report.html into the study's folder and gives its path. Raises StoreError where it
+    cannot be written."""
     sections = [_compared(path, summary, score, tables, plots) for score in summary["compared"]]
     sections.append(_everything(summary))
-    return write_report(out=path / "report.html", title=summary["name"], sections=sections, head=study_facts(path, summary))
+    return write_report(
+        out=path / "report.html",
+        title=summary["name"],
+        sections=sections,
+        head=study_facts(path, summary),
+    )
 
 
 def study_facts(path: Path, summary: Summary) -> Html:
-    """What was run: the axes, all cells' counts, cost and tokens; the rest as the reference cell's folder records it."""
+    """What was run: the axes, all cells' counts, cost and tokens; the rest as the reference
+    cell's folder records it."""
     folders = [path / str(cell["run"]) for cell in summary["cells"] if cell["run"]]
-    reference = next((path / str(cell["run"]) for cell in summary["cells"] if cell["names"] == summary["reference"] and cell["run"]), None)
+    reference = next(
+        (
+            path / str(cell["run"])
+            for cell in summary["cells"]
+            if cell["names"] == summary["reference"] and cell["run"]
+        ),
+        None,
+    )
     manifest, resolved = (_stored(read, reference) for read in (read_manifest, read_resolved))
-    whole: dict[str, Any] = {key: sum(cell[key] for cell in summary["cells"]) for key in ("ok", "failed", "excluded")}
+    whole: dict[str, Any] = {
+        key: sum(cell[key] for cell in summary["cells"]) for key in ("ok", "failed", "excluded")
+    }
     whole |= {"ends": {}, "tokens": {}, "costs": {}}
     for stored in (_stored(read_summary, folder) for folder in folders):
         for end, count in (stored.get("ends") or {}).items():
@@ -48,9 +68,22 @@ def study_facts(path: Path, summary: Summary) -> Html:
             for agent, counts in (stored.get(name) or {}).items():
                 whole[name][agent] = _added(whole[name].get(agent), counts)
     axes = {short_axis(axis): ", ".join(names) for axis, names in summary["axes"].items()}
-    told = {"cells": len(summary["cells"]), **axes, "reference": " x ".join(summary["reference"].values())}
-    varied = "Cast, models, seeds and config are those of the reference cell; the axes say what differs."
-    return Html(f'{facts_block("", manifest, resolved, {**whole, **told}, folded=False)}<p class="hint">{varied}</p>') if manifest else Html("")
+    told = {
+        "cells": len(summary["cells"]),
+        **axes,
+        "reference": " x ".join(summary["reference"].values()),
+    }
+    varied = (
+        "Cast, models, seeds and config are those of the reference cell; the axes say what differs."
+    )
+    return (
+        Html(
+            f"{facts_block('', manifest, resolved, {**whole, **told}, folded=False)}<p"
+            f' class="hint">{varied}</p>'
+        )
+        if manifest
+        else Html("")
+    )
 
 
 def _stored(read: Callable[[Path], dict[str, Any] | None], folder: Path | None) -> dict[str, Any]:
@@ -64,7 +97,10 @@ def _added(before: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[st
     """Two counts by name; what one of them does not know is not known of both."""
     if before is None:
         return dict(more)
-    return {key: None if value is None or before.get(key) is None else before[key] + value for key, value in more.items()}
+    return {
+        key: None if value is None or before.get(key) is None else before[key] + value
+        for key, value in more.items()
+    }
 
 
 def short_axis(axis: str) -> str:
@@ -72,25 +108,32 @@ def short_axis(axis: str) -> str:
     return axis.split(".", 1)[-1]
 
 
-def _compared(path: Path, summary: Summary, score: str, tables: Sequence[str], plots: Sequence[str]) -> Section:
+def _compared(
+    path: Path, summary: Summary, score: str, tables: Sequence[str], plots: Sequence[str]
+) -> Section:
     reference = " x ".join(summary["reference"].values())
     paired = " and ".join(summary["paired_by"])
     family = sum(row["p"] is not None for row in summary["comparisons"][score])
     adjusted = (
-        f"The two columns called adjusted are right for all {family} comparisons at once: that interval is Bonferroni's, that p is Holm's; the first "
-        "interval and the first p are those of one comparison alone. Holm's test is the sharper of the two: its p may be below 0.05 where "
-        "Bonferroni's interval still holds 0."
+        f"The two columns called adjusted are right for all {family} comparisons at once: that"
+        " interval is Bonferroni's, that p is Holm's; the first interval and the first p are those"
+        " of one comparison alone. Holm's test is the sharper of the two: its p may be below 0.05"
+        " where Bonferroni's interval still holds 0."
         if summary["correct"] == "holm"
         else "Nothing is adjusted for the number of comparisons."
     )
     note = (
-        f"Every cell against {reference}, on plays of the same {paired}. Intervals of means are 95 %; those of differences come from "
-        f"{summary['resamples']} resamples of tasks (Student's t below 20 tasks), p from sign flips over tasks.\n\n{adjusted}"
+        f"Every cell against {reference}, on plays of the same {paired}. Intervals of means are 95"
+        f" %; those of differences come from {summary['resamples']} resamples of tasks (Student's t"
+        f" below 20 tasks), p from sign flips over tasks.\n\n{adjusted}"
     )
     figures = [_heat(summary, score)] if "heatmap" in plots else []
     figures += [_cells(path, summary, score)] if "paired_diff" in tables else []
     if "interaction" in plots:
-        figures += [_interaction(one, score, _rate(summary, score)) for one in summary["interactions"][score]]
+        figures += [
+            _interaction(one, score, _rate(summary, score))
+            for one in summary["interactions"][score]
+        ]
         figures += [_margins(summary, score)] if len(summary["axes"]) > 1 else []
     return Section(score, note, figures=[one for one in figures if one], command=summary["command"])
 
@@ -118,16 +161,30 @@ def _heat(summary: Summary, score: str) -> Html:
         marks = {cell["names"][axis]: _mark(cell["scores"].get(score)) for cell in summary["cells"]}
         y_range = (0.0, 1.0) if _rate(summary, score) else None
         svg = whisker_chart(
-            {score: [marks[name] for name in names]}, names, title=score, x_label=short_axis(axis), y_label=score, y_range=y_range, joined=False
+            {score: [marks[name] for name in names]},
+            names,
+            title=score,
+            x_label=short_axis(axis),
+            y_label=score,
+            y_range=y_range,
+            joined=False,
         )
         return figure(f"{score} by {short_axis(axis)}", svg)
     if len(axes) > 2:
         return Html("".join(_pair(summary, one, score) for one in summary["interactions"][score]))
     (rows, row_names), (columns, column_names) = axes.items()
-    values = {(cell["names"][rows], cell["names"][columns]): _mark(cell["scores"].get(score)) for cell in summary["cells"]}
+    values = {
+        (cell["names"][rows], cell["names"][columns]): _mark(cell["scores"].get(score))
+        for cell in summary["cells"]
+    }
     title = f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns)"
     shown = {key: mark for key, mark in values.items() if mark is not None}
-    return _shaded(summary, score, title, heatmap(row_names, column_names, shown, title=title, **_look(summary, score)))
+    return _shaded(
+        summary,
+        score,
+        title,
+        heatmap(row_names, column_names, shown, title=title, **_look(summary, score)),
+    )
 
 
 def _look(summary: Summary, score: str) -> dict[str, Any]:
@@ -135,40 +192,81 @@ def _look(summary: Summary, score: str) -> dict[str, Any]:
 
 
 def _shaded(summary: Summary, score: str, title: str, svg: str) -> Html:
-    said = f"<figcaption>{text(_shading(_better(summary, score)))}</figcaption>{scrolled(svg, title)}" if svg else ""
+    said = (
+        f"<figcaption>{text(_shading(_better(summary, score)))}</figcaption>{scrolled(svg, title)}"
+        if svg
+        else ""
+    )
     return figure(title, said)
 
 
 def _pair(summary: Summary, one: Mapping[str, Any], score: str) -> Html:
     """Two of several axes, the others averaged out."""
     rows, columns = one["axes"]
-    names = [list(dict.fromkeys(cell["names"][axis] for cell in one["cells"])) for axis in (rows, columns)]
-    values = {(cell["names"][rows], cell["names"][columns]): Mark(cell["mean"]) for cell in one["cells"]}
-    title = f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns), mean over the other axes"
-    return _shaded(summary, score, title, heatmap(names[0], names[1], values, title=title, **_look(summary, score)))
+    names = [
+        list(dict.fromkeys(cell["names"][axis] for cell in one["cells"]))
+        for axis in (rows, columns)
+    ]
+    values = {
+        (cell["names"][rows], cell["names"][columns]): Mark(cell["mean"]) for cell in one["cells"]
+    }
+    title = (
+        f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns), mean over the other"
+        " axes"
+    )
+    return _shaded(
+        summary,
+        score,
+        title,
+        heatmap(names[0], names[1], values, title=title, **_look(summary, score)),
+    )
 
 
 def _cells(path: Path, summary: Summary, score: str) -> Html:
     differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
-    axis = RATE if _rate(summary, score) else axis_of(cell["scores"].get(score) for cell in summary["cells"])
+    axis = (
+        RATE
+        if _rate(summary, score)
+        else axis_of(cell["scores"].get(score) for cell in summary["cells"])
+    )
     adjusts = summary["correct"] == "holm"
     rows: list[list[object]] = []
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
         against = differences.get(names)
-        told: list[object] = [interval_cell(cell["scores"].get(score), axis), f"{cell['ok']} / {cell['failed']} / {cell['excluded']}"]
+        told: list[object] = [
+            interval_cell(cell["scores"].get(score), axis),
+            f"{cell['ok']} / {cell['failed']} / {cell['excluded']}",
+        ]
         told += [_unbroken(difference_text(against)), _p(against, "p", bold=not adjusts)]
-        told += [_unbroken(_adjusted(against)), _p(against, "p_adjusted", bold=True)] if adjusts else []
+        told += (
+            [_unbroken(_adjusted(against)), _p(against, "p_adjusted", bold=True)] if adjusts else []
+        )
         told += ["" if against is None else against["pairs"], _link(path, cell["run"])]
         rows.append([*names, *told])
     family = sum(row["p"] is not None for row in differences.values())
-    head: list[object] = [*map(short_axis, summary["axes"]), axis_name("mean", axis), "ok / failed / excluded", "difference [95 %]", "p"]
-    head += [f"adjusted interval (Bonferroni, {family})", f"adjusted p (Holm, {family})"] if adjusts else []
-    return table([*head, "pairs", "run"], rows, caption=f"{score}, every cell against {' x '.join(summary['reference'].values())}")
+    head: list[object] = [
+        *map(short_axis, summary["axes"]),
+        axis_name("mean", axis),
+        "ok / failed / excluded",
+        "difference [95 %]",
+        "p",
+    ]
+    head += (
+        [f"adjusted interval (Bonferroni, {family})", f"adjusted p (Holm, {family})"]
+        if adjusts
+        else []
+    )
+    return table(
+        [*head, "pairs", "run"],
+        rows,
+        caption=f"{score}, every cell against {' x '.join(summary['reference'].values())}",
+    )
 
 
 def _adjusted(against: Mapping[str, Any] | None) -> str:
-    """The interval that holds for all comparisons at once; "" for the reference and for an older study, which has none."""
+    """The interval that holds for all comparisons at once; "" for the reference and for an older
+    study, which has none."""
     low, high = (against.get(key) if against else None for key in ("low_adjusted", "high_adjusted"))
     if low is None or high is None:
         return "n/a" if against else ""
@@ -178,7 +276,11 @@ def _adjusted(against: Mapping[str, Any] | None) -> str:
 def _p(against: Mapping[str, Any] | None, key: str, *, bold: bool) -> Html:
     if against is None or against.get(key) is None:
         return Html("")
-    return Html(f"<strong>{against[key]:.4f}</strong>" if bold and against[key] < CLEAR else f"{against[key]:.4f}")
+    return Html(
+        f"<strong>{against[key]:.4f}</strong>"
+        if bold and against[key] < CLEAR
+        else f"{against[key]:.4f}"
+    )
 
 
 def _interaction(one: Mapping[str, Any], score: str, rate: bool) -> Html:
@@ -190,17 +292,35 @@ def _interaction(one: Mapping[str, Any], score: str, rate: bool) -> Html:
         lines.setdefault(cell["names"][columns], []).append(Mark(cell["mean"]))
     title = f"{score} of {short_axis(columns)} over {short_axis(rows)}"
     y_range = (0.0, 1.0) if rate else None
-    svg = whisker_chart(lines, names, title=title, x_label=short_axis(rows), y_label=score, y_range=y_range)
+    svg = whisker_chart(
+        lines, names, title=title, x_label=short_axis(rows), y_label=score, y_range=y_range
+    )
     entries = []
     for cell in one["cells"]:
         known = cell["low"] is not None and cell["high"] is not None
-        effect = f"{cell['effect']:+.3f}" + (f" [{cell['low']:+.3f}, {cell['high']:+.3f}]" if known else " [n/a]")
+        effect = f"{cell['effect']:+.3f}" + (
+            f" [{cell['low']:+.3f}, {cell['high']:+.3f}]" if known else " [n/a]"
+        )
         clear = known and (cell["low"] > 0 or cell["high"] < 0)
-        entries.append([cell["names"][rows], cell["names"][columns], f"{cell['mean']:.3f}", Html(f"<strong>{effect}</strong>") if clear else effect])
+        entries.append(
+            [
+                cell["names"][rows],
+                cell["names"][columns],
+                f"{cell['mean']:.3f}",
+                Html(f"<strong>{effect}</strong>") if clear else effect,
+            ]
+        )
     caption = (
-        f"What a cell has beyond its row and its column, over {one['units']} tasks (or seeds) that all cells played; bold: the interval leaves 0 out."
+        f"What a cell has beyond its row and its column, over {one['units']} tasks (or seeds) that"
+        " all cells played; bold: the interval leaves 0 out."
     )
-    return figure(title, svg, table([short_axis(rows), short_axis(columns), "mean", "interaction"], entries, caption=caption))
+    return figure(
+        title,
+        svg,
+        table(
+            [short_axis(rows), short_axis(columns), "mean", "interaction"], entries, caption=caption
+        ),
+    )
 
 
 def _margins(summary: Summary, score: str) -> Html:
@@ -212,7 +332,11 @@ def _margins(summary: Summary, score: str) -> Html:
         for name, one in names.items()
     ]
     caption = f"{score} of each name, mean over all cells that have it, on what every cell played"
-    return table(["axis", "name", axis_name("mean", marks), "tasks"], rows, caption=caption) if rows else Html("")
+    return (
+        table(["axis", "name", axis_name("mean", marks), "tasks"], rows, caption=caption)
+        if rows
+        else Html("")
+    )
 
 
 def _everything(summary: Summary) -> Section:
@@ -220,14 +344,32 @@ def _everything(summary: Summary) -> Section:
     head = [*map(short_axis, summary["axes"]), *summary["scores"], "turns"]
     rows: list[list[object]] = []
     for cell in summary["cells"]:
-        told = [interval_text(one) if (one := cell["scores"].get(score)) else "n/a" for score in summary["scores"]]
-        rows.append([*cell["names"].values(), *told, "n/a" if cell["turns"] is None else f"{cell['turns']:.1f}"])
+        told = [
+            interval_text(one) if (one := cell["scores"].get(score)) else "n/a"
+            for score in summary["scores"]
+        ]
+        rows.append(
+            [
+                *cell["names"].values(),
+                *told,
+                "n/a" if cell["turns"] is None else f"{cell['turns']:.1f}",
+            ]
+        )
     rest = [score for score in summary["scores"] if score not in summary["compared"]]
     folded = "".join(_heat(summary, score) for score in rest) if len(summary["axes"]) == 2 else ""
     figures = [table(head, rows, numbers=True)]
     if folded:
-        figures.append(Html(f'<details><summary>Heatmaps of {text(", ".join(rest))}</summary><div class="charts">{folded}</div></details>'))
-    return Section("Every score", "Mean with 95 % interval; to compare another one: --measure NAME.", figures=figures)
+        figures.append(
+            Html(
+                f"<details><summary>Heatmaps of {text(', '.join(rest))}</summary><div"
+                f' class="charts">{folded}</div></details>'
+            )
+        )
+    return Section(
+        "Every score",
+        "Mean with 95 % interval; to compare another one: --measure NAME.",
+        figures=figures,
+    )
 
 
 def _mark(one: Mapping[str, Any] | None) -> Mark | None:
@@ -236,7 +378,11 @@ def _mark(one: Mapping[str, Any] | None) -> Mark | None:
 
 def _link(path: Path, run: str) -> Html:
     there = path / run / "report.html"
-    return Html(f'<a href="{text(quote(run))}/report.html" title="{text(run)}">{text(run[-8:])}</a>') if there.exists() else text(run[-8:])
+    return (
+        Html(f'<a href="{text(quote(run))}/report.html" title="{text(run)}">{text(run[-8:])}</a>')
+        if there.exists()
+        else text(run[-8:])
+    )
 
 
 def _unbroken(words: str) -> Html:

@@ -1,6 +1,8 @@
-"""One episode as plain JSON for the page: how it ended and why, what each agent saw and did, in the order of steps.
+"""One episode as plain JSON for the page: how it ended and why, what each agent saw and did, in the
+order of steps.
 
-Long texts are cut and the cut is said. What the record holds as a number is written here, not by the browser, which knows no large integers.
+Long texts are cut and the cut is said. What the record holds as a number is written here, not by
+the browser, which knows no large integers.
 """
 
 from __future__ import annotations
@@ -13,18 +15,25 @@ from typing import Any
 from gem_ma.types import Episode, Image, Malformed, Message, Reply, ToolCall, Turn
 
 MAX_TEXT, MAX_TURNS, MAX_CALLS, MAX_IMAGE = 8_000, 400, 20, 300_000
-THOUGHTS = ("reasoning", "thoughts", "thinking")  # how a reply may call what was thought before it was said
+# how a reply may call what was thought before it was said
+THOUGHTS = ("reasoning", "thoughts", "thinking")
 Media = Callable[[str], bytes | None]
 
 
-def transcript(episode: Episode, said: Mapping[str, Any], media: Media = lambda digest: None) -> dict[str, Any]:
-    """`said`: `kinds`, `causes`, `labels`, `measures` of the episode (`gem_ma.view.chosen`). `media` gives the bytes behind an image's digest."""
+def transcript(
+    episode: Episode, said: Mapping[str, Any], media: Media = lambda digest: None
+) -> dict[str, Any]:
+    """`said`: `kinds`, `causes`, `labels`, `measures` of the episode (`gem_ma.view.chosen`).
+    `media` gives the bytes behind an image's digest."""
     totals, paid = episode.returns(), _paid(episode)
     left_out = len(episode.turns) - MAX_TURNS
     versions = {reply.version for turn in episode.turns for reply in turn.replies if reply.version}
     return {
         "key": key_of(episode.task, episode.seed, episode.repeat),
-        "id": f"{episode.task} · seed {episode.seed}" + (f" · repeat {episode.repeat}" if episode.repeat else ""),
+        "id": (
+            f"{episode.task} · seed {episode.seed}"
+            + (f" · repeat {episode.repeat}" if episode.repeat else "")
+        ),
         "task": _cut(episode.task) + (f", repeat {episode.repeat}" if episode.repeat else ""),
         "seed": str(episode.seed),
         "scenario": _cut(episode.scenario),
@@ -32,18 +41,39 @@ def transcript(episode: Episode, said: Mapping[str, Any], media: Media = lambda 
         "end": episode.end.value,
         "error": _cut(episode.error) if episode.error else None,
         "kinds": list(said["kinds"]),
-        "causes": [f"{_cut(name)}: {_cut(value)}" for name, values in said["causes"].items() for value in values],
-        "labels": [f"{_cut(name)}: {', '.join(map(_cut, values))}" for name, values in said["labels"].items()],
+        "causes": [
+            f"{_cut(name)}: {_cut(value)}"
+            for name, values in said["causes"].items()
+            for value in values
+        ],
+        "labels": [
+            f"{_cut(name)}: {', '.join(map(_cut, values))}"
+            for name, values in said["labels"].items()
+        ],
         "measures": [[_cut(name), number(value)] for name, value in said["measures"].items()],
-        "cut": f"the last {left_out} of {len(episode.turns)} turns are left out" if left_out > 0 else "",
+        "cut": (
+            f"the last {left_out} of {len(episode.turns)} turns are left out"
+            if left_out > 0
+            else ""
+        ),
         "weights": f"v{max(versions)}" if versions else "",
         "agents": [
-            {"name": agent, "plays": _plays(seat.behaviour, seat.policy), "total": number(totals[agent]), "paid": paid.get(agent, [])}
+            {
+                "name": agent,
+                "plays": _plays(seat.behaviour, seat.policy),
+                "total": number(totals[agent]),
+                "paid": paid.get(agent, []),
+            }
             for agent, seat in episode.cast.items()
         ],
         "turns": [_turn(turn, media) for turn in episode.turns[:MAX_TURNS]],
         "ledger": [
-            {"step": entry.step, "agent": entry.agent, "value": number(entry.value), "why": _cut(entry.why)}
+            {
+                "step": entry.step,
+                "agent": entry.agent,
+                "value": number(entry.value),
+                "why": _cut(entry.why),
+            }
             for entry in episode.ledger[: 4 * MAX_TURNS]
         ],
         "final": {agent: _messages(messages, media) for agent, messages in episode.final.items()},
@@ -72,7 +102,10 @@ def _paid(episode: Episode) -> dict[str, list[list[str]]]:
     for entry in episode.ledger:
         own = sums.setdefault(entry.agent, {})
         own[entry.why] = own.get(entry.why, 0.0) + entry.value
-    return {agent: [[_cut(why), number(value)] for why, value in list(own.items())[:MAX_CALLS]] for agent, own in sums.items()}
+    return {
+        agent: [[_cut(why), number(value)] for why, value in list(own.items())[:MAX_CALLS]]
+        for agent, own in sums.items()
+    }
 
 
 def _plays(behaviour: str, policy: str | None) -> str:
@@ -89,13 +122,17 @@ def _turn(turn: Turn, media: Media) -> dict[str, Any]:
         "calls": _calls(turn.action.tool_calls),
         "legal": [_cut(choice) for choice in turn.legal[:20]] if turn.legal is not None else None,
         "parsed": None if turn.action.parsed is None else _cut(turn.action.parsed),
-        "shortened": turn.action.cut + sum(reply.cut for reply in turn.replies),  # bytes beyond the driver's limit on what is said
-        "replies": [_reply(reply, several or reply.text != turn.action.text) for reply in turn.replies],
+        # bytes beyond the driver's limit on what is said
+        "shortened": turn.action.cut + sum(reply.cut for reply in turn.replies),
+        "replies": [
+            _reply(reply, several or reply.text != turn.action.text) for reply in turn.replies
+        ],
     }
 
 
 def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
-    """`whole`: with its words and calls, because they are not those of the act; a draft, a judgement, an answer before it was read."""
+    """`whole`: with its words and calls, because they are not those of the act; a draft, a
+    judgement, an answer before it was read."""
     thoughts = next((str(found) for name in THOUGHTS if (found := getattr(reply, name, None))), "")
     return {
         "policy": reply.policy,
@@ -104,7 +141,11 @@ def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
         "finish": reply.finish,
         "attempts": len(reply.attempts),
         **({"thoughts": _cut(thoughts)} if thoughts else {}),
-        **({"text": _cut(reply.text), "calls": _calls(reply.tool_calls)} if whole and (reply.text or reply.tool_calls) else {}),
+        **(
+            {"text": _cut(reply.text), "calls": _calls(reply.tool_calls)}
+            if whole and (reply.text or reply.tool_calls)
+            else {}
+        ),
     }
 
 
@@ -112,7 +153,12 @@ def _messages(messages: Iterable[Message], media: Media) -> list[dict[str, Any]]
     return [
         {
             "sender": message.sender,
-            "parts": [_part(part, media) for part in ((message.content,) if isinstance(message.content, str) else message.content)],
+            "parts": [
+                _part(part, media)
+                for part in (
+                    (message.content,) if isinstance(message.content, str) else message.content
+                )
+            ],
             "calls": _calls(message.tool_calls),
             "call": message.call_id,
         }
@@ -130,17 +176,29 @@ def _part(part: str | Image, media: Media) -> str | dict[str, str]:
 
 def _calls(calls: Iterable[ToolCall | Malformed]) -> list[dict[str, Any]]:
     return [
-        {"text": _cut(call.text), "reason": _cut(call.reason)}
-        if isinstance(call, Malformed)
-        else {"name": _cut(call.name), "arguments": [[_cut(key), _value(value)] for key, value in call.arguments.items()]}
+        (
+            {"text": _cut(call.text), "reason": _cut(call.reason)}
+            if isinstance(call, Malformed)
+            else {
+                "name": _cut(call.name),
+                "arguments": [[_cut(key), _value(value)] for key, value in call.arguments.items()],
+            }
+        )
         for call in list(calls)[:MAX_CALLS]
     ]
 
 
 def _value(value: Any) -> str:
-    """A text as it is, anything else as JSON text: the browser would turn 12345678901234567890 into 12345678901234567000 and 1.0 into 1."""
-    return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+    """A text as it is, anything else as JSON text: the browser would turn 12345678901234567890
+    into 12345678901234567000 and 1.0 into 1."""
+    return _cut(
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    )
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … [{len(text) - MAX_TEXT} more characters are left out]"
+    return (
+        text
+        if len(text) <= MAX_TEXT
+        else f"{text[:MAX_TEXT]} … [{len(text) - MAX_TEXT} more characters are left out]"
+    )

@@ -1,4 +1,5 @@
-"""Retail customer service for two agents: an assistant with 16 tools and a user who wants something."""
+"""Retail customer service for two agents: an assistant with 16 tools and a user who wants
+something."""
 
 from gem_ma.scenarios.retail.scenario import Retail
 from gem_ma.scenarios.retail.store import RetailStore

@@ -1,4 +1,5 @@
-"""`python -m gem_ma.scenarios.retail prove`: all proofs of generated tasks once more. `... write FOLDER`: tasks and tables as files."""
+"""`python -m gem_ma.scenarios.retail prove`: all proofs of generated tasks once more. `... write
+FOLDER`: tasks and tables as files."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from gem_ma.scenarios.service.proofs import PROOFS, Unproved
 from gem_ma.errors import ConfigError, DataError
 
 
-def _knobs(context: click.Context, parameter: click.Parameter, value: str | None) -> Mapping[str, Any] | None:
+def _knobs(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> Mapping[str, Any] | None:
     try:
         return None if value is None else json.loads(value)
     except ValueError as error:
@@ -31,8 +34,16 @@ def _shop(knobs: Mapping[str, Any] | None) -> OwnWorld:
 
 
 _SPLIT = click.option("--split", type=click.Choice(list(SPLITS)), default="test", show_default=True)
-_TASKS = click.option("--tasks", type=click.IntRange(1), default=100, show_default=True, help="So many, from the first on.")
-_KNOBS = click.option("--knobs", callback=_knobs, metavar="JSON", help="As scenario.knobs in a config.")
+_TASKS = click.option(
+    "--tasks",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="So many, from the first on.",
+)
+_KNOBS = click.option(
+    "--knobs", callback=_knobs, metavar="JSON", help="As scenario.knobs in a config."
+)
 
 
 @click.group()
@@ -45,7 +56,8 @@ def main() -> None:
 @_TASKS
 @_KNOBS
 def prove(split: str, tasks: int, knobs: Mapping[str, Any] | None) -> None:
-    """Makes tasks, proves each once more from itself, and tells which share of all that was drawn each proof threw away."""
+    """Makes tasks, proves each once more from itself, and tells which share of all that was
+    drawn each proof threw away."""
     shop = _shop(knobs)
     made = shop.tasks(split)[:tasks]
     lost = []
@@ -57,7 +69,10 @@ def prove(split: str, tasks: int, knobs: Mapping[str, Any] | None) -> None:
     drawn = sum(shop.rejected.values())
     for name in PROOFS:
         cases = sum(task.proof[name] for task in made)
-        click.echo(f"{name:10} {shop.rejected[name] / drawn:6.1%} of {drawn} drawn were thrown away; {cases} cases in the tasks kept")
+        click.echo(
+            f"{name:10} {shop.rejected[name] / drawn:6.1%} of {drawn} drawn were thrown away;"
+            f" {cases} cases in the tasks kept"
+        )
     for line in lost:
         click.echo(line)
     click.echo(f"{len(made) - len(lost)} of {len(made)} tasks of {split} hold all proofs")
@@ -72,7 +87,8 @@ def prove(split: str, tasks: int, knobs: Mapping[str, Any] | None) -> None:
 @_TASKS
 @_KNOBS
 def write(folder: Path, form: str, split: str, tasks: int, knobs: Mapping[str, Any] | None) -> None:
-    """Writes tasks with their tables into FOLDER, for tau-bench's loader, tau2-bench's, or as our own JSON."""
+    """Writes tasks with their tables into FOLDER, for tau-bench's loader, tau2-bench's, or as
+    our own JSON."""
     try:
         for written in write_world(folder, form, _shop(knobs).tasks(split)[:tasks]):
             click.echo(written)

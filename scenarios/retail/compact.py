@@ -1,8 +1,11 @@
-"""How a one-order talk looks to a small model: a word or three for each thing that is said, called or answered, and nothing else.
+"""How a one-order talk looks to a small model: a word or three for each thing that is said, called
+or answered, and nothing else.
 
-Both sides choose from a closed list of words. The desk behind them hears whole sentences and gets real calls of the shop's tools: the customer
-is logged in and has one order, so a command names no ids. `look` shows the order's status and size; a write answers `ok` or `no`; what cannot
-be read, `what`. This module is a table between the two languages; it knows neither the task's solution nor who plays.
+Both sides choose from a closed list of words. The desk behind them hears whole sentences and
+gets real calls of the shop's tools: the customer is logged in and has one order, so a command
+names no ids. `look` shows the order's status and size; a write answers `ok` or `no`; what cannot
+be read, `what`. This module is a table between the two languages; it knows neither the task's
+solution nor who plays.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ from gem_ma.parsing import parse_legal
 LOOK, TRANSFER, NONE = "look", "transfer", "none"
 VERBS = {"modify": "pending", "exchange": "delivered"}
 WHY = dict(zip(("unneeded", "mistake"), REASONS, strict=True))
-CHANGES = {f"{verb} {colour} {size}": (status, colour, size) for (verb, status), colour, size in product(VERBS.items(), COLOURS, SIZES)}
+CHANGES = {
+    f"{verb} {colour} {size}": (status, colour, size)
+    for (verb, status), colour, size in product(VERBS.items(), COLOURS, SIZES)
+}
 CANCELS = {f"cancel {word}": reason for word, reason in WHY.items()}
 SAYS = {
     "ask colour": "Which colour would you like?",
@@ -59,7 +65,10 @@ def compact(task: Task, base: Base) -> Style:
         if words == LOOK:
             return _call("get_order_details", order_id=order_id)
         if words == TRANSFER:
-            return _call("transfer_to_human_agents", summary="The customer of the only order wants something.")
+            return _call(
+                "transfer_to_human_agents",
+                summary="The customer of the only order wants something.",
+            )
         if words in CANCELS:
             return _call("cancel_pending_order", order_id=order_id, reason=CANCELS[words])
         if words in CHANGES:
@@ -102,7 +111,8 @@ def read_user(did: Action) -> Action:
 
 
 def show_result(call: ToolCall | Malformed, text: str) -> Message:
-    """What is left of a result: of an order its status and its size, of a write whether it went through."""
+    """What is left of a result: of an order its status and its size, of a write whether it went
+    through."""
     if isinstance(call, Malformed):
         return Message.tool("", WHAT)
     if text.startswith("Error: "):
@@ -110,7 +120,11 @@ def show_result(call: ToolCall | Malformed, text: str) -> Message:
     if call.name != "get_order_details":
         return Message.tool(call.id, OK)
     order = json.loads(text)
-    status = order["status"] if order["status"] in STATUSES or order["status"] == "cancelled" else "changed"
+    status = (
+        order["status"]
+        if order["status"] in STATUSES or order["status"] == "cancelled"
+        else "changed"
+    )
     return Message.tool(call.id, f"{status} {order['items'][0]['options']['size']}")
 
 

@@ -1,8 +1,10 @@
-"""The smallest customer service: one order, few words, two seats that a tiny language model can learn.
+"""The smallest customer service: one order, few words, two seats that a tiny language model can
+learn.
 
-Type `gem-ma run retail_one_order`; `configs/retail_train.yaml` trains the assistant, the user, or both. Behind the few words stand the talk, the
-tools, the store and the canonical grader of `retail`: the verdict is the database's. Guessing is worth little: an assistant that never looks at
-the order can be right in a third of the talks at most (`one_order.never_looking`).
+Type `gem-ma run retail_one_order`; `configs/retail_train.yaml` trains the assistant, the user,
+or both. Behind the few words stand the talk, the tools, the store and the canonical grader of
+`retail`: the verdict is the database's. Guessing is worth little: an assistant that never looks
+at the order can be right in a third of the talks at most (`one_order.never_looking`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ SOLUTION = ("actions", "outputs", "goal", "ends", "wishes", "flags", "proof", "r
 
 
 class RetailOneOrder(Scenario):
-    """Customer service of a shop with one order: look, ask, and change what the order allows, in a few words; paid by what became of it."""
+    """Customer service of a shop with one order: look, ask, and change what the order allows, in
+    a few words; paid by what became of it."""
 
     agents = ("assistant", "user")
     version = 1
@@ -41,15 +44,21 @@ class RetailOneOrder(Scenario):
     baselines = {"best that never looks": float(never_looking())}
     baseline_casts = {
         "transfers at once": {"assistant": "one_order_transfers", "user": "one_order_customer"},
-        "guesses, neither looks nor asks": {"assistant": "one_order_guesses", "user": "one_order_customer"},
+        "guesses, neither looks nor asks": {
+            "assistant": "one_order_guesses",
+            "user": "one_order_customer",
+        },
         "asks, never looks": {"assistant": "one_order_asks", "user": "one_order_customer"},
         "looks and asks (expert)": {"assistant": "one_order_clerk", "user": "one_order_customer"},
     }
 
     def __init__(self, max_actions: int = 6) -> None:
-        """The talk ends when the assistant has acted `max_actions` times or the user three times more. Raises ConfigError for an option."""
+        """The talk ends when the assistant has acted `max_actions` times or the user three times
+        more. Raises ConfigError for an option."""
         if isinstance(max_actions, bool) or not isinstance(max_actions, int) or max_actions < 1:
-            raise ConfigError(f"scenario.max_actions: a whole number of at least 1; got {max_actions!r}")
+            raise ConfigError(
+                f"scenario.max_actions: a whole number of at least 1; got {max_actions!r}"
+            )
         self.rules = Rules(max_actions, max_actions + 3)
         self.ends_within = 2 * max_actions + 3
         self._splits = {split: OneOrder(split) for split in SPLITS}
@@ -67,14 +76,32 @@ class RetailOneOrder(Scenario):
         return any(entry.agent == ASSISTANT and entry.value > 1 - 1e-6 for entry in episode.ledger)
 
     def measures(self, episode: Episode) -> dict[str, float | None]:
-        """Whether the assistant looked at the order before it wrote (None where it wrote nothing), and calls that were refused."""
+        """Whether the assistant looked at the order before it wrote (None where it wrote
+        nothing), and calls that were refused."""
         split, _, place = episode.task.rpartition("/")
-        desk = retell(self.desk(self.tasks(split)[int(place)]), ({turn.agent: turn.action} for turn in episode.turns))
-        calls = [event for event in desk.events if event.kind == "called" and event.agent == ASSISTANT and event.call is not None]
-        written = [at for at, event in enumerate(calls) if event.call is not None and desk.store.mutates(event.call.name)]
-        looked = [at for at, event in enumerate(calls) if event.call is not None and event.call.name == "get_order_details"]
+        desk = retell(
+            self.desk(self.tasks(split)[int(place)]),
+            ({turn.agent: turn.action} for turn in episode.turns),
+        )
+        calls = [
+            event
+            for event in desk.events
+            if event.kind == "called" and event.agent == ASSISTANT and event.call is not None
+        ]
+        written = [
+            at
+            for at, event in enumerate(calls)
+            if event.call is not None and desk.store.mutates(event.call.name)
+        ]
+        looked = [
+            at
+            for at, event in enumerate(calls)
+            if event.call is not None and event.call.name == "get_order_details"
+        ]
         return {
-            "looked_before_write": float(bool(looked) and looked[0] < written[0]) if written else None,
+            "looked_before_write": (
+                float(bool(looked) and looked[0] < written[0]) if written else None
+            ),
             "refused_calls": float(sum(event.failed for event in calls)),
         }
 

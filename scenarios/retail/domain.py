@@ -1,4 +1,5 @@
-"""The retail desk as its judges see it (`service.domain`): what each tool is for, whose a record is, and a record as facts."""
+"""The retail desk as its judges see it (`service.domain`): what each tool is for, whose a record
+is, and a record as facts."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from gem_ma.scenarios.retail.language import RetailPhrasebook
 from gem_ma.scenarios.retail.named import unnamed
 from gem_ma.scenarios.retail.reasons import GROUNDS
 from gem_ma.scenarios.retail.tasks import wish_of
-from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, UTILITY, WRITE, Domain
+from gem_ma.scenarios.service.domain import (
+    CATALOGUE,
+    FIND,
+    PERSONAL,
+    TRANSFER,
+    UTILITY,
+    WRITE,
+    Domain,
+)
 from gem_ma.scenarios.service.facts import Fact, cents, folded
 from gem_ma.scenarios.service.overlay import Base, Overlay, Tables
 from gem_ma.scenarios.service.task import GoldCall, Wish
@@ -40,12 +49,14 @@ ROLES = {
     "transfer_to_human_agents": TRANSFER,
 }
 SWAPS = frozenset({"modify_pending_order_items", "exchange_delivered_order_items"})
-IDS = re.compile(r"#W\d+|\b(?:credit_card|gift_card|paypal)_\d+\b|(?<![\w#])\d{10}(?:\d{2})?(?!\d)")  # items, products and parcels
+# items, products and parcels
+IDS = re.compile(r"#W\d+|\b(?:credit_card|gift_card|paypal)_\d+\b|(?<![\w#])\d{10}(?:\d{2})?(?!\d)")
 OPEN_STATUSES = ("pending", "delivered")
 
 
 def facts(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
-    """A record as a multiset of normalised facts: money in cents, addresses folded, payments net by method, lists without their order."""
+    """A record as a multiset of normalised facts: money in cents, addresses folded, payments net
+    by method, lists without their order."""
     found: list[Fact] = []
     paired = record.get("exchange_pairs") is not None
     for name, value in record.items():
@@ -55,9 +66,15 @@ def facts(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
         if name == "payment_history":
             found += [(*at, method, amount) for method, amount in _net(value).items() if amount]
         elif name == "items":
-            found += [(*at, item["product_id"], item["item_id"], cents(item["price"])) for item in value]
+            found += [
+                (*at, item["product_id"], item["item_id"], cents(item["price"])) for item in value
+            ]
         elif name == "payment_methods":
-            found += [(*at, method, cents(entry["balance"])) for method, entry in value.items() if entry.get("balance") is not None]
+            found += [
+                (*at, method, cents(entry["balance"]))
+                for method, entry in value.items()
+                if entry.get("balance") is not None
+            ]
         elif name == "address":
             found += [(*at, part, folded(text)) for part, text in value.items() if text is not None]
         elif name == "exchange_price_difference":
@@ -77,19 +94,25 @@ def _net(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     net: dict[str, int] = {}
     for row in history:
         sign = -1 if row["transaction_type"] == "refund" else 1
-        net[row["payment_method_id"]] = net.get(row["payment_method_id"], 0) + sign * cents(row["amount"])
+        net[row["payment_method_id"]] = net.get(row["payment_method_id"], 0) + sign * cents(
+            row["amount"]
+        )
     return net
 
 
 def put(call: ToolCall, data: Overlay) -> Wish | None:
     """A write as a customer would put it; by its ids alone where it names what is not there."""
-    if not isinstance(call.arguments, Mapping) or not all(_are_texts(call.arguments.get(name, ())) for name in ("item_ids", "new_item_ids")):
+    if not isinstance(call.arguments, Mapping) or not all(
+        _are_texts(call.arguments.get(name, ())) for name in ("item_ids", "new_item_ids")
+    ):
         return None
     try:
         return wish_of(data, GoldCall(call.name, call.arguments))
     except (KeyError, StopIteration, TypeError, IndexError, AttributeError):
         method = call.arguments.get("payment_method_id", "")
-        return Wish(call.name, call.arguments, {"method": method if isinstance(method, str) else ""})
+        return Wish(
+            call.name, call.arguments, {"method": method if isinstance(method, str) else ""}
+        )
 
 
 def _are_texts(value: Any) -> bool:
@@ -109,11 +132,15 @@ def locked(table: str, key: str, record: Mapping[str, Any]) -> bool:
     return table == "orders" and record.get("status") not in OPEN_STATUSES
 
 
-_SWAP_WORDS = re.compile(r"exchang|swap|replac|modif|chang|updat|switch|substitut|upgrad|downgrad|adjust|amend|alter|instead|trade")
+_SWAP_WORDS = re.compile(
+    r"exchang|swap|replac|modif|chang|updat|switch|substitut|upgrad|downgrad|adjust|amend|alter|instead|trade"
+)
 _ADDRESS_WORDS = re.compile(r"address|ship|deliver|send|redirect|rerout|move")
 TOPICS = {
     "cancel_pending_order": re.compile(r"cancel|call(?:ed|ing)? off|void"),
-    "return_delivered_order_items": re.compile(r"return|refund|sen[dt]\w{0,20} (?:\w{1,30} ){0,3}back"),
+    "return_delivered_order_items": re.compile(
+        r"return|refund|sen[dt]\w{0,20} (?:\w{1,30} ){0,3}back"
+    ),
     **dict.fromkeys(sorted(SWAPS), _SWAP_WORDS),
     "modify_pending_order_payment": re.compile(r"pay|paid|card|charg|method|bill"),
     **dict.fromkeys(("modify_pending_order_address", "modify_user_address"), _ADDRESS_WORDS),
@@ -124,7 +151,17 @@ RETAIL = Domain(
     keys={"order_id": "orders", "user_id": "users", "product_id": "products"},
     owners={"orders": "user_id", "users": ""},
     ids=IDS,
-    id_arguments=frozenset({"order_id", "user_id", "product_id", "item_id", "item_ids", "new_item_ids", "payment_method_id"}),
+    id_arguments=frozenset(
+        {
+            "order_id",
+            "user_id",
+            "product_id",
+            "item_id",
+            "item_ids",
+            "new_item_ids",
+            "payment_method_id",
+        }
+    ),
     once=dict.fromkeys((*SWAPS, "return_delivered_order_items"), "items"),
     gathers=SWAPS,
     topics=TOPICS,
@@ -152,4 +189,12 @@ def _judges(tables: Tables) -> Domain:
                 axes.setdefault(axis, set()).add(value)
     if all(folded(name) in BOOK.products for name in products):
         return RETAIL
-    return replace(RETAIL, book=RetailPhrasebook({name: {axis: sorted(values) for axis, values in axes.items()} for name, axes in products.items()}))
+    return replace(
+        RETAIL,
+        book=RetailPhrasebook(
+            {
+                name: {axis: sorted(values) for axis, values in axes.items()}
+                for name, axes in products.items()
+            }
+        ),
+    )

@@ -1,8 +1,9 @@
 """The tools under the rules of our own world: `semantics="fixed"`.
 
-What differs from tau-bench: arguments are checked against the schema first (`Error: invalid_arguments: ...`), empty lists of ids and changes
-to the same item are refused, stored amounts are whole cents, a cancelled order refunds what each method paid net of earlier refunds, and an
-exchange keeps which item goes for which (`exchange_pairs`).
+What differs from tau-bench: arguments are checked against the schema first (`Error:
+invalid_arguments: ...`), empty lists of ids and changes to the same item are refused, stored
+amounts are whole cents, a cancelled order refunds what each method paid net of earlier refunds,
+and an exchange keeps which item goes for which (`exchange_pairs`).
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ def cancel_pending_order(data: Overlay, order_id: str, reason: str) -> str:
     paid: dict[str, float] = {}
     for row in order["payment_history"]:
         sign = 1 if row["transaction_type"] == "payment" else -1
-        paid[row["payment_method_id"]] = round(paid.get(row["payment_method_id"], 0) + sign * row["amount"], 2)
+        paid[row["payment_method_id"]] = round(
+            paid.get(row["payment_method_id"], 0) + sign * row["amount"], 2
+        )
     user = data.draft("users", order["user_id"])
     for method_id, amount in paid.items():
         if amount <= 0:
             continue
-        order["payment_history"].append({"transaction_type": "refund", "amount": amount, "payment_method_id": method_id})
+        order["payment_history"].append(
+            {"transaction_type": "refund", "amount": amount, "payment_method_id": method_id}
+        )
         method = user["payment_methods"][method_id]
         if method["source"] == "gift_card":
             method["balance"] = round(method["balance"] + amount, 2)
@@ -40,9 +45,17 @@ def cancel_pending_order(data: Overlay, order_id: str, reason: str) -> str:
     return data.commit({("orders", order_id): order, ("users", order["user_id"]): user})
 
 
-def modify_pending_order_items(data: Overlay, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_method_id: str) -> str:
+def modify_pending_order_items(
+    data: Overlay,
+    order_id: str,
+    item_ids: list[str],
+    new_item_ids: list[str],
+    payment_method_id: str,
+) -> str:
     refusal = _empty(item_ids) or _same(item_ids, new_item_ids)
-    text = refusal or tools.modify_pending_order_items(data, order_id, item_ids, new_item_ids, payment_method_id)
+    text = refusal or tools.modify_pending_order_items(
+        data, order_id, item_ids, new_item_ids, payment_method_id
+    )
     if text.startswith("Error: "):
         return text
     order = data.draft("orders", order_id)
@@ -50,18 +63,32 @@ def modify_pending_order_items(data: Overlay, order_id: str, item_ids: list[str]
     return data.commit({("orders", order_id): order})
 
 
-def exchange_delivered_order_items(data: Overlay, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_method_id: str) -> str:
+def exchange_delivered_order_items(
+    data: Overlay,
+    order_id: str,
+    item_ids: list[str],
+    new_item_ids: list[str],
+    payment_method_id: str,
+) -> str:
     refusal = _empty(item_ids) or _same(item_ids, new_item_ids)
-    text = refusal or tools.exchange_delivered_order_items(data, order_id, item_ids, new_item_ids, payment_method_id)
+    text = refusal or tools.exchange_delivered_order_items(
+        data, order_id, item_ids, new_item_ids, payment_method_id
+    )
     if text.startswith("Error: "):
         return text
     order = data.draft("orders", order_id)
-    order["exchange_pairs"] = sorted([old, new] for old, new in zip(item_ids, new_item_ids, strict=True))
+    order["exchange_pairs"] = sorted(
+        [old, new] for old, new in zip(item_ids, new_item_ids, strict=True)
+    )
     return data.commit({("orders", order_id): order})
 
 
-def return_delivered_order_items(data: Overlay, order_id: str, item_ids: list[str], payment_method_id: str) -> str:
-    return _empty(item_ids) or tools.return_delivered_order_items(data, order_id, item_ids, payment_method_id)
+def return_delivered_order_items(
+    data: Overlay, order_id: str, item_ids: list[str], payment_method_id: str
+) -> str:
+    return _empty(item_ids) or tools.return_delivered_order_items(
+        data, order_id, item_ids, payment_method_id
+    )
 
 
 def validate(name: str, arguments: Any) -> str:
@@ -71,14 +98,19 @@ def validate(name: str, arguments: Any) -> str:
     properties: dict[str, Any] = SCHEMAS[name].parameters["properties"]
     for key in arguments:
         if key not in properties:
-            return f"Error: invalid_arguments: {name} has no argument {key!r}; it takes {', '.join(properties) or 'none'}"
+            return (
+                f"Error: invalid_arguments: {name} has no argument {key!r}; it takes"
+                f" {', '.join(properties) or 'none'}"
+            )
     for key, schema in properties.items():
         if key not in arguments:
             return f"Error: invalid_arguments: {name} needs {key}"
         value = arguments[key]
         if schema["type"] == "string" and not isinstance(value, str):
             return f"Error: invalid_arguments: {key} is a string, got {type(value).__name__}"
-        if schema["type"] == "array" and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        if schema["type"] == "array" and not (
+            isinstance(value, list) and all(isinstance(item, str) for item in value)
+        ):
             return f"Error: invalid_arguments: {key} is a list of strings"
     return ""
 
@@ -96,6 +128,11 @@ FIXED: dict[str, tools.Spec] = {
     **tools.TAU1,
     **{
         function.__name__: tools.spec(function)
-        for function in (cancel_pending_order, modify_pending_order_items, exchange_delivered_order_items, return_delivered_order_items)
+        for function in (
+            cancel_pending_order,
+            modify_pending_order_items,
+            exchange_delivered_order_items,
+            return_delivered_order_items,
+        )
     },
 }

@@ -1,6 +1,8 @@
-"""Tasks for the generated shop: composed of requests by a seed, solved with the real tools, kept only where all proofs hold.
+"""Tasks for the generated shop: composed of requests by a seed, solved with the real tools, kept
+only where all proofs hold.
 
-The instruction names nothing that the customer could not know: no item id, no payment id, no user id.
+The instruction names nothing that the customer could not know: no item id, no payment id, no
+user id.
 """
 
 from __future__ import annotations
@@ -24,11 +26,20 @@ from gem_ma.scenarios.service.overlay import Base, Overlay
 from gem_ma.scenarios.service.proofs import Unproved
 from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
 
-TRIES, HOPELESS = 60, 6  # tries for one task; so many in the beginning without even a draft, and the customer has none
+# tries for one task; so many in the beginning without even a draft, and the customer has none
+TRIES, HOPELESS = 60, 6
 DRAWS = 6  # of one request
 WEIGHTS = {"return": 3, "exchange": 3, "modify": 3, "cancel": 2, "address": 2, "payment": 2}
-HELD_OUT = tuple(  # pairs of writes in one talk that only the split `shift` has; there, who wants several writes wants such a pair
-    frozenset(pair) for pair in (("return", "address"), ("exchange", "payment"), ("cancel", "default_address"), ("modify", "return"))
+# pairs of writes in one talk that only the split `shift` has; there, who wants several writes wants
+# such a pair
+HELD_OUT = tuple(
+    frozenset(pair)
+    for pair in (
+        ("return", "address"),
+        ("exchange", "payment"),
+        ("cancel", "default_address"),
+        ("modify", "return"),
+    )
 )
 
 
@@ -46,8 +57,9 @@ def forge(
 ) -> Task | None:
     """The task of a seed, None where the world holds none; `fields` are further ones of Task.
 
-    `user_id`: whose it is ("" = any). `shift`: with held-out combinations and sentences. `taken`: contents that the task may not repeat (see
-    `content`). `rejected` counts what was thrown away by the name of the proof.
+    `user_id`: whose it is ("" = any). `shift`: with held-out combinations and sentences.
+    `taken`: contents that the task may not repeat (see `content`). `rejected` counts what was
+    thrown away by the name of the proof.
     """
     knobs, rejected = knobs or Knobs(), Counter() if rejected is None else rejected
     rng = random.Random(f"retail-task/{GENERATOR}/{seed}/{knobs.digest}")
@@ -76,17 +88,35 @@ def forge(
 
 def content(task: Task) -> str:
     """What makes a task another one, whatever its words."""
-    writes = [(call.name, sorted(call.arguments.items())) for call in task.actions if not call.name.startswith(("get_", "find_", "list_"))]
-    wishes = [(wish.intent, wish.reason, sorted(wish.arguments.items()), wish.words.get("product")) for wish in task.wishes]
+    writes = [
+        (call.name, sorted(call.arguments.items()))
+        for call in task.actions
+        if not call.name.startswith(("get_", "find_", "list_"))
+    ]
+    wishes = [
+        (wish.intent, wish.reason, sorted(wish.arguments.items()), wish.words.get("product"))
+        for wish in task.wishes
+    ]
     return repr((task.user_id, writes, wishes))
 
 
-def _draw(rng: random.Random, base: Base, name: str, knobs: Knobs, user_id: str, shift: bool) -> Task | None:
+def _draw(
+    rng: random.Random, base: Base, name: str, knobs: Knobs, user_id: str, shift: bool
+) -> Task | None:
     data = Overlay(base)
-    user_id = user_id or rng.choice([key for key, user in base.tables["users"].items() if user["orders"]] or [""])
+    user_id = user_id or rng.choice(
+        [key for key, user in base.tables["users"].items() if user["orders"]] or [""]
+    )
     if not user_id:
         return None
-    scene = Scene(rng, data, user_id, data.record("users", user_id), knobs, forgetful=rng.random() < knobs.unknown)
+    scene = Scene(
+        rng,
+        data,
+        user_id,
+        data.record("users", user_id),
+        knobs,
+        forgetful=rng.random() < knobs.unknown,
+    )
     parts = _parts(scene, knobs, shift)
     if not parts or not _combined(parts, shift):
         return None
@@ -94,8 +124,17 @@ def _draw(rng: random.Random, base: Base, name: str, knobs: Knobs, user_id: str,
     knowledge = _knowledge(scene, wishes)
     actions = (*_found(scene, knowledge), *_once(call for part in parts for call in part.calls))
     goal = "transferred" if any(map(_hands_over, parts)) else "served"
-    goal = "refused" if goal == "served" and all(wish.kind == "impossible" and wish.instead is None for wish in wishes) else goal
-    outputs = tuple(output for wish in wishes for output in (wish.outputs or (wish.instead.outputs if wish.instead else ())))
+    goal = (
+        "refused"
+        if goal == "served"
+        and all(wish.kind == "impossible" and wish.instead is None for wish in wishes)
+        else goal
+    )
+    outputs = tuple(
+        output
+        for wish in wishes
+        for output in wish.outputs or (wish.instead.outputs if wish.instead else ())
+    )
     return Task(
         id=name,
         source="generated shop",
@@ -115,9 +154,12 @@ def _draw(rng: random.Random, base: Base, name: str, knobs: Knobs, user_id: str,
 _WRITE_TOOLS = frozenset(TOOL_OF.values())
 
 
-def difficulty(actions: Sequence[GoldCall], wishes: Sequence[Wish], outputs: Sequence[str]) -> dict[str, int]:
-    """Reads, writes and facts that the solution needs, and how often its customer has to speak: the opening, one turn for each request that
-    follows another, a yes before each write, and one more for each change of mind and each second choice."""
+def difficulty(
+    actions: Sequence[GoldCall], wishes: Sequence[Wish], outputs: Sequence[str]
+) -> dict[str, int]:
+    """Reads, writes and facts that the solution needs, and how often its customer has to speak:
+    the opening, one turn for each request that follows another, a yes before each write, and one
+    more for each change of mind and each second choice."""
     writes = sum(call.name in _WRITE_TOOLS for call in actions)
     turns = len(wishes) + writes
     for wish in wishes:
@@ -127,11 +169,12 @@ def difficulty(actions: Sequence[GoldCall], wishes: Sequence[Wish], outputs: Seq
     return {"reads": len(actions) - writes, "writes": writes, "facts": len(outputs), "turns": turns}
 
 
-# -- requests ---------------------------------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------
 
 
 def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
-    """The requests of one customer, in an order that their dependencies allow, each with `after` filled in."""
+    """The requests of one customer, in an order that their dependencies allow, each with `after`
+    filled in."""
     rng = scene.rng
     count = rng.choice((1, *range(1, knobs.requests + 1)))
     forced = _held_out_pair(rng, knobs) if shift and count > 1 else []
@@ -139,14 +182,25 @@ def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
     for attempt in range(2 * count):
         if len(parts) >= count:
             break
-        part = _try(scene, MAKERS[forced[attempt]]) if attempt < len(forced) else _any_part(scene, knobs)
+        part = (
+            _try(scene, MAKERS[forced[attempt]])
+            if attempt < len(forced)
+            else _any_part(scene, knobs)
+        )
         if part is None:
             continue
         if _hands_over(part) and any(_hands_over(other) for other in parts):
             continue
-        if part.wish.kind == "impossible" and part.before is None and not _hands_over(part) and rng.random() < knobs.conditional:
+        if (
+            part.wish.kind == "impossible"
+            and part.before is None
+            and not _hands_over(part)
+            and rng.random() < knobs.conditional
+        ):
             writes = [_pick(rng, WRITES, knobs) for _ in range(DRAWS)]
-            other = next((made for name in writes if name and (made := _try(scene, MAKERS[name]))), None)
+            other = next(
+                (made for name in writes if name and (made := _try(scene, MAKERS[name]))), None
+            )
             if other is not None:
                 part = Part(replace(part.wish, instead=other.wish), (*part.calls, *other.calls))
         if part.before is not None:
@@ -154,8 +208,12 @@ def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
         parts.append(replace(part, before=None))
     if len(parts) == 1 and _hands_over(parts[0]) and knobs.allows_more("beyond_tools"):
         return []  # else who hands over everybody at once would be right
-    parts.sort(key=lambda part: (_hands_over(part), _last(part.wish).intent == "modify"))  # after these nothing can be done, of the talk or an order
-    return [replace(part, wish=replace(part.wish, after=_after(parts, place))) for place, part in enumerate(parts)]
+    # after these nothing can be done, of the talk or an order
+    parts.sort(key=lambda part: (_hands_over(part), _last(part.wish).intent == "modify"))
+    return [
+        replace(part, wish=replace(part.wish, after=_after(parts, place)))
+        for place, part in enumerate(parts)
+    ]
 
 
 def _hands_over(part: Part) -> bool:
@@ -163,15 +221,19 @@ def _hands_over(part: Part) -> bool:
 
 
 def _after(parts: Sequence[Part], place: int) -> tuple[int, ...]:
-    """The requests that must be settled before this one: all earlier ones of an order whose items are changed or exchanged, and all
-    before the talk is handed over."""
+    """The requests that must be settled before this one: all earlier ones of an order whose
+    items are changed or exchanged, and all before the talk is handed over."""
     if _hands_over(parts[place]):
         return tuple(range(place))
     wish = _last(parts[place].wish)
     order_id = wish.arguments.get("order_id")
     if wish.intent not in ("modify", "exchange") or order_id is None:
         return ()
-    return tuple(number for number, part in enumerate(parts[:place]) if _last(part.wish).arguments.get("order_id") == order_id)
+    return tuple(
+        number
+        for number, part in enumerate(parts[:place])
+        if _last(part.wish).arguments.get("order_id") == order_id
+    )
 
 
 def _any_part(scene: Scene, knobs: Knobs) -> Part | None:
@@ -179,12 +241,24 @@ def _any_part(scene: Scene, knobs: Knobs) -> Part | None:
     kinds: list[tuple[float, Callable[[], Part | None]]] = []
     asked, refused, writes = (_pick(rng, names, knobs) for names in (QUESTIONS, REFUSALS, WRITES))
     if refused:
-        kinds.append((knobs.infeasible or (0.0 if writes or asked else 1.0), lambda: _try(scene, REFUSED[refused])))
+        kinds.append(
+            (
+                knobs.infeasible or (0.0 if writes or asked else 1.0),
+                lambda: _try(scene, REFUSED[refused]),
+            )
+        )
     if asked:
-        kinds.append((knobs.questions or (0.0 if writes or refused else 1.0), lambda: _try(scene, lambda scene: ask(scene, asked))))
+        kinds.append(
+            (
+                knobs.questions or (0.0 if writes or refused else 1.0),
+                lambda: _try(scene, lambda scene: ask(scene, asked)),
+            )
+        )
     share = sum(weight for weight, _ in kinds)
     if writes:
-        kinds.append((max(0.0, 1 - share) if share < 1 else 0.0, lambda: _try(scene, MAKERS[writes])))
+        kinds.append(
+            (max(0.0, 1 - share) if share < 1 else 0.0, lambda: _try(scene, MAKERS[writes]))
+        )
     weights = [weight for weight, _ in kinds]
     return rng.choices([make for _, make in kinds], weights if sum(weights) > 0 else None)[0]()
 
@@ -223,20 +297,32 @@ def _last(wish: Wish) -> Wish:
     return wish if wish.instead is None else _last(wish.instead)
 
 
-# -- who --------------------------------------------------------------------------------------------------------------------
+# -- who -----------------------------------------------------------------------------------------
 
 
 def _knowledge(scene: Scene, wishes: Sequence[Wish]) -> tuple[Slot, ...]:
-    """What the customer knows: name, e-mail address or postal code or both, and the numbers of its orders unless they are forgotten."""
+    """What the customer knows: name, e-mail address or postal code or both, and the numbers of
+    its orders unless they are forgotten."""
     hidden = scene.rng.choice(("zip", "email", ""))
-    slots = [replace(slot, reveal="opening", known=slot.name != hidden) for slot in identity_of(scene.data.base, scene.user_id)]
+    slots = [
+        replace(slot, reveal="opening", known=slot.name != hidden)
+        for slot in identity_of(scene.data.base, scene.user_id)
+    ]
     said: dict[str, bool] = {}
     for wish in wishes:
         for one in (wish, wish.instead):
             if one is not None and "order_id" in one.arguments:
                 order_id = one.arguments["order_id"]
-                said[order_id] = said.get(order_id, False) or one.words["order"] == f"order {order_id}"
-    return (*slots, *(Slot("order_id", order_id, "opening" if known else "on_ask", known) for order_id, known in said.items()))
+                said[order_id] = (
+                    said.get(order_id, False) or one.words["order"] == f"order {order_id}"
+                )
+    return (
+        *slots,
+        *(
+            Slot("order_id", order_id, "opening" if known else "on_ask", known)
+            for order_id, known in said.items()
+        ),
+    )
 
 
 def _traits(rng: random.Random) -> dict[str, Any]:
@@ -259,8 +345,15 @@ def _found(scene: Scene, knowledge: Sequence[Slot]) -> tuple[GoldCall, ...]:
     if "email" in known:
         find = GoldCall("find_user_id_by_email", {"email": known["email"]})
     else:
-        find = GoldCall("find_user_id_by_name_zip", {name: known[name] for name in ("first_name", "last_name", "zip")})
-    searched = scene.user["orders"] if any(not slot.known for slot in knowledge if slot.name == "order_id") else []
+        find = GoldCall(
+            "find_user_id_by_name_zip",
+            {name: known[name] for name in ("first_name", "last_name", "zip")},
+        )
+    searched = (
+        scene.user["orders"]
+        if any(not slot.known for slot in knowledge if slot.name == "order_id")
+        else []
+    )
     looks = (GoldCall("get_order_details", {"order_id": order_id}) for order_id in searched)
     return (find, GoldCall("get_user_details", {"user_id": scene.user_id}), *looks)
 

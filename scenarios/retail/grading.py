@@ -1,7 +1,8 @@
-"""Verdicts of the retail desk: pure functions of (task, end state, state after the solution, outcome). They look at copies and change nothing.
+"""Verdicts of the retail desk: pure functions of (task, end state, state after the solution,
+outcome). They look at copies and change nothing.
 
-`tau1` is tau-bench's own rule with its faults, for comparable numbers. `canonical`, the default, is the grader of `service.grading` over retail's
-facts (`retail.domain`).
+`tau1` is tau-bench's own rule with its faults, for comparable numbers. `canonical`, the default,
+is the grader of `service.grading` over retail's facts (`retail.domain`).
 """
 
 from __future__ import annotations
@@ -21,14 +22,29 @@ from gem_ma.scenarios.service.talk import Outcome
 from gem_ma.scenarios.service.task import Task
 from gem_ma.scenarios.service.values import told
 
-__all__ = ["GRADERS", "Gold", "Grader", "Verdict", "canonical", "cents", "changes", "facts", "gold_of", "gold_state", "tau1", "told"]
+__all__ = [
+    "GRADERS",
+    "Gold",
+    "Grader",
+    "Verdict",
+    "canonical",
+    "cents",
+    "changes",
+    "facts",
+    "gold_of",
+    "gold_state",
+    "tau1",
+    "told",
+]
 
-Grader = Callable[[Task, Overlay, Overlay, Outcome], Verdict]  # (task, end state, state after the solution, outcome)
+# (task, end state, state after the solution, outcome)
+Grader = Callable[[Task, Overlay, Overlay, Outcome], Verdict]
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """What a task's solution comes to: the state after it, all acceptable sets of changes, and the outputs that its results found."""
+    """What a task's solution comes to: the state after it, all acceptable sets of changes, and
+    the outputs that its results found."""
 
     state: Overlay
     goals: tuple[Counter[Fact], ...]
@@ -60,7 +76,8 @@ def changes(data: Overlay) -> Counter[Fact]:
 
 
 def tau1(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
-    """Equal databases, and each output a substring of some text without its commas; nothing where the talk ran into its limit."""
+    """Equal databases, and each output a substring of some text without its commas; nothing
+    where the talk ran into its limit."""
     texts = [text.lower().replace(",", "") for text in outcome.said]
     parts = {
         "ended": outcome.by != "limit",
@@ -70,9 +87,23 @@ def tau1(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
     return Verdict(float(all(parts.values())), parts)
 
 
-def canonical(task: Task, end: Overlay, gold: Overlay | Sequence[Counter[Fact]], outcome: Outcome, founded: frozenset[str] | None = None) -> Verdict:
-    """The same changes as one of the goals makes, every wanted fact told, and the goal's own outcome. `gold`: the goals, or the only good end."""
-    return judged(task, changes(end), (changes(gold),) if isinstance(gold, Overlay) else gold, outcome, RETAIL, founded)
+def canonical(
+    task: Task,
+    end: Overlay,
+    gold: Overlay | Sequence[Counter[Fact]],
+    outcome: Outcome,
+    founded: frozenset[str] | None = None,
+) -> Verdict:
+    """The same changes as one of the goals makes, every wanted fact told, and the goal's own
+    outcome. `gold`: the goals, or the only good end."""
+    return judged(
+        task,
+        changes(end),
+        (changes(gold),) if isinstance(gold, Overlay) else gold,
+        outcome,
+        RETAIL,
+        founded,
+    )
 
 
 GRADERS: dict[str, Grader] = {"canonical": canonical, "tau1": tau1}

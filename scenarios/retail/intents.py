@@ -1,4 +1,5 @@
-"""Requests that a write serves, drawn out of a scene: cancel, return, exchange, modify, address, default address, payment."""
+"""Requests that a write serves, drawn out of a scene: cancel, return, exchange, modify, address,
+default address, payment."""
 
 from __future__ import annotations
 
@@ -18,10 +19,22 @@ ATTEMPTS = 6
 ANY_REASON, ANY_METHOD = "whatever reason you like", "whatever method is allowed"
 
 
-def make(intent: str, arguments: dict[str, Any], words: dict[str, Any], reads: tuple[GoldCall, ...], *choices: dict[str, Any]) -> Part:
+def make(
+    intent: str,
+    arguments: dict[str, Any],
+    words: dict[str, Any],
+    reads: tuple[GoldCall, ...],
+    *choices: dict[str, Any],
+) -> Part:
     """A request that one write serves; `choices` are arguments that serve it as well."""
     tool = TOOL_OF[intent]
-    wish = Wish(tool, arguments, words, intent=intent, choices=tuple({**arguments, **choice} for choice in choices))
+    wish = Wish(
+        tool,
+        arguments,
+        words,
+        intent=intent,
+        choices=tuple({**arguments, **choice} for choice in choices),
+    )
     return Part(wish, (*reads, GoldCall(tool, arguments)))
 
 
@@ -32,8 +45,19 @@ def cancel(scene: Scene) -> Part | None:
     reason, words = scene.rng.choice(REASONS), {"order": scene.named(order)}
     if scene.rng.random() < scene.knobs.ties:
         others = [{"reason": other} for other in REASONS if other != reason]
-        return make("cancel", {"order_id": order["order_id"], "reason": reason}, words | {"reason": ANY_REASON}, (look(order),), *others)
-    part = make("cancel", {"order_id": order["order_id"], "reason": reason}, words | {"reason": reason}, (look(order),))
+        return make(
+            "cancel",
+            {"order_id": order["order_id"], "reason": reason},
+            words | {"reason": ANY_REASON},
+            (look(order),),
+            *others,
+        )
+    part = make(
+        "cancel",
+        {"order_id": order["order_id"], "reason": reason},
+        words | {"reason": reason},
+        (look(order),),
+    )
     if _changes_mind(scene):
         other = next(entry for entry in REASONS if entry != reason)
         return before(part, {"reason": other}, {"reason": other})
@@ -46,11 +70,25 @@ def give_back(scene: Scene) -> Part | None:
         return None
     items, methods = scene.some(order), _refundable(scene, order)
     method = scene.rng.choice(methods)
-    arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"] for item in items], "payment_method_id": method}
-    words = {"order": scene.named(order), "items": tuple(Item(item["name"], item["options"]) for item in items), "method": scene.method(method)}
+    arguments = {
+        "order_id": order["order_id"],
+        "item_ids": [item["item_id"] for item in items],
+        "payment_method_id": method,
+    }
+    words = {
+        "order": scene.named(order),
+        "items": tuple(Item(item["name"], item["options"]) for item in items),
+        "method": scene.method(method),
+    }
     if len(methods) > 1 and scene.rng.random() < scene.knobs.ties:
         any_of = [key for key in allowed_refunds(scene.user, order) if key != method]
-        return make("return", arguments, words | {"method": ANY_METHOD}, (look(order),), *({"payment_method_id": key} for key in any_of))
+        return make(
+            "return",
+            arguments,
+            words | {"method": ANY_METHOD},
+            (look(order),),
+            *({"payment_method_id": key} for key in any_of),
+        )
     part = make("return", arguments, words, (look(order),))
     if len(items) > 1 and _changes_mind(scene):  # one item less than it first wanted
         gone = scene.rng.randrange(len(items))
@@ -81,21 +119,41 @@ def swap(scene: Scene, intent: str) -> Part | None:
         items.append(found[0])
         best.append(found[1])
     answers = list(combinations(*best))
-    difference = max(sum(_price(scene, item, new) - item["price"] for item, new in zip(chosen, answer, strict=True)) for answer in answers)
+    difference = max(
+        sum(
+            _price(scene, item, new) - item["price"]
+            for item, new in zip(chosen, answer, strict=True)
+        )
+        for answer in answers
+    )
     methods = scene.methods(max(difference, 0.0) + 0.01)
     if len(answers) > MOST_CHOICES or not methods:
         return None
     method = scene.rng.choice(methods)
-    arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"] for item in chosen], "new_item_ids": list(answers[0])}
+    arguments = {
+        "order_id": order["order_id"],
+        "item_ids": [item["item_id"] for item in chosen],
+        "new_item_ids": list(answers[0]),
+    }
     words = {"order": scene.named(order), "items": tuple(items), "method": scene.method(method)}
     others = [{"new_item_ids": list(answer)} for answer in answers[1:]]
-    part = make(intent, arguments | {"payment_method_id": method}, words, (look(order), *look_up(chosen)), *others)
+    part = make(
+        intent,
+        arguments | {"payment_method_id": method},
+        words,
+        (look(order), *look_up(chosen)),
+        *others,
+    )
     if _changes_mind(scene):
         place = scene.rng.randrange(len(chosen))
         rest = [entry for entry in scene.variants(chosen[place]) if entry.key not in best[place]]
         if rest:
             other = scene.rng.choice(rest)
-            first = [*items[:place], Item(items[place].name, items[place].options, other.options), *items[place + 1 :]]
+            first = [
+                *items[:place],
+                Item(items[place].name, items[place].options, other.options),
+                *items[place + 1 :],
+            ]
             new = [*answers[0][:place], other.key, *answers[0][place + 1 :]]
             return before(part, {"new_item_ids": new}, {"items": tuple(first)})
     return part
@@ -105,7 +163,12 @@ def order_address(scene: Scene) -> Part | None:
     order = scene.order("address", "pending")
     if order is None:
         return None
-    part = make("address", {"order_id": order["order_id"], **_postal(scene)}, {"order": scene.named(order)}, (look(order),))
+    part = make(
+        "address",
+        {"order_id": order["order_id"], **_postal(scene)},
+        {"order": scene.named(order)},
+        (look(order),),
+    )
     return before(part, _postal(scene), {}) if _changes_mind(scene) else part
 
 
@@ -127,7 +190,12 @@ def payment(scene: Scene) -> Part | None:
         return None
     method, *rest = scene.rng.sample(others(order), len(others(order)))
     words = {"order": scene.named(order), "method": scene.method(method)}
-    part = make("payment", {"order_id": order["order_id"], "payment_method_id": method}, words, (look(order),))
+    part = make(
+        "payment",
+        {"order_id": order["order_id"], "payment_method_id": method},
+        words,
+        (look(order),),
+    )
     if rest and _changes_mind(scene):
         return before(part, {"payment_method_id": rest[0]}, {"method": scene.method(rest[0])})
     return part
@@ -136,14 +204,20 @@ def payment(scene: Scene) -> Part | None:
 def before(part: Part, arguments: dict[str, Any], words: dict[str, Any]) -> Part:
     """The request of a customer who first wants something else of the same kind."""
     wish = part.wish
-    first = replace(wish, arguments={**wish.arguments, **arguments}, words={**wish.words, **words}, choices=())
+    first = replace(
+        wish, arguments={**wish.arguments, **arguments}, words={**wish.words, **words}, choices=()
+    )
     return replace(part, wish=replace(wish, before_change=first))
 
 
 def allowed_refunds(user: Record, order: Record) -> list[str]:
     """Where the money of a return may go: the method that paid, or a gift card."""
     paid_with = order["payment_history"][0]["payment_method_id"]
-    return [key for key, method in user["payment_methods"].items() if key == paid_with or method["source"] == "gift_card"]
+    return [
+        key
+        for key, method in user["payment_methods"].items()
+        if key == paid_with or method["source"] == "gift_card"
+    ]
 
 
 def _changes_mind(scene: Scene) -> bool:
@@ -163,7 +237,8 @@ def _price(scene: Scene, item: Record, new: str) -> float:
 
 
 def _wanted(scene: Scene, item: Record) -> tuple[Item, tuple[str, ...]] | None:
-    """What is wanted in place of an item, and what fits it best; None where nothing or too much does."""
+    """What is wanted in place of an item, and what fits it best; None where nothing or too much
+    does."""
     rng, variants = scene.rng, scene.variants(item)
     if not variants:
         return None
@@ -179,8 +254,15 @@ def _wanted(scene: Scene, item: Record) -> tuple[Item, tuple[str, ...]] | None:
         required = {name: model[name] for name in model if name in named}
         free = [name for name in model if name not in named]
         liked = rng.sample(free, rng.randint(0, min(2, len(free))))
-        prefers = tuple((name, rng.choice(sorted({entry.options[name] for entry in variants}))) for name in liked)
-        tie = "any" if rng.random() < scene.knobs.ties else rng.choice(("keep", "cheapest", "dearest"))
+        prefers = tuple(
+            (name, rng.choice(sorted({entry.options[name] for entry in variants})))
+            for name in liked
+        )
+        tie = (
+            "any"
+            if rng.random() < scene.knobs.ties
+            else rng.choice(("keep", "cheapest", "dearest"))
+        )
         wanted = Item(item["name"], item["options"], required, prefers, tie)
         best = wanted.program.best(item["options"], variants)
         if len(best) == 1 or (tie == "any" and 1 < len(best) <= MOST_CHOICES):

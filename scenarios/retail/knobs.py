@@ -12,23 +12,48 @@ from typing import Any
 from gem_ma.errors import ConfigError
 
 WRITES = ("cancel", "return", "exchange", "modify", "address", "default_address", "payment")
-QUESTIONS = ("amount_paid", "tracking_number", "variant_count", "total_refund", "price_difference", "cheapest_variant", "gift_balance")
-REFUSALS = ("order_status", "payment_method", "balance", "product_type", "cancel_reason", "once", "not_yours", "unavailable", "beyond_tools")
+QUESTIONS = (
+    "amount_paid",
+    "tracking_number",
+    "variant_count",
+    "total_refund",
+    "price_difference",
+    "cheapest_variant",
+    "gift_balance",
+)
+REFUSALS = (
+    "order_status",
+    "payment_method",
+    "balance",
+    "product_type",
+    "cancel_reason",
+    "once",
+    "not_yours",
+    "unavailable",
+    "beyond_tools",
+)
 INTENTS = (*WRITES, *QUESTIONS, *REFUSALS)
-_WHOLE = {"requests": (1, 4), "orders_per_user": (0, 9), "items_per_write": (1, 5), "distractors": (0, 5)}
+_WHOLE = {
+    "requests": (1, 4),
+    "orders_per_user": (0, 9),
+    "items_per_write": (1, 5),
+    "distractors": (0, 5),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """Shares are from 0 to 1, of tasks or of requests as said.
 
-    `requests`: the most that one customer wants. `intents`: only these; () is all that the shares allow. `orders_per_user`: what every customer
-    has; 0 leaves it to chance and to the size of the shop. `items_per_write`: the most items of one change. `distractors`: items of an order
-    that repeat a product of an earlier order of the same customer. `repeats`: share of orders that hold a product twice. Of requests:
-    `questions`, `infeasible` (to be refused), `conditional` (something else is wanted once the first is refused), `change_of_mind`,
-    `preferences` (wanted items described by what matters, not in full), `ties` (several right answers). Of tasks: `unknown` (the numbers of
-    orders have been forgotten) and `traits` (the customer has a character of its own:
-    patience, words, mistakes, scepticism and the like).
+    `requests`: the most that one customer wants. `intents`: only these; () is all that the
+    shares allow. `orders_per_user`: what every customer has; 0 leaves it to chance and to the
+    size of the shop. `items_per_write`: the most items of one change. `distractors`: items of an
+    order that repeat a product of an earlier order of the same customer. `repeats`: share of
+    orders that hold a product twice. Of requests: `questions`, `infeasible` (to be refused),
+    `conditional` (something else is wanted once the first is refused), `change_of_mind`,
+    `preferences` (wanted items described by what matters, not in full), `ties` (several right
+    answers). Of tasks: `unknown` (the numbers of orders have been forgotten) and `traits` (the
+    customer has a character of its own: patience, words, mistakes, scepticism and the like).
     """
 
     requests: int = 3
@@ -66,11 +91,14 @@ class Knobs:
 
 
 def read_knobs(given: Knobs | Mapping[str, Any] | None) -> Knobs:
-    """The knobs out of a config. Raises ConfigError for an unknown knob, with the nearest name, and for a value out of its range."""
+    """The knobs out of a config. Raises ConfigError for an unknown knob, with the nearest name,
+    and for a value out of its range."""
     if given is None or isinstance(given, Knobs):
         return given or Knobs()
     if not isinstance(given, Mapping):
-        raise ConfigError(f"scenario.knobs: an object of knobs, such as {{requests: 3}}; got {given!r}")
+        raise ConfigError(
+            f"scenario.knobs: an object of knobs, such as {{requests: 3}}; got {given!r}"
+        )
     names = [field.name for field in fields(Knobs)]
     for name, value in given.items():
         at = f"scenario.knobs.{name}"
@@ -84,18 +112,26 @@ def read_knobs(given: Knobs | Mapping[str, Any] | None) -> Knobs:
                 raise ConfigError(f"{at}: a whole number from {least} to {most}; got {value!r}")
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise ConfigError(f"{at}: a share from 0 to 1; got {value!r}")
-    typed: dict[str, Any] = {name: float(value) if name not in (*_WHOLE, "intents") else value for name, value in given.items()}
+    typed: dict[str, Any] = {
+        name: float(value) if name not in (*_WHOLE, "intents") else value
+        for name, value in given.items()
+    }
     if "intents" in typed:
-        typed["intents"] = tuple(name for name in INTENTS if name in typed["intents"])  # their order changes nothing
+        # their order changes nothing
+        typed["intents"] = tuple(name for name in INTENTS if name in typed["intents"])
     return Knobs(**typed)
 
 
 def _check_intents(value: Any) -> None:
     if not isinstance(value, (list, tuple)) or not value:
-        raise ConfigError(f"scenario.knobs.intents: a list of at least one of {', '.join(INTENTS)}; got {value!r}")
+        raise ConfigError(
+            f"scenario.knobs.intents: a list of at least one of {', '.join(INTENTS)}; got {value!r}"
+        )
     for name in value:
         if name not in INTENTS:
-            raise ConfigError(f"scenario.knobs.intents: there is no intent {name!r}{_nearest(str(name), INTENTS)}")
+            raise ConfigError(
+                f"scenario.knobs.intents: there is no intent {name!r}{_nearest(str(name), INTENTS)}"
+            )
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

@@ -1,7 +1,9 @@
-"""Retail's phrasebook: how customers and assistants of a shop name writes, orders, items, payment methods and addresses.
+"""Retail's phrasebook: how customers and assistants of a shop name writes, orders, items, payment
+methods and addresses.
 
-Understanding is by ids or by words (product and options, `credit card ending in 1234`, the parts of an address); telling uses what a customer
-has words for, so no item id, payment id or user id is ever said that the task does not give the customer.
+Understanding is by ids or by words (product and options, `credit card ending in 1234`, the parts
+of an address); telling uses what a customer has words for, so no item id, payment id or user id
+is ever said that the task does not give the customer.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from gem_ma.scenarios.service.task import Wish
 
 CANCEL, RETURN = "cancel_pending_order", "return_delivered_order_items"
 EXCHANGE, MODIFY = "exchange_delivered_order_items", "modify_pending_order_items"
-PAYMENT, ORDER_ADDRESS, USER_ADDRESS = "modify_pending_order_payment", "modify_pending_order_address", "modify_user_address"
+PAYMENT, ORDER_ADDRESS, USER_ADDRESS = (
+    "modify_pending_order_payment",
+    "modify_pending_order_address",
+    "modify_user_address",
+)
 ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
 SWAPS = frozenset((EXCHANGE, MODIFY))
 NONE: frozenset[str] = frozenset()
@@ -40,62 +46,82 @@ _ADDRESS_WRITE = re.compile(
     r"|\b(?:ship|send|deliver|redirect|reroute)\w*\b[^.?!\n]{0,40}\bto\b[^.?!\n]{0,60}\binstead\b"
 )
 _PAYMENT_WRITE = re.compile(
-    rf"\b{_CHANGE}\b[^.?!\n]{{0,40}}\bpayment\b|\bpayment(?: method)? (?:change|update|switch|modification)\b"
+    rf"\b{_CHANGE}\b[^.?!\n]{{0,40}}\bpayment\b|\bpayment(?: method)?"
+    r" (?:change|update|switch|modification)\b"
     r"|\b(?:pay|paid|paying|payment|charged?|bill)\b[^.?!\n]{0,60}\binstead\b"
     rf"|\bnew payment(?: method)?\b|\bpayment\b(?: method)?[^.?!\n]{{0,60}}\b{_CHANGE}"
 )
 _PAYMENT_MADE = re.compile(
     r"\b(?:chang|switch|updat|mov)\w*\b[^.?!\n]{0,20}\bpayment\b"
-    r"|\bpayment method\b[^.?!\n]{0,60}\b(?:has been|is now|was) (?:successfully )?(?:changed|updated|switched)\b"
+    r"|\bpayment method\b[^.?!\n]{0,60}\b(?:has been|is now|was) (?:successfully"
+    r" )?(?:changed|updated|switched)\b"
 )
 _DIFFERENCE = re.compile(r"\b(?:difference|refund\w*)\b")
 _CANCEL_VERB = re.compile(r"\bcancel(?:l?ing|l?ed|s|l?ation)?\b|\bcall off\b")
 _RETURN_VERB = re.compile(
-    r"\breturn(?:s|ed|ing)?\b(?! (?:label|instruction|shipping|process|policy|email|e-mail|address|window))|\bsend(?:ing)? (?:it |them )?back\b"
+    r"\breturn(?:s|ed|ing)?\b(?!"
+    r" (?:label|instruction|shipping|process|policy|email|e-mail|address|window))|\bsend(?:ing)?"
+    r" (?:it |them )?back\b"
 )
-_SWAP_VERB = re.compile(r"\b(?:exchang\w*|swap\w*|replac\w*|trad(?:e|ing)|substitut\w*|switch\w*|upgrad\w*)\b")
+_SWAP_VERB = re.compile(
+    r"\b(?:exchang\w*|swap\w*|replac\w*|trad(?:e|ing)|substitut\w*|switch\w*|upgrad\w*)\b"
+)
 _MODIFY_VERB = re.compile(
     r"(?<!following )(?<!this )(?<!these )(?<!that )(?<!the )(?<!any )(?<!your )(?<!of )"
     r"(?<!two )(?<!three )(?<!both )\b(?:chang(?:e"
     r"|ing|es|ed)|modif\w*|updat\w*)\b(?! (?:my|your) mind)"
 )
-_PART = re.compile(r"\bcancel\w*\b(?: (?:only|just)\b|[^.?!\n]{0,30}\b(?:items?|part|half) (?:of|from|in)\b)")
-_BOTH = re.compile(r"\b(?:and|also|plus)(?: also)?(?: your| the| my)? (?:default|account|profile)\b")
+_PART = re.compile(
+    r"\bcancel\w*\b(?: (?:only|just)\b|[^.?!\n]{0,30}\b(?:items?|part|half) (?:of|from|in)\b)"
+)
+_BOTH = re.compile(
+    r"\b(?:and|also|plus)(?: also)?(?: your| the| my)? (?:default|account|profile)\b"
+)
 _REFUND = re.compile(r"\brefund\w*\b")
 
-_WHO = (  # an identity that is asked for in general: by all of its parts, unless the sentence names one
-    r"^(?!.*\b(?:e-?mails?|zip\w*|postal|post ?code|names?)\b).*(?:\bidentif\w*|\bverif\w*\b(?=[^.?!]{0,200}\b(?:you|account|identity|who)\b)"
+# an identity that is asked for in general: by all of its parts, unless the sentence names one
+_WHO = (
+    r"^(?!.*\b(?:e-?mails?|zip\w*|postal|post"
+    r" ?code|names?)\b).*(?:\bidentif\w*|\bverif\w*\b(?=[^.?!]{0,200}\b(?:you|account|identity|who)\b)"
     r"|\bwho (?:am i|i am|i'm|are you|is this)\b)"
 )
 _NAMES = (
-    r"\b(?:your|full|first|last|family|the|account(?:holder)?(?:'s)?|and|or|my|customer(?:'s)?) (?:full |first |last |and ){0,4}names?\b(?! of\b)"
+    r"\b(?:your|full|first|last|family|the|account(?:holder)?(?:'s)?|and|or|my|customer(?:'s)?)"
+    r" (?:full |first |last |and ){0,4}names?\b(?! of\b)"
     r"|\bname (?:and|on|,|or)"
 )
 
 
 class RetailPhrasebook:
-    """English of a shop's service desk. `products` are the shop's: name -> axis -> values; what they do not hold is read by labels and ids."""
+    """English of a shop's service desk. `products` are the shop's: name -> axis -> values; what
+    they do not hold is read by labels and ids."""
 
     name = "retail"
     single = frozenset(("first_name", "last_name", "email", "zip"))
     anchors = frozenset(("order_id",))
     refusing = re.compile(
-        r"\bno longer (?:be )?(?:cancel|return|chang|modif|exchang)\w*|\bonly (?:pending|delivered|be (?:cancel+ed"
+        r"\bno longer (?:be )?(?:cancel|return|chang|modif|exchang)\w*|\bonly"
+        r" (?:pending|delivered|be (?:cancel+ed"
         r"|modified|returned|exchanged|changed))\b"
-        r"|\bcan only (?:cancel|modify|change|return|exchange|refund|process|be)\b|\bdo(?:n't| not) (?:carry"
+        r"|\bcan only (?:cancel|modify|change|return|exchange|refund|process|be)\b|\bdo(?:n't| not)"
+        r" (?:carry"
         r"|sell|stock)\b|\bout of stock\b|\bsold out\b|\bno\b[^.?!]{0,60}\bexists?\b"
     )
     finished = re.compile(
         r"\b(?:was|were|is|are|been) (?:cancel+ed|returned|exchanged|modified|swapped|replaced)\b"
-        r"|\b(?:i|we) (?:just |have |now |already |went ahead and )*(?:cancel+ed|exchanged|changed|updated|modified|processed"
+        r"|\b(?:i|we) (?:just |have |now |already |went ahead and"
+        r" )*(?:cancel+ed|exchanged|changed|updated|modified|processed"
         r"|submitted|switched|replaced|swapped|returned)\b"
         r"|^\W*(?:order|return|exchange|cancellation|address|payment|refund|request)\b[^.?!]{0,40}\b(?:cancel+ed"
         r"|confirmed|submitted|completed|updated)\W*$"
-        r"|\b(?:return|exchange|cancellation|refund|change|update|modification)(?: request)? (?:is |was |has been |successfully )?"
+        r"|\b(?:return|exchange|cancellation|refund|change|update|modification)(?: request)? (?:is"
+        r" |was |has been |successfully )?"
         r"(?:submitted|processed|completed?|confirmed|done|requested)\b|^\W*cancel+ed\W*$"
     )
     states = re.compile(
-        r"\b(?:has|have|had)(?: \w+)? been (?:delivered|shipped|sent|placed|paid|charged|pending)\b|\b(?:is|are) now (?:pending|delivered|shipped)\b"
+        r"\b(?:has|have|had)(?: \w+)? been"
+        r" (?:delivered|shipped|sent|placed|paid|charged|pending)\b|\b(?:is|are) now"
+        r" (?:pending|delivered|shipped)\b"
     )
     asked: Mapping[str, re.Pattern[str]] = {
         "first_name": re.compile(rf"{_NAMES}|{_WHO}"),
@@ -130,20 +156,31 @@ class RetailPhrasebook:
     def __init__(self, products: Mapping[str, Mapping[str, Collection[str]]] | None = None) -> None:
         given = dict(PRODUCTS) if products is None else products
         self.products = {
-            fold(name): {fold(axis): tuple(fold(value) for value in values) for axis, values in axes.items()} for name, axes in given.items()
+            fold(name): {
+                fold(axis): tuple(fold(value) for value in values) for axis, values in axes.items()
+            }
+            for name, axes in given.items()
         }
 
-    # -- understanding ------------------------------------------------------------------------------------------------------
+    # -- understanding ----------------------------------------------------------------------------
 
     def writes(self, sentence: str) -> frozenset[str]:
         found: set[str] = set()
         if _ADDRESS_WRITE.search(sentence):
             default = re.search(r"\b(?:default|account|profile|on file)\b", sentence) is not None
-            order = re.search(r"\b(?:order|shipping|delivery|package|parcel)\b", sentence) is not None
-            return frozenset(
-                (USER_ADDRESS,) if default and not order else (ORDER_ADDRESS,) if order and not default else (USER_ADDRESS, ORDER_ADDRESS)
+            order = (
+                re.search(r"\b(?:order|shipping|delivery|package|parcel)\b", sentence) is not None
             )
-        if _PAYMENT_WRITE.search(sentence) and (not _DIFFERENCE.search(sentence) or _PAYMENT_MADE.search(sentence)):
+            return frozenset(
+                (USER_ADDRESS,)
+                if default and not order
+                else (ORDER_ADDRESS,)
+                if order and not default
+                else (USER_ADDRESS, ORDER_ADDRESS)
+            )
+        if _PAYMENT_WRITE.search(sentence) and (
+            not _DIFFERENCE.search(sentence) or _PAYMENT_MADE.search(sentence)
+        ):
             found.add(PAYMENT)
         if _CANCEL_VERB.search(sentence):
             found.add(CANCEL)
@@ -153,7 +190,11 @@ class RetailPhrasebook:
             found |= SWAPS
         if not found and _MODIFY_VERB.search(sentence):
             found |= SWAPS
-        if not found and _REFUND.search(sentence) and re.search(r"\b(?:issue|process|initiate|request|submit)\w*\b", sentence):
+        if (
+            not found
+            and _REFUND.search(sentence)
+            and re.search(r"\b(?:issue|process|initiate|request|submit)\w*\b", sentence)
+        ):
             found |= {CANCEL, RETURN}
         return frozenset(found)
 
@@ -168,7 +209,10 @@ class RetailPhrasebook:
         return naming.mentions(text)
 
     def judge(self, wish: Wish, text: str) -> Mapping[str, str]:
-        lines = "\n".join(fold(line) for line in text.replace("*", " ").replace("`", " ").replace("|", " , ").splitlines())
+        lines = "\n".join(
+            fold(line)
+            for line in text.replace("*", " ").replace("`", " ").replace("|", " , ").splitlines()
+        )
         verdicts: dict[str, str] = {}
         for name, value in wish.arguments.items():
             if name == "order_id":
@@ -181,13 +225,17 @@ class RetailPhrasebook:
                 verdicts |= items(wish, text, lines, self.products)
             elif name in ADDRESS:
                 verdicts[name] = naming.address_part(name, str(value), lines)
-        if (_PART.search(lines) if wish.kind == CANCEL else _BOTH.search(lines) if wish.kind == ORDER_ADDRESS else None) and verdicts[
-            "order_id"
-        ] == RIGHT:
+        if (
+            _PART.search(lines)
+            if wish.kind == CANCEL
+            else _BOTH.search(lines)
+            if wish.kind == ORDER_ADDRESS
+            else None
+        ) and verdicts["order_id"] == RIGHT:
             verdicts["order_id"] = MISSING  # of more, or less, than the order
         return verdicts
 
-    # -- items --------------------------------------------------------------------------------------------------------------
+    # -- items ------------------------------------------------------------------------------------
 
     def details(self, wish: Wish) -> tuple[str, ...]:
         given = [] if wish.writes else ["text"]
@@ -198,7 +246,8 @@ class RetailPhrasebook:
         return tuple(given)
 
     def request(self, wish: Wish, details: Collection[str], pick: Pick) -> str:
-        """The details are told in the order of the words below; a request without any still says what is wanted."""
+        """The details are told in the order of the words below; a request without any still says
+        what is wanted."""
         order = self._order_words(wish) if "order_id" in details else ""
         listed = _listed(wish) if "items" in details else ""
         method = f" {self.detail(wish, 'method', pick)}" if "method" in details else ""
@@ -217,12 +266,20 @@ class RetailPhrasebook:
         if wish.kind == RETURN:
             where = f" from {order}" if order else ""
             wanted = f"{where}: {listed}." if listed else f" something{where}."
-            return pick("I want to return", "I would like to return", "Please let me return") + wanted + method
+            return (
+                pick("I want to return", "I would like to return", "Please let me return")
+                + wanted
+                + method
+            )
         if wish.kind in SWAPS:
             if wish.kind == EXCHANGE:
-                lead = pick("I want to exchange", "I would like to exchange", "Please exchange") + (f" from {order}" if order else " something")
+                lead = pick("I want to exchange", "I would like to exchange", "Please exchange") + (
+                    f" from {order}" if order else " something"
+                )
             else:
-                lead = pick("I want to change", "I would like to change", "Please change") + (f" items of {order}" if order else " items of an order")
+                lead = pick("I want to change", "I would like to change", "Please change") + (
+                    f" items of {order}" if order else " items of an order"
+                )
             return f"{lead}: {listed}.{method}" if listed else f"{lead}.{method}"
         if wish.kind == PAYMENT:
             if "method" in details:
@@ -235,10 +292,18 @@ class RetailPhrasebook:
                     + f" {wish.words['method']} instead."
                 )
             return (
-                pick("Please change the payment method", "I want to change the payment method", "I would like to change the payment method")
+                pick(
+                    "Please change the payment method",
+                    "I want to change the payment method",
+                    "I would like to change the payment method",
+                )
                 + f" of {order or 'an order'}."
             )
-        subject = f"the address of {order or 'an order'}" if wish.kind == ORDER_ADDRESS else "my default address"
+        subject = (
+            f"the address of {order or 'an order'}"
+            if wish.kind == ORDER_ADDRESS
+            else "my default address"
+        )
         lead = pick("Please change", "I want to change", "I would like to change") + f" {subject}"
         return f"{lead} to: {_labelled(wish.arguments)}." if "address" in details else f"{lead}."
 
@@ -250,30 +315,69 @@ class RetailPhrasebook:
         if slot == "order_id":
             return pick("It is", "It is about", "That is") + f" {self._order_words(wish)}."
         if slot == "reason":
-            if not wish.writes or words.get("reason", wish.arguments["reason"]) == wish.arguments["reason"]:
-                return pick("The reason:", "My reason:", "The reason is:") + f" {words.get('reason', wish.arguments['reason'])}."
-            return pick("Any reason will do, say:", "Put down any reason, for example:") + f" {wish.arguments['reason']}."
+            if (
+                not wish.writes
+                or words.get("reason", wish.arguments["reason"]) == wish.arguments["reason"]
+            ):
+                return (
+                    pick("The reason:", "My reason:", "The reason is:")
+                    + f" {words.get('reason', wish.arguments['reason'])}."
+                )
+            return (
+                pick("Any reason will do, say:", "Put down any reason, for example:")
+                + f" {wish.arguments['reason']}."
+            )
         if slot == "method":
             if _any_method(wish):
-                return "Any way of refund that is allowed suits me, the original payment method for example."
+                return (
+                    "Any way of refund that is allowed suits me, the original payment method for"
+                    " example."
+                )
             if wish.kind == RETURN:
-                return pick("Please refund it to", "Please put the refund on", "Please send the refund to") + f" {words['method']}."
+                return (
+                    pick(
+                        "Please refund it to",
+                        "Please put the refund on",
+                        "Please send the refund to",
+                    )
+                    + f" {words['method']}."
+                )
             if wish.kind == PAYMENT or not wish.writes:
-                return pick("I want to use", "Please use", "I would like to use") + f" {words['method']}."
+                return (
+                    pick("I want to use", "Please use", "I would like to use")
+                    + f" {words['method']}."
+                )
             return (
-                pick("Please use", "Please take", "Please put it on") + f" {words['method']}" + pick(" for the difference.", " for any difference.")
+                pick("Please use", "Please take", "Please put it on")
+                + f" {words['method']}"
+                + pick(" for the difference.", " for any difference.")
             )
         if slot == "items":
             verb = {"return": "return", "exchange": "exchange", "modify": "change the items"}.get(
                 wish.intent or wish.kind.split("_")[0], "do this with"
             )
-            return f"I want to {verb}: {_listed(wish)}{' for a ' + words['product'] if 'product' in words else ''}."
-        return f"The new address is: {_labelled(wish.arguments)}." if slot == "address" else str(wish.text)
+            return (
+                f"I want to {verb}:"
+                f" {_listed(wish)}{' for a ' + words['product'] if 'product' in words else ''}."
+            )
+        return (
+            f"The new address is: {_labelled(wish.arguments)}."
+            if slot == "address"
+            else str(wish.text)
+        )
 
     def offered(self, wish: Wish, text: str) -> str:
         if _any_method(wish):
-            methods = {mention.value for mention in self.mentions(text) if mention.slot == "payment_method_id"}
-            allowed = [arguments["payment_method_id"] for arguments in (wish.arguments, *wish.choices) if "payment_method_id" in arguments]
+            methods = {
+                mention.value
+                for mention in self.mentions(text)
+                if mention.slot == "payment_method_id"
+            }
+            allowed = [
+                arguments["payment_method_id"]
+                for arguments in (wish.arguments, *wish.choices)
+                if "payment_method_id" in arguments
+            ]
             return next((f"Please use {method}." for method in allowed if method in methods), "")
         seen = [mention.value for mention in self.mentions(text) if mention.slot == "item_id"]
         for arguments in (wish.arguments, *wish.choices):
@@ -290,7 +394,11 @@ class RetailPhrasebook:
         if "first_name" in slots and "last_name" in slots:
             said.append(f"My name is {slots['first_name']} {slots['last_name']}.")
         else:
-            said += [f"My {self.label(slot)} is {slots[slot]}." for slot in ("first_name", "last_name") if slot in slots]
+            said += [
+                f"My {self.label(slot)} is {slots[slot]}."
+                for slot in ("first_name", "last_name")
+                if slot in slots
+            ]
         for slot, value in slots.items():
             if slot == "order_id":
                 said.append(f"The order is {value}.")
@@ -326,23 +434,43 @@ def _labelled(address: Mapping[str, Any]) -> str:
 def _any_method(wish: Wish) -> bool:
     """Whether the customer leaves the payment method open."""
     words = str(wish.words.get("method", ""))
-    return bool(words) and words != wish.arguments.get("payment_method_id") and not words.startswith("my ")
+    return (
+        bool(words)
+        and words != wish.arguments.get("payment_method_id")
+        and not words.startswith("my ")
+    )
 
 
-_TIES = {"cheapest": ", the cheapest of them", "dearest": ", the most expensive of them", "any": ", any of them will do"}
+_TIES = {
+    "cheapest": ", the cheapest of them",
+    "dearest": ", the most expensive of them",
+    "any": ", any of them will do",
+}
 
 
 def _listed(wish: Wish) -> str:
-    return " + ".join(f"{item.name} ({_options(item.options)}){_instead(item)}" for item in wish.words["items"])
+    return " + ".join(
+        f"{item.name} ({_options(item.options)}){_instead(item)}" for item in wish.words["items"]
+    )
 
 
 def _instead(item: Any) -> str:
-    """What is wanted in place of an item: what it must be, what it had better be, and which of several."""
+    """What is wanted in place of an item: what it must be, what it had better be, and which of
+    several."""
     if item.wanted is None:
         return ""
     liked = ", next ".join(f"{name}: {value}" for name, value in item.prefers)
-    rule = _TIES.get(item.tie, "" if item.wanted.keys() == item.options.keys() else ", and apart from that as similar as possible")
-    return f" for one with ({_options(item.wanted)}){', preferably ' + liked if liked else ''}{rule}"
+    rule = _TIES.get(
+        item.tie,
+        (
+            ""
+            if item.wanted.keys() == item.options.keys()
+            else ", and apart from that as similar as possible"
+        ),
+    )
+    return (
+        f" for one with ({_options(item.wanted)}){', preferably ' + liked if liked else ''}{rule}"
+    )
 
 
 def _options(options: Mapping[str, str]) -> str:

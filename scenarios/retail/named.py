@@ -1,6 +1,8 @@
-"""Which arguments of a shop's write no text names in any way: by id, by words for it, or by its price.
+"""Which arguments of a shop's write no text names in any way: by id, by words for it, or by its
+price.
 
-Nothing is read here: a value stands in a text, or it does not. So what is said to be unnamed is certain, and what is not may still be wrong.
+Nothing is read here: a value stands in a text, or it does not. So what is said to be unnamed is
+certain, and what is not may still be wrong.
 """
 
 from __future__ import annotations
@@ -25,14 +27,17 @@ _SOURCES = {
 
 
 def unnamed(call: ToolCall, data: Overlay, texts: Sequence[str]) -> list[str]:
-    """The names of such arguments; [] for a call that the data do not bear, since then nothing can be said."""
+    """The names of such arguments; [] for a call that the data do not bear, since then nothing
+    can be said."""
     try:
         return list(_unnamed(call.arguments, data, texts, [fold(text) for text in texts]))
     except (KeyError, StopIteration, TypeError, IndexError, AttributeError):
         return []
 
 
-def _unnamed(given: Mapping[str, Any], data: Overlay, texts: Sequence[str], said: Sequence[str]) -> Iterator[str]:
+def _unnamed(
+    given: Mapping[str, Any], data: Overlay, texts: Sequence[str], said: Sequence[str]
+) -> Iterator[str]:
     told = frozenset[Decimal]().union(*map(numbers, texts))
     if "address1" in given and not any(_held(given[part], said) for part in ("address1", "zip")):
         yield "address1"
@@ -45,7 +50,9 @@ def _unnamed(given: Mapping[str, Any], data: Overlay, texts: Sequence[str], said
             yield "payment_method_id"
     for place, old in enumerate((given.get("new_item_ids") and given["item_ids"]) or ()):
         item = next(item for item in order["items"] if item["item_id"] == old)
-        variant = data.record("products", item["product_id"])["variants"][given["new_item_ids"][place]]
+        variant = data.record("products", item["product_id"])["variants"][
+            given["new_item_ids"][place]
+        ]
         if not _variant_named(given["new_item_ids"][place], item, variant, said, told):
             yield "new_item_ids"
             return
@@ -55,23 +62,52 @@ def _held(value: Any, said: Sequence[str]) -> bool:
     return any(names(str(value), text) for text in said)
 
 
-def _method_named(method_id: str, methods: Mapping[str, Any], order: Mapping[str, Any], said: Sequence[str]) -> bool:
+def _method_named(
+    method_id: str, methods: Mapping[str, Any], order: Mapping[str, Any], said: Sequence[str]
+) -> bool:
     method = methods[method_id]
-    words = [method_id.rsplit("_", 1)[-1], *(str(method[name]) for name in ("brand", "last_four") if name in method)]
+    words = [
+        method_id.rsplit("_", 1)[-1],
+        *(str(method[name]) for name in ("brand", "last_four") if name in method),
+    ]
     source = _SOURCES.get(method["source"], re.compile(re.escape(method["source"])))
-    own = any(row["payment_method_id"] == method_id for row in order["payment_history"]) or len(methods) == 1
-    return any(any(word in text for word in words) or source.search(text) or (own and _OWN.search(text)) for text in said)
+    own = (
+        any(row["payment_method_id"] == method_id for row in order["payment_history"])
+        or len(methods) == 1
+    )
+    return any(
+        any(word in text for word in words) or source.search(text) or (own and _OWN.search(text))
+        for text in said
+    )
 
 
-def _variant_named(item_id: str, old: Mapping[str, Any], variant: Mapping[str, Any], said: Sequence[str], told: frozenset[Decimal]) -> bool:
-    """Whether a new item was named: by its id, its price, or the value of an option in which it differs from the old one."""
-    differs = [value for axis, value in variant["options"].items() if old["options"].get(axis) != value]
+def _variant_named(
+    item_id: str,
+    old: Mapping[str, Any],
+    variant: Mapping[str, Any],
+    said: Sequence[str],
+    told: frozenset[Decimal],
+) -> bool:
+    """Whether a new item was named: by its id, its price, or the value of an option in which it
+    differs from the old one."""
+    differs = [
+        value for axis, value in variant["options"].items() if old["options"].get(axis) != value
+    ]
     if not differs or _held(item_id, said) or Decimal(str(variant["price"])) in told:
         return True
     return any(_loosely(str(value), text) for value in differs for text in said)
 
 
 def _loosely(value: str, text: str) -> bool:
-    """Whether a text holds a value or any word of it that says something: `8-inch` and `8 inches` name the same."""
-    parts = [part for part in re.findall(r"[a-z]{3,}|\d+", fold(value)) if part not in ("the", "and", "with", "not")]
-    return names(value, text) or any(re.search(rf"(?<![a-z0-9]){part}", text) for part in parts) or not parts
+    """Whether a text holds a value or any word of it that says something: `8-inch` and `8
+    inches` name the same."""
+    parts = [
+        part
+        for part in re.findall(r"[a-z]{3,}|\d+", fold(value))
+        if part not in ("the", "and", "with", "not")
+    ]
+    return (
+        names(value, text)
+        or any(re.search(rf"(?<![a-z0-9]){part}", text) for part in parts)
+        or not parts
+    )

@@ -1,4 +1,5 @@
-"""How a text names the values of a shop: ids, reasons, payment methods and addresses, as mentions and as verdicts on one value.
+"""How a text names the values of a shop: ids, reasons, payment methods and addresses, as mentions
+and as verdicts on one value.
 
 Pure functions of a text and a value; items are `naming_items`.
 """
@@ -8,7 +9,16 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, fold, labelled, names, plain
+from gem_ma.scenarios.service.phrases import (
+    MISSING,
+    RIGHT,
+    WRONG,
+    Mention,
+    fold,
+    labelled,
+    names,
+    plain,
+)
 from gem_ma.scenarios.service.task import Wish
 
 from gem_ma.parsing.text import EMAIL_ADDRESS
@@ -17,39 +27,58 @@ PAYMENT = "modify_pending_order_payment"
 _ORDER = re.compile(r"(?<!\w)#?(W\d+)\b(?!-\d)", re.IGNORECASE)
 _ORDERS = re.compile(r"\b(?:all|every|each|both)\b(?: of)?(?: \w+){0,2} orders?\b", re.IGNORECASE)
 _WITHOUT = re.compile(r"\b(?:without|no)(?: \w+){0,3} (?:to )?$")
-_TAKEN = re.compile(r"\b(?:remov\w+|delet\w+|drop\w*|not|without|instead of|rather than)\b[^.;\n\d]{0,20}$")
+_TAKEN = re.compile(
+    r"\b(?:remov\w+|delet\w+|drop\w*|not|without|instead of|rather than)\b[^.;\n\d]{0,20}$"
+)
 _METHOD_ID = re.compile(r"\b(?:credit_card|gift_card|paypal|debit_card)_\d+\b", re.IGNORECASE)
 _EMAIL = re.compile(EMAIL_ADDRESS)
 _ZIP = re.compile(r"(?<![\w#$.,*-])\d{5}(?:-\d{4})?(?![\w*-]|[.,]\d)")
-_OWN_ZIP = re.compile(r"(?<!; )\b(?:zip|postal|post ?code|postcode)\b\W*(?:code|area)?\W*(?:is|in|of|was|as|should be)?\W*$", re.IGNORECASE)
+_OWN_ZIP = re.compile(
+    r"(?<!; )\b(?:zip|postal|post ?code|postcode)\b\W*(?:code|area)?\W*(?:is|in|of|was|as|should"
+    r" be)?\W*$",
+    re.IGNORECASE,
+)
 ITEM = re.compile(r"(?<![\w#])\d{10}(?!\w)")
 _DIGITS = re.compile(
-    r"(?:ending(?: in| with)?:?|ends (?:in|with)|last (?:four|4)(?: digits)?(?: (?:are|is|of))?:?|(?<!\*)\*{2,}+"
+    r"(?:ending(?: in| with)?:?|ends (?:in|with)|last (?:four|4)(?: digits)?(?:"
+    r" (?:are|is|of))?:?|(?<!\*)\*{2,}+"
     r"|(?<!x)x{3,}+|(?<!•)•++|(?<!\.)\.{3,}+|…)[ -]*#?(\d{4})(?!\d)|\((?:\*+|\.+|x+)?(\d{4})\)",
     re.IGNORECASE,
 )
-_NAME = re.compile(r"(?:\b[Mm]y (?:full )?name is|\b[Mm]y name's|\b[Tt]his is|\bI am|\bI'm|\b[Nn]ame:)\s+([A-Z][\w'-]+)\s+([A-Z][\w'-]+)")
+_NAME = re.compile(
+    r"(?:\b[Mm]y (?:full )?name is|\b[Mm]y name's|\b[Tt]his is|\bI"
+    r" am|\bI'm|\b[Nn]ame:)\s+([A-Z][\w'-]+)\s+([A-Z][\w'-]+)"
+)
 _REASONS = {
     "no longer needed": re.compile(
-        r"\bno longer (?:need|want|require)\w*|\b(?:do|did|does)(?:n't| not) (?:need|want) (?:it|them|this"
+        r"\bno longer (?:need|want|require)\w*|\b(?:do|did|does)(?:n't| not) (?:need|want)"
+        r" (?:it|them|this"
         r"|the order|that)\b|\bnot needed\b|\bunneeded\b"
     ),
     "ordered by mistake": re.compile(
-        r"\bby (?:mistake|accident)\b|\bmistaken\w*|\baccident\w*|\border(?:ed|ing)? (?:it |them |this )?(?:in error"
+        r"\bby (?:mistake|accident)\b|\bmistaken\w*|\baccident\w*|\border(?:ed|ing)? (?:it |them"
+        r" |this )?(?:in error"
         r"|wrong)|(?<!my )(?<!\ba )\bmistake\b"
     ),
 }
 _OLD = re.compile(
-    r"(?:\bfrom|\binstead of|\brather than|\bcurrent\w*(?: payment)?(?: method)?(?: is|:)?|\boriginal\w*(?: payment)?(?: method)?(?: is|:|,)?"
-    r"|\bprevious\w*|\bold|\b(?:was|were|originally|currently) paid (?:with|by|using|for)|\baway from|\breplac\w+|\bnot|\bwas on)\b"
+    r"(?:\bfrom|\binstead of|\brather than|\bcurrent\w*(?: payment)?(?: method)?(?:"
+    r" is|:)?|\boriginal\w*(?: payment)?(?: method)?(?: is|:|,)?"
+    r"|\bprevious\w*|\bold|\b(?:was|were|originally|currently) paid (?:with|by|using|for)|\baway"
+    r" from|\breplac\w+|\bnot|\bwas on)\b"
     r"(?:(?!\b(?:to|with|using|use|for)\b)[^.;:\n,]){0,40}$"
 )
 _SOURCES = (
     ("paypal", re.compile(r"\bpay ?pal\b")),
     ("gift_card", re.compile(r"\bgift ?-?card\b")),
-    ("credit_card", re.compile(r"\b(?:credit|debit)[ -]?card\b|\bvisa\b|\bmaster ?card\b|\bamex\b")),
+    (
+        "credit_card",
+        re.compile(r"\b(?:credit|debit)[ -]?card\b|\bvisa\b|\bmaster ?card\b|\bamex\b"),
+    ),
 )
-_EXTRA = re.compile(r"\b(?:apt|apartment|suite|ste|unit|flat|floor|house|studio|room|building|bldg)\b\.? ?#?[\w-]+")
+_EXTRA = re.compile(
+    r"\b(?:apt|apartment|suite|ste|unit|flat|floor|house|studio|room|building|bldg)\b\.? ?#?[\w-]+"
+)
 # fmt: off
 _STATES = {
     "al": "alabama", "ak": "alaska", "az": "arizona", "ar": "arkansas", "ca": "california", "co": "colorado", "ct": "connecticut",
@@ -81,7 +110,9 @@ _ABBREVIATED = {
     "building": "bldg",
     "floor": "fl",
 }  # fmt: skip
-_COUNTRIES = {"usa": ("usa", "us", "u.s.", "u.s.a.", "united states", "united states of america", "america")}
+_COUNTRIES = {
+    "usa": ("usa", "us", "u.s.", "u.s.a.", "united states", "united states of america", "america")
+}
 
 
 @lru_cache(maxsize=512)
@@ -89,20 +120,39 @@ def mentions(text: str) -> tuple[Mention, ...]:
     """The values that stand in a text, in its order."""
     found: list[Mention] = []
     if any(char.isdigit() for char in text):
-        found += [Mention("order_id", f"#{hit.group(1).upper()}", hit.start(), hit.end()) for hit in _ORDER.finditer(text)]
-        found += [Mention("payment_method_id", hit.group().lower(), hit.start(), hit.end()) for hit in _METHOD_ID.finditer(text)]
+        found += [
+            Mention("order_id", f"#{hit.group(1).upper()}", hit.start(), hit.end())
+            for hit in _ORDER.finditer(text)
+        ]
+        found += [
+            Mention("payment_method_id", hit.group().lower(), hit.start(), hit.end())
+            for hit in _METHOD_ID.finditer(text)
+        ]
         for hit in _ZIP.finditer(text):  # the customer's own, or a part of some address
             own = _OWN_ZIP.search(text[max(0, hit.start() - 40) : hit.start()])
             found.append(Mention("zip" if own else "postcode", hit.group(), hit.start(), hit.end()))
-        found += [Mention("item_id", hit.group(), hit.start(), hit.end()) for hit in ITEM.finditer(text)]
-        found += [Mention("last_four", hit.group(1) or hit.group(2), hit.start(), hit.end()) for hit in _DIGITS.finditer(text)]
+        found += [
+            Mention("item_id", hit.group(), hit.start(), hit.end()) for hit in ITEM.finditer(text)
+        ]
+        found += [
+            Mention("last_four", hit.group(1) or hit.group(2), hit.start(), hit.end())
+            for hit in _DIGITS.finditer(text)
+        ]
     if "@" in text:
-        found += [Mention("email", hit.group().rstrip("."), hit.start(), hit.end()) for hit in _EMAIL.finditer(text)]
+        found += [
+            Mention("email", hit.group().rstrip("."), hit.start(), hit.end())
+            for hit in _EMAIL.finditer(text)
+        ]
     if name := _NAME.search(text):
-        found += [Mention(slot, name.group(part), name.start(part), name.end(part)) for part, slot in ((1, "first_name"), (2, "last_name"))]
+        found += [
+            Mention(slot, name.group(part), name.start(part), name.end(part))
+            for part, slot in ((1, "first_name"), (2, "last_name"))
+        ]
     folded = plain(text)
     for given, pattern in _REASONS.items():
-        found += [Mention("reason", given, hit.start(), hit.end()) for hit in pattern.finditer(folded)]
+        found += [
+            Mention("reason", given, hit.start(), hit.end()) for hit in pattern.finditer(folded)
+        ]
     return tuple(sorted(found, key=lambda mention: (mention.start, mention.end, mention.slot)))
 
 
@@ -125,7 +175,8 @@ def reason(value: str, folded: str) -> str:
 
 
 def method(wish: Wish, value: str, text: str) -> str:
-    """Whether a text names this payment method, by id or in words, apart from one that it is to replace."""
+    """Whether a text names this payment method, by id or in words, apart from one that it is to
+    replace."""
     words, low = fold(str(wish.words.get("method", ""))), text.lower()
     digits = re.search(r"\d{4}$", words)
     own_digits = digits.group() if digits and words != value.lower() else ""
@@ -137,14 +188,26 @@ def method(wish: Wish, value: str, text: str) -> str:
         exact.append((hit.start(), hit.group().rsplit("_", 1)[0]))
     for hit in _DIGITS.finditer(low):
         unknown = source == "credit_card" and not own_digits  # the customer named no digits
-        verdict = RIGHT if (hit.group(1) or hit.group(2)) == own_digits else MISSING if unknown else WRONG
+        verdict = (
+            RIGHT if (hit.group(1) or hit.group(2)) == own_digits else MISSING if unknown else WRONG
+        )
         found.append((hit.start(), verdict))
         exact.append((hit.start(), "credit_card"))
     for name, pattern in _SOURCES:
         for hit in pattern.finditer(low):
-            if any(kind == name and 0 <= start - hit.start() < 60 and "\n" not in low[hit.start() : start] for start, kind in exact):
+            if any(
+                kind == name
+                and 0 <= start - hit.start() < 60
+                and "\n" not in low[hit.start() : start]
+                for start, kind in exact
+            ):
                 continue  # its id or its digits follow and say more
-            found.append((hit.start(), WRONG if name != source else MISSING if ambiguous or own_digits else RIGHT))
+            found.append(
+                (
+                    hit.start(),
+                    WRONG if name != source else MISSING if ambiguous or own_digits else RIGHT,
+                )
+            )
     if any(_WITHOUT.search(low[max(0, start - 40) : start]) for start, _ in found):
         return WRONG
     now = [verdict for start, verdict in found if not _OLD.search(low[max(0, start - 60) : start])]
@@ -156,7 +219,8 @@ def method(wish: Wish, value: str, text: str) -> str:
 
 
 def address_part(name: str, value: str, lines: str) -> str:
-    """Whether a folded text names this part of an address; what stands behind `from` and before `to` is the old one."""
+    """Whether a folded text names this part of an address; what stands behind `from` and before
+    `to` is the old one."""
     moved = re.search(r"\bfrom\b[^\n]{0,120}?\d{5}[^\n]{0,40}?\bto\b(?=[^\n]{0,200}\d{5})", lines)
     lines = f"{lines[: moved.start()]} {lines[moved.end() :]}" if moved else lines
     if name == "zip" and value in lines and len({hit.group() for hit in _ZIP.finditer(lines)}) > 1:
@@ -165,8 +229,16 @@ def address_part(name: str, value: str, lines: str) -> str:
         return WRONG
     if not value.strip():
         street = _EXTRA.search(lines)
-        given = [other for other in labelled(name, lines) if other not in ("none", "n/a", "-", "empty", "(none)", '""', "''")]
-        return WRONG if given or (street and name == "address2" and "\n" not in street.group()) else RIGHT
+        given = [
+            other
+            for other in labelled(name, lines)
+            if other not in ("none", "n/a", "-", "empty", "(none)", '""', "''")
+        ]
+        return (
+            WRONG
+            if given or (street and name == "address2" and "\n" not in street.group())
+            else RIGHT
+        )
     given = labelled(name, lines)
     if given:
         return RIGHT if any(_same(name, value, other) for other in given) else WRONG
@@ -182,9 +254,15 @@ def address_part(name: str, value: str, lines: str) -> str:
 
 
 def _as_state(letters: str, flat: str) -> bool:
-    """Whether two letters stand as a state does, before what follows it in an address: `me` and `or` are words as well."""
+    """Whether two letters stand as a state does, before what follows it in an address: `me` and
+    `or` are words as well."""
     return (
-        re.search(rf"(?<!\w){letters}[\s,;.]*(?:\d{{5}}|\bzip|\busa?\b|\bu\.s|\bunited|\n|$)|\bstate(?: is| of|=|:)? {letters}\b", flat) is not None
+        re.search(
+            rf"(?<!\w){letters}[\s,;.]*(?:\d{{5}}|\bzip|\busa?\b|\bu\.s|\bunited|\n|$)|\bstate(?:"
+            rf" is| of|=|:)? {letters}\b",
+            flat,
+        )
+        is not None
     )
 
 
@@ -195,14 +273,20 @@ def _same(name: str, value: str, other: str) -> bool:
 def _forms(name: str, value: str) -> tuple[str, ...]:
     folded = fold(value)
     if name == "state":
-        return tuple(form for pair in _STATES.items() if folded in pair for form in pair) or (folded,)
+        return tuple(form for pair in _STATES.items() if folded in pair for form in pair) or (
+            folded,
+        )
     return _COUNTRIES.get(folded, (folded,)) if name == "country" else (folded,)
 
 
 def _street(text: str) -> str:
-    """A folded text with short forms for the usual words of an address, and without full stops behind them."""
+    """A folded text with short forms for the usual words of an address, and without full stops
+    behind them."""
     return re.sub(
         r"[a-z]+\.?(?!\w)",
-        lambda hit: _ABBREVIATED.get(hit.group().rstrip("."), hit.group() if hit.group()[:-1] not in _ABBREVIATED.values() else hit.group()[:-1]),
+        lambda hit: _ABBREVIATED.get(
+            hit.group().rstrip("."),
+            hit.group() if hit.group()[:-1] not in _ABBREVIATED.values() else hit.group()[:-1],
+        ),
         text,
     )

@@ -1,6 +1,8 @@
-"""How a text names the items of a shop: by ids, or by product and options, each with what is to replace it.
+"""How a text names the items of a shop: by ids, or by product and options, each with what is to
+replace it.
 
-Pairs are read by the order of the text and by words such as `for`, `to`, `instead of`. What is not said clearly is MISSING, never RIGHT.
+Pairs are read by the order of the text and by words such as `for`, `to`, `instead of`. What is
+not said clearly is MISSING, never RIGHT.
 """
 
 from __future__ import annotations
@@ -12,40 +14,70 @@ from itertools import permutations
 from typing import Any
 
 from gem_ma.scenarios.retail.naming import ITEM
-from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, fold, labelled, names, pairs, places
+from gem_ma.scenarios.service.phrases import (
+    MISSING,
+    RIGHT,
+    WRONG,
+    fold,
+    labelled,
+    names,
+    pairs,
+    places,
+)
 from gem_ma.scenarios.service.task import Wish
 
 Products = Mapping[str, Mapping[str, tuple[str, ...]]]  # name -> option -> values, all folded
 _PAYS = (
-    r"(?: (?:your|the|my|a|any))?(?: \w+)? ?(?:order|#|difference|credit|debit|card|visa|master|paypal|gift|account|original|price|refund|payment)"
+    r"(?: (?:your|the|my|a|any))?(?: \w+)?"
+    r" ?(?:order|#|difference|credit|debit|card|visa|master|paypal|gift|account|original|price|refund|payment)"
 )
 _INTO = re.compile(
-    r"->|=>|→|⇒|\b(?:in exchange for|exchanged? for|for|to|into|becomes?|replacement|desired|new(?: item| variant| version| one| kind)?)\b:?"
+    r"->|=>|→|⇒|\b(?:in exchange for|exchanged? for|for|to|into|becomes?|replacement|desired|new(?:"
+    r" item| variant| version| one| kind)?)\b:?"
     rf"(?!{_PAYS})"
 )
 _WITH = re.compile(rf"\b(?:with|by|as)\b(?!{_PAYS})")
-_BACK = re.compile(r"\b(?:instead of|rather than|in place of|replacing|replaces|in exchange for your)\b")
+_BACK = re.compile(
+    r"\b(?:instead of|rather than|in place of|replacing|replaces|in exchange for your)\b"
+)
 _GIVES = r"\b(?:it|this|that|gets?|receives?|have|give|send|you'll)\b"
-_BACK_TO = re.compile(rf"(?:{_BACK.pattern})(?:(?!{_GIVES}).)*$", re.DOTALL)  # what follows is the old one
-_SEVERAL = re.compile(r"\b(?:both|two|three|four|each|all|twice|pair|qty|quantity)\b|\b[2-5] ?[x×]|[x×] ?[2-5]\b")
+# what follows is the old one
+_BACK_TO = re.compile(rf"(?:{_BACK.pattern})(?:(?!{_GIVES}).)*$", re.DOTALL)
+_SEVERAL = re.compile(
+    r"\b(?:both|two|three|four|each|all|twice|pair|qty|quantity)\b|\b[2-5] ?[x×]|[x×] ?[2-5]\b"
+)
 _OUT = re.compile(  # what follows is left out
-    r"\b(?:keep(?:ing)?|leav(?:e|ing)|not|except(?: for)?|excluding|without|(?:everything|all) but|other than"
+    r"\b(?:keep(?:ing)?|leav(?:e|ing)|not|except(?: for)?|excluding|without|(?:everything|all)"
+    r" but|other than"
     r"|(?:different|other|another)(?: \w+)? than)"
     r"(?: (?:the|your|item|items|a|an))*(?: #?\d+,?(?: and| or)?)*\s*$"
 )
-_REST = re.compile(r"\b(?:and|with|plus|also) (?:all |any |the )*(?:other|remaining) items?\b|\beverything else too\b")
+_REST = re.compile(
+    r"\b(?:and|with|plus|also) (?:all |any |the )*(?:other|remaining) items?\b|\beverything else"
+    r" too\b"
+)
 _BULLET = re.compile(r"(?:(?<!\s)\s++)?(?:[-•]|\d{1,2}[.)])\s+")
 _STOPS = r"\.(?!\d)|[;!?\n+]"  # `0.8 l` is one number
-_PARTS, _LEADS = re.compile(rf"{_STOPS}|\band\b"), re.compile(rf"{_STOPS}|\band\b(?= (?:the|your|an?)\b)")
+_PARTS, _LEADS = (
+    re.compile(rf"{_STOPS}|\band\b"),
+    re.compile(rf"{_STOPS}|\band\b(?= (?:the|your|an?)\b)"),
+)
 _EMPTY = re.compile(r"\b(?:the|an?|your|one|another|new|this|item|of|order|#w\d+)\b")
 
 
 def items(wish: Wish, text: str, lines: str, products: Products) -> dict[str, str]:
-    """Verdicts on `item_ids`, and on `new_item_ids` where the wish has them. `lines`: the text folded line by line."""
+    """Verdicts on `item_ids`, and on `new_item_ids` where the wish has them. `lines`: the text
+    folded line by line."""
     old, new = list(wish.arguments["item_ids"]), list(wish.arguments.get("new_item_ids", ()))
     keys: tuple[str, ...] = ("item_ids", "new_item_ids") if new else ("item_ids",)
-    seen = [hit.group() for hit in ITEM.finditer(text)] or [word for word in (*old, *new) if names(word, lines)]
-    if any(_OUT.search(lines[:start]) for value in (*old, *new, *_names_of(wish)) for start, _ in places(value, lines)):
+    seen = [hit.group() for hit in ITEM.finditer(text)] or [
+        word for word in (*old, *new) if names(word, lines)
+    ]
+    if any(
+        _OUT.search(lines[:start])
+        for value in (*old, *new, *_names_of(wish))
+        for start, _ in places(value, lines)
+    ):
         return {keys[0]: WRONG} | ({keys[1]: MISSING} if new else {})
     foreign = [item for item in seen if item not in old and item not in new]
     if foreign:
@@ -53,15 +85,27 @@ def items(wish: Wish, text: str, lines: str, products: Products) -> dict[str, st
             return {keys[0]: WRONG} | ({keys[1]: MISSING} if new else {})
         return {keys[0]: RIGHT, keys[1]: WRONG}
     if seen and all(item in seen for item in (*old, *new)):
-        sides = dict.fromkeys(keys, RIGHT) if not new or _paired(old, new, seen, text) else {keys[0]: RIGHT, keys[1]: WRONG}
-        counted = all(_as_often(item, old.count(item), seen.count(item), lines) for item in {*old} - {*new})
-        return sides if counted and not _REST.search(lines) and not _others(wish, lines, products) else {**sides, keys[0]: MISSING}
+        sides = (
+            dict.fromkeys(keys, RIGHT)
+            if not new or _paired(old, new, seen, text)
+            else {keys[0]: RIGHT, keys[1]: WRONG}
+        )
+        counted = all(
+            _as_often(item, old.count(item), seen.count(item), lines) for item in {*old} - {*new}
+        )
+        return (
+            sides
+            if counted and not _REST.search(lines) and not _others(wish, lines, products)
+            else {**sides, keys[0]: MISSING}
+        )
     if "items" not in wish.words:
         return dict.fromkeys(keys, MISSING)
     return _described(products, wish, keys, lines, seen)
 
 
-def _described(products: Products, wish: Wish, keys: tuple[str, ...], lines: str, seen: list[str]) -> dict[str, str]:
+def _described(
+    products: Products, wish: Wish, keys: tuple[str, ...], lines: str, seen: list[str]
+) -> dict[str, str]:
     """The items of a wish in words: product, options, and what is wanted instead."""
     meant: dict[str, list[int]] = {}
     for place, item in enumerate(wish.words["items"]):
@@ -79,17 +123,37 @@ def _described(products: Products, wish: Wish, keys: tuple[str, ...], lines: str
     return verdicts
 
 
-def _all_meant(products: Products, wish: Wish, name: str, alike: list[int], slices: list[tuple[str, str]], lines: str) -> bool:
-    """Whether a text speaks of no item of this name but those of the wish and what is to replace them, and of each as often as it is meant."""
+def _all_meant(
+    products: Products,
+    wish: Wish,
+    name: str,
+    alike: list[int],
+    slices: list[tuple[str, str]],
+    lines: str,
+) -> bool:
+    """Whether a text speaks of no item of this name but those of the wish and what is to replace
+    them, and of each as often as it is meant."""
     items = [wish.words["items"][place] for place in alike]
     known = [options for item in items for options in (item.options, item.wanted) if options]
-    sides = [(before, [item.options for item in items] if after else known) for before, after in slices] + [(after, known) for _, after in slices]
-    if any(side and all(_fits(products, name, options, (), side) == WRONG for options in meant) for side, meant in sides):
+    sides = [
+        (before, [item.options for item in items] if after else known) for before, after in slices
+    ] + [(after, known) for _, after in slices]
+    if any(
+        side and all(_fits(products, name, options, (), side) == WRONG for options in meant)
+        for side, meant in sides
+    ):
         return False
-    for each in {f"{name}{options}" for options in re.findall(rf"(?<!\w){re.escape(name)}( ?\([^()]*\))", lines)}:
-        if _often(each, lines) > sum(_fits(products, name, options, (), each) != WRONG for options in known):
+    for each in {
+        f"{name}{options}"
+        for options in re.findall(rf"(?<!\w){re.escape(name)}( ?\([^()]*\))", lines)
+    }:
+        if _often(each, lines) > sum(
+            _fits(products, name, options, (), each) != WRONG for options in known
+        ):
             return False
-    return not _REST.search(lines) and (len(slices) >= len(alike) or _SEVERAL.search(lines) is not None)
+    return not _REST.search(lines) and (
+        len(slices) >= len(alike) or _SEVERAL.search(lines) is not None
+    )
 
 
 def _names_of(wish: Wish) -> list[str]:
@@ -99,24 +163,49 @@ def _names_of(wish: Wish) -> list[str]:
 def _others(wish: Wish, lines: str, products: Products) -> bool:
     """Whether a text names a product that the wish has nothing to do with."""
     meant = _names_of(wish)
-    others = (other for other in products if other not in meant and not any(other in name for name in meant)) if meant else ()
+    others = (
+        (
+            other
+            for other in products
+            if other not in meant and not any(other in name for name in meant)
+        )
+        if meant
+        else ()
+    )
     return any(names(other, lines) or names(f"{other}s", lines) for other in others)
 
 
 def _as_often(item: str, wanted: int, seen: int, lines: str) -> bool:
-    """Whether a text names an id as often as it is meant; said again in another sentence it is the same item."""
+    """Whether a text names an id as often as it is meant; said again in another sentence it is
+    the same item."""
     return _often(item, lines) <= wanted and (seen >= wanted or _SEVERAL.search(lines) is not None)
 
 
 def _often(part: str, lines: str) -> int:
     """How often a text names something in one sentence, or in equal entries of a list."""
-    sentences = Counter(sentence.strip() for sentence in re.split(r"(?<=[.!?])\s|\n", lines) if part in sentence)
-    entries = Counter(_BULLET.sub("", sentence) for sentence in sentences.elements() if _BULLET.match(sentence))
-    return max((sentence.count(part) * max(1, entries[_BULLET.sub("", sentence)]) for sentence in sentences), default=0)
+    sentences = Counter(
+        sentence.strip() for sentence in re.split(r"(?<=[.!?])\s|\n", lines) if part in sentence
+    )
+    entries = Counter(
+        _BULLET.sub("", sentence) for sentence in sentences.elements() if _BULLET.match(sentence)
+    )
+    return max(
+        (
+            sentence.count(part) * max(1, entries[_BULLET.sub("", sentence)])
+            for sentence in sentences
+        ),
+        default=0,
+    )
 
 
 def _matched(
-    products: Products, wish: Wish, name: str, alike: list[int], slices: list[tuple[str, str]], seen: list[str], swap: bool
+    products: Products,
+    wish: Wish,
+    name: str,
+    alike: list[int],
+    slices: list[tuple[str, str]],
+    seen: list[str],
+    swap: bool,
 ) -> tuple[str, str]:
     if not slices:
         return MISSING, MISSING
@@ -125,7 +214,10 @@ def _matched(
         slices = [("\n".join(old for old, _ in slices), "\n".join(new for _, new in slices if new))]
     if len(slices) < len(alike):
         first = items[alike[0]]
-        if any((items[place].options, items[place].wanted) != (first.options, first.wanted) for place in alike):
+        if any(
+            (items[place].options, items[place].wanted) != (first.options, first.wanted)
+            for place in alike
+        ):
             return MISSING, MISSING
         slices = [slices[0]] * len(alike)
     if len(slices) > len(alike):
@@ -138,14 +230,26 @@ def _matched(
             item = items[place]
             old = _worse(old, _fits(products, name, item.options, (), before))
             if swap and wish.arguments["new_item_ids"][place] not in seen:
-                differs = [axis for axis in item.wanted if item.wanted[axis] != item.options.get(axis)]
-                new = _worse(new, _fits(products, name, item.wanted, differs or list(item.wanted), after) if after else MISSING)
+                differs = [
+                    axis for axis in item.wanted if item.wanted[axis] != item.options.get(axis)
+                ]
+                new = _worse(
+                    new,
+                    (
+                        _fits(products, name, item.wanted, differs or list(item.wanted), after)
+                        if after
+                        else MISSING
+                    ),
+                )
         best = min(best, (old, new), key=lambda both: (both.count(WRONG), both.count(MISSING)))
     return best
 
 
-def _fits(products: Products, name: str, options: Mapping[str, Any], needed: Collection[str], text: str) -> str:
-    """How a text describes a variant: WRONG where it says another value, MISSING where a needed value is not named."""
+def _fits(
+    products: Products, name: str, options: Mapping[str, Any], needed: Collection[str], text: str
+) -> str:
+    """How a text describes a variant: WRONG where it says another value, MISSING where a needed
+    value is not named."""
     verdict = RIGHT
     for axis, value in options.items():
         value, given = fold(str(value)), labelled(fold(axis), text)
@@ -162,7 +266,7 @@ def _fits(products: Products, name: str, options: Mapping[str, Any], needed: Col
     return verdict
 
 
-# -- telling ------------------------------------------------------------------------------------------------------------
+# -- telling -------------------------------------------------------------------------------------
 
 
 def _worse(one: str, other: str) -> str:
@@ -170,18 +274,27 @@ def _worse(one: str, other: str) -> str:
 
 
 def _paired(old: list[str], new: list[str], seen: list[str], text: str) -> bool:
-    """Whether ids stand in a text in an order that joins each old item with its own new one; where the order says nothing, they may not be joined."""
+    """Whether ids stand in a text in an order that joins each old item with its own new one;
+    where the order says nothing, they may not be joined."""
     wanted = sorted(zip(old, new, strict=True))
     if set(old) & set(new):
         return sorted(zip(seen[::2], seen[1::2], strict=False)) == wanted
-    marks = [(item, item in new) for number, item in enumerate(seen) if item not in seen[:number] or old.count(item) + new.count(item) > 1]
+    marks = [
+        (item, item in new)
+        for number, item in enumerate(seen)
+        if item not in seen[:number] or old.count(item) + new.count(item) > 1
+    ]
     if len(wanted) == 1:
         marks = sorted({*marks}, key=lambda mark: seen.index(mark[0]))
     joined = pairs(marks)
     if joined is None or sorted(joined) != wanted:
         return False
     in_turns = marks[0][1] != marks[1][1]
-    turns = zip(marks[::2], marks[1::2], strict=True) if in_turns else [(marks[len(wanted) - 1], marks[len(wanted)])]
+    turns = (
+        zip(marks[::2], marks[1::2], strict=True)
+        if in_turns
+        else [(marks[len(wanted) - 1], marks[len(wanted)])]
+    )
     return all(_runs(*two, text) for two in turns)
 
 
@@ -192,7 +305,10 @@ def _runs(one: tuple[str, bool], other: tuple[str, bool], text: str) -> bool:
     back = _BACK_TO.search(between) is not None
     if other[1]:
         return not back
-    return back or (_INTO.search(_outside(between)) is None and ("new" in fold(text) or len(_BACK.findall(fold(text))) > 0))
+    return back or (
+        _INTO.search(_outside(between)) is None
+        and ("new" in fold(text) or len(_BACK.findall(fold(text))) > 0)
+    )
 
 
 def _present(values: Collection[str], text: str) -> set[str]:
@@ -206,7 +322,8 @@ def _present(values: Collection[str], text: str) -> set[str]:
 
 
 def _slices(name: str, lines: str) -> list[tuple[str, str]]:
-    """What a text says of each item of a name: (of the one there is, of the one that replaces it)."""
+    """What a text says of each item of a name: (of the one there is, of the one that replaces
+    it)."""
     marks, found = places(name, lines), list[tuple[str, str]]()
     for number, (start, end) in enumerate(marks):
         stop = marks[number + 1][0] if number + 1 < len(marks) else len(lines)
@@ -239,7 +356,8 @@ def _halves(lead: str, about: str) -> tuple[str, str]:
 
 
 def _turn(text: str) -> tuple[int, int] | None:
-    """Where a text turns from the old to the new: at a word such as `for`, else at the only `with` or `by`."""
+    """Where a text turns from the old to the new: at a word such as `for`, else at the only
+    `with` or `by`."""
     outside = _outside(text)
     strong, weak = _INTO.search(outside), list(_WITH.finditer(outside))
     turn = strong or (weak[0] if len(weak) == 1 else None)

@@ -1,6 +1,8 @@
-"""The proofs of `service.proofs` for retail tasks: near misses of each write, and what makes an answer the only one.
+"""The proofs of `service.proofs` for retail tasks: near misses of each write, and what makes an
+answer the only one.
 
-`prove(task)` makes all proofs again from the task alone; for tasks of a data folder, or to save the making of a world, give its tables.
+`prove(task)` makes all proofs again from the task alone; for tasks of a data folder, or to save
+the making of a world, give its tables.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ MOST_MISSES = 3  # of each argument
 def prove(task: Task, base: Base | None = None, semantics: str = "fixed") -> dict[str, int]:
     """How many cases each proof of a generated task went through. `base`: its world; None makes it.
 
-    Raises `proofs.Unproved` (a DataError) where one fails, DataError where the task does not say its world.
+    Raises `proofs.Unproved` (a DataError) where one fails, DataError where the task does not say
+    its world.
     """
     return proofs.prove(trial(task, world_of(task) if base is None else base, semantics))
 
@@ -67,11 +70,13 @@ def trial(task: Task, base: Base, semantics: str = "fixed") -> proofs.Trial:
     )
 
 
-def _judge(task: Task, done: proofs.Facts, goals: tuple[proofs.Facts, ...], outcome: Outcome) -> bool:
+def _judge(
+    task: Task, done: proofs.Facts, goals: tuple[proofs.Facts, ...], outcome: Outcome
+) -> bool:
     return canonical(task, done, goals, outcome, RETAIL).reward == 1
 
 
-# -- near misses ------------------------------------------------------------------------------------------------------------
+# -- near misses ---------------------------------------------------------------------------------
 
 
 def _misses(data: Overlay, task: Task, call: GoldCall) -> Iterator[GoldCall]:
@@ -81,11 +86,17 @@ def _misses(data: Overlay, task: Task, call: GoldCall) -> Iterator[GoldCall]:
             yield GoldCall(call.name, {**call.arguments, name: other})
 
 
-def _wrong(data: Overlay, task: Task, arguments: Mapping[str, Any], name: str, value: Any) -> list[Any]:
+def _wrong(
+    data: Overlay, task: Task, arguments: Mapping[str, Any], name: str, value: Any
+) -> list[Any]:
     user = data.record("users", task.user_id)
     if name == "order_id":
         status = data.record("orders", value)["status"]
-        return [key for key in user["orders"] if key != value and data.record("orders", key)["status"] == status][:MOST_MISSES]
+        return [
+            key
+            for key in user["orders"]
+            if key != value and data.record("orders", key)["status"] == status
+        ][:MOST_MISSES]
     if name == "payment_method_id":
         return [key for key in user["payment_methods"] if key != value]
     if name == "reason":
@@ -97,16 +108,27 @@ def _wrong(data: Overlay, task: Task, arguments: Mapping[str, Any], name: str, v
     if name == "item_ids":
         held = [item["item_id"] for item in data.record("orders", arguments["order_id"])["items"]]
         others = [item_id for item_id in dict.fromkeys(held) if item_id not in value]
-        swapped = [[*value[:place], other, *value[place + 1 :]] for place in range(len(value)) for other in others[:MOST_MISSES]]
+        swapped = [
+            [*value[:place], other, *value[place + 1 :]]
+            for place in range(len(value))
+            for other in others[:MOST_MISSES]
+        ]
         if "new_item_ids" in arguments:
             return swapped
         fewer = [[*value[:place], *value[place + 1 :]] for place in range(len(value))]
         return [*swapped, *fewer, *([*value, other] for other in others[:MOST_MISSES])]
     if name == "new_item_ids":
-        products = {item["item_id"]: item["product_id"] for item in data.record("orders", arguments["order_id"])["items"]}
+        products = {
+            item["item_id"]: item["product_id"]
+            for item in data.record("orders", arguments["order_id"])["items"]
+        }
         found = []
         for place, old in enumerate(arguments["item_ids"]):
-            keys = [entry.key for entry in candidates(data, products[old]) if entry.key not in (old, value[place])]
+            keys = [
+                entry.key
+                for entry in candidates(data, products[old])
+                if entry.key not in (old, value[place])
+            ]
             found += [[*value[:place], key, *value[place + 1 :]] for key in keys[:MOST_MISSES]]
         return found
     return []
@@ -119,16 +141,24 @@ def _turned(call: GoldCall) -> Iterator[GoldCall]:
     orders = [list(reversed(range(count)))] if count > 1 else []
     orders += [[*range(1, count), 0]] if count > 2 else []
     for order in orders:
-        yield GoldCall(call.name, {**call.arguments, **{name: [value[place] for place in order] for name, value in lists.items()}})
+        yield GoldCall(
+            call.name,
+            {
+                **call.arguments,
+                **{name: [value[place] for place in order] for name, value in lists.items()},
+            },
+        )
 
 
-# -- the only answer --------------------------------------------------------------------------------------------------------
+# -- the only answer -----------------------------------------------------------------------------
 
 
 def _unique(task: Task, start: Overlay, end: Store) -> str:
     if not start.has("users", task.user_id):
         return f"there is no user {task.user_id}"
-    if (task.goal == "transferred") != any(wish.reason == "beyond_tools" for wish in every(task.wishes)):
+    if (task.goal == "transferred") != any(
+        wish.reason == "beyond_tools" for wish in every(task.wishes)
+    ):
         return f"what the wishes come to is not {task.goal}"
     for wish in every(task.wishes):
         fault = _named(task, start, wish)
@@ -145,16 +175,26 @@ def _unique(task: Task, start: Overlay, end: Store) -> str:
 
 def _named(task: Task, data: Overlay, wish: Wish) -> str:
     """Whether the customer's words for order, items and method fit only what is meant."""
-    user, words, order_id = data.record("users", task.user_id), wish.words, wish.arguments.get("order_id")
+    user, words, order_id = (
+        data.record("users", task.user_id),
+        wish.words,
+        wish.arguments.get("order_id"),
+    )
     if order_id is not None and words.get("order") != f"order {order_id}":
         orders = [data.record("orders", key) for key in user["orders"]]
-        fitting = [order["order_id"] for order in orders if _fits(words.get("order"), contents(order))]
+        fitting = [
+            order["order_id"] for order in orders if _fits(words.get("order"), contents(order))
+        ]
         if fitting != [order_id]:
             return f"{words.get('order')!r} fits {len(fitting)} orders"
     if "items" in words:
         for item, item_id in zip(words["items"], wish.arguments["item_ids"], strict=True):
             held = data.record("orders", order_id or "")["items"]
-            fits = {entry["item_id"] for entry in held if entry["name"] == item.name and entry["options"] == item.options}
+            fits = {
+                entry["item_id"]
+                for entry in held
+                if entry["name"] == item.name and entry["options"] == item.options
+            }
             if fits != {item_id}:
                 return f"{item.name} with {dict(item.options)} fits {len(fits)} items"
     method = words.get("method", ANY_METHOD)
@@ -168,7 +208,10 @@ def _named(task: Task, data: Overlay, wish: Wish) -> str:
 
 def _fits(words: Any, names: list[str]) -> bool:
     """Whether an order of these products is described by these words."""
-    said = [part.removeprefix("a ").removeprefix("an ") for part in str(words).removeprefix(described(())).split(" and ")]
+    said = [
+        part.removeprefix("a ").removeprefix("an ")
+        for part in str(words).removeprefix(described(())).split(" and ")
+    ]
     return set(said) <= set(names)
 
 
@@ -179,19 +222,29 @@ def _wanted(data: Overlay, wish: Wish) -> str:
     order = data.record("orders", wish.arguments["order_id"])
     best = []
     for item, old in zip(wish.words["items"], wish.arguments["item_ids"], strict=True):
-        product_id = next(entry["product_id"] for entry in order["items"] if entry["item_id"] == old)
+        product_id = next(
+            entry["product_id"] for entry in order["items"] if entry["item_id"] == old
+        )
         variants = [entry for entry in candidates(data, product_id) if entry.key != old]
         best.append(item.program.best(item.options, variants))
     right = set(combinations(*best))
     accepted = {tuple(entry["new_item_ids"]) for entry in (wish.arguments, *wish.choices)}
-    return "" if right == accepted else f"what is wanted fits {len(right)} swaps, {len(accepted)} are accepted"
+    return (
+        ""
+        if right == accepted
+        else f"what is wanted fits {len(right)} swaps, {len(accepted)} are accepted"
+    )
 
 
 def _answered(task: Task, start: Overlay, end: Overlay, wish: Wish) -> str:
     """Whether the answer is what the data say, before all changes and after them."""
     answer = QUESTIONS[wish.intent].answer
     answers = {answer(data, task.user_id, wish) for data in (start, end)}
-    return "" if answers == set(wish.outputs) and len(wish.outputs) == 1 else f"{wish.intent} has the answers {sorted(answers)}, not {wish.outputs}"
+    return (
+        ""
+        if answers == set(wish.outputs) and len(wish.outputs) == 1
+        else f"{wish.intent} has the answers {sorted(answers)}, not {wish.outputs}"
+    )
 
 
 def _due(task: Task, data: Overlay, end: Store, wish: Wish) -> str:
@@ -203,4 +256,6 @@ def _due(task: Task, data: Overlay, end: Store, wish: Wish) -> str:
     tried = RetailStore(end.overlay.base, end.semantics)  # type: ignore[attr-defined]
     tried.overlay = end.overlay.copy()
     answer = tried.call(TOOL_OF[wish.intent], dict(wish.arguments))
-    return "" if answer.startswith("Error: ") else f"what is to be refused ({wish.reason}) can be done"
+    return (
+        "" if answer.startswith("Error: ") else f"what is to be refused ({wish.reason}) can be done"
+    )

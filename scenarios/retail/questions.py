@@ -1,4 +1,5 @@
-"""Requests that an answer serves. Each question is a function of the data, so that its answer can be worked out again at any time."""
+"""Requests that an answer serves. Each question is a function of the data, so that its answer
+can be worked out again at any time."""
 
 from __future__ import annotations
 
@@ -30,17 +31,27 @@ def ask(scene: Scene, intent: str) -> Part | None:
     if drawn is None:
         return None
     arguments, words, reads = drawn
-    text = scene.rng.choice(question.texts).format(**{name: said(value) for name, value in words.items()})
+    text = scene.rng.choice(question.texts).format(
+        **{name: said(value) for name, value in words.items()}
+    )
     wish = Wish("question", arguments, words, text=text, intent=intent)
     answer = question.answer(scene.data, scene.user_id, wish)
-    return Part(Wish("question", arguments, words, text=text, intent=intent, outputs=(answer,)), reads) if answer else None
+    return (
+        Part(Wish("question", arguments, words, text=text, intent=intent, outputs=(answer,)), reads)
+        if answer
+        else None
+    )
 
 
 def said(value: Any) -> str:
     """Items as a customer lists them; any other words as they are."""
     if not isinstance(value, tuple):
         return str(value)
-    listed = (f"{item.name} ({_options(item.options)})" + (f" for one with ({_options(item.wanted)})" if item.wanted else "") for item in value)
+    listed = (
+        f"{item.name} ({_options(item.options)})"
+        + (f" for one with ({_options(item.wanted)})" if item.wanted else "")
+        for item in value
+    )
     return " + ".join(listed)
 
 
@@ -51,14 +62,23 @@ def _options(options: Any) -> str:
 def _of_order(*statuses: str) -> Callable[[Scene], Any]:
     def draw(scene: Scene) -> Any:
         order = scene.order("question", *statuses)
-        return order and ({"order_id": order["order_id"]}, {"order": scene.named(order)}, (look(order),))
+        return order and (
+            {"order_id": order["order_id"]},
+            {"order": scene.named(order)},
+            (look(order),),
+        )
 
     return draw
 
 
 def _of_product(scene: Scene) -> Any:
-    product = scene.data.record("products", scene.rng.choice(list(scene.data.base.tables["products"])))
-    reads = (GoldCall("list_all_product_types", {}), GoldCall("get_product_details", {"product_id": product["product_id"]}))
+    product = scene.data.record(
+        "products", scene.rng.choice(list(scene.data.base.tables["products"]))
+    )
+    reads = (
+        GoldCall("list_all_product_types", {}),
+        GoldCall("get_product_details", {"product_id": product["product_id"]}),
+    )
     return {}, {"product": product["name"]}, reads
 
 
@@ -67,9 +87,18 @@ def _of_items(scene: Scene) -> Any:
     if order is None:
         return None
     items = scene.rng.sample(order["items"], scene.rng.randint(2, min(3, len(order["items"]))))
-    total = GoldCall("calculate", {"expression": " + ".join(f"{item['price']:.2f}" for item in items)})
+    total = GoldCall(
+        "calculate", {"expression": " + ".join(f"{item['price']:.2f}" for item in items)}
+    )
     arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"] for item in items]}
-    return arguments, {"order": scene.named(order), "items": tuple(Item(item["name"], item["options"]) for item in items)}, (look(order), total)
+    return (
+        arguments,
+        {
+            "order": scene.named(order),
+            "items": tuple(Item(item["name"], item["options"]) for item in items),
+        },
+        (look(order), total),
+    )
 
 
 def _of_swap(scene: Scene) -> Any:
@@ -81,9 +110,23 @@ def _of_swap(scene: Scene) -> Any:
     if not variants:
         return None
     new = scene.rng.choice(variants)
-    arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"]], "new_item_ids": [new.key]}
-    words = {"order": scene.named(order), "items": (Item(item["name"], item["options"], new.options),)}
-    difference = GoldCall("calculate", {"expression": " - ".join(f"{price:.2f}" for price in sorted((item["price"], new.price), reverse=True))})
+    arguments = {
+        "order_id": order["order_id"],
+        "item_ids": [item["item_id"]],
+        "new_item_ids": [new.key],
+    }
+    words = {
+        "order": scene.named(order),
+        "items": (Item(item["name"], item["options"], new.options),),
+    }
+    difference = GoldCall(
+        "calculate",
+        {
+            "expression": " - ".join(
+                f"{price:.2f}" for price in sorted((item["price"], new.price), reverse=True)
+            )
+        },
+    )
     return arguments, words, (look(order), *look_up([item]), difference)
 
 
@@ -92,10 +135,12 @@ def _of_gift_card(scene: Scene) -> Any:
 
 
 def _gift_cards(user: Record) -> list[Record]:
-    return [method for method in user["payment_methods"].values() if method["source"] == "gift_card"]
+    return [
+        method for method in user["payment_methods"].values() if method["source"] == "gift_card"
+    ]
 
 
-# -- answers ----------------------------------------------------------------------------------------------------------------
+# -- answers -------------------------------------------------------------------------------------
 
 
 def _amount_paid(data: Overlay, user_id: str, wish: Wish) -> str:
@@ -109,19 +154,30 @@ def _tracking_number(data: Overlay, user_id: str, wish: Wish) -> str:
 
 
 def _total_refund(data: Overlay, user_id: str, wish: Wish) -> str:
-    prices = {item["item_id"]: item["price"] for item in data.record("orders", wish.arguments["order_id"])["items"]}
+    prices = {
+        item["item_id"]: item["price"]
+        for item in data.record("orders", wish.arguments["order_id"])["items"]
+    }
     return f"{sum(prices[item_id] for item_id in wish.arguments['item_ids']):.2f}"
 
 
 def _price_difference(data: Overlay, user_id: str, wish: Wish) -> str:
     old, new = wish.arguments["item_ids"][0], wish.arguments["new_item_ids"][0]
-    item = next(item for item in data.record("orders", wish.arguments["order_id"])["items"] if item["item_id"] == old)
+    item = next(
+        item
+        for item in data.record("orders", wish.arguments["order_id"])["items"]
+        if item["item_id"] == old
+    )
     price = data.record("products", item["product_id"])["variants"][new]["price"]
     return f"{abs(price - item['price']):.2f}" if price != item["price"] else ""
 
 
 def _product(data: Overlay, wish: Wish) -> str:
-    return next(key for key, product in data.base.tables["products"].items() if product["name"] == wish.words["product"])
+    return next(
+        key
+        for key, product in data.base.tables["products"].items()
+        if product["name"] == wish.words["product"]
+    )
 
 
 def _variant_count(data: Overlay, user_id: str, wish: Wish) -> str:
@@ -137,7 +193,14 @@ def _gift_balance(data: Overlay, user_id: str, wish: Wish) -> str:
 
 
 QUESTIONS: dict[str, Question] = {
-    "amount_paid": Question(_of_order(), _amount_paid, ("How much did I pay for {order} in total?", "How much money did {order} cost me in total?")),
+    "amount_paid": Question(
+        _of_order(),
+        _amount_paid,
+        (
+            "How much did I pay for {order} in total?",
+            "How much money did {order} cost me in total?",
+        ),
+    ),
     "tracking_number": Question(
         _of_order("processed", "delivered"),
         _tracking_number,
@@ -146,14 +209,20 @@ QUESTIONS: dict[str, Question] = {
     "variant_count": Question(
         _of_product,
         _variant_count,
-        ("How many variants of the {product} are available right now?", "How many different versions of the {product} are available at the moment?"),
+        (
+            "How many variants of the {product} are available right now?",
+            "How many different versions of the {product} are available at the moment?",
+        ),
     ),
     "total_refund": Question(
         _of_items,
         _total_refund,
         (
             "How much would be refunded if I returned these items of {order}: {items}?",
-            "How much money would I get back for these items of {order} if I returned them: {items}?",
+            (
+                "How much money would I get back for these items of {order} if I returned them:"
+                " {items}?"
+            ),
         ),
     ),
     "price_difference": Question(
@@ -167,9 +236,17 @@ QUESTIONS: dict[str, Question] = {
     "cheapest_variant": Question(
         _of_product,
         _cheapest_variant,
-        ("What is the price of the cheapest {product} available right now?", "How much does the cheapest available {product} cost?"),
+        (
+            "What is the price of the cheapest {product} available right now?",
+            "How much does the cheapest available {product} cost?",
+        ),
     ),
     "gift_balance": Question(
-        _of_gift_card, _gift_balance, ("How much is left on my gift card?", "What is the balance of the gift card in my account?")
+        _of_gift_card,
+        _gift_balance,
+        (
+            "How much is left on my gift card?",
+            "What is the balance of the gift card in my account?",
+        ),
     ),
 }

@@ -1,4 +1,5 @@
-"""The reasons for which a shop refuses: the words that give one, the words that give it and no other, and what has to be looked at first."""
+"""The reasons for which a shop refuses: the words that give one, the words that give it and no
+other, and what has to be looked at first."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Mapping
 
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, RECORD, Ground
 
-REASONS: Mapping[str, re.Pattern[str]] = {  # in a text that refuses; they may be words of other reasons as well
+# in a text that refuses; they may be words of other reasons as well
+REASONS: Mapping[str, re.Pattern[str]] = {
     "order_status": re.compile(
         r"\bstatus\b|\b(?:already|has|have|was|is|are|been|being|since|got"
         r"|'s)\b[^.?!]{0,20}\b(?:deliver|ship|process|cancel"
@@ -71,9 +73,13 @@ REASONS: Mapping[str, re.Pattern[str]] = {  # in a text that refuses; they may b
     ),
 }  # fmt: skip
 
-_ORDER, _CARD = frozenset(("order_status", "once")), frozenset(("payment_method", "balance", "not_yours"))
+_ORDER, _CARD = (
+    frozenset(("order_status", "once")),
+    frozenset(("payment_method", "balance", "not_yours")),
+)
 _ITEM = frozenset(("product_type", "unavailable"))
-GROUNDS: Mapping[str, Ground] = {  # `named`: as the reason of this very case; one of them is enough to know that no other is meant
+# `named`: as the reason of this very case; one of them is enough to know that no other is meant
+GROUNDS: Mapping[str, Ground] = {
     "order_status": Ground(
         re.compile(
             r"\b(?:its|the|order|current|whose)\b[^.?!,]{0,25}\bstatus\b"

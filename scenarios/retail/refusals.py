@@ -1,7 +1,9 @@
-"""Requests that have to be refused, each for a typed reason: what is asked for, in the customer's words and as the call that it would be.
+"""Requests that have to be refused, each for a typed reason: what is asked for, in the customer's
+words and as the call that it would be.
 
-An impossible wish has the arguments of that call and the intent of its tool. The call fails in the store, except for `not_yours`: there
-the policy forbids it. What no tool does at all (`beyond_tools`) is handed over instead.
+An impossible wish has the arguments of that call and the intent of its tool. The call fails in
+the store, except for `not_yours`: there the policy forbids it. What no tool does at all
+(`beyond_tools`) is handed over instead.
 """
 
 from __future__ import annotations
@@ -29,19 +31,32 @@ TEXTS = {
 PARTS = ("address1", "address2", "city", "state", "country", "zip")
 
 
-def refuse(intent: str, reason: str, arguments: dict[str, Any], words: dict[str, Any], reads: tuple[GoldCall, ...], text: str = "") -> Part:
+def refuse(
+    intent: str,
+    reason: str,
+    arguments: dict[str, Any],
+    words: dict[str, Any],
+    reads: tuple[GoldCall, ...],
+    text: str = "",
+) -> Part:
     """A request that must be refused for this reason."""
     part = make(intent, arguments, words, reads)
     labelled = "; ".join(f"{name}: {arguments[name]}" for name in PARTS if name in arguments)
-    spoken = (text or TEXTS[intent]).format(**{name: said(value) for name, value in words.items()}, address=labelled)
+    spoken = (text or TEXTS[intent]).format(
+        **{name: said(value) for name, value in words.items()}, address=labelled
+    )
     return Part(replace(part.wish, kind="impossible", reason=reason, text=spoken), reads)
 
 
 def order_status(scene: Scene) -> Part | None:
     """A change that the order's status does not allow."""
-    asked = scene.rng.choice(("cancel", "cancel", "return", "exchange", "modify", "payment", "address"))
+    asked = scene.rng.choice(
+        ("cancel", "cancel", "return", "exchange", "modify", "payment", "address")
+    )
     needed = "delivered" if asked in ("return", "exchange") else "pending"
-    statuses = [status for status in ("pending", "processed", "delivered", "cancelled") if status != needed]
+    statuses = [
+        status for status in ("pending", "processed", "delivered", "cancelled") if status != needed
+    ]
     if asked == "modify":
         statuses.remove("delivered")  # there an exchange serves
     if asked == "exchange":
@@ -56,14 +71,24 @@ def not_yours(scene: Scene) -> Part | None:
     """A change of somebody else's order."""
     asked = scene.rng.choice(("cancel", "return"))
     wanted = {"cancel": "pending", "return": "delivered"}[asked]
-    orders = [order for order in scene.data.base.tables["orders"].values() if order["user_id"] != scene.user_id and order["status"] == wanted]
+    orders = [
+        order
+        for order in scene.data.base.tables["orders"].values()
+        if order["user_id"] != scene.user_id and order["status"] == wanted
+    ]
     if not orders:
         return None
     order, friend = scene.rng.choice(orders), scene.rng.choice(FRIENDS)
     order_id = order["order_id"]
     words: dict[str, Any] = {"order": f"order {order_id}", "friend": friend}
     if asked == "cancel":
-        arguments, words["reason"] = {"order_id": order_id, "reason": "no longer needed"}, "no longer needed"
+        arguments, words["reason"] = (
+            {
+                "order_id": order_id,
+                "reason": "no longer needed",
+            },
+            "no longer needed",
+        )
         text = "Please cancel {order}. The reason: {reason}. It is the order of {friend}."
         return refuse(asked, "not_yours", arguments, words, (look(order),), text)
     item = scene.rng.choice(order["items"])
@@ -74,21 +99,38 @@ def not_yours(scene: Scene) -> Part | None:
     words |= {"items": (Item(item["name"], item["options"]),)}
     words["method"] = scene.method(method)
     arguments = {"order_id": order_id, "item_ids": [item["item_id"]], "payment_method_id": method}
-    text = "I want to return from {order}: {items}. Please refund it to {method}. It is the order of {friend}."
+    text = (
+        "I want to return from {order}: {items}. Please refund it to {method}. It is the order of"
+        " {friend}."
+    )
     return refuse(asked, "not_yours", arguments, words, (look(order),), text)
 
 
 def payment_method(scene: Scene) -> Part | None:
-    """A refund to a method that did not pay, or a payment by a card that the account does not have."""
+    """A refund to a method that did not pay, or a payment by a card that the account does not
+    have."""
     if scene.rng.random() < 0.5:
         order = scene.order("refusal", "pending")
         if order is None:
             return None
         taken = {method.get("last_four") for method in scene.user["payment_methods"].values()}
-        last_four = next(digits for digits in iter(lambda: f"{scene.rng.randrange(10_000):04d}", "") if digits not in taken)
-        words: dict[str, Any] = {"order": scene.named(order), "method": f"my credit card ending in {last_four}"}
+        last_four = next(
+            digits
+            for digits in iter(lambda: f"{scene.rng.randrange(10_000):04d}", "")
+            if digits not in taken
+        )
+        words: dict[str, Any] = {
+            "order": scene.named(order),
+            "method": f"my credit card ending in {last_four}",
+        }
         number = f"credit_card_{scene.rng.randrange(10**6, 10**7)}"
-        return refuse("payment", "payment_method", {"order_id": order["order_id"], "payment_method_id": number}, words, (look(order),))
+        return refuse(
+            "payment",
+            "payment_method",
+            {"order_id": order["order_id"], "payment_method_id": number},
+            words,
+            (look(order),),
+        )
 
     def strange(order: Record) -> list[str]:
         return [key for key in scene.methods() if key not in allowed_refunds(scene.user, order)]
@@ -97,8 +139,16 @@ def payment_method(scene: Scene) -> Part | None:
     if order is None:
         return None
     items, method = scene.some(order), scene.rng.choice(strange(order))
-    arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"] for item in items], "payment_method_id": method}
-    words = {"order": scene.named(order), "items": tuple(Item(item["name"], item["options"]) for item in items), "method": scene.method(method)}
+    arguments = {
+        "order_id": order["order_id"],
+        "item_ids": [item["item_id"] for item in items],
+        "payment_method_id": method,
+    }
+    words = {
+        "order": scene.named(order),
+        "items": tuple(Item(item["name"], item["options"]) for item in items),
+        "method": scene.method(method),
+    }
     return refuse("return", "payment_method", arguments, words, (look(order),))
 
 
@@ -109,14 +159,24 @@ def balance(scene: Scene) -> Part | None:
 
     def short(order: Record) -> list[str]:
         first = order["payment_history"][0]
-        return [key for key in cards if key != first["payment_method_id"] and methods[key]["balance"] < first["amount"]]
+        return [
+            key
+            for key in cards
+            if key != first["payment_method_id"] and methods[key]["balance"] < first["amount"]
+        ]
 
     order = scene.order("refusal", "pending", fits=lambda order: bool(short(order)))
     if order is None:
         return None
     card = scene.rng.choice(short(order))
     words = {"order": scene.named(order), "method": method_words(methods, card)}
-    return refuse("payment", "balance", {"order_id": order["order_id"], "payment_method_id": card}, words, (look(order),))
+    return refuse(
+        "payment",
+        "balance",
+        {"order_id": order["order_id"], "payment_method_id": card},
+        words,
+        (look(order),),
+    )
 
 
 def product_type(scene: Scene) -> Part | None:
@@ -125,14 +185,25 @@ def product_type(scene: Scene) -> Part | None:
     if order is None:
         return None
     item = scene.rng.choice(order["items"])
-    others = [product for key, product in scene.data.base.tables["products"].items() if key != item["product_id"]]
+    others = [
+        product
+        for key, product in scene.data.base.tables["products"].items()
+        if key != item["product_id"]
+    ]
     methods = scene.methods()
     if not others or not methods:
         return None
     product, method = scene.rng.choice(others), scene.rng.choice(methods)
-    variant = scene.rng.choice([entry for entry in product["variants"].values() if entry["available"]])
+    variant = scene.rng.choice(
+        [entry for entry in product["variants"].values() if entry["available"]]
+    )
     asked = "exchange" if order["status"] == "delivered" else "modify"
-    arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"]], "new_item_ids": [variant["item_id"]], "payment_method_id": method}
+    arguments = {
+        "order_id": order["order_id"],
+        "item_ids": [item["item_id"]],
+        "new_item_ids": [variant["item_id"]],
+        "payment_method_id": method,
+    }
     words = {
         "order": scene.named(order),
         "items": (Item(item["name"], item["options"]),),
@@ -151,7 +222,14 @@ def cancel_reason(scene: Scene) -> Part | None:
     reason = scene.rng.choice(EXCUSES)
     words = {"order": scene.named(order), "reason": reason}
     text = "Please cancel {order}. The only reason: {reason}."
-    return refuse("cancel", "cancel_reason", {"order_id": order["order_id"], "reason": reason}, words, (look(order),), text)
+    return refuse(
+        "cancel",
+        "cancel_reason",
+        {"order_id": order["order_id"], "reason": reason},
+        words,
+        (look(order),),
+        text,
+    )
 
 
 def unavailable(scene: Scene) -> Part | None:
@@ -159,16 +237,30 @@ def unavailable(scene: Scene) -> Part | None:
 
     def gone(item: Record) -> list[Record]:
         variants = scene.data.record("products", item["product_id"])["variants"].values()
-        return [variant for variant in variants if not variant["available"] and variant["item_id"] != item["item_id"]]
+        return [
+            variant
+            for variant in variants
+            if not variant["available"] and variant["item_id"] != item["item_id"]
+        ]
 
-    order = scene.order("refusal", "pending", "delivered", fits=lambda order: any(gone(item) for item in order["items"]))
+    order = scene.order(
+        "refusal",
+        "pending",
+        "delivered",
+        fits=lambda order: any(gone(item) for item in order["items"]),
+    )
     methods = scene.methods()
     if order is None or not methods:
         return None
     item = scene.rng.choice([item for item in order["items"] if gone(item)])
     variant, method = scene.rng.choice(gone(item)), scene.rng.choice(methods)
     asked = "exchange" if order["status"] == "delivered" else "modify"
-    arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"]], "new_item_ids": [variant["item_id"]], "payment_method_id": method}
+    arguments = {
+        "order_id": order["order_id"],
+        "item_ids": [item["item_id"]],
+        "new_item_ids": [variant["item_id"]],
+        "payment_method_id": method,
+    }
     words = {
         "order": scene.named(order),
         "items": (Item(item["name"], item["options"], variant["options"]),),
@@ -183,7 +275,11 @@ def once(scene: Scene) -> Part | None:
     if first is None:
         return None
     order = scene.data.record("orders", first.wish.arguments["order_id"])
-    left = [item for item in order["items"] if item["item_id"] not in first.wish.arguments["item_ids"] and scene.variants(item)]
+    left = [
+        item
+        for item in order["items"]
+        if item["item_id"] not in first.wish.arguments["item_ids"] and scene.variants(item)
+    ]
     if not left:
         return None
     scene.taken[order["order_id"]].add("refusal")
@@ -195,22 +291,36 @@ def once(scene: Scene) -> Part | None:
         "new_item_ids": [variant.key],
     }
     words = {**first.wish.words, "items": (Item(item["name"], item["options"], variant.options),)}
-    return replace(refuse(first.wish.intent, "once", arguments, words, (look(order),)), before=first)
+    return replace(
+        refuse(first.wish.intent, "once", arguments, words, (look(order),)), before=first
+    )
 
 
 def beyond_tools(scene: Scene) -> Part | None:
-    """Something that no tool does, and that is handed over to a human. It ends the talk, so it comes last."""
+    """Something that no tool does, and that is handed over to a human. It ends the talk, so it
+    comes last."""
     order = scene.order("refusal")
     if order is None:
         return None
     matter, words = scene.rng.choice(MATTERS), {"order": scene.named(order)}
-    text = f"I need {matter} for {words['order']}. Please put me through to a human who can do that."
-    wish = Wish("impossible", {"order_id": order["order_id"]}, words | {"matter": matter}, text=text, intent="human", reason="beyond_tools")
+    text = (
+        f"I need {matter} for {words['order']}. Please put me through to a human who can do that."
+    )
+    wish = Wish(
+        "impossible",
+        {"order_id": order["order_id"]},
+        words | {"matter": matter},
+        text=text,
+        intent="human",
+        reason="beyond_tools",
+    )
     summary = f"The customer needs {matter} for order {order['order_id']}."
     return Part(wish, (look(order), GoldCall("transfer_to_human_agents", {"summary": summary})))
 
 
-def _ask_for(scene: Scene, asked: str, order: Record, reason: str, reads: tuple[GoldCall, ...]) -> Part | None:
+def _ask_for(
+    scene: Scene, asked: str, order: Record, reason: str, reads: tuple[GoldCall, ...]
+) -> Part | None:
     """Any change of an order, possible or not."""
     arguments: dict[str, Any] = {"order_id": order["order_id"]}
     words: dict[str, Any] = {"order": scene.named(order)}
@@ -221,7 +331,9 @@ def _ask_for(scene: Scene, asked: str, order: Record, reason: str, reads: tuple[
         return refuse(asked, reason, {**arguments, **address(scene.rng)}, words, reads)
     methods = scene.methods()
     if asked == "payment":
-        methods = [key for key in methods if key != order["payment_history"][0]["payment_method_id"]]
+        methods = [
+            key for key in methods if key != order["payment_history"][0]["payment_method_id"]
+        ]
     if not methods:
         return None
     arguments["payment_method_id"] = method = scene.rng.choice(methods)

@@ -1,4 +1,5 @@
-"""Generated tasks in three forms: tau-bench's, tau2-bench's and our own JSON; alone, or as folders that the loaders read.
+"""Generated tasks in three forms: tau-bench's, tau2-bench's and our own JSON; alone, or as folders
+that the loaders read.
 
 The tasks of a folder share its tables, so tasks of several worlds make several folders.
 """
@@ -25,10 +26,13 @@ from gem_ma.scenarios.service.task import Task
 from gem_ma.errors import ConfigError, DataError
 
 TAU2_FOLDER = Path("tau2/domains/retail")
-MANNERS = "Say yes only to what you want. Give what you are asked for if you know it. End the conversation when everything is settled."
+MANNERS = (
+    "Say yes only to what you want. Give what you are asked for if you know it. End the"
+    " conversation when everything is settled."
+)
 
 
-# -- one task ---------------------------------------------------------------------------------------------------------------
+# -- one task ------------------------------------------------------------------------------------
 
 
 def own_row(task: Task) -> dict[str, Any]:
@@ -43,19 +47,43 @@ def read_own(row: Any) -> Task:
 
 def tau1_row(task: Task) -> dict[str, Any]:
     """A task as an element of tau-bench's `tasks_*.json`."""
-    actions = [{"name": call.name, "kwargs": dict(call.arguments)} for call in task.actions if call.agent == "assistant"]
-    return {"user_id": task.user_id, "instruction": task.instruction, "actions": actions, "outputs": list(task.outputs)}
+    actions = [
+        {"name": call.name, "kwargs": dict(call.arguments)}
+        for call in task.actions
+        if call.agent == "assistant"
+    ]
+    return {
+        "user_id": task.user_id,
+        "instruction": task.instruction,
+        "actions": actions,
+        "outputs": list(task.outputs),
+    }
 
 
 def tau2_row(task: Task) -> dict[str, Any]:
-    """A task as an element of tau2-bench's `tasks.json`; what is known, forgotten and wanted are told apart."""
+    """A task as an element of tau2-bench's `tasks.json`; what is known, forgotten and wanted are
+    told apart."""
     told: dict[str, list[str]] = {"known": [], "forgot": [], "wanted": []}
     for sentence in split(task.instruction):
         units = BANK.read(sentence)
         key = "" if isinstance(units, str) else units[0][0]
-        told["known" if key.startswith("who_") else "forgot" if key.startswith("forgot_") else "wanted"].append(sentence)
+        told[
+            (
+                "known"
+                if key.startswith("who_")
+                else "forgot"
+                if key.startswith("forgot_")
+                else "wanted"
+            )
+        ].append(sentence)
     steps = [
-        {"action_id": f"{task.id}_{number}", "requestor": call.agent, "name": call.name, "arguments": dict(call.arguments), "info": None}
+        {
+            "action_id": f"{task.id}_{number}",
+            "requestor": call.agent,
+            "name": call.name,
+            "arguments": dict(call.arguments),
+            "info": None,
+        }
         for number, call in enumerate(task.actions)
         if call.name in TAU2
     ]
@@ -68,7 +96,11 @@ def tau2_row(task: Task) -> dict[str, Any]:
     }
     return {
         "id": task.id,
-        "description": {"purpose": ", ".join(wish.intent for wish in task.wishes) or None, "relevant_policies": None, "notes": None},
+        "description": {
+            "purpose": ", ".join(wish.intent for wish in task.wishes) or None,
+            "relevant_policies": None,
+            "notes": None,
+        },
         "user_scenario": {"persona": None, "instructions": scene},
         "ticket": None,
         "initial_state": None,
@@ -83,7 +115,10 @@ def tau2_row(task: Task) -> dict[str, Any]:
 
 
 def _write_words(words: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: [_plain(item) for item in value] if name == "items" else value for name, value in words.items()}
+    return {
+        name: [_plain(item) for item in value] if name == "items" else value
+        for name, value in words.items()
+    }
 
 
 def _plain(item: Item) -> dict[str, Any]:
@@ -91,35 +126,50 @@ def _plain(item: Item) -> dict[str, Any]:
 
 
 def _read_words(words: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(_item(entry) for entry in value) if name == "items" else value for name, value in words.items()}
+    return {
+        name: tuple(_item(entry) for entry in value) if name == "items" else value
+        for name, value in words.items()
+    }
 
 
 def _item(row: Mapping[str, Any]) -> Item:
-    return Item(row["name"], row["options"], row["wanted"], tuple((name, value) for name, value in row["prefers"]), row["tie"])
+    return Item(
+        row["name"],
+        row["options"],
+        row["wanted"],
+        tuple((name, value) for name, value in row["prefers"]),
+        row["tie"],
+    )
 
 
-# -- folders ----------------------------------------------------------------------------------------------------------------
+# -- folders -------------------------------------------------------------------------------------
 
 
-def write_world(folder: str | Path, form: str, tasks: Iterable[Task], base: Base | None = None) -> list[Path]:
+def write_world(
+    folder: str | Path, form: str, tasks: Iterable[Task], base: Base | None = None
+) -> list[Path]:
     """Writes tasks with their tables as folders that the loaders read; gives the folders.
 
-    `form`: `tau1` (a flat folder, its tasks as the split `test`), `tau2` (the `data` folder of a checkout) or `own` (tables and `tasks.json`).
-    Tasks of one world go into `folder` itself, those of several into `folder/world-<seed>` each. `base`: the tables of all tasks; None makes
-    their worlds again. Raises ConfigError for an unknown form or no task, DataError for a task that does not say its world and for a folder
-    that cannot be written.
+    `form`: `tau1` (a flat folder, its tasks as the split `test`), `tau2` (the `data` folder of a
+    checkout) or `own` (tables and `tasks.json`). Tasks of one world go into `folder` itself,
+    those of several into `folder/world-<seed>` each. `base`: the tables of all tasks; None makes
+    their worlds again. Raises ConfigError for an unknown form or no task, DataError for a task
+    that does not say its world and for a folder that cannot be written.
     """
     if form not in FORMS:
         raise ConfigError(f"form: there is {', '.join(FORMS)}; got {form!r}")
     worlds: dict[Any, list[Task]] = {}
     for task in tasks:
-        worlds.setdefault((task.world, json.dumps(task.raw.get("sizes"))) if base is None else None, []).append(task)
+        worlds.setdefault(
+            (task.world, json.dumps(task.raw.get("sizes"))) if base is None else None, []
+        ).append(task)
     if not worlds:
         raise ConfigError("tasks: there is none to write")
     folders: list[Path] = []
     for number, group in enumerate(worlds.values()):
         into = Path(folder) if len(worlds) == 1 else Path(folder) / f"world-{group[0].world}"
-        into = into.with_name(f"{into.name}-{number}") if into in folders else into  # the same seed in another size
+        # the same seed in another size
+        into = into.with_name(f"{into.name}-{number}") if into in folders else into
         try:
             FORMS[form](into, base or world_of(group[0]), group)
         except OSError as error:
@@ -138,7 +188,10 @@ def _write_tau2(folder: Path, base: Base, tasks: list[Task]) -> None:
     inner = folder / TAU2_FOLDER
     _dump(inner / "db.json", as_tau2(base.tables))
     _dump(inner / "tasks.json", [tau2_row(task) for task in tasks])
-    _dump(inner / "split_tasks.json", {"test": [task.id for task in tasks], "base": [task.id for task in tasks]})
+    _dump(
+        inner / "split_tasks.json",
+        {"test": [task.id for task in tasks], "base": [task.id for task in tasks]},
+    )
     (inner / "policy.md").write_text(POLICY, "utf-8")
 
 
@@ -157,4 +210,8 @@ def _dump(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
 
 
-FORMS: dict[str, Callable[[Path, Base, list[Task]], None]] = {"tau1": _write_tau1, "tau2": _write_tau2, "own": _write_own}
+FORMS: dict[str, Callable[[Path, Base, list[Task]], None]] = {
+    "tau1": _write_tau1,
+    "tau2": _write_tau2,
+    "own": _write_own,
+}

@@ -1,4 +1,5 @@
-"""Where requests are drawn: one customer, the orders that are still free for a request, and how the customer names things."""
+"""Where requests are drawn: one customer, the orders that are still free for a request, and how
+the customer names things."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ TOGETHER = {"address", "payment", "modify"}  # what one pending order can have, 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One request: the wish and the calls that serve it once the customer is known. `before` is a request that has to come first."""
+    """One request: the wish and the calls that serve it once the customer is known. `before` is
+    a request that has to come first."""
 
     wish: Wish
     calls: tuple[GoldCall, ...]
@@ -29,7 +31,8 @@ class Part:
 
 @dataclass(slots=True)
 class Scene:
-    """One customer at the desk. `forgetful` ones describe an order by what is in it wherever that says which one is meant."""
+    """One customer at the desk. `forgetful` ones describe an order by what is in it wherever
+    that says which one is meant."""
 
     rng: random.Random
     data: Overlay
@@ -39,12 +42,21 @@ class Scene:
     forgetful: bool = False
     taken: dict[str, set[str]] = field(default_factory=dict)  # order -> intents
 
-    # -- orders -------------------------------------------------------------------------------------------------------------
+    # -- orders -----------------------------------------------------------------------------------
 
-    def order(self, intent: str, *statuses: str, fits: Callable[[Record], bool] = lambda order: True) -> Record | None:
-        """An order of the customer that is free for the intent, and takes it; None where there is none."""
+    def order(
+        self, intent: str, *statuses: str, fits: Callable[[Record], bool] = lambda order: True
+    ) -> Record | None:
+        """An order of the customer that is free for the intent, and takes it; None where there
+        is none."""
         orders = [self.data.record("orders", order_id) for order_id in self.user["orders"]]
-        free = [order for order in orders if (not statuses or order["status"] in statuses) and self._free(order, intent) and fits(order)]
+        free = [
+            order
+            for order in orders
+            if (not statuses or order["status"] in statuses)
+            and self._free(order, intent)
+            and fits(order)
+        ]
         if not free:
             return None
         order = self.rng.choice(free)
@@ -59,24 +71,34 @@ class Scene:
         """The order in the customer's words."""
         if self.forgetful:
             names = contents(order)
-            others = [contents(self.data.record("orders", key)) for key in self.user["orders"] if key != order["order_id"]]
+            others = [
+                contents(self.data.record("orders", key))
+                for key in self.user["orders"]
+                if key != order["order_id"]
+            ]
             for count in range(1, len(names) + 1):
                 if not any(set(names[:count]) <= set(other) for other in others):
                     return described(names[:count])
         return f"order {order['order_id']}"
 
-    # -- items --------------------------------------------------------------------------------------------------------------
+    # -- items ------------------------------------------------------------------------------------
 
     def some(self, order: Record) -> list[Record]:
         """One or more of the items of an order."""
         items = order["items"]
-        return self.rng.sample(items, self.rng.randint(1, min(self.knobs.items_per_write, len(items))))
+        return self.rng.sample(
+            items, self.rng.randint(1, min(self.knobs.items_per_write, len(items)))
+        )
 
     def variants(self, item: Record) -> list[Candidate]:
         """What an item can be swapped for."""
-        return [entry for entry in candidates(self.data, item["product_id"]) if entry.key != item["item_id"]]
+        return [
+            entry
+            for entry in candidates(self.data, item["product_id"])
+            if entry.key != item["item_id"]
+        ]
 
-    # -- payment ------------------------------------------------------------------------------------------------------------
+    # -- payment ----------------------------------------------------------------------------------
 
     def methods(self, needed: float = 0.0) -> list[str]:
         """Payment methods that can be named in words and, being a gift card, hold enough."""
@@ -96,7 +118,10 @@ def look(order: Record) -> GoldCall:
 
 def look_up(items: Sequence[Record]) -> tuple[GoldCall, ...]:
     """The calls that show the products of items."""
-    return tuple(GoldCall("get_product_details", {"product_id": key}) for key in dict.fromkeys(item["product_id"] for item in items))
+    return tuple(
+        GoldCall("get_product_details", {"product_id": key})
+        for key in dict.fromkeys(item["product_id"] for item in items)
+    )
 
 
 def contents(order: Record) -> list[str]:
@@ -110,10 +135,17 @@ def described(names: Sequence[str]) -> str:
     >>> described(["Kite", "Umbrella"])
     'the order with a Kite and an Umbrella'
     """
-    return f"the order with {' and '.join(f'an {name}' if name[0] in 'AEIOU' else f'a {name}' for name in names)}"
+    return (
+        "the order with"
+        f" {' and '.join(f'an {name}' if name[0] in 'AEIOU' else f'a {name}' for name in names)}"
+    )
 
 
 def candidates(data: Overlay, product_id: str) -> list[Candidate]:
     """The variants of a product that can be had."""
     variants = data.record("products", product_id)["variants"].values()
-    return [Candidate(variant["item_id"], variant["options"], variant["price"]) for variant in variants if variant["available"]]
+    return [
+        Candidate(variant["item_id"], variant["options"], variant["price"])
+        for variant in variants
+        if variant["available"]
+    ]

@@ -1,4 +1,5 @@
-"""What an assistant is told of the tools: names and arguments are the benchmark's, the descriptions are ours. In order of their names."""
+"""What an assistant is told of the tools: names and arguments are the benchmark's, the
+descriptions are ours. In order of their names."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ ARGUMENTS: dict[str, str] = {
     "order_id": "Id of the order with its leading '#', as in '#W0000000'.",
     "user_id": "Id of the customer's account, as a find tool gives it.",
     "product_id": "Id of a product type; not the id of an item.",
-    "payment_method_id": "Id of one of the customer's payment methods; it pays or receives the difference.",
+    "payment_method_id": (
+        "Id of one of the customer's payment methods; it pays or receives the difference."
+    ),
     "email": "E-mail address of the account.",
     "first_name": "First name on the account.",
     "last_name": "Family name on the account.",
@@ -28,39 +31,78 @@ ARGUMENTS: dict[str, str] = {
 }
 LISTS: dict[str, str] = {
     "item_ids": "Ids of the items concerned; an id stands as often as the item is meant.",
-    "new_item_ids": "Ids of the items that replace them, in the same order, each of the same product.",
+    "new_item_ids": (
+        "Ids of the items that replace them, in the same order, each of the same product."
+    ),
 }
 ADDRESS = "address1 address2 city state country zip"
 
 _TOOLS = (
     ("calculate", "expression", "Works out a sum and gives it rounded to cents."),
-    ("cancel_pending_order", "order_id reason", "Cancels an order that is still pending and refunds it. Needs the customer's yes."),
+    (
+        "cancel_pending_order",
+        "order_id reason",
+        "Cancels an order that is still pending and refunds it. Needs the customer's yes.",
+    ),
     (
         "exchange_delivered_order_items",
         "order_id item_ids new_item_ids payment_method_id",
-        "Requests an exchange of items of a delivered order for others of the same product; once per order. Needs the customer's yes.",
+        (
+            "Requests an exchange of items of a delivered order for others of the same product;"
+            " once per order. Needs the customer's yes."
+        ),
     ),
     ("find_user_id_by_email", "email", "Finds an account by its e-mail address."),
-    ("find_user_id_by_name_zip", "first_name last_name zip", "Finds an account by name and postal code."),
+    (
+        "find_user_id_by_name_zip",
+        "first_name last_name zip",
+        "Finds an account by name and postal code.",
+    ),
     ("get_order_details", "order_id", "Shows an order: its items, status, address and payments."),
-    ("get_product_details", "product_id", "Shows a product with all its variants, their options, prices and availability."),
+    (
+        "get_product_details",
+        "product_id",
+        "Shows a product with all its variants, their options, prices and availability.",
+    ),
     ("get_user_details", "user_id", "Shows an account: address, payment methods and orders."),
     ("list_all_product_types", "", "Lists the names and ids of all products."),
-    ("modify_pending_order_address", f"order_id {ADDRESS}", "Changes where a pending order goes. Needs the customer's yes."),
+    (
+        "modify_pending_order_address",
+        f"order_id {ADDRESS}",
+        "Changes where a pending order goes. Needs the customer's yes.",
+    ),
     (
         "modify_pending_order_items",
         "order_id item_ids new_item_ids payment_method_id",
-        "Swaps items of a pending order for others of the same product; once per order. Needs the customer's yes.",
+        (
+            "Swaps items of a pending order for others of the same product; once per order. Needs"
+            " the customer's yes."
+        ),
     ),
-    ("modify_pending_order_payment", "order_id payment_method_id", "Changes what a pending order is paid with. Needs the customer's yes."),
-    ("modify_user_address", f"user_id {ADDRESS}", "Changes the default address of an account. Needs the customer's yes."),
+    (
+        "modify_pending_order_payment",
+        "order_id payment_method_id",
+        "Changes what a pending order is paid with. Needs the customer's yes.",
+    ),
+    (
+        "modify_user_address",
+        f"user_id {ADDRESS}",
+        "Changes the default address of an account. Needs the customer's yes.",
+    ),
     (
         "return_delivered_order_items",
         "order_id item_ids payment_method_id",
-        "Requests the return of items of a delivered order, refunded to the original method or a gift card. Needs the customer's yes.",
+        (
+            "Requests the return of items of a delivered order, refunded to the original method or"
+            " a gift card. Needs the customer's yes."
+        ),
     ),
     ("think", "thought", "Notes a thought; changes nothing and shows nothing."),
-    ("transfer_to_human_agents", "summary", "Hands the conversation over to a human and ends it. Only for what the tools cannot do."),
+    (
+        "transfer_to_human_agents",
+        "summary",
+        "Hands the conversation over to a human and ends it. Only for what the tools cannot do.",
+    ),
 )
 
 
@@ -75,7 +117,11 @@ def _schema(argument: str) -> dict[str, Any]:
 def tool(name: str, arguments: str, description: str) -> Tool:
     """A tool whose arguments are all required."""
     properties = {argument: _schema(argument) for argument in arguments.split()}
-    return Tool(name, description, {"type": "object", "properties": properties, "required": list(properties)})
+    return Tool(
+        name,
+        description,
+        {"type": "object", "properties": properties, "required": list(properties)},
+    )
 
 
 TOOLS: tuple[Tool, ...] = tuple(tool(*row) for row in _TOOLS)

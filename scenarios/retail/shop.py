@@ -24,25 +24,55 @@ from gem_ma.errors import ConfigError
 PER_WORLD = 20
 SPARES = 8  # further worlds for a task that its own world does not hold, each of this task alone
 KEPT = 128  # worlds in memory
-SPLITS = {"train": (0, 1000), "val": (10_000_000, 200), "test": (20_000_000, 200), "shift": (30_000_000, 200)}  # first seed, number of tasks
-NONE = "scenario.knobs, scenario.users, scenario.orders: the shop holds no task of this kind; give it more users and orders, or wider knobs"
+# first seed, number of tasks
+SPLITS = {
+    "train": (0, 1000),
+    "val": (10_000_000, 200),
+    "test": (20_000_000, 200),
+    "shift": (30_000_000, 200),
+}
+NONE = (
+    "scenario.knobs, scenario.users, scenario.orders: the shop holds no task of this kind; give it"
+    " more users and orders, or wider knobs"
+)
 
 
 class OwnWorld:
-    """The generated shop as a source of tasks. `rejected` counts the tasks thrown away, by the name of the proof that they failed, and those
-    `kept`. Raises ConfigError for sizes that no world has, and for knobs that there are not."""
+    """The generated shop as a source of tasks. `rejected` counts the tasks thrown away, by the
+    name of the proof that they failed, and those `kept`. Raises ConfigError for sizes that no
+    world has, and for knobs that there are not."""
 
     def __init__(
-        self, semantics: str = "fixed", users: int = 40, orders: int = 80, products: int = 20, knobs: Knobs | Mapping[str, Any] | None = None
+        self,
+        semantics: str = "fixed",
+        users: int = 40,
+        orders: int = 80,
+        products: int = 20,
+        knobs: Knobs | Mapping[str, Any] | None = None,
     ) -> None:
-        limits = {"users": (users, 1, 500), "orders": (orders, 1, 5000), "products": (products, 1, len(PRODUCTS))}
+        limits = {
+            "users": (users, 1, 500),
+            "orders": (orders, 1, 5000),
+            "products": (products, 1, len(PRODUCTS)),
+        }
         for name, (value, least, most) in limits.items():
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise ConfigError(f"scenario.{name}: a whole number from {least} to {most}; got {value!r}")
+                raise ConfigError(
+                    f"scenario.{name}: a whole number from {least} to {most}; got {value!r}"
+                )
         self.semantics, self.knobs = semantics, read_knobs(knobs)
-        self.sizes = Sizes(users, orders, products, self.knobs.orders_per_user, self.knobs.distractors, self.knobs.repeats)
+        self.sizes = Sizes(
+            users,
+            orders,
+            products,
+            self.knobs.orders_per_user,
+            self.knobs.distractors,
+            self.knobs.repeats,
+        )
         self.rejected: Counter[str] = Counter()
-        self.digest = hashlib.sha256(f"{GENERATOR} {self.semantics} {self.sizes} {self.knobs}".encode()).hexdigest()
+        self.digest = hashlib.sha256(
+            f"{GENERATOR} {self.semantics} {self.sizes} {self.knobs}".encode()
+        ).hexdigest()
         self._bases: dict[int, Base] = {}
         self._splits = {split: OwnTasks(self, split) for split in SPLITS}
 
@@ -50,7 +80,8 @@ class OwnWorld:
         return f"OwnWorld({self.semantics!r}, {self.sizes}, {self.knobs})"
 
     def sizes_of(self, world: int) -> Sizes:
-        """What the world of a seed is made with: those of the split `shift` sell other products. A seed below 0 is that of a spare one."""
+        """What the world of a seed is made with: those of the split `shift` sell other products.
+        A seed below 0 is that of a spare one."""
         seed = world * PER_WORLD if world >= 0 else (-world - 1) // SPARES
         return replace(self.sizes, held_out=seed >= SPLITS["shift"][0])
 
@@ -69,9 +100,13 @@ class OwnWorld:
         return self.base(task.world)
 
     def tasks(self, split: str) -> OwnTasks:
-        """The tasks of a split; their seeds are disjoint. Raises ConfigError for an unknown split."""
+        """The tasks of a split; their seeds are disjoint. Raises ConfigError for an unknown
+        split."""
         if split not in self._splits:
-            raise ConfigError(f"scenario.split: the generated shop has {', '.join(SPLITS)}; got {split!r}; tau-bench's need TAU_BENCH_PATH")
+            raise ConfigError(
+                f"scenario.split: the generated shop has {', '.join(SPLITS)}; got {split!r};"
+                " tau-bench's need TAU_BENCH_PATH"
+            )
         return self._splits[split]
 
     def policy(self) -> None:
@@ -79,14 +114,18 @@ class OwnWorld:
 
     def provenance(self) -> dict[str, Any]:
         """For the manifest of a run."""
-        knobs = f"generator {GENERATOR}, sizes {self.sizes}, knobs {self.knobs}, semantics {self.semantics}"
+        knobs = (
+            f"generator {GENERATOR}, sizes {self.sizes}, knobs {self.knobs}, semantics"
+            f" {self.semantics}"
+        )
         return {"name": "generated shop", "folder": None, "digest": self.digest, "knobs": knobs}
 
 
 class OwnTasks(Sequence[Task]):
-    """The tasks of one split, each made when first asked for. No two have the same content: the customers of a world are dealt out to its
-    tasks, and a task whose own customers want nothing of the kind, or that has none, may not repeat another one; if the world holds nothing
-    more of the kind, the task gets a spare world."""
+    """The tasks of one split, each made when first asked for. No two have the same content: the
+    customers of a world are dealt out to its tasks, and a task whose own customers want nothing
+    of the kind, or that has none, may not repeat another one; if the world holds nothing more of
+    the kind, the task gets a spare world."""
 
     def __init__(self, shop: OwnWorld, split: str) -> None:
         self.shop, self.split = shop, split
@@ -115,13 +154,18 @@ class OwnTasks(Sequence[Task]):
         """The task of the first of its own customers who has one."""
         if seed not in self._dealt:
             customers = self._customers(seed // PER_WORLD)[seed % PER_WORLD :: PER_WORLD]
-            self._dealt[seed] = next((task for user_id in customers if (task := self._forge(seed, user_id))), None)
+            self._dealt[seed] = next(
+                (task for user_id in customers if (task := self._forge(seed, user_id))), None
+            )
         return self._dealt[seed]
 
     def _left_to(self, seed: int) -> Task:
-        """The task of any customer who has one that no other task of the world is like, or one of a spare world. Raises ConfigError."""
+        """The task of any customer who has one that no other task of the world is like, or one
+        of a spare world. Raises ConfigError."""
         start = seed - seed % PER_WORLD
-        others = [task for other in range(start, start + PER_WORLD) if (task := self._dealt_to(other))]
+        others = [
+            task for other in range(start, start + PER_WORLD) if (task := self._dealt_to(other))
+        ]
         others += [self._task(other) for other in range(start, seed)]
         taken = {content(task) for task in others}
         for world in (seed // PER_WORLD, *range(-SPARES * seed - 1, -SPARES * (seed + 1) - 1, -1)):
@@ -131,10 +175,14 @@ class OwnTasks(Sequence[Task]):
         raise ConfigError(NONE)
 
     def _customers(self, world: int) -> list[str]:
-        users = [key for key, user in self.shop.base(world).tables["users"].items() if user["orders"]]
+        users = [
+            key for key, user in self.shop.base(world).tables["users"].items() if user["orders"]
+        ]
         return random.Random(f"retail-customers/{world}").sample(users, len(users))
 
-    def _forge(self, seed: int, user_id: str, taken: Collection[str] = (), world: int | None = None) -> Task | None:
+    def _forge(
+        self, seed: int, user_id: str, taken: Collection[str] = (), world: int | None = None
+    ) -> Task | None:
         shop, world = self.shop, seed // PER_WORLD if world is None else world
         name = f"own/{GENERATOR}/{self.split}/{seed}/{shop.digest[:8]}"
         return forge(

@@ -1,4 +1,5 @@
-"""A customer's situation in words: the sentences, and the kinds of their fields. The last sentence of each key is for the split `shift` only."""
+"""A customer's situation in words: the sentences, and the kinds of their fields. The last
+sentence of each key is for the split `shift` only."""
 
 from __future__ import annotations
 
@@ -145,7 +146,10 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     ),
     "total_refund": (
         "You want to know how much money you would get back for these items of {order}: {items}.",
-        "You wonder what would be refunded in total if you gave back, out of {order}, this: {items}.",
+        (
+            "You wonder what would be refunded in total if you gave back, out of {order}, this:"
+            " {items}."
+        ),
         "You ask what sum a return of these items of {order} would bring you: {items}.",
         "Your question is how much a return out of {order} would be worth, namely of {items}.",
     ),
@@ -198,24 +202,57 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         "A refusal of this leads you to the next wish.",
     ),
 }
-TOPICS = ("cancel", "cancel_any", "return", "exchange", "modify", "exchange_other", "modify_other", "address", "default_address", "payment")
+TOPICS = (
+    "cancel",
+    "cancel_any",
+    "return",
+    "exchange",
+    "modify",
+    "exchange_other",
+    "modify_other",
+    "address",
+    "default_address",
+    "payment",
+)
 STARTS = (
     *TOPICS,
     "human",
-    *("amount_paid", "tracking_number", "variant_count", "total_refund", "price_difference", "cheapest_variant", "gift_balance"),
+    *(
+        "amount_paid",
+        "tracking_number",
+        "variant_count",
+        "total_refund",
+        "price_difference",
+        "cheapest_variant",
+        "gift_balance",
+    ),
 )
 LINKS = ("Besides", "Apart from that", "In addition", "Then")
 
-# -- kinds of fields --------------------------------------------------------------------------------------------------------
+# -- kinds of fields ------------------------------------------------------------------------------
 
-_TIES = {"cheapest": ", the cheapest such one", "dearest": ", the dearest such one", "any": ", whichever is at hand"}
-_KEEP, _LIKED, _NEXT, _FOR = ", otherwise as close to the old one as possible", ", if there is a choice ", " and then ", ", wanted instead: "
+_TIES = {
+    "cheapest": ", the cheapest such one",
+    "dearest": ", the dearest such one",
+    "any": ", whichever is at hand",
+}
+_KEEP, _LIKED, _NEXT, _FOR = (
+    ", otherwise as close to the old one as possible",
+    ", if there is a choice ",
+    " and then ",
+    ", wanted instead: ",
+)
 _ITEM = re.compile(r"([^()]+) \(([^()]*)\)(?:, wanted instead: (.+))?")
-_PLACE = re.compile(rf"([^,]+)(?:, ({'|'.join(extra for extra in EXTRAS if extra)}))?, ([^,]+), ([A-Z]{{2}}) (\d{{5}}), {COUNTRY}")
+_PLACE = re.compile(
+    rf"([^,]+)(?:, ({'|'.join(extra for extra in EXTRAS if extra)}))?, ([^,]+), ([A-Z]{{2}})"
+    rf" (\d{{5}}), {COUNTRY}"
+)
 _NAME = r"[A-Z]\w*(?: [A-Z]\w*)*"
 
 
-def _write_options(options: Mapping[str, str] | Sequence[tuple[str, str]], between: str = ", ") -> str:
+def _write_options(
+    options: Mapping[str, str] | Sequence[tuple[str, str]], between: str = ", "
+) -> str:
     return between.join(f"{name}: {value}" for name, value in dict(options).items())
 
 
@@ -227,7 +264,8 @@ def write_item(item: Item) -> str:
     """An item, and what is wanted in its place.
 
     >>> write_item(Item("Kite", {"shape": "box", "line": "30 m"}, {"shape": "delta"}, (("line", "60 m"),), "cheapest"))
-    'Kite (shape: box, line: 30 m), wanted instead: shape: delta, if there is a choice line: 60 m, the cheapest such one'
+    'Kite (shape: box, line: 30 m), wanted instead: shape: delta, if there is a choice line: 60
+    m, the cheapest such one'
     """
     text = f"{item.name} ({_write_options(item.options)})"
     if item.wanted is None:
@@ -253,7 +291,13 @@ def read_item(text: str) -> Item:
 
 
 def _write_place(place: Mapping[str, str]) -> str:
-    parts = [place["address1"], place["address2"], place["city"], f"{place['state']} {place['zip']}", place["country"]]
+    parts = [
+        place["address1"],
+        place["address2"],
+        place["city"],
+        f"{place['state']} {place['zip']}",
+        place["country"],
+    ]
     return ", ".join(part for part in parts if part)
 
 
@@ -262,7 +306,14 @@ def _read_place(text: str) -> dict[str, str]:
     if found is None:
         return {"address1": text}
     address1, address2, city, state, postcode = found.groups()
-    return {"address1": address1, "address2": address2 or "", "city": city, "country": COUNTRY, "state": state, "zip": postcode}
+    return {
+        "address1": address1,
+        "address2": address2 or "",
+        "city": city,
+        "country": COUNTRY,
+        "state": state,
+        "zip": postcode,
+    }
 
 
 def to_you(text: str) -> str:
@@ -289,7 +340,9 @@ KINDS = {
     "zip": Kind(r"\d{5}"),
     "order": Kind(rf"order #W\d+|the order with an? {_NAME}(?: and an? {_NAME})*"),
     "reason": Kind(_any_of((*REASONS, *EXCUSES))),
-    "method": Kind(r"your gift card|your PayPal account|your credit card ending in \d{4}", to_you, to_me),
+    "method": Kind(
+        r"your gift card|your PayPal account|your credit card ending in \d{4}", to_you, to_me
+    ),
     "friend": Kind(_any_of([to_you(friend) for friend in FRIENDS]), to_you, to_me),
     "product": Kind(_NAME),
     "matter": Kind(_any_of(MATTERS)),

@@ -1,6 +1,8 @@
-"""Where the tables come from: a flat folder or a checkout of tau-bench, read once per process. Nothing of the benchmark is ever imported.
+"""Where the tables come from: a flat folder or a checkout of tau-bench, read once per process.
+Nothing of the benchmark is ever imported.
 
-What is missing or damaged is a DataError of one line: the path, how the folder was named, the field.
+What is missing or damaged is a DataError of one line: the path, how the folder was named, the
+field.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from gem_ma.errors import DataError
 VARIABLE, TAU2_VARIABLE = "TAU_BENCH_PATH", "TAU2_DATA_DIR"
 TABLES = ("users", "orders", "products")
 CHECKOUT = Path("tau_bench/envs/retail")
-_LAYOUTS = (Path(), CHECKOUT / "data", Path("data"), Path("envs/retail/data"))  # the folder itself, a checkout, or one of its inner folders
+# the folder itself, a checkout, or one of its inner folders
+_LAYOUTS = (Path(), CHECKOUT / "data", Path("data"), Path("envs/retail/data"))
 
 
 def tables_folder(folder: str | Path) -> Path:
@@ -32,15 +35,24 @@ def tables_folder(folder: str | Path) -> Path:
     if not os.path.isdir(root):  # unlike Path.is_dir, it does not raise for a name that is too long
         what = "is not a folder" if os.path.exists(root) else "does not exist"
         raise DataError(
-            f"retail data: {root} {what}{naming(folder)}; expected users.json, orders.json and products.json, or data of tau-bench or tau2-bench"
+            f"retail data: {root} {what}{naming(folder)}; expected users.json, orders.json and"
+            " products.json, or data of tau-bench or tau2-bench"
         )
     for inner in _LAYOUTS:
         if any(os.path.isfile(root / inner / f"{table}.json") for table in TABLES):
             return root / inner
-    found = next((each for pattern in ("*/users.json", "*/tau2/domains/retail/db.json") for each in sorted(root.glob(pattern))), None)
+    found = next(
+        (
+            each
+            for pattern in ("*/users.json", "*/tau2/domains/retail/db.json")
+            for each in sorted(root.glob(pattern))
+        ),
+        None,
+    )
     hint = f"; did you mean {root / found.relative_to(root).parts[0]}?" if found is not None else ""
     raise DataError(
-        f"retail data: {root} holds no users.json that can be read{naming(folder)}, nor {CHECKOUT / 'data'}/users.json, nor tau2's db.json{hint}"
+        f"retail data: {root} holds no users.json that can be read{naming(folder)}, nor"
+        f" {CHECKOUT / 'data'}/users.json, nor tau2's db.json{hint}"
     )
 
 
@@ -53,7 +65,9 @@ def load_tables(folder: str | Path) -> Base:
         try:
             status = path.stat()
         except OSError as error:
-            raise DataError(f"retail data: {path} is missing{naming(folder)} ({error.strerror})") from error
+            raise DataError(
+                f"retail data: {path} is missing{naming(folder)} ({error.strerror})"
+            ) from error
         stamps.append((str(path), status.st_mtime_ns, status.st_size))
     return _load(tuple(stamps), naming(folder))
 
@@ -79,7 +93,8 @@ def read_bytes(path: Path, named: str = "") -> bytes:
 
 
 def read_text(path: Path, named: str = "") -> str:
-    """A text file in UTF-8, with or without a mark of its encoding, its lines ended by newlines. Raises DataError."""
+    """A text file in UTF-8, with or without a mark of its encoding, its lines ended by newlines.
+    Raises DataError."""
     try:
         return read_bytes(path, named).decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -92,22 +107,31 @@ def read_json(path: Path, named: str = "") -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise DataError(f"retail data: {path}:{error.lineno}:{error.colno}: not JSON{named}: {error.msg}; is the file cut short?") from error
+        raise DataError(
+            f"retail data: {path}:{error.lineno}:{error.colno}: not JSON{named}: {error.msg}; is"
+            " the file cut short?"
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"retail data: {path}: not JSON{named}: {str(error).splitlines()[0]}") from error
+        raise DataError(
+            f"retail data: {path}: not JSON{named}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def naming(folder: str | Path) -> str:
     """How the user named the folder, as a part of a message."""
-    variable = next((name for name in (VARIABLE, TAU2_VARIABLE) if os.environ.get(name) == str(folder)), "scenario.data")
+    variable = next(
+        (name for name in (VARIABLE, TAU2_VARIABLE) if os.environ.get(name) == str(folder)),
+        "scenario.data",
+    )
     return f" ({variable}={folder})"
 
 
 def commit_of(*folders: str | Path) -> str | None:
     """The git commit of the first of these folders that is a checkout; None where none says.
 
-    Only a commit is ever read, and only inside `.git`: what it says lands in a manifest that is passed on. So no link is followed, no ref leaves
-    the folder, and a `.git` file (of a worktree, whose folder lies elsewhere) says nothing.
+    Only a commit is ever read, and only inside `.git`: what it says lands in a manifest that is
+    passed on. So no link is followed, no ref leaves the folder, and a `.git` file (of a
+    worktree, whose folder lies elsewhere) says nothing.
     """
     for folder in folders:
         git = Path(folder).expanduser() / ".git"
@@ -120,7 +144,9 @@ def commit_of(*folders: str | Path) -> str | None:
         if (found := _commit(_inside(git, ref[1]) or "")) is not None:
             return found
         packed = (_inside(git, "packed-refs") or "").splitlines()
-        return next((_commit(line.split()[0]) for line in packed if line.endswith(f" {ref[1]}")), None)
+        return next(
+            (_commit(line.split()[0]) for line in packed if line.endswith(f" {ref[1]}")), None
+        )
     return None
 
 
@@ -133,23 +159,35 @@ def _commit(text: str) -> str | None:
 
 
 def _inside(git: Path, name: str) -> str | None:
-    """The text of a file of `.git`, stripped; None where it, or a folder on the way to it, is missing, a link or no regular file."""
+    """The text of a file of `.git`, stripped; None where it, or a folder on the way to it, is
+    missing, a link or no regular file."""
     try:
-        parts = [git, *(git.joinpath(*Path(name).parts[:count]) for count in range(1, len(Path(name).parts)))]
+        parts = [
+            git,
+            *(git.joinpath(*Path(name).parts[:count]) for count in range(1, len(Path(name).parts))),
+        ]
         file = git / name
-        if not all(stat.S_ISDIR(os.lstat(part).st_mode) for part in parts) or not stat.S_ISREG(os.lstat(file).st_mode):
+        if not all(stat.S_ISDIR(os.lstat(part).st_mode) for part in parts) or not stat.S_ISREG(
+            os.lstat(file).st_mode
+        ):
             return None
         return file.read_bytes().decode().strip()
     except (OSError, UnicodeDecodeError):
         return None
 
 
-# -- shape ------------------------------------------------------------------------------------------------------------------
+# -- shape ---------------------------------------------------------------------------------------
 
 LARGEST = sys.float_info.max  # of a number; nan is not within any bounds
 NUMBER, TEXT, BOOL, OBJECT, LIST = "a number", "a text", "true or false", "an object", "a list"
 _KINDS: dict[str, Callable[[Any], bool]] = {
-    NUMBER: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST,
+    NUMBER: (
+        lambda value: (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and -LARGEST <= value <= LARGEST
+        )
+    ),
     TEXT: lambda value: isinstance(value, str),
     BOOL: lambda value: isinstance(value, bool),
     OBJECT: lambda value: isinstance(value, dict),
@@ -182,20 +220,54 @@ def _user(at: str, row: Any) -> None:
 
 
 def _order(at: str, row: Any) -> None:
-    _need(at, row, order_id=TEXT, user_id=TEXT, address=OBJECT, items=LIST, status=TEXT, payment_history=LIST)
+    _need(
+        at,
+        row,
+        order_id=TEXT,
+        user_id=TEXT,
+        address=OBJECT,
+        items=LIST,
+        status=TEXT,
+        payment_history=LIST,
+    )
     for number, item in enumerate(row["items"]):
-        _need(f"{at}.items[{number}]", item, name=TEXT, product_id=TEXT, item_id=TEXT, price=NUMBER, options=OBJECT)
+        _need(
+            f"{at}.items[{number}]",
+            item,
+            name=TEXT,
+            product_id=TEXT,
+            item_id=TEXT,
+            price=NUMBER,
+            options=OBJECT,
+        )
     for number, payment in enumerate(row["payment_history"]):
-        _need(f"{at}.payment_history[{number}]", payment, transaction_type=TEXT, amount=NUMBER, payment_method_id=TEXT)
+        _need(
+            f"{at}.payment_history[{number}]",
+            payment,
+            transaction_type=TEXT,
+            amount=NUMBER,
+            payment_method_id=TEXT,
+        )
 
 
 def _product(at: str, row: Any) -> None:
     _need(at, row, name=TEXT, product_id=TEXT, variants=OBJECT)
     for key, variant in row["variants"].items():
-        _need(f"{at}.variants.{shown(key)}", variant, item_id=TEXT, options=OBJECT, available=BOOL, price=NUMBER)
+        _need(
+            f"{at}.variants.{shown(key)}",
+            variant,
+            item_id=TEXT,
+            options=OBJECT,
+            available=BOOL,
+            price=NUMBER,
+        )
 
 
-_RECORDS: dict[str, Callable[[str, Any], None]] = {"users": _user, "orders": _order, "products": _product}
+_RECORDS: dict[str, Callable[[str, Any], None]] = {
+    "users": _user,
+    "orders": _order,
+    "products": _product,
+}
 
 
 def _need(at: str, value: Any, **fields: str) -> None:
@@ -209,4 +281,9 @@ def _need(at: str, value: Any, **fields: str) -> None:
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else next((kind for kind, test in _KINDS.items() if test(value)), repr(value)[:40])  # such as nan
+    # such as nan
+    return (
+        "null"
+        if value is None
+        else next((kind for kind, test in _KINDS.items() if test(value)), repr(value)[:40])
+    )

@@ -1,4 +1,5 @@
-"""One episode's database with its tools: `call`, `digest`, `reset`. A pure function of the base and the calls; it never raises."""
+"""One episode's database with its tools: `call`, `digest`, `reset`. A pure function of the base
+and the calls; it never raises."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class RetailStore:
     __slots__ = ("_tools", "overlay", "semantics")
 
     def __init__(self, base: Base, semantics: str = "tau1") -> None:
-        """A store over tables that may be shared. `semantics`: `tau1` or `tau2` (as these benchmarks behave), or `fixed` (our own world's rules).
+        """A store over tables that may be shared. `semantics`: `tau1` or `tau2` (as these
+        benchmarks behave), or `fixed` (our own world's rules).
 
         Under `tau2` the tables are typed ones (`as_tau2`).
         """
@@ -40,16 +42,21 @@ class RetailStore:
 
     @classmethod
     def load(cls, folder: str | Path, semantics: str = "tau1") -> RetailStore:
-        """A store over users.json, orders.json and products.json of a folder or of a tau-bench checkout, or over db.json of tau2-bench's data.
+        """A store over users.json, orders.json and products.json of a folder or of a tau-bench
+        checkout, or over db.json of tau2-bench's data.
 
-        Read once per process. Raises DataError where a file is missing or damaged, ConfigError for tau2-bench's data under other semantics.
+        Read once per process. Raises DataError where a file is missing or damaged, ConfigError
+        for tau2-bench's data under other semantics.
         """
         if is_tau2(folder):
             if semantics != "tau2":
                 raise ConfigError(f"semantics: tau2-bench's data takes 'tau2'; got {semantics!r}")
             return cls(load_typed(folder), semantics)
         base = load_tables(folder)
-        return cls(typed_base(base, f"{folder}{naming(folder)}") if semantics == "tau2" else base, semantics)
+        return cls(
+            typed_base(base, f"{folder}{naming(folder)}") if semantics == "tau2" else base,
+            semantics,
+        )
 
     def call(self, tool: str, kwargs: Any) -> str:
         """What the tool answers; an error is a text that begins with `Error: `. Never raises."""

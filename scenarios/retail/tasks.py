@@ -1,4 +1,5 @@
-"""What a retail task needs beside its fields: the solution played, its faults as a test, and its writes in a customer's words."""
+"""What a retail task needs beside its fields: the solution played, its faults as a test, and its
+writes in a customer's words."""
 
 from __future__ import annotations
 
@@ -26,9 +27,11 @@ IDENTITY = ("first_name", "last_name", "zip", "email")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item as a customer describes it: the product's name, its options, and what is wanted instead, if anything.
+    """An item as a customer describes it: the product's name, its options, and what is wanted
+    instead, if anything.
 
-    `wanted`: the options that must hold, not always all; `prefers` and `tie` as in `service.preferences.Program`.
+    `wanted`: the options that must hold, not always all; `prefers` and `tie` as in
+    `service.preferences.Program`.
     """
 
     name: str
@@ -43,17 +46,28 @@ class Item:
         return Program(self.wanted or {}, self.prefers, self.tie)
 
 
-def replay_gold(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tuple[RetailStore, tuple[str, ...]]:
-    """The database after the solution and what each call answered; a call that ends the talk is left out, a failing one changes nothing."""
+def replay_gold(
+    base: Base, semantics: str, actions: tuple[GoldCall, ...]
+) -> tuple[RetailStore, tuple[str, ...]]:
+    """The database after the solution and what each call answered; a call that ends the talk is
+    left out, a failing one changes nothing."""
     store = RetailStore(base, semantics)
-    return store, tuple("" if store.terminates(call.name) else store.call(call.name, dict(call.arguments)) for call in actions)
+    return store, tuple(
+        "" if store.terminates(call.name) else store.call(call.name, dict(call.arguments))
+        for call in actions
+    )
 
 
 def flags_of(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tuple[str, ...]:
-    """What replaying the solution shows: `inaction_passes`, `gold_read_error`, `gold_write_error`, `redundant_write`, `order_sensitive` (the end
-    depends on the order in which the items of a call are listed)."""
+    """What replaying the solution shows: `inaction_passes`, `gold_read_error`,
+    `gold_write_error`, `redundant_write`, `order_sensitive` (the end depends on the order in
+    which the items of a call are listed)."""
     end, answers = replay_gold(base, semantics, actions)
-    failed = [call.name for call, answer in zip(actions, answers, strict=True) if answer.startswith(("Error: ", "Unknown action "))]
+    failed = [
+        call.name
+        for call, answer in zip(actions, answers, strict=True)
+        if answer.startswith(("Error: ", "Unknown action "))
+    ]
     flags = {"inaction_passes"} if end.overlay.equals(Overlay(base)) else set()
     flags |= {"gold_write_error" if end.mutates(name) else "gold_read_error" for name in failed}
     writes = [number for number, call in enumerate(actions) if end.mutates(call.name)]
@@ -86,20 +100,36 @@ def _order_sensitive(store: RetailStore, actions: tuple[GoldCall, ...]) -> bool:
 
 
 def _reordered(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The arguments with their lists in other orders, all lists alike: every order of two or three, else turned and turned around."""
-    lists = {name: value for name, value in arguments.items() if isinstance(value, list) and len(value) > 1}
+    """The arguments with their lists in other orders, all lists alike: every order of two or
+    three, else turned and turned around."""
+    lists = {
+        name: value
+        for name, value in arguments.items()
+        if isinstance(value, list) and len(value) > 1
+    }
     sizes = {len(value) for value in lists.values()}
     if len(sizes) != 1:
         return []
     places = range(sizes.pop())
     turns = [(*places[turn:], *places[:turn]) for turn in places[1:]]
-    orders = list(permutations(places))[1:] if len(places) <= 3 else [tuple(reversed(places)), *turns[:10]]
-    return [{**arguments, **{name: [value[place] for place in order] for name, value in lists.items()}} for order in orders]
+    orders = (
+        list(permutations(places))[1:]
+        if len(places) <= 3
+        else [tuple(reversed(places)), *turns[:10]]
+    )
+    return [
+        {**arguments, **{name: [value[place] for place in order] for name, value in lists.items()}}
+        for order in orders
+    ]
 
 
 def goal_of(actions: tuple[GoldCall, ...]) -> str:
     """The outcome that a solution stands for."""
-    return "transferred" if any(call.name == "transfer_to_human_agents" for call in actions) else "served"
+    return (
+        "transferred"
+        if any(call.name == "transfer_to_human_agents" for call in actions)
+        else "served"
+    )
 
 
 def identity_of(base: Base, user_id: str) -> tuple[Slot, ...]:
@@ -107,7 +137,12 @@ def identity_of(base: Base, user_id: str) -> tuple[Slot, ...]:
     user = base.tables["users"].get(user_id)
     if user is None:
         return ()
-    values = (user["name"]["first_name"], user["name"]["last_name"], user["address"]["zip"], user["email"])
+    values = (
+        user["name"]["first_name"],
+        user["name"]["last_name"],
+        user["address"]["zip"],
+        user["email"],
+    )
     return tuple(Slot(name, value) for name, value in zip(IDENTITY, values, strict=True))
 
 
@@ -118,7 +153,9 @@ def wishes_of(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tupl
         if store.terminates(call.name):
             continue
         before = store.copy()
-        if not store.call(call.name, dict(call.arguments)).startswith("Error: ") and store.mutates(call.name):
+        if not store.call(call.name, dict(call.arguments)).startswith("Error: ") and store.mutates(
+            call.name
+        ):
             wishes.append(wish_of(before.overlay, call))
     return tuple(wishes)
 
@@ -131,20 +168,26 @@ def wish_of(data: Overlay, call: GoldCall) -> Wish:
         return Wish(call.name, arguments, intent=INTENTS.get(call.name, call.name))
     method = ""
     if "payment_method_id" in arguments:
-        method = method_words(data.record("users", order["user_id"])["payment_methods"], arguments["payment_method_id"])
+        method = method_words(
+            data.record("users", order["user_id"])["payment_methods"],
+            arguments["payment_method_id"],
+        )
     items = []
     for place, item_id in enumerate(arguments.get("item_ids", ())):
         item = next(item for item in order["items"] if item["item_id"] == item_id)
         wanted = None
         if "new_item_ids" in arguments:
-            wanted = data.record("products", item["product_id"])["variants"][arguments["new_item_ids"][place]]["options"]
+            wanted = data.record("products", item["product_id"])["variants"][
+                arguments["new_item_ids"][place]
+            ]["options"]
         items.append(Item(item["name"], item["options"], wanted))
     words = {"order": f"order {order['order_id']}", "items": tuple(items), "method": method}
     return Wish(call.name, arguments, words, intent=INTENTS.get(call.name, call.name))
 
 
 def method_words(methods: Mapping[str, Any], method_id: str) -> str:
-    """A payment method as its owner would name it; its id where the owner has several that sound alike."""
+    """A payment method as its owner would name it; its id where the owner has several that sound
+    alike."""
     words = {key: _method(method) for key, method in methods.items()}
     said = words[method_id]
     return method_id if list(words.values()).count(said) > 1 else said
@@ -153,4 +196,6 @@ def method_words(methods: Mapping[str, Any], method_id: str) -> str:
 def _method(method: Mapping[str, Any]) -> str:
     if method["source"] == "credit_card" and "last_four" in method:
         return f"my credit card ending in {method['last_four']}"
-    return {"paypal": "my PayPal account", "gift_card": "my gift card"}.get(method["source"], f"my {method['source']}")
+    return {"paypal": "my PayPal account", "gift_card": "my gift card"}.get(
+        method["source"], f"my {method['source']}"
+    )

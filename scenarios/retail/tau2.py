@@ -1,7 +1,9 @@
-"""The database of tau2-bench's retail desk: typed records, their order of fields, and the hash of the whole.
+"""The database of tau2-bench's retail desk: typed records, their order of fields, and the hash of
+the whole.
 
-`as_tau2` makes it out of tables of tau-bench's form (the benchmark's own, or those of a generated shop) and out of itself. Every record holds
-all its fields: user ids stand in the users, what an order does not have is null, money is always a float.
+`as_tau2` makes it out of tables of tau-bench's form (the benchmark's own, or those of a
+generated shop) and out of itself. Every record holds all its fields: user ids stand in the
+users, what an order does not have is null, money is always a float.
 """
 
 from __future__ import annotations
@@ -12,15 +14,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.scenarios.service.overlay import Base, Overlay, Slot, Tables
-from gem_ma.scenarios.service.shapes import Optional, Shape, ShapeError, flag, keyed, kind, listed, number, record, text
+from gem_ma.scenarios.service.shapes import (
+    Optional,
+    Shape,
+    ShapeError,
+    flag,
+    keyed,
+    kind,
+    listed,
+    number,
+    record,
+    text,
+)
 
 from gem_ma.errors import DataError
 
 
 def as_tau2(tables: Tables, where: str = "") -> dict[str, dict[str, Any]]:
-    """The typed tables; nothing is shared with what was given, and fields that the type does not know are left out.
+    """The typed tables; nothing is shared with what was given, and fields that the type does not
+    know are left out.
 
-    Raises DataError naming table, record and field where a value has another type, and `where` the tables come from.
+    Raises DataError naming table, record and field where a value has another type, and `where`
+    the tables come from.
     """
     try:
         return {name: typed(name, tables.get(name)) for name in SHAPES}
@@ -29,7 +44,8 @@ def as_tau2(tables: Tables, where: str = "") -> dict[str, dict[str, Any]]:
 
 
 def typed_base(base: Base, where: str = "") -> Base:
-    """The typed tables of a base as a base of their own, made once; `as_tau2` says what it raises."""
+    """The typed tables of a base as a base of their own, made once; `as_tau2` says what it
+    raises."""
     found: Base = base.derived("tau2", lambda tables: Base(as_tau2(tables, where)))
     return found
 
@@ -39,7 +55,10 @@ def typed(table: str, rows: Any) -> dict[str, Any]:
     if not isinstance(rows, Mapping):
         raise ShapeError(f"{table}: expected an object of {table} by id, got {kind(rows)}")
     shape = SHAPES[table]
-    return {key: shape(f"{table}[{json.dumps(key)}]", _named(table, key, row)) for key, row in rows.items()}
+    return {
+        key: shape(f"{table}[{json.dumps(key)}]", _named(table, key, row))
+        for key, row in rows.items()
+    }
 
 
 def tau2_hash(tables: Tables) -> str:
@@ -73,7 +92,7 @@ def _image(tables: Tables) -> tuple[bytes, dict[Slot, tuple[int, int]]]:
     return bytes(image + b"}"), places
 
 
-# -- types ------------------------------------------------------------------------------------------------------------------
+# -- types ---------------------------------------------------------------------------------------
 
 METHODS = {
     "credit_card": record(source=text, id=text, brand=text, last_four=text),
@@ -86,7 +105,10 @@ ADDRESS = ("address1", "address2", "city", "country", "state", "zip")
 def _method(at: str, value: Any) -> dict[str, Any]:
     source = value.get("source") if isinstance(value, Mapping) else None
     if not isinstance(source, str) or source not in METHODS:
-        raise ShapeError(f"{at}: expected a payment method whose source is {', '.join(METHODS)}; got {json.dumps(source, default=str)[:40]}")
+        raise ShapeError(
+            f"{at}: expected a payment method whose source is {', '.join(METHODS)}; got"
+            f" {json.dumps(source, default=str)[:40]}"
+        )
     return METHODS[source](at, value)
 
 
@@ -120,7 +142,11 @@ SHAPES: dict[str, Shape] = {
         return_items=Optional(_IDS),
         return_payment_method_id=Optional(text),
     ),
-    "products": record(name=text, product_id=text, variants=keyed(record(item_id=text, options=keyed(text), available=flag, price=number))),
+    "products": record(
+        name=text,
+        product_id=text,
+        variants=keyed(record(item_id=text, options=keyed(text), available=flag, price=number)),
+    ),
 }
 
 

@@ -1,7 +1,8 @@
-"""Tasks of tau2-bench: db.json, tasks.json, split_tasks.json and policy.md of its retail folder. Nothing of the benchmark is ever imported.
+"""Tasks of tau2-bench: db.json, tasks.json, split_tasks.json and policy.md of its retail folder.
+Nothing of the benchmark is ever imported.
 
-A split is a set of task ids; its order is that of tasks.json, as in the benchmark. Keys
-that may be missing may be missing; whatever else is wrong is a DataError of one line: file and field.
+A split is a set of task ids; its order is that of tasks.json, as in the benchmark. Keys that may
+be missing may be missing; whatever else is wrong is a DataError of one line: file and field.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ SEMANTICS = "tau2"
 
 
 class Tau2Bench:
-    """A data folder of tau2-bench: its tables, its tasks by split, its policy text. Raises DataError at once where db.json is damaged."""
+    """A data folder of tau2-bench: its tables, its tasks by split, its policy text. Raises
+    DataError at once where db.json is damaged."""
 
     semantics = SEMANTICS
 
@@ -46,15 +48,22 @@ class Tau2Bench:
         return f"Tau2Bench({self.folder!r})"
 
     def world(self, task: Task) -> Base:
-        """The tables that a task plays on: those of the folder, changed as its `initial_state` says."""
+        """The tables that a task plays on: those of the folder, changed as its `initial_state`
+        says."""
         state = task.raw.get("initial_state")
-        if not state or not (state["initialization_actions"] or (state["initialization_data"] or {}).get("agent_data")):
+        if not state or not (
+            state["initialization_actions"]
+            or (state["initialization_data"] or {}).get("agent_data")
+        ):
             return self.base
         if task.id not in self._worlds:
             try:
                 self._worlds[task.id] = self._started(state)
             except ShapeError as fault:
-                at = f"{self.inner / 'tasks.json'}{self.named}: task {task.id.removeprefix('tau2/')}.initial_state"
+                at = (
+                    f"{self.inner / 'tasks.json'}{self.named}: task"
+                    f" {task.id.removeprefix('tau2/')}.initial_state"
+                )
                 raise DataError(f"retail data: {at}: {fault}") from None
         return self._worlds[task.id]
 
@@ -89,14 +98,18 @@ class Tau2Bench:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits that the folder has; `base` is all tasks where its file does not say otherwise."""
+        """The splits that the folder has; `base` is all tasks where its file does not say
+        otherwise."""
         return tuple(self._ids)
 
     def tasks(self, split: str) -> Lazy:
         """The tasks of a split. Raises DataError for an unknown one, and for a damaged file."""
         if split not in self._splits:
             if split not in self._ids:
-                raise DataError(f"retail data: {self.inner} has no split {split!r}{self.named}; its splits: {', '.join(self._ids)}")
+                raise DataError(
+                    f"retail data: {self.inner} has no split {split!r}{self.named}; its splits:"
+                    f" {', '.join(self._ids)}"
+                )
             rows = [self._rows[task_id] for task_id in self._ids[split]]
             self._splits[split] = Lazy(len(rows), lambda place: _typed(self, rows[place]))
         return self._splits[split]
@@ -107,7 +120,10 @@ class Tau2Bench:
         sha = hashlib.sha256()
         for name in FILES:
             if (self.inner / name).is_file() or name == FILES[0]:
-                sha.update(f"{name}\n".encode() + hashlib.sha256(read_bytes(self.inner / name, self.named)).digest())
+                sha.update(
+                    f"{name}\n".encode()
+                    + hashlib.sha256(read_bytes(self.inner / name, self.named)).digest()
+                )
         return sha.hexdigest()
 
     @cached_property
@@ -118,7 +134,10 @@ class Tau2Bench:
         rows, found = read_json(path, self.named), dict[str, dict[str, Any]]()
         try:
             if not isinstance(rows, list) or not rows:
-                raise ShapeError(f"the file: expected a list of tasks, got {'an empty one' if rows == [] else kind(rows)}")
+                raise ShapeError(
+                    "the file: expected a list of tasks, got"
+                    f" {'an empty one' if rows == [] else kind(rows)}"
+                )
             for place, row in enumerate(rows):
                 read = tau2.TASK(f"[{place}]", row)
                 _check(f"[{place}]", read)
@@ -137,15 +156,27 @@ class Tau2Bench:
         splits, found = read_json(path, self.named), dict[str, list[str]]()
         try:
             if not isinstance(splits, dict):
-                raise ShapeError(f"the file: expected an object of task ids by split, got {kind(splits)}")
+                raise ShapeError(
+                    f"the file: expected an object of task ids by split, got {kind(splits)}"
+                )
             for split, ids in splits.items():
                 if not isinstance(ids, list):
-                    raise ShapeError(f"{shown(split)}: expected a list of task ids, got {kind(ids)}")
+                    raise ShapeError(
+                        f"{shown(split)}: expected a list of task ids, got {kind(ids)}"
+                    )
                 for place, task_id in enumerate(ids):
-                    if not isinstance(task_id, (str, int)) or isinstance(task_id, bool) or str(task_id) not in self._rows:
-                        raise ShapeError(f"{shown(split)}[{place}]: there is no task {json.dumps(task_id)[:40]} in tasks.json")
+                    if (
+                        not isinstance(task_id, (str, int))
+                        or isinstance(task_id, bool)
+                        or str(task_id) not in self._rows
+                    ):
+                        raise ShapeError(
+                            f"{shown(split)}[{place}]: there is no task {json.dumps(task_id)[:40]}"
+                            " in tasks.json"
+                        )
                 listed = {str(task_id) for task_id in ids}
-                found[split] = [task_id for task_id in everything if task_id in listed]  # the benchmark keeps the order of tasks.json
+                # the benchmark keeps the order of tasks.json
+                found[split] = [task_id for task_id in everything if task_id in listed]
         except ShapeError as fault:
             raise DataError(f"retail data: {path}{self.named}: {fault}") from None
         return {**found, "base": found.get("base", everything)}
@@ -153,7 +184,10 @@ class Tau2Bench:
 
 def _typed(source: Tau2Bench, row: dict[str, Any]) -> Task:
     scenario, criteria = row["user_scenario"], row["evaluation_criteria"] or {}
-    actions = tuple(GoldCall(call["name"], call["arguments"], call["requestor"]) for call in criteria.get("actions") or ())
+    actions = tuple(
+        GoldCall(call["name"], call["arguments"], call["requestor"])
+        for call in criteria.get("actions") or ()
+    )
     bare = Task(f"tau2/{row['id']}", "tau2-bench", "", tau2.scene_text(scenario), actions, raw=row)
     world = source.world(bare)
     mine = tuple(call for call in actions if call.agent == "assistant")
@@ -175,19 +209,36 @@ def _check(at: str, row: Mapping[str, Any]) -> None:
     """What the shape alone does not say. Raises ShapeError."""
     state, criteria = row["initial_state"] or {}, row["evaluation_criteria"] or {}
     if state.get("message_history"):
-        raise ShapeError(f"{at}.initial_state.message_history: expected null; a talk is played from its start")
+        raise ShapeError(
+            f"{at}.initial_state.message_history: expected null; a talk is played from its start"
+        )
     data = state.get("initialization_data") or {}
     if data.get("user_data"):
-        raise ShapeError(f"{at}.initial_state.initialization_data.user_data: expected null; the customer has no database")
+        raise ShapeError(
+            f"{at}.initial_state.initialization_data.user_data: expected null; the customer has no"
+            " database"
+        )
     for table, rows in (data.get("agent_data") or {}).items():
         if table not in SHAPES:
-            raise ShapeError(f"{at}.initial_state.initialization_data.agent_data.{shown(table)}: expected one of {', '.join(SHAPES)}")
+            raise ShapeError(
+                f"{at}.initial_state.initialization_data.agent_data.{shown(table)}: expected one of"
+                f" {', '.join(SHAPES)}"
+            )
         if not isinstance(rows, Mapping):
-            raise ShapeError(f"{at}.initial_state.initialization_data.agent_data.{shown(table)}: expected an object, got {kind(rows)}")
+            raise ShapeError(
+                f"{at}.initial_state.initialization_data.agent_data.{shown(table)}: expected an"
+                f" object, got {kind(rows)}"
+            )
     for place, call in enumerate(state.get("initialization_actions") or ()):
         if call["env_type"] == "user":
-            raise ShapeError(f"{at}.initial_state.initialization_actions[{place}].env_type: the customer has no tools")
-    lists = (("initial_state.initialization_actions", "func_name", state), ("evaluation_criteria.actions", "name", criteria))
+            raise ShapeError(
+                f"{at}.initial_state.initialization_actions[{place}].env_type: the customer has no"
+                " tools"
+            )
+    lists = (
+        ("initial_state.initialization_actions", "func_name", state),
+        ("evaluation_criteria.actions", "name", criteria),
+    )
     for path, name, holder in lists:
         for place, call in enumerate(holder.get(path.rpartition(".")[2]) or ()):
             if call[name] not in TAU2:
@@ -198,30 +249,50 @@ def _merged(old: Any, new: Any) -> Any:
     """The old value with what the new one says, objects key by key."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
-    return {**old, **{key: _merged(old[key], value) if key in old else value for key, value in new.items()}}
+    return {
+        **old,
+        **{key: _merged(old[key], value) if key in old else value for key, value in new.items()},
+    }
 
 
 def _whose(base: Base, actions: Sequence[GoldCall], told: str) -> str:
-    """The customer: whom the solution's own calls find or name first, else whose name or address stands in the text; "" where nobody's does."""
+    """The customer: whom the solution's own calls find or name first, else whose name or address
+    stands in the text; "" where nobody's does."""
     users, orders = base.tables["users"], base.tables["orders"]
     store = RetailStore(base, SEMANTICS)
     for call in actions:
-        found = store.call(call.name, call.arguments) if call.name.startswith("find_user_id") else call.arguments.get("user_id")
+        found = (
+            store.call(call.name, call.arguments)
+            if call.name.startswith("find_user_id")
+            else call.arguments.get("user_id")
+        )
         order_id = call.arguments.get("order_id")
         if found is None and isinstance(order_id, str) and order_id in orders:
             found = orders[order_id]["user_id"]
         if isinstance(found, str) and found in users:
             return found
-    names = ((key, f"{user['name']['first_name']} {user['name']['last_name']}", user) for key, user in users.items())
+    names = (
+        (key, f"{user['name']['first_name']} {user['name']['last_name']}", user)
+        for key, user in users.items()
+    )
     scores = {
-        key: (user["email"] in told) * 4 + (key in told) * 4 + (name in told) * 2 + (user["address"]["zip"] in told) for key, name, user in names
+        key: (
+            (user["email"] in told) * 4
+            + (key in told) * 4
+            + (name in told) * 2
+            + (user["address"]["zip"] in told)
+        )
+        for key, name, user in names
     }
     best = max(scores, key=lambda key: scores[key], default="")
     return best if scores.get(best, 0) > 1 else ""
 
 
 def _known(slots: tuple[Slot, ...], told: str) -> tuple[Slot, ...]:
-    """The slots that the text has; where it has neither the e-mail address nor the zip code, the zip code is known all the same."""
+    """The slots that the text has; where it has neither the e-mail address nor the zip code, the
+    zip code is known all the same."""
     email = any(slot.name == "email" and slot.value in told for slot in slots)
     forgotten = {"zip"} if email else {"email"}
-    return tuple(replace(slot, known=slot.name not in forgotten or slot.value in told) for slot in slots)
+    return tuple(
+        replace(slot, known=slot.name not in forgotten or slot.value in told) for slot in slots
+    )

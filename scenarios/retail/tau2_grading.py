@@ -1,4 +1,5 @@
-"""The reward of tau2-bench for a retail talk: `service.tau2` over the end state that the log's own writes give on a fresh database."""
+"""The reward of tau2-bench for a retail talk: `service.tau2` over the end state that the log's
+own writes give on a fresh database."""
 
 from __future__ import annotations
 
@@ -15,19 +16,33 @@ EMPTY_MESSAGE = "an empty message"
 
 
 def tau2(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
-    """The product over the task's reward basis. A task that needs a judge is not scored, its other parts are told.
+    """The product over the task's reward basis. A task that needs a judge is not scored, its other
+    parts are told.
 
-    Nor is a talk with an empty message: the benchmark takes it for an error of the infrastructure, plays it again and leaves it out of n. Text
-    beside a call is heard by nobody and counts as told. An outcome without a log is judged by its end state.
+    Nor is a talk with an empty message: the benchmark takes it for an error of the
+    infrastructure, plays it again and leaves it out of n. Text beside a call is heard by nobody
+    and counts as told. An outcome without a log is judged by its end state.
     """
-    if outcome.by == "fault" and any(event.kind == "bounced" and event.text in (EMPTY, USER_EMPTY) for event in outcome.events):
+    if outcome.by == "fault" and any(
+        event.kind == "bounced" and event.text in (EMPTY, USER_EMPTY) for event in outcome.events
+    ):
         return Verdict(0.0, {"stopped": False}, False, unscored=EMPTY_MESSAGE)
-    said = [event.text for event in outcome.events if event.kind in ("said", "aside") and event.agent == ASSISTANT] or outcome.said
-    calls = [(event.call.name, event.call.arguments) for event in outcome.events if event.kind == "called" and event.call is not None]
+    said = [
+        event.text
+        for event in outcome.events
+        if event.kind in ("said", "aside") and event.agent == ASSISTANT
+    ] or outcome.said
+    calls = [
+        (event.call.name, event.call.arguments)
+        for event in outcome.events
+        if event.kind == "called" and event.call is not None
+    ]
     if outcome.events:
         end = rules.replayed(RetailStore(end.base, SEMANTICS), outcome.events).overlay
     stopped = outcome.by in ("user", "transfer")
-    score = rules.grade(rules.criteria_of(task), stopped, end.equals(gold), (GREETING, *said), calls)
+    score = rules.grade(
+        rules.criteria_of(task), stopped, end.equals(gold), (GREETING, *said), calls
+    )
     return Verdict(score.reward, score.parts, not score.unscored, unscored=score.unscored)
 
 
@@ -38,7 +53,8 @@ def unscored(verdict: Verdict) -> str:
 
 
 def database_only(verdict: Verdict) -> float | None:
-    """Whether the talk was ended with the right database, whatever else counts; None where the database does not count."""
+    """Whether the talk was ended with the right database, whatever else counts; None where the
+    database does not count."""
     if not verdict.parts.get("stopped"):
         return 0.0
     return float(verdict.parts[rules.DB]) if rules.DB in verdict.parts else None

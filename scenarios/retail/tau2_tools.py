@@ -1,7 +1,9 @@
-"""The 16 tools of tau2-bench's retail desk: functions (overlay over typed tables, arguments) -> text, exactly as that benchmark behaves.
+"""The 16 tools of tau2-bench's retail desk: functions (overlay over typed tables, arguments) ->
+text, exactly as that benchmark behaves.
 
-A failure is an exception whose text the assistant sees behind `Error: `. As in `tools.py` nothing is validated beyond the checks, and a call
-that fails has changed nothing. The known fault of `modify_pending_order_items` is kept, because published numbers hold it.
+A failure is an exception whose text the assistant sees behind `Error: `. As in `tools.py`
+nothing is validated beyond the checks, and a call that fails has changed nothing. The known
+fault of `modify_pending_order_items` is kept, because published numbers hold it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ REASONS = frozenset(tools.REASONS)
 SHOWN = 50  # characters of a wrong value that an error text shows
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------
 
 
 def calculate(data: Overlay, expression: Any) -> str:
@@ -67,7 +69,7 @@ def transfer_to_human_agents(data: Overlay, summary: Any) -> str:
     return "Transfer successful"
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------
 
 
 def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
@@ -92,7 +94,9 @@ def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
     return data.commit(drafts)
 
 
-def exchange_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any) -> str:
+def exchange_delivered_order_items(
+    data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
+) -> str:
     order = data.draft("orders", _known(data, "orders", order_id))
     if order["status"] != "delivered":
         raise ValueError("Non-delivered order cannot be exchanged")
@@ -101,7 +105,9 @@ def exchange_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, 
         raise ValueError("The number of items to be exchanged should match.")
     price, _ = _difference(data, order, item_ids, new_item_ids)
     price = round(price, 2)
-    method = _method(data.record("users", _known(data, "users", order["user_id"])), payment_method_id)
+    method = _method(
+        data.record("users", _known(data, "users", order["user_id"])), payment_method_id
+    )
     if method["source"] == "gift_card" and method["balance"] < price:
         raise ValueError("Insufficient gift card balance to pay for the price difference")
     order["status"] = "exchange requested"
@@ -111,19 +117,33 @@ def exchange_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, 
     order["exchange_price_difference"] = price
     text = data.commit({("orders", order_id): order})
     pairs = sorted(f"{old} for {new}" for old, new in zip(item_ids, new_item_ids, strict=True))
-    data.notes[("orders", order_id)] = tuple(("exchanged", pair) for pair in pairs)  # the record loses which goes for which
+    # the record loses which goes for which
+    data.notes[("orders", order_id)] = tuple(("exchanged", pair) for pair in pairs)
     return text
 
 
-def modify_pending_order_address(data: Overlay, order_id: Any, address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any) -> str:
+def modify_pending_order_address(
+    data: Overlay,
+    order_id: Any,
+    address1: Any,
+    address2: Any,
+    city: Any,
+    state: Any,
+    country: Any,
+    zip: Any,
+) -> str:
     order = data.draft("orders", _known(data, "orders", order_id))
     if "pending" not in order["status"]:
         raise ValueError("Non-pending order cannot be modified")
-    order["address"] = _address(address1=address1, address2=address2, city=city, country=country, state=state, zip=zip)
+    order["address"] = _address(
+        address1=address1, address2=address2, city=city, country=country, state=state, zip=zip
+    )
     return data.commit({("orders", order_id): order})
 
 
-def modify_pending_order_items(data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any) -> str:
+def modify_pending_order_items(
+    data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
+) -> str:
     order = data.draft("orders", _known(data, "orders", order_id))
     if order["status"] != "pending":
         raise ValueError("Non-pending order cannot be modified")
@@ -135,7 +155,9 @@ def modify_pending_order_items(data: Overlay, order_id: Any, item_ids: Any, new_
     method = _method(user, payment_method_id)
     if method["source"] == "gift_card" and method["balance"] < price:
         raise ValueError("Insufficient gift card balance to pay for the new item")
-    order["payment_history"].append(_row("payment" if price > 0 else "refund", abs(price), payment_method_id))
+    order["payment_history"].append(
+        _row("payment" if price > 0 else "refund", abs(price), payment_method_id)
+    )
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
     if method["source"] == "gift_card":
         _credit(method, -price)
@@ -143,7 +165,8 @@ def modify_pending_order_items(data: Overlay, order_id: Any, item_ids: Any, new_
     for item_id, new_item_id in zip(item_ids, new_item_ids, strict=True):
         item = next(item for item in order["items"] if item["item_id"] == item_id)
         item["item_id"] = new_item_id
-        item["price"] = last["price"]  # the benchmark's fault: every changed item gets the price and options of the last new one
+        # the benchmark's fault: every changed item gets the price and options of the last new one
+        item["price"] = last["price"]
         item["options"] = last["options"]
     order["status"] = "pending (item modified)"
     return data.commit(drafts)
@@ -169,18 +192,36 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
     return data.commit({("orders", order_id): order, ("users", order["user_id"]): user})
 
 
-def modify_user_address(data: Overlay, user_id: Any, address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any) -> str:
+def modify_user_address(
+    data: Overlay,
+    user_id: Any,
+    address1: Any,
+    address2: Any,
+    city: Any,
+    state: Any,
+    country: Any,
+    zip: Any,
+) -> str:
     user = data.draft("users", _known(data, "users", user_id))
-    user["address"] = _address(address1=address1, address2=address2, city=city, country=country, state=state, zip=zip)
+    user["address"] = _address(
+        address1=address1, address2=address2, city=city, country=country, state=state, zip=zip
+    )
     return data.commit({("users", user_id): user})
 
 
-def return_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, payment_method_id: Any) -> str:
+def return_delivered_order_items(
+    data: Overlay, order_id: Any, item_ids: Any, payment_method_id: Any
+) -> str:
     order = data.draft("orders", _known(data, "orders", order_id))
     if order["status"] != "delivered":
         raise ValueError("Non-delivered order cannot be returned")
-    method = _method(data.record("users", _known(data, "users", order["user_id"])), payment_method_id)
-    if method["source"] != "gift_card" and payment_method_id != order["payment_history"][0]["payment_method_id"]:
+    method = _method(
+        data.record("users", _known(data, "users", order["user_id"])), payment_method_id
+    )
+    if (
+        method["source"] != "gift_card"
+        and payment_method_id != order["payment_history"][0]["payment_method_id"]
+    ):
         raise ValueError("Payment method should be the original payment method")
     _all_held(order, item_ids, "Some item not found")
     order["status"] = "return requested"
@@ -189,7 +230,7 @@ def return_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, pa
     return data.commit({("orders", order_id): order})
 
 
-# -- parts ------------------------------------------------------------------------------------------------------------------
+# -- parts ---------------------------------------------------------------------------------------
 
 NAMES = {"users": "User", "orders": "Order", "products": "Product"}
 
@@ -222,7 +263,11 @@ def _method(user: Mapping[str, Any], method_id: Any) -> dict[str, Any]:
 
 
 def _row(transaction_type: str, amount: float, method_id: str) -> dict[str, Any]:
-    return {"transaction_type": transaction_type, "amount": float(amount), "payment_method_id": method_id}
+    return {
+        "transaction_type": transaction_type,
+        "amount": float(amount),
+        "payment_method_id": method_id,
+    }
 
 
 def _credit(method: dict[str, Any], amount: float) -> None:
@@ -236,8 +281,15 @@ def _all_held(order: Mapping[str, Any], item_ids: Any, fault: str) -> None:
             raise ValueError(fault.format(item_id))
 
 
-def _difference(data: Overlay, order: Mapping[str, Any], item_ids: Any, new_item_ids: Any, others_only: bool = False) -> tuple[Any, Any]:
-    """Unrounded price of the new items less that of the old ones, and the last new variant ({} where there is none)."""
+def _difference(
+    data: Overlay,
+    order: Mapping[str, Any],
+    item_ids: Any,
+    new_item_ids: Any,
+    others_only: bool = False,
+) -> tuple[Any, Any]:
+    """Unrounded price of the new items less that of the old ones, and the last new variant ({}
+    where there is none)."""
     price: Any = 0
     variant: Mapping[str, Any] = {}
     for item_id, new_item_id in zip(item_ids, new_item_ids, strict=True):
@@ -255,17 +307,21 @@ def _difference(data: Overlay, order: Mapping[str, Any], item_ids: Any, new_item
 
 
 def _address(**fields: Any) -> dict[str, str]:
-    """The typed address. Raises ValueError in the words of the benchmark's type check, less its link to a manual."""
+    """The typed address. Raises ValueError in the words of the benchmark's type check, less its
+    link to a manual."""
     faults = []
     for name in ADDRESS:
         value = fields[name]
         if not isinstance(value, str):
             faults.append(
-                f"{name}\n  Input should be a valid string [type=string_type, input_value={_shown(value)}, input_type={type(value).__name__}]"
+                f"{name}\n  Input should be a valid string [type=string_type,"
+                f" input_value={_shown(value)}, input_type={type(value).__name__}]"
             )
     if faults:
         plural = "s" if len(faults) > 1 else ""
-        raise ValueError("\n".join([f"{len(faults)} validation error{plural} for UserAddress", *faults]))
+        raise ValueError(
+            "\n".join([f"{len(faults)} validation error{plural} for UserAddress", *faults])
+        )
     return {name: fields[name] for name in ADDRESS}
 
 
@@ -274,7 +330,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]}...{text[1 - SHOWN // 2 :]}"
 
 
-# -- the table of tools -----------------------------------------------------------------------------------------------------
+# -- the table of tools --------------------------------------------------------------------------
 
 TAU2: dict[str, tools.Spec] = {
     function.__name__: replace(tools.spec(function), terminates=False)
@@ -311,9 +367,14 @@ def call(data: Overlay, tool: Any, arguments: Any) -> str:
 
 
 def _bound(tool: Any, arguments: Any) -> tools.Spec:
-    """The tool, once its arguments fit. Raises what Python raises where they do not, in the words of Python 3.12."""
+    """The tool, once its arguments fit. Raises what Python raises where they do not, in the
+    words of Python 3.12."""
     if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
-        raise TypeError("keywords must be strings" if isinstance(arguments, Mapping) else f"arguments are an object, got {type(arguments).__name__}")
+        raise TypeError(
+            "keywords must be strings"
+            if isinstance(arguments, Mapping)
+            else f"arguments are an object, got {type(arguments).__name__}"
+        )
     maker = "Environment.make_tool_call() got multiple values for"
     if "requestor" in arguments:
         raise TypeError(f"tau2.environment.environment.{maker} keyword argument 'requestor'")
@@ -325,21 +386,31 @@ def _bound(tool: Any, arguments: Any) -> tools.Spec:
         raise ValueError(f"Tool '{tool}' not found.")
     for name in arguments:
         if name not in spec.arguments:
-            raise TypeError(f"RetailTools.{spec.name}() got an unexpected keyword argument '{name}'")
+            raise TypeError(
+                f"RetailTools.{spec.name}() got an unexpected keyword argument '{name}'"
+            )
     missing = [repr(name) for name in spec.arguments if name not in arguments]
     if missing:
         plural = "s" if len(missing) > 1 else ""
-        raise TypeError(f"RetailTools.{spec.name}() missing {len(missing)} required positional argument{plural}: {tools.listed(missing)}")
+        raise TypeError(
+            f"RetailTools.{spec.name}() missing {len(missing)} required positional"
+            f" argument{plural}: {tools.listed(missing)}"
+        )
     return spec
 
 
 def _schema(tool: Tool) -> Tool:
     """The tool with plain texts for arguments that tau-bench restricts to a list."""
-    properties = {name: {key: value for key, value in schema.items() if key != "enum"} for name, schema in tool.parameters["properties"].items()}
+    properties = {
+        name: {key: value for key, value in schema.items() if key != "enum"}
+        for name, schema in tool.parameters["properties"].items()
+    }
     return Tool(tool.name, tool.description, {**tool.parameters, "properties": properties})
 
 
-_ITEM = {"item_id": {"type": "string", "description": "Id of an item; not the id of a product type."}}
+_ITEM = {
+    "item_id": {"type": "string", "description": "Id of an item; not the id of a product type."}
+}
 _OTHERS = {
     "get_item_details": Tool(
         "get_item_details",
@@ -347,7 +418,8 @@ _OTHERS = {
         {"type": "object", "properties": _ITEM, "required": ["item_id"]},
     ),
     "transfer_to_human_agents": replace(
-        SCHEMAS["transfer_to_human_agents"], description="Hands the customer over to a human. Only for what the tools cannot do."
+        SCHEMAS["transfer_to_human_agents"],
+        description="Hands the customer over to a human. Only for what the tools cannot do.",
     ),
 }
 TAU2_TOOLS: tuple[Tool, ...] = tuple(_schema({**SCHEMAS, **_OTHERS}[name]) for name in TAU2)

@@ -1,4 +1,5 @@
-"""The generated shop, or tau-bench's data, as tau2-bench would hold them: the same tasks on typed tables, their faults found anew by its rules."""
+"""The generated shop, or tau-bench's data, as tau2-bench would hold them: the same tasks on
+typed tables, their faults found anew by its rules."""
 
 from __future__ import annotations
 
@@ -50,8 +51,11 @@ class AsTau2:
         return self._splits[split]
 
     def _seen(self, task: Task) -> Task:
-        actions = tuple(call for call in task.actions if call.name in TAU2)  # there is no tool for thinking
-        return replace(task, actions=actions, flags=flags_of(self.world(task), self.semantics, actions))
+        # there is no tool for thinking
+        actions = tuple(call for call in task.actions if call.name in TAU2)
+        return replace(
+            task, actions=actions, flags=flags_of(self.world(task), self.semantics, actions)
+        )
 
     def policy(self) -> str | None:
         """The source's own policy text."""

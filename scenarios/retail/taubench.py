@@ -1,6 +1,8 @@
-"""Tasks of tau-bench: from a flat folder (`tasks_*.json`) or a checkout (`tasks_*.py`, read as a syntax tree, never imported).
+"""Tasks of tau-bench: from a flat folder (`tasks_*.json`) or a checkout (`tasks_*.py`, read as a
+syntax tree, never imported).
 
-A split is a file, a task its place in it. What the file says otherwise than as literals is refused with file and line.
+A split is a file, a task its place in it. What the file says otherwise than as literals is
+refused with file and line.
 """
 
 from __future__ import annotations
@@ -16,7 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.scenarios.retail.schemas import SCHEMAS
-from gem_ma.scenarios.retail.source import CHECKOUT, TABLES, commit_of, load_tables, naming, read_bytes, read_json, read_text, tables_folder
+from gem_ma.scenarios.retail.source import (
+    CHECKOUT,
+    TABLES,
+    commit_of,
+    load_tables,
+    naming,
+    read_bytes,
+    read_json,
+    read_text,
+    tables_folder,
+)
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
 from gem_ma.scenarios.service.lazy import Lazy
 from gem_ma.scenarios.service.overlay import Base
@@ -29,7 +41,8 @@ _FIELDS = {"user_id": str, "instruction": str, "actions": list, "outputs": list}
 
 
 class TauBench:
-    """A data folder: its tables, its tasks by split, its policy text. Raises DataError at once where a table is missing or damaged."""
+    """A data folder: its tables, its tasks by split, its policy text. Raises DataError at once
+    where a table is missing or damaged."""
 
     semantics = "tau1"
 
@@ -37,15 +50,25 @@ class TauBench:
         self.folder, self.named = str(folder), naming(folder)
         self.base: Base = load_tables(folder)
         self.tables_at = tables_folder(folder)
-        roots = dict.fromkeys((self.tables_at, self.tables_at.parent, Path(folder).expanduser(), Path(folder).expanduser() / CHECKOUT))
+        roots = dict.fromkeys(
+            (
+                self.tables_at,
+                self.tables_at.parent,
+                Path(folder).expanduser(),
+                Path(folder).expanduser() / CHECKOUT,
+            )
+        )
         self.files: dict[str, Path] = {}
         for split in SPLITS:
-            found = [root / f"tasks_{split}{ending}" for root in roots for ending in (".json", ".py")]
+            found = [
+                root / f"tasks_{split}{ending}" for root in roots for ending in (".json", ".py")
+            ]
             there = [path for path in found if path.is_file()]
             if there:
                 self.files[split] = there[0]
         if "dev" in self.files:
-            self.files.setdefault("train", self.files["dev"])  # a folder without training tasks trains on dev, never on test
+            # a folder without training tasks trains on dev, never on test
+            self.files.setdefault("train", self.files["dev"])
         self.wiki = next((root / "wiki.md" for root in roots if (root / "wiki.md").is_file()), None)
         self._splits: dict[str, Lazy] = {}
 
@@ -58,7 +81,12 @@ class TauBench:
 
     def provenance(self) -> dict[str, Any]:
         """For the manifest of a run."""
-        return {"name": "tau-bench retail", "folder": self.folder, "digest": self.digest, "commit": self.commit}
+        return {
+            "name": "tau-bench retail",
+            "folder": self.folder,
+            "digest": self.digest,
+            "commit": self.commit,
+        }
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -70,25 +98,39 @@ class TauBench:
         return read_text(self.wiki, self.named) if self.wiki else None
 
     def tasks(self, split: str) -> Lazy:
-        """The tasks of a split; `train` is `dev` where there is no tasks_train. Raises DataError for any other, and for a damaged file."""
+        """The tasks of a split; `train` is `dev` where there is no tasks_train. Raises DataError
+        for any other, and for a damaged file."""
         if split not in self._splits:
             if split not in self.files:
                 there = ", ".join(self.splits) or "none"
-                raise DataError(f"retail data: {self.folder} has no tasks_{split}.json or tasks_{split}.py{self.named}; its splits: {there}")
+                raise DataError(
+                    f"retail data: {self.folder} has no tasks_{split}.json or"
+                    f" tasks_{split}.py{self.named}; its splits: {there}"
+                )
             path = self.files[split]
-            rows, lines = (read_json(path, self.named), []) if path.suffix == ".json" else _read_python(path, self.named)
+            rows, lines = (
+                (read_json(path, self.named), [])
+                if path.suffix == ".json"
+                else _read_python(path, self.named)
+            )
             _check_tasks(path, rows, lines, self.named)
             name = f"tau1/{path.stem.removeprefix('tasks_')}"
-            self._splits[split] = Lazy(len(rows), lambda place: _typed(self.base, f"{name}/{place}", rows[place]))
+            self._splits[split] = Lazy(
+                len(rows), lambda place: _typed(self.base, f"{name}/{place}", rows[place])
+            )
         return self._splits[split]
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the names and bytes of all files that are used."""
         sha = hashlib.sha256()
-        paths = [self.tables_at / f"{table}.json" for table in TABLES] + [self.files[split] for split in self.splits]
+        paths = [self.tables_at / f"{table}.json" for table in TABLES] + [
+            self.files[split] for split in self.splits
+        ]
         for path in [*paths, *([self.wiki] if self.wiki else [])]:
-            sha.update(f"{path.name}\n".encode() + hashlib.sha256(read_bytes(path, self.named)).digest())
+            sha.update(
+                f"{path.name}\n".encode() + hashlib.sha256(read_bytes(path, self.named)).digest()
+            )
         return sha.hexdigest()
 
     @property
@@ -115,22 +157,28 @@ def _typed(base: Base, name: str, row: dict[str, Any]) -> Task:
 
 
 def _remembered(knowledge: tuple[Slot, ...], instruction: str) -> tuple[Slot, ...]:
-    """The slots as the instruction has them: the e-mail address only if it stands there, else the zip code in any case."""
+    """The slots as the instruction has them: the e-mail address only if it stands there, else
+    the zip code in any case."""
     email = any(slot.name == "email" and slot.value in instruction for slot in knowledge)
     forgotten = {"zip"} if email else {"email"}
-    return tuple(replace(slot, known=slot.name not in forgotten or slot.value in instruction) for slot in knowledge)
+    return tuple(
+        replace(slot, known=slot.name not in forgotten or slot.value in instruction)
+        for slot in knowledge
+    )
 
 
 def _read_python(path: Path, named: str) -> tuple[list[dict[str, Any]], list[int]]:
     """The literals of `TASKS... = [Task(...), ...]`, and the line of each task."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as one about a backslash: the file is not ours to mend
+            # such as one about a backslash: the file is not ours to mend
+            warnings.simplefilter("ignore")
             tree = ast.parse(read_text(path, named), str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         raise DataError(
-            f"retail data: {path}:{line or 1}: not a task file{named}: {str(error).splitlines()[0] if str(error) else 'too deep'}"
+            f"retail data: {path}:{line or 1}: not a task file{named}:"
+            f" {str(error).splitlines()[0] if str(error) else 'too deep'}"
         ) from error
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -141,29 +189,48 @@ def _read_python(path: Path, named: str) -> tuple[list[dict[str, Any]], list[int
             continue
         if isinstance(target, ast.Name) and target.id.upper().startswith("TASKS"):
             if not isinstance(node.value, ast.List):
-                raise DataError(f"retail data: {path}:{node.lineno}: {target.id} is not a list of Task(...){named}")
-            return [_task(path, entry, named) for entry in node.value.elts], [entry.lineno for entry in node.value.elts]
-    raise DataError(f"retail data: {path}:1: no assignment to TASKS_TEST, TASKS_TRAIN or TASKS_DEV{named}")
+                raise DataError(
+                    f"retail data: {path}:{node.lineno}: {target.id} is not a list of"
+                    f" Task(...){named}"
+                )
+            return [_task(path, entry, named) for entry in node.value.elts], [
+                entry.lineno for entry in node.value.elts
+            ]
+    raise DataError(
+        f"retail data: {path}:1: no assignment to TASKS_TEST, TASKS_TRAIN or TASKS_DEV{named}"
+    )
 
 
 def _task(path: Path, node: ast.expr, named: str) -> dict[str, Any]:
     fields = _keywords(path, node, "Task", named)
     return {
-        key: [_action(path, entry, named) for entry in value.elts]
-        if key == "actions" and isinstance(value, ast.List)
-        else _literal(path, value, f"Task.{key}", named)
+        key: (
+            [_action(path, entry, named) for entry in value.elts]
+            if key == "actions" and isinstance(value, ast.List)
+            else _literal(path, value, f"Task.{key}", named)
+        )
         for key, value in fields.items()
         if key != "annotator"
     }
 
 
 def _action(path: Path, node: ast.expr, named: str) -> dict[str, Any]:
-    return {key: _literal(path, value, f"Action.{key}", named) for key, value in _keywords(path, node, "Action", named).items()}
+    return {
+        key: _literal(path, value, f"Action.{key}", named)
+        for key, value in _keywords(path, node, "Action", named).items()
+    }
 
 
 def _keywords(path: Path, node: ast.expr, name: str, named: str) -> dict[str, ast.expr]:
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name) or node.args:
-        raise DataError(f"retail data: {path}:{node.lineno}: expected {name}(...) with keywords only{named}")
+    if (
+        not (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+        )
+        or node.args
+    ):
+        raise DataError(
+            f"retail data: {path}:{node.lineno}: expected {name}(...) with keywords only{named}"
+        )
     if any(keyword.arg is None for keyword in node.keywords):
         raise DataError(f"retail data: {path}:{node.lineno}: {name}(**...) is not a literal{named}")
     return {str(keyword.arg): keyword.value for keyword in node.keywords}
@@ -171,9 +238,12 @@ def _keywords(path: Path, node: ast.expr, name: str, named: str) -> dict[str, as
 
 def _literal(path: Path, node: ast.expr, field: str, named: str) -> Any:
     try:
-        return json.loads(json.dumps(ast.literal_eval(node)))  # what a JSON file would hold in its place
+        # what a JSON file would hold in its place
+        return json.loads(json.dumps(ast.literal_eval(node)))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise DataError(f"retail data: {path}:{node.lineno}: {field} is not a literal that JSON can hold{named}") from error
+        raise DataError(
+            f"retail data: {path}:{node.lineno}: {field} is not a literal that JSON can hold{named}"
+        ) from error
 
 
 def _check_tasks(path: Path, rows: Any, lines: Sequence[int], named: str) -> None:
@@ -195,13 +265,35 @@ def _check_tasks(path: Path, rows: Any, lines: Sequence[int], named: str) -> Non
                 continue
             if not isinstance(row.get(field), kind):
                 raise fault(
-                    f"[{place}].{field}", f"expected {kind.__name__}, got {type(row[field]).__name__}" if field in row else "is missing", place
+                    f"[{place}].{field}",
+                    (
+                        f"expected {kind.__name__}, got {type(row[field]).__name__}"
+                        if field in row
+                        else "is missing"
+                    ),
+                    place,
                 )
         for number, action in enumerate(row["actions"]):
-            if not (isinstance(action, dict) and isinstance(action.get("name"), str) and isinstance(action.get("kwargs"), dict)):
-                raise fault(f"[{place}].actions[{number}]", "expected an object with name (text) and kwargs (object)", place)
+            if not (
+                isinstance(action, dict)
+                and isinstance(action.get("name"), str)
+                and isinstance(action.get("kwargs"), dict)
+            ):
+                raise fault(
+                    f"[{place}].actions[{number}]",
+                    "expected an object with name (text) and kwargs (object)",
+                    place,
+                )
             if action["name"] not in SCHEMAS:
-                raise fault(f"[{place}].actions[{number}].name", f"there is no tool {action['name']!r}", place)
+                raise fault(
+                    f"[{place}].actions[{number}].name",
+                    f"there is no tool {action['name']!r}",
+                    place,
+                )
         for number, output in enumerate(row.get("outputs", ())):
             if not isinstance(output, str):
-                raise fault(f"[{place}].outputs[{number}]", f"expected a text, got {json.dumps(output)[:40]}", place)
+                raise fault(
+                    f"[{place}].outputs[{number}]",
+                    f"expected a text, got {json.dumps(output)[:40]}",
+                    place,
+                )

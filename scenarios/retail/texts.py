@@ -1,4 +1,5 @@
-"""What the two agents are told, in our own words. A changed text is a new version of the scenario."""
+"""What the two agents are told, in our own words. A changed text is a new version of the
+scenario."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The 16 tools of tau-bench's retail desk, as functions (overlay, arguments) -> text, exactly as that benchmark behaves.
+"""The 16 tools of tau-bench's retail desk, as functions (overlay, arguments) -> text, exactly as
+that benchmark behaves.
 
-Names, argument names, the order of the checks and the error strings are the interface; nothing is validated beyond them, so Python's own
-semantics decide about odd arguments (a string given for a list of ids is walked character by character). `fixed.py` holds the better rules of
-our own world. The tools check neither identity nor ownership: that is the assistant's policy.
+Names, argument names, the order of the checks and the error strings are the interface; nothing
+is validated beyond them, so Python's own semantics decide about odd arguments (a string given
+for a list of ids is walked character by character). `fixed.py` holds the better rules of our own
+world. The tools check neither identity nor ownership: that is the assistant's policy.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ REASONS = ("no longer needed", "ordered by mistake")
 Function = Callable[..., str]
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------
 
 
 def calculate(data: Overlay, expression: Any) -> str:
@@ -31,18 +33,29 @@ def find_user_id_by_email(data: Overlay, email: Any) -> str:
 
 
 def find_user_id_by_name_zip(data: Overlay, first_name: Any, last_name: Any, zip: Any) -> str:
-    for user_id, family_name in data.base.derived("first names", _first_names).get(first_name.lower(), ()):
-        if family_name == last_name.lower() and data.record("users", user_id)["address"]["zip"] == zip:
+    for user_id, family_name in data.base.derived("first names", _first_names).get(
+        first_name.lower(), ()
+    ):
+        if (
+            family_name == last_name.lower()
+            and data.record("users", user_id)["address"]["zip"] == zip
+        ):
             return user_id
     return "Error: user not found"
 
 
 def get_order_details(data: Overlay, order_id: Any) -> str:
-    return data.text("orders", order_id) if data.has("orders", order_id) else "Error: order not found"
+    return (
+        data.text("orders", order_id) if data.has("orders", order_id) else "Error: order not found"
+    )
 
 
 def get_product_details(data: Overlay, product_id: Any) -> str:
-    return data.text("products", product_id) if data.has("products", product_id) else "Error: product not found"
+    return (
+        data.text("products", product_id)
+        if data.has("products", product_id)
+        else "Error: product not found"
+    )
 
 
 def get_user_details(data: Overlay, user_id: Any) -> str:
@@ -61,7 +74,7 @@ def transfer_to_human_agents(data: Overlay, summary: Any) -> str:
     return "Transfer successful"
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------
 
 
 def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
@@ -76,7 +89,9 @@ def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
     refunds = []
     for row in order["payment_history"]:  # every row, whatever its type: a refund is refunded again
         method_id = row["payment_method_id"]
-        refunds.append({"transaction_type": "refund", "amount": row["amount"], "payment_method_id": method_id})
+        refunds.append(
+            {"transaction_type": "refund", "amount": row["amount"], "payment_method_id": method_id}
+        )
         if "gift_card" in method_id:
             slot = ("users", order["user_id"])
             if slot not in drafts:
@@ -88,7 +103,16 @@ def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
     return data.commit(drafts)
 
 
-def modify_pending_order_address(data: Overlay, order_id: Any, address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any) -> str:
+def modify_pending_order_address(
+    data: Overlay,
+    order_id: Any,
+    address1: Any,
+    address2: Any,
+    city: Any,
+    state: Any,
+    country: Any,
+    zip: Any,
+) -> str:
     if not data.has("orders", order_id):
         return "Error: order not found"
     order = data.draft("orders", order_id)
@@ -98,7 +122,9 @@ def modify_pending_order_address(data: Overlay, order_id: Any, address1: Any, ad
     return data.commit({("orders", order_id): order})
 
 
-def modify_pending_order_items(data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any) -> str:
+def modify_pending_order_items(
+    data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
+) -> str:
     if not data.has("orders", order_id):
         return "Error: order not found"
     order = data.draft("orders", order_id)
@@ -113,7 +139,11 @@ def modify_pending_order_items(data: Overlay, order_id: Any, item_ids: Any, new_
     method = user["payment_methods"][payment_method_id]
     if method["source"] == "gift_card" and method["balance"] < price:
         return "Error: insufficient gift card balance to pay for the new item"
-    row = {"transaction_type": "payment" if price > 0 else "refund", "amount": abs(price), "payment_method_id": payment_method_id}
+    row = {
+        "transaction_type": "payment" if price > 0 else "refund",
+        "amount": abs(price),
+        "payment_method_id": payment_method_id,
+    }
     order["payment_history"].append(row)
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
     if method["source"] == "gift_card":
@@ -147,7 +177,9 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
     method = user["payment_methods"][payment_method_id]
     if method["source"] == "gift_card" and method["balance"] < amount:
         return "Error: insufficient gift card balance to pay for the order"
-    history.append({"transaction_type": "payment", "amount": amount, "payment_method_id": payment_method_id})
+    history.append(
+        {"transaction_type": "payment", "amount": amount, "payment_method_id": payment_method_id}
+    )
     history.append({"transaction_type": "refund", "amount": amount, "payment_method_id": old_id})
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
     if method["source"] == "gift_card":
@@ -159,7 +191,9 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
     return data.commit(drafts)
 
 
-def exchange_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any) -> str:
+def exchange_delivered_order_items(
+    data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
+) -> str:
     if not data.has("orders", order_id):
         return "Error: order not found"
     order = data.draft("orders", order_id)
@@ -182,11 +216,14 @@ def exchange_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, 
     order["exchange_price_difference"] = price
     text = data.commit({("orders", order_id): order})
     pairs = sorted(f"{old} for {new}" for old, new in zip(item_ids, new_item_ids, strict=False))
-    data.notes[("orders", order_id)] = tuple(("exchanged", pair) for pair in pairs)  # the record loses which goes for which
+    # the record loses which goes for which
+    data.notes[("orders", order_id)] = tuple(("exchanged", pair) for pair in pairs)
     return text
 
 
-def return_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, payment_method_id: Any) -> str:
+def return_delivered_order_items(
+    data: Overlay, order_id: Any, item_ids: Any, payment_method_id: Any
+) -> str:
     if not data.has("orders", order_id):
         return "Error: order not found"
     order = data.draft("orders", order_id)
@@ -194,7 +231,10 @@ def return_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, pa
         return "Error: non-delivered order cannot be returned"
     if payment_method_id not in data.record("users", order["user_id"])["payment_methods"]:
         return "Error: payment method not found"
-    if "gift_card" not in payment_method_id and payment_method_id != order["payment_history"][0]["payment_method_id"]:
+    if (
+        "gift_card" not in payment_method_id
+        and payment_method_id != order["payment_history"][0]["payment_method_id"]
+    ):
         return "Error: payment method should be either the original payment method or a gift card"
     if _too_many(order, item_ids) is not None:
         return "Error: some item not found"
@@ -204,7 +244,16 @@ def return_delivered_order_items(data: Overlay, order_id: Any, item_ids: Any, pa
     return data.commit({("orders", order_id): order})
 
 
-def modify_user_address(data: Overlay, user_id: Any, address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any) -> str:
+def modify_user_address(
+    data: Overlay,
+    user_id: Any,
+    address1: Any,
+    address2: Any,
+    city: Any,
+    state: Any,
+    country: Any,
+    zip: Any,
+) -> str:
     if not data.has("users", user_id):
         return "Error: user not found"
     user = data.draft("users", user_id)
@@ -212,7 +261,7 @@ def modify_user_address(data: Overlay, user_id: Any, address1: Any, address2: An
     return data.commit({("users", user_id): user})
 
 
-# -- parts ------------------------------------------------------------------------------------------------------------------
+# -- parts ---------------------------------------------------------------------------------------
 
 
 def _product_types(tables: Tables) -> str:
@@ -230,12 +279,23 @@ def _emails(tables: Tables) -> dict[str, str]:
 def _first_names(tables: Tables) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     for user_id, user in tables["users"].items():
-        found.setdefault(user["name"]["first_name"].lower(), []).append((user_id, user["name"]["last_name"].lower()))
+        found.setdefault(user["name"]["first_name"].lower(), []).append(
+            (user_id, user["name"]["last_name"].lower())
+        )
     return found
 
 
-def _address(address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any) -> dict[str, Any]:
-    return {"address1": address1, "address2": address2, "city": city, "state": state, "country": country, "zip": zip}
+def _address(
+    address1: Any, address2: Any, city: Any, state: Any, country: Any, zip: Any
+) -> dict[str, Any]:
+    return {
+        "address1": address1,
+        "address2": address2,
+        "city": city,
+        "state": state,
+        "country": country,
+        "zip": zip,
+    }
 
 
 def _credit(method: dict[str, Any], amount: Any) -> None:
@@ -248,7 +308,8 @@ def _first(order: dict[str, Any], item_id: Any) -> dict[str, Any]:
 
 
 def _too_many(order: dict[str, Any], item_ids: Any) -> tuple[Any] | None:
-    """The first id that is asked for more often than the order holds it, in a tuple; None where all are there."""
+    """The first id that is asked for more often than the order holds it, in a tuple; None where
+    all are there."""
     held = [item["item_id"] for item in order["items"]]
     for item_id in item_ids:
         if item_ids.count(item_id) > held.count(item_id):
@@ -257,7 +318,8 @@ def _too_many(order: dict[str, Any], item_ids: Any) -> tuple[Any] | None:
 
 
 def _difference(data: Overlay, order: dict[str, Any], item_ids: Any, new_item_ids: Any) -> Any:
-    """Unrounded price of the new items less that of the old ones, or an error text. New variants are of the old item's own product."""
+    """Unrounded price of the new items less that of the old ones, or an error text. New variants
+    are of the old item's own product."""
     missing = _too_many(order, item_ids)
     if missing is not None:
         return f"Error: {missing[0]} not found"
@@ -273,7 +335,7 @@ def _difference(data: Overlay, order: dict[str, Any], item_ids: Any, new_item_id
     return price
 
 
-# -- the table of tools -----------------------------------------------------------------------------------------------------
+# -- the table of tools --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +359,9 @@ def spec(function: Function) -> Spec:
     code = function.__code__
     name = function.__name__
     writes = name.startswith(("cancel_", "modify_", "exchange_", "return_"))
-    return Spec(name, function, code.co_varnames[1 : code.co_argcount], writes, name.startswith("transfer_"))
+    return Spec(
+        name, function, code.co_varnames[1 : code.co_argcount], writes, name.startswith("transfer_")
+    )
 
 
 TAU1: dict[str, Spec] = {
@@ -324,10 +388,13 @@ TAU1: dict[str, Spec] = {
 
 
 def bind(tool: Spec, arguments: Any) -> Mapping[str, Any]:
-    """The arguments as keywords. Raises TypeError in the words of Python 3.11, whichever Python runs."""
+    """The arguments as keywords. Raises TypeError in the words of Python 3.11, whichever Python
+    runs."""
     path = f"tau_bench.envs.retail.tools.{tool.name}.{tool.qualified}"
     if not isinstance(arguments, Mapping):
-        raise TypeError(f"{path} argument after ** must be a mapping, not {type(arguments).__name__}")
+        raise TypeError(
+            f"{path} argument after ** must be a mapping, not {type(arguments).__name__}"
+        )
     if "data" in arguments:
         raise TypeError(f"{path} got multiple values for keyword argument 'data'")
     for name in arguments:
@@ -339,7 +406,10 @@ def bind(tool: Spec, arguments: Any) -> Mapping[str, Any]:
     missing = [repr(name) for name in tool.arguments if name not in arguments]
     if missing:
         plural = "s" if len(missing) > 1 else ""
-        raise TypeError(f"{tool.qualified} missing {len(missing)} required positional argument{plural}: {listed(missing)}")
+        raise TypeError(
+            f"{tool.qualified} missing {len(missing)} required positional argument{plural}:"
+            f" {listed(missing)}"
+        )
     return arguments
 
 

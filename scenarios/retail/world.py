@@ -1,6 +1,7 @@
 """The tables of the generated shop out of a seed, the same bytes on every machine.
 
-A world has the invariants of the real data: no dangling id, an item costs what the catalogue says, the first payment is the sum of the items.
+A world has the invariants of the real data: no dangling id, an item costs what the catalogue
+says, the first payment is the sum of the items.
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ from dataclasses import dataclass, fields
 from itertools import product as combinations
 from typing import Any
 
-from gem_ma.scenarios.retail.words import BRANDS, CITIES, COUNTRY, EXTRAS, FIRST_NAMES, HELD_OUT, LAST_NAMES, PRODUCTS, STREETS
+from gem_ma.scenarios.retail.words import (
+    BRANDS,
+    CITIES,
+    COUNTRY,
+    EXTRAS,
+    FIRST_NAMES,
+    HELD_OUT,
+    LAST_NAMES,
+    PRODUCTS,
+    STREETS,
+)
 
 GENERATOR = 3  # a change of what a seed gives is a new number
 STATUSES = ("pending",) * 8 + ("delivered",) * 8 + ("processed",) * 2 + ("cancelled",) * 2
@@ -20,8 +31,9 @@ MOST = 5  # items of an order
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a world is made with. `orders_per_user` above 0 decides the number of orders, and `orders` nothing. `distractors` and `repeats` as
-    in `knobs.Knobs`. `held_out`: the products are those that no other world sells, filled up with others if there are too few."""
+    """What a world is made with. `orders_per_user` above 0 decides the number of orders, and
+    `orders` nothing. `distractors` and `repeats` as in `knobs.Knobs`. `held_out`: the products
+    are those that no other world sells, filled up with others if there are too few."""
 
     users: int = 40
     orders: int = 80
@@ -33,7 +45,13 @@ class Sizes:
 
 
 def build_tables(
-    seed: int, users: int = 40, orders: int = 80, products: int = 20, orders_per_user: int = 0, distractors: int = 0, repeats: float = 0.0
+    seed: int,
+    users: int = 40,
+    orders: int = 80,
+    products: int = 20,
+    orders_per_user: int = 0,
+    distractors: int = 0,
+    repeats: float = 0.0,
 ) -> dict[str, dict[str, Any]]:
     """The three tables of a world of the ordinary products."""
     return tables_of(seed, Sizes(users, orders, products, orders_per_user, distractors, repeats))
@@ -44,7 +62,9 @@ def tables_of(seed: int, sizes: Sizes) -> dict[str, dict[str, Any]]:
     named = "/".join(str(getattr(sizes, field.name)) for field in fields(sizes))
     rng = random.Random(f"retail-world/{GENERATOR}/{seed}/{named}")
     ids = _Ids(rng)
-    goods = (rng.sample(HELD_OUT, len(HELD_OUT)) if sizes.held_out else []) + rng.sample(PRODUCTS, len(PRODUCTS))
+    goods = (rng.sample(HELD_OUT, len(HELD_OUT)) if sizes.held_out else []) + rng.sample(
+        PRODUCTS, len(PRODUCTS)
+    )
     catalogue = _catalogue(rng, ids, goods[: sizes.products])
     people = _people(rng, ids, sizes.users)
     buyers = [user_id for user_id in people for _ in range(sizes.orders_per_user)]
@@ -71,7 +91,9 @@ class _Ids:
                 return number
 
 
-def _catalogue(rng: random.Random, ids: _Ids, goods: Sequence[tuple[str, Mapping[str, Sequence[str]]]]) -> dict[str, Any]:
+def _catalogue(
+    rng: random.Random, ids: _Ids, goods: Sequence[tuple[str, Mapping[str, Sequence[str]]]]
+) -> dict[str, Any]:
     catalogue = {}
     for name, axes in goods:
         product_id, base_price = ids(10), rng.randrange(1500, 60000)
@@ -80,7 +102,12 @@ def _catalogue(rng: random.Random, ids: _Ids, goods: Sequence[tuple[str, Mapping
         for options in rng.sample(choices, min(len(choices), rng.randint(6, 12))):
             item_id = ids(10)
             price = round(base_price * rng.uniform(0.8, 1.25)) / 100
-            variants[item_id] = {"item_id": item_id, "options": options, "available": rng.random() < 0.7, "price": price}
+            variants[item_id] = {
+                "item_id": item_id,
+                "options": options,
+                "available": rng.random() < 0.7,
+                "price": price,
+            }
         for variant in rng.sample(list(variants.values()), 3):
             variant["available"] = True  # something to change to, always
         catalogue[product_id] = {"name": name, "product_id": product_id, "variants": variants}
@@ -92,7 +119,14 @@ def address(rng: random.Random) -> dict[str, str]:
     city, state, prefix = rng.choice(CITIES)
     street = f"{rng.randint(1, 240)} {rng.choice(STREETS)}"
     postcode = f"{prefix}{rng.randrange(100):02d}"
-    return {"address1": street, "address2": rng.choice(EXTRAS), "city": city, "country": COUNTRY, "state": state, "zip": postcode}
+    return {
+        "address1": street,
+        "address2": rng.choice(EXTRAS),
+        "city": city,
+        "country": COUNTRY,
+        "state": state,
+        "zip": postcode,
+    }
 
 
 def _people(rng: random.Random, ids: _Ids, count: int) -> dict[str, Any]:
@@ -101,7 +135,9 @@ def _people(rng: random.Random, ids: _Ids, count: int) -> dict[str, Any]:
     for first, last in names:
         tag = ids(4)
         methods: dict[str, Any] = {}
-        for source in rng.sample(("credit_card", "paypal", "gift_card", "credit_card"), rng.randint(1, 4)):
+        for source in rng.sample(
+            ("credit_card", "paypal", "gift_card", "credit_card"), rng.randint(1, 4)
+        ):
             method_id = f"{source}_{ids(7)}"
             method: dict[str, Any] = {"source": source}
             if source == "credit_card":
@@ -110,35 +146,74 @@ def _people(rng: random.Random, ids: _Ids, count: int) -> dict[str, Any]:
                 method["balance"] = rng.randint(5, 900)
             methods[method_id] = method | {"id": method_id}
         email = f"{first}.{last}{tag}@example.com".lower()
-        record = {"name": {"first_name": first, "last_name": last}, "address": address(rng), "email": email, "payment_methods": methods, "orders": []}
+        record = {
+            "name": {"first_name": first, "last_name": last},
+            "address": address(rng),
+            "email": email,
+            "payment_methods": methods,
+            "orders": [],
+        }
         people[f"{first}_{last}_{tag}".lower()] = record
     return people
 
 
-def _basket(rng: random.Random, catalogue: Mapping[str, Any], own: Sequence[Mapping[str, Any]], sizes: Sizes) -> list[dict[str, Any]]:
+def _basket(
+    rng: random.Random, catalogue: Mapping[str, Any], own: Sequence[Mapping[str, Any]], sizes: Sizes
+) -> list[dict[str, Any]]:
     """The items of a new order of a customer who has these orders."""
     count = min(len(catalogue), rng.choice((1, 1, 2, 2, 3, 4, 5)))
     bought = list(dict.fromkeys(item["product_id"] for order in own for item in order["items"]))
     again = rng.sample(bought, min(sizes.distractors, count, len(bought)))
-    chosen = again + [product_id for product_id in rng.sample(list(catalogue), count) if product_id not in again]
-    items = [_item(catalogue[product_id], rng.choice(list(catalogue[product_id]["variants"]))) for product_id in chosen[:count]]
+    chosen = again + [
+        product_id for product_id in rng.sample(list(catalogue), count) if product_id not in again
+    ]
+    items = [
+        _item(catalogue[product_id], rng.choice(list(catalogue[product_id]["variants"])))
+        for product_id in chosen[:count]
+    ]
     if rng.random() < sizes.repeats and len(items) < MOST:
         first = items[0]
-        others = [key for key in catalogue[first["product_id"]]["variants"] if key != first["item_id"]]
-        items.append(_item(catalogue[first["product_id"]], rng.choice([first["item_id"], rng.choice(others)])))  # the same twice, or another variant
+        others = [
+            key for key in catalogue[first["product_id"]]["variants"] if key != first["item_id"]
+        ]
+        # the same twice, or another variant
+        items.append(
+            _item(
+                catalogue[first["product_id"]], rng.choice([first["item_id"], rng.choice(others)])
+            )
+        )
     return items
 
 
 def _item(product: Mapping[str, Any], item_id: str) -> dict[str, Any]:
     variant = product["variants"][item_id]
-    item = {"name": product["name"], "product_id": product["product_id"], "item_id": item_id, "price": variant["price"]}
+    item = {
+        "name": product["name"],
+        "product_id": product["product_id"],
+        "item_id": item_id,
+        "price": variant["price"],
+    }
     return item | {"options": dict(variant["options"])}
 
 
-def _order(rng: random.Random, ids: _Ids, user_id: str, user: Mapping[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
+def _order(
+    rng: random.Random,
+    ids: _Ids,
+    user_id: str,
+    user: Mapping[str, Any],
+    items: list[dict[str, Any]],
+) -> dict[str, Any]:
     status, method_id = rng.choice(STATUSES), rng.choice(list(user["payment_methods"]))
-    paid = {"transaction_type": "payment", "amount": round(sum(item["price"] for item in items), 2), "payment_method_id": method_id}
-    sent = [{"tracking_id": [ids(12)], "item_ids": [item["item_id"] for item in items]}] if status in ("processed", "delivered") else []
+    paid = {
+        "transaction_type": "payment",
+        "amount": round(sum(item["price"] for item in items), 2),
+        "payment_method_id": method_id,
+    }
+    sent = (
+        [{"tracking_id": [ids(12)], "item_ids": [item["item_id"] for item in items]}]
+        if status in ("processed", "delivered")
+        else []
+    )
     return {
         "order_id": f"#W{ids(7)}",
         "user_id": user_id,
@@ -146,5 +221,7 @@ def _order(rng: random.Random, ids: _Ids, user_id: str, user: Mapping[str, Any],
         "items": items,
         "fulfillments": sent,
         "status": status,
-        "payment_history": [paid, paid | {"transaction_type": "refund"}] if status == "cancelled" else [paid],
+        "payment_history": (
+            [paid, paid | {"transaction_type": "refund"}] if status == "cancelled" else [paid]
+        ),
     }

@@ -1,7 +1,9 @@
-"""The agenda of a service talk: how far each wish of a task has come, as a customer can know it from the assistant's messages alone.
+"""The agenda of a service talk: how far each wish of a task has come, as a customer can know it
+from the assistant's messages alone.
 
-A wish goes open -> raised -> proposed -> approved -> done, or ends refused; one that has something `instead` then begins again as that. Who
-plays the user moves a wish to raised and approved; what the assistant says moves it on. No store and no tool result is looked at.
+A wish goes open -> raised -> proposed -> approved -> done, or ends refused; one that has
+something `instead` then begins again as that. Who plays the user moves a wish to raised and
+approved; what the assistant says moves it on. No store and no tool result is looked at.
 """
 
 from __future__ import annotations
@@ -17,13 +19,22 @@ from gem_ma.scenarios.service.phrases import WRONG, Phrasebook, fold, plain
 from gem_ma.scenarios.service.stated import Answers, Said
 from gem_ma.scenarios.service.task import Task, Wish
 
-OPEN, RAISED, PROPOSED, APPROVED, DONE, REFUSED, DROPPED = "open", "raised", "proposed", "approved", "done", "refused", "dropped"
+OPEN, RAISED, PROPOSED, APPROVED, DONE, REFUSED, DROPPED = (
+    "open",
+    "raised",
+    "proposed",
+    "approved",
+    "done",
+    "refused",
+    "dropped",
+)
 FINAL = frozenset((DONE, REFUSED, DROPPED))
 
 
 @dataclass(slots=True)
 class Goal:
-    """One wish on its way. `before` is what the user wants until it changes its mind; `untold` are the facts that it still waits for."""
+    """One wish on its way. `before` is what the user wants until it changes its mind; `untold`
+    are the facts that it still waits for."""
 
     place: int
     wish: Wish
@@ -46,12 +57,14 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposed write and the wish that it comes nearest to; `goal` is None where nobody asked for such a write."""
+    """A proposed write and the wish that it comes nearest to; `goal` is None where nobody asked
+    for such a write."""
 
     act: Act
     goal: Goal | None = None
     judgement: Judgement | None = None
-    final_wish: bool = True  # it is judged by what is wanted in the end, not by what is wanted before a change of mind
+    # it is judged by what is wanted in the end, not by what is wanted before a change of mind
+    final_wish: bool = True
 
     @property
     def right(self) -> bool:
@@ -85,7 +98,10 @@ class Agenda:
 
     def __init__(self, task: Task, phrasebook: Phrasebook) -> None:
         self.task, self.book = task, phrasebook
-        self.goals = [Goal(place, wish, wish.before_change, list(wish.outputs)) for place, wish in enumerate(task.wishes)]
+        self.goals = [
+            Goal(place, wish, wish.before_change, list(wish.outputs))
+            for place, wish in enumerate(task.wishes)
+        ]
         owned = {output for wish in task.wishes for each in chain(wish) for output in each.outputs}
         self.loose = [output for output in task.outputs if output not in owned]
         self.transferred = False
@@ -127,12 +143,18 @@ class Agenda:
         self.idle = 0 if heard.progress else self.idle + 1
         return heard
 
-    # -- parts of hearing ---------------------------------------------------------------------------------------------------
+    # -- parts of hearing -------------------------------------------------------------------------
 
     def _facts(self, heard: Heard) -> None:
         for goal in self.goals:
             if goal.untold:
-                left = [output for output in goal.untold if not (self._tells(heard.text, output) and _counts(output, goal.status, heard.text))]
+                left = [
+                    output
+                    for output in goal.untold
+                    if not (
+                        self._tells(heard.text, output) and _counts(output, goal.status, heard.text)
+                    )
+                ]
                 heard.told |= len(left) < len(goal.untold)
                 goal.untold = left
         left = [output for output in self.loose if not self._tells(heard.text, output)]
@@ -141,17 +163,35 @@ class Agenda:
         heard.progress |= heard.told
 
     def _tells(self, text: str, output: str) -> bool:
-        """Whether a text tells a fact as an answer; one that only a list shows is heard when it comes a second time."""
+        """Whether a text tells a fact as an answer; one that only a list shows is heard when it
+        comes a second time."""
         if not tells(text, output):
             return False
         self.shown[output] += 1
-        return self.shown[output] > 1 or Answers(output, (Said(text),), len(self.task.outputs)).stands(0)
+        return self.shown[output] > 1 or Answers(
+            output, (Said(text),), len(self.task.outputs)
+        ).stands(0)
 
     def _claims(self, heard: Heard) -> None:
         for act in heard.of("claim_done"):
-            approved = [goal for goal in self.goals if goal.status == APPROVED and (not act.writes or self._fits(goal.wanted, act))]
-            asked = [goal for goal in self.goals if goal.status in (RAISED, PROPOSED) and act.writes and self._fits(goal.wanted, act)]
-            for goal in approved or [goal for goal in asked if self._about(goal.wanted, act.text) and not self._wrong(goal.wanted, act.text)][:1]:
+            approved = [
+                goal
+                for goal in self.goals
+                if goal.status == APPROVED and (not act.writes or self._fits(goal.wanted, act))
+            ]
+            asked = [
+                goal
+                for goal in self.goals
+                if goal.status in (RAISED, PROPOSED) and act.writes and self._fits(goal.wanted, act)
+            ]
+            for goal in (
+                approved
+                or [
+                    goal
+                    for goal in asked
+                    if self._about(goal.wanted, act.text) and not self._wrong(goal.wanted, act.text)
+                ][:1]
+            ):
                 goal.approved_unasked = goal.status != APPROVED
                 self._finish(goal, heard)
 
@@ -180,16 +220,32 @@ class Agenda:
             goal.refusals += 1
             if impossible and (given or goal.refusals > 1 or not acts):
                 self._give_way(goal, heard)
-            elif acts and goal.status != APPROVED and not any(act.kind == "propose" for act in heard.acts):
+            elif (
+                acts
+                and goal.status != APPROVED
+                and not any(act.kind == "propose" for act in heard.acts)
+            ):
                 heard.disputed.append(goal)
 
     def _meant(self, act: Act) -> list[Goal]:
-        """The goals that a refusal may concern, the likeliest first: those it names, even before they were asked for; else what is talked about."""
-        named = [goal for goal in self.goals if not goal.final and act.writes & self.book.kinds(goal.wanted) and self._names(goal.wanted, act.text)]
+        """The goals that a refusal may concern, the likeliest first: those it names, even before
+        they were asked for; else what is talked about."""
+        named = [
+            goal
+            for goal in self.goals
+            if not goal.final
+            and act.writes & self.book.kinds(goal.wanted)
+            and self._names(goal.wanted, act.text)
+        ]
         named = [goal for goal in named if goal.status != OPEN or goal.wanted.kind == "impossible"]
         if named:
             return sorted(named, key=lambda goal: goal.wanted.kind != "impossible")
-        waiting = [goal for goal in self.goals if goal.status in (RAISED, PROPOSED, APPROVED) and not self._elsewhere(goal.wanted, act.text)]
+        waiting = [
+            goal
+            for goal in self.goals
+            if goal.status in (RAISED, PROPOSED, APPROVED)
+            and not self._elsewhere(goal.wanted, act.text)
+        ]
         alike = [goal for goal in waiting if act.writes & self.book.kinds(goal.wanted)]
         impossible = [goal for goal in waiting if goal.wanted.kind == "impossible"]
         return alike or impossible or ([] if act.writes else waiting)
@@ -201,12 +257,21 @@ class Agenda:
             goal.status = REFUSED
             return
         following = goal.wish.instead
-        goal.wish, goal.before, goal.untold = following, following.before_change, list(following.outputs)
+        goal.wish, goal.before, goal.untold = (
+            following,
+            following.before_change,
+            list(following.outputs),
+        )
         goal.fallback, goal.status, goal.refusals = True, OPEN, 0
 
     def _questions(self, heard: Heard) -> None:
         for goal in self.goals:
-            if goal.wish.kind == "question" and not goal.final and not goal.untold and (goal.wish.outputs or (heard.told and not self.loose)):
+            if (
+                goal.wish.kind == "question"
+                and not goal.final
+                and not goal.untold
+                and (goal.wish.outputs or (heard.told and not self.loose))
+            ):
                 self._finish(goal, heard)
 
     def _proposal(self, act: Act, before: list[Proposal]) -> Proposal:
@@ -217,7 +282,12 @@ class Agenda:
                 judgement = judge(act, wish, self.book) if wish is not None else None
                 if judgement is None or (goal.final and not judgement.right):
                     continue
-                stands = (len(judgement.wrong), len(judgement.missing), int(goal.final) + int(id(goal) in taken), int(not final_wish))
+                stands = (
+                    len(judgement.wrong),
+                    len(judgement.missing),
+                    int(goal.final) + int(id(goal) in taken),
+                    int(not final_wish),
+                )
                 if stands < rank:
                     best, rank = Proposal(act, goal, judgement, final_wish), stands
         return best
@@ -225,17 +295,30 @@ class Agenda:
     def _names(self, wish: Wish, text: str) -> bool:
         """Whether a text names the very record of a wish."""
         own = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
-        return bool({mention.value for mention in self.book.mentions(text) if mention.slot in self.book.anchors} & own)
+        return bool(
+            {
+                mention.value
+                for mention in self.book.mentions(text)
+                if mention.slot in self.book.anchors
+            }
+            & own
+        )
 
     def _elsewhere(self, wish: Wish, text: str) -> bool:
         """Whether a text names a record, and not that of the wish."""
-        named = {mention.value for mention in self.book.mentions(text) if mention.slot in self.book.anchors}
+        named = {
+            mention.value
+            for mention in self.book.mentions(text)
+            if mention.slot in self.book.anchors
+        }
         own = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
         return bool(named and own and not named & own)
 
     def _about(self, wish: Wish, text: str) -> bool:
         """Whether a text names the record of the wish, or the wish has none."""
-        return self._names(wish, text) or not any(slot in wish.arguments for slot in self.book.anchors)
+        return self._names(wish, text) or not any(
+            slot in wish.arguments for slot in self.book.anchors
+        )
 
     def raises(self, wish: Wish, text: str) -> bool:
         """Whether a user's text asks for a wish."""
@@ -263,7 +346,8 @@ def chain(wish: Wish) -> Iterable[Wish]:
 
 
 def _counts(output: str, status: str, text: str) -> bool:
-    """Whether a number that was found can be the answer: a small one needs a question before it, and is no count of days."""
+    """Whether a number that was found can be the answer: a small one needs a question before it,
+    and is no count of days."""
     if not (output.isdigit() and len(output) < 3):
         return True
     return status != OPEN and not re.search(

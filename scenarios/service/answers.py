@@ -1,7 +1,9 @@
-"""What a customer's answer to a proposal means: the one reader of yes and no in the house, for judges and scripted sides alike.
+"""What a customer's answer to a proposal means: the one reader of yes and no in the house, for
+judges and scripted sides alike.
 
-It never guesses a yes. A message is read sentence by sentence: the first that is clearly a yes or a no decides, and a yes is taken back by
-whatever follows that waits, doubts, sets a condition or wants something else.
+It never guesses a yes. A message is read sentence by sentence: the first that is clearly a yes
+or a no decides, and a yes is taken back by whatever follows that waits, doubts, sets a condition
+or wants something else.
 """
 
 from __future__ import annotations
@@ -14,86 +16,123 @@ READ = 4000  # characters of a message that are read: nobody hides a yes behind 
 SHORT = 5  # words; a longer doubt behind a yes is about something else
 _SENTENCE = re.compile(r"[^.!?;\n]+[.!?;\n]?")
 _FILLS = re.compile(  # what may stand before an answer and says nothing
-    r"^\W*(?:(?:oh|ah|aha|well|great|perfect|wonderful|excellent|awesome|thanks?(?: you)?(?: so much| very much| a lot)?|hi|hello|hey|good"
-    r"|alright|all right|hm+|u[mh]+|sorry|ok(?:ay)?|so|then|and|in that case|now|you know what|duh|please|but|got it|i see|understood)\b[\W_]*)+"
+    r"^\W*(?:(?:oh|ah|aha|well|great|perfect|wonderful|excellent|awesome|thanks?(?: you)?(?: so"
+    r" much| very much| a lot)?|hi|hello|hey|good"
+    r"|alright|all right|hm+|u[mh]+|sorry|ok(?:ay)?|so|then|and|in that case|now|you know"
+    r" what|duh|please|but|got it|i see|understood)\b[\W_]*)+"
 )
 _NO = re.compile(
-    r"^\W*(?:no(?!\w| (?:idea|clue|one)\b)|nope|nah|negative|never\b(?! mind)|don't|do not|stop\b(?!#)"
+    r"^\W*(?:no(?!\w| (?:idea|clue|one)\b)|nope|nah|negative|never\b(?! mind)|don't|do"
+    r" not|stop\b(?!#)"
     r"|not (?!yet|sure|really sure|certain)|please (?:don't|do not)"
     r"|(?:certainly|absolutely|definitely|of course|surely|obviously|clearly|hell) not?\b"
-    r"|(?:that|this|it)(?:'s| is| was| isn't| wasn't| doesn't| does not)(?: all)? (?:not\b|wrong|incorrect|false|what i)"
+    r"|(?:that|this|it)(?:'s| is| was| isn't| wasn't| doesn't| does not)(?: all)?"
+    r" (?:not\b|wrong|incorrect|false|what i)"
     r"|(?:that|this|it) isn't|wrong\b|incorrect"
-    r"|i (?:don't|do not|didn't|did not|wouldn't|would not|won't|will not) (?:want|agree|confirm|ask|need|like|wish|accept|approve)"
+    r"|i (?:don't|do not|didn't|did not|wouldn't|would not|won't|will not)"
+    r" (?:want|agree|confirm|ask|need|like|wish|accept|approve)"
     r"|i (?:already )?(?:said|say) no\b|i don't think so"
     r"|i(?:'d| would) (?:rather|prefer) (?:not(?! (?:to )?(?:tell|say|give|share))|you didn't))"
 )
 _NO_OTHER = re.compile(  # a no to another question than the proposal: whether there is more
-    r"^\W*(?:no|nope|nah|nothing|not)\b[\W_]*(?:problem|worries|need to|doubt|rush|(?:any ?thing|nothing|none|no one) else|nothing (?:more|further)"
-    r"|else|(?:other|more|further|additional)\b|(?:that|this|it)(?:'s| is| was| will be| would be) (?:all|it|everything|the only)"
-    r"|just (?:that|this|these|those)|only (?:that|this|these|those|the)|i(?:'m| am) (?:good|fine|all set))"
+    r"^\W*(?:no|nope|nah|nothing|not)\b[\W_]*(?:problem|worries|need to|doubt|rush|(?:any"
+    r" ?thing|nothing|none|no one) else|nothing (?:more|further)"
+    r"|else|(?:other|more|further|additional)\b|(?:that|this|it)(?:'s| is| was| will be| would be)"
+    r" (?:all|it|everything|the only)"
+    r"|just (?:that|this|these|those)|only (?:that|this|these|those|the)|i(?:'m| am)"
+    r" (?:good|fine|all set))"
 )
 _DOUBTS = re.compile(
-    r"\b(?:not (?:really |quite |entirely |too |so )?(?:sure|certain|convinced)|unsure|uncertain|maybe|perhaps|possibly|i guess|i suppose"
-    r"|might|hesita\w+|let me (?:think|check|see|ask|sleep|consider|get back|talk)|i(?:'ll| will) (?:think|have to think|need to think|let you know)"
+    r"\b(?:not (?:really |quite |entirely |too |so"
+    r" )?(?:sure|certain|convinced)|unsure|uncertain|maybe|perhaps|possibly|i guess|i suppose"
+    r"|might|hesita\w+|let me (?:think|check|see|ask|sleep|consider|get back|talk)|i(?:'ll| will)"
+    r" (?:think|have to think|need to think|let you know)"
     r"|need (?:some |more |a (?:bit|little) )?(?:time|to think|to check)|in two minds|depends?)\b"
 )
 _HOLDS = re.compile(
-    r"\b(?:but (?!that|thanks|thank|yes|ok|no\b|please hurry|first thank)|however|except\b|only if|as long as"
+    r"\b(?:but (?!that|thanks|thank|yes|ok|no\b|please hurry|first thank)|however|except\b|only"
+    r" if|as long as"
     r"|provided (?:that|it)\b|unless|on one condition"
-    r"|wait\b|hold on|hang on|hold off|not yet|not now|not right now|one moment|(?:a|one) (?:sec|second|minute)\b|actually\b|instead\b"
-    r"|although|before (?:you|we|i)\b|if (?:it|that|you|the|i|there)\b|rather\b(?! (?:good|nice|fine))|changed? my mind|on second thou?ghts?)"
+    r"|wait\b|hold on|hang on|hold off|not yet|not now|not right now|one moment|(?:a|one)"
+    r" (?:sec|second|minute)\b|actually\b|instead\b"
+    r"|although|before (?:you|we|i)\b|if (?:it|that|you|the|i|there)\b|rather\b(?!"
+    r" (?:good|nice|fine))|changed? my mind|on second thou?ghts?)"
 )
 _STRONG = re.compile(
     r"\b(?:y+e+s+|yep|yeah|yea|yup|yas|affirmative|aye)\b(?! (?:or|if|man)\b)"
     r"|\bi (?:do |hereby |can |fully )?(?:confirm|agree|approve|consent|accept)\b"
 )
 _PLAINLY = re.compile(
-    r"^\W*(?:confirm(?:ed)?|agreed|approved|absolutely|definitely|certainly|exactly|correct|of course|by all means|obviously|naturally|indeed"
+    r"^\W*(?:confirm(?:ed)?|agreed|approved|absolutely|definitely|certainly|exactly|correct|of"
+    r" course|by all means|obviously|naturally|indeed"
     r"|deal|precisely|totally|gladly|with pleasure)\b|^\W*why not\W*$"
 )
-_POLITE = r"(?:[\W_]*(?:please|sir|madam|ma'am|mate|thing|by me|with me|for me|i think|i (?:do|am|will))\b)*"
+_POLITE = (
+    r"(?:[\W_]*(?:please|sir|madam|ma'am|mate|thing|by me|with me|for me|i think|i"
+    r" (?:do|am|will))\b)*"
+)
 _WEAK = re.compile(  # a yes only where hardly anything follows
     rf"^\W*(?:sure(?: thing)?|ok(?:ay)?|k|right|fine|alright|all right|ya){_POLITE}"
     r"(?:[\W_]*(?:thanks?|thank you|thx|cheers|great|good|fine|ok)\b)*\W*$"
     rf"|^\W*(?:good|great|perfect|wonderful|excellent|cool|lovely){_POLITE}\W*$|^\W*[👍✅👌]"
-    r"|^\W*(?:sure|ok(?:ay)?|fine|alright|great|perfect)[, ]+please (?!note|wait|hold|tell|let|use|explain|check|don't|send|give|clarify)"
+    r"|^\W*(?:sure|ok(?:ay)?|fine|alright|great|perfect)[, ]+please"
+    r" (?!note|wait|hold|tell|let|use|explain|check|don't|send|give|clarify)"
 )
 _DO = re.compile(
-    r"\b(?:go (?:ahead|for it|on)|proceed|do (?:it|that|so|this|them|both|these)\b|please do\b|let's (?:do|go|proceed|make|get|finali[sz]e)"
-    r"|carry on|make it (?:so|happen)|make (?:the|that|this|those|these|both) changes?|(?:place|submit|process|save|finali[sz]e|complete|book|send)"
+    r"\b(?:go (?:ahead|for it|on)|proceed|do (?:it|that|so|this|them|both|these)\b|please"
+    r" do\b|let's (?:do|go|proceed|make|get|finali[sz]e)"
+    r"|carry on|make it (?:so|happen)|make (?:the|that|this|those|these|both)"
+    r" changes?|(?:place|submit|process|save|finali[sz]e|complete|book|send)"
     r" (?:it|that|this|them|the (?:order|exchange|return|change|request)s?)"
-    r"|you (?:may|can|have my|do have my|got my)(?: (?:permission|approval|consent|ok(?:ay)?|go-ahead|blessing))?\b(?=\W*$|.{0,40}\b(?:proceed|go))"
+    r"|you (?:may|can|have my|do have my|got my)(?:"
+    r" (?:permission|approval|consent|ok(?:ay)?|go-ahead|blessing))?\b(?=\W*$|.{0,40}\b(?:proceed|go))"
     r"|you have my (?:permission|approval|consent|ok(?:ay)?|go-ahead))"
 )
 _FITS = re.compile(
-    r"\b(?:that|this|it|everything|all(?! right)(?: of (?:it|that|this))?|those|these|the (?:details|summary|plan|changes?|address|list|total))"
-    r"(?:'s|'re| is| are| all| both| now| does| just|,){0,4} (?:all |just |perfectly |quite |about |absolutely |totally |exactly ){0,4}"
-    r"(?:right|correct|fine|good|great|perfect|ok(?:ay)?|works?|sounds?|looks?|seems?|fits?|matche?s?|what i (?:want|meant|asked)\w*|exactly)\b"
-    r"|\b(?:sounds?|looks?|seems?) (?:good|great|right|perfect|fine|correct|like a plan|about right|ok(?:ay)?|reasonable|all right)\b"
-    r"|\b(?:works|good|fine|ok(?:ay)?) (?:for|by|with) me\b|\b(?:that|it) would be (?:great|good|perfect|fine|lovely|nice|wonderful|ideal)\b"
-    r"|\bi(?:'m| am) (?:ok|okay|fine|happy|good|cool) with (?:that|this|it)\b|\bi(?:'d| would) (?:like|love|appreciate) that\b"
-    r"|\bi(?:'d| would)(?: really)? (?:like|love|want) to (?:proceed|go ahead|go with|move forward|continue)\b|\bi want to (?:proceed|go ahead)\b"
-    r"|\bi(?:'m| am) (?:quite |very |absolutely |totally )?sure(?! (?:you|that|it|there|about|if|we|this)\b)"
+    r"\b(?:that|this|it|everything|all(?! right)(?: of (?:it|that|this))?|those|these|the"
+    r" (?:details|summary|plan|changes?|address|list|total))"
+    r"(?:'s|'re| is| are| all| both| now| does| just|,){0,4} (?:all |just |perfectly |quite |about"
+    r" |absolutely |totally |exactly ){0,4}"
+    r"(?:right|correct|fine|good|great|perfect|ok(?:ay)?|works?|sounds?|looks?|seems?|fits?|matche?s?|what"
+    r" i (?:want|meant|asked)\w*|exactly)\b"
+    r"|\b(?:sounds?|looks?|seems?) (?:good|great|right|perfect|fine|correct|like a plan|about"
+    r" right|ok(?:ay)?|reasonable|all right)\b"
+    r"|\b(?:works|good|fine|ok(?:ay)?) (?:for|by|with) me\b|\b(?:that|it) would be"
+    r" (?:great|good|perfect|fine|lovely|nice|wonderful|ideal)\b"
+    r"|\bi(?:'m| am) (?:ok|okay|fine|happy|good|cool) with (?:that|this|it)\b|\bi(?:'d| would)"
+    r" (?:like|love|appreciate) that\b"
+    r"|\bi(?:'d| would)(?: really)? (?:like|love|want) to (?:proceed|go ahead|go with|move"
+    r" forward|continue)\b|\bi want to (?:proceed|go ahead)\b"
+    r"|\bi(?:'m| am) (?:quite |very |absolutely |totally )?sure(?!"
+    r" (?:you|that|it|there|about|if|we|this)\b)"
 )
 _CLAUSE = re.compile(r"[,:]|\band\b|\bso\b")
 _TAKES_BACK = re.compile(r"\b(?:actually|instead|wait|hold on|rather|changed? my mind|not yet)\b")
-_BEHIND_YES = re.compile(r"no(?:t|pe)?\b(?! (?:problem|other|more|need|further|worries|changes?|questions?|objections?|issues?|corrections?))")
+_BEHIND_YES = re.compile(
+    r"no(?:t|pe)?\b(?!"
+    r" (?:problem|other|more|need|further|worries|changes?|questions?|objections?|issues?|corrections?))"
+)
 _NEGATED = re.compile(  # what it says is not so, or only what others say
     r"\b(?:not|don't|doesn't|isn't|never|can't|cannot|won't|no|nor|without|wouldn't|didn't|wrong"
     r"|told|said|thought|heard|hope|assume|wonder(?:ing)?|whether|until|after)\b"
 )
 _MIND = re.compile(
-    r"\b(?:changed? my mind|on second thou?ghts?|thinking about it|thought about it|scratch that|forget (?:that"
-    r"|it|what i)|actually,? (?:i|let|can|could|please|make|no)|never ?mind|i(?:'d| would) rather)\b"
+    r"\b(?:changed? my mind|on second thou?ghts?|thinking about it|thought about it|scratch"
+    r" that|forget (?:that"
+    r"|it|what i)|actually,? (?:i|let|can|could|please|make|no)|never ?mind|i(?:'d| would)"
+    r" rather)\b"
 )
 _CORRECT = re.compile(
-    r"\b(?:sorry|apolog\w+|my mistake|i (?:meant|misspoke|mistyped|misread|got that wrong|gave you the wrong"
-    r"|made a (?:mistake|typo))|correction|typo|oops|rather than|should (?:be|have been)|wrong)\b|\bactually\b"
+    r"\b(?:sorry|apolog\w+|my mistake|i (?:meant|misspoke|mistyped|misread|got that wrong|gave you"
+    r" the wrong"
+    r"|made a (?:mistake|typo))|correction|typo|oops|rather than|should (?:be|have"
+    r" been)|wrong)\b|\bactually\b"
 )
 
 
 def answer(text: str) -> str:
-    """Whether a customer's message is a clear `yes` or `no` to what was proposed; "" where it is neither, or a yes with a but.
+    """Whether a customer's message is a clear `yes` or `no` to what was proposed; "" where it is
+    neither, or a yes with a but.
 
     >>> answer("Yes, please go ahead."), answer("No problem, yes"), answer("Yes, but use my other card."), answer("No, that is wrong.")
     ('yes', 'yes', '', 'no')
@@ -134,7 +173,12 @@ def _sentence(sentence: str) -> str:
     if asks:
         return ""
     clauses = [clause for clause in _CLAUSE.split(sentence) if not _NEGATED.search(clause)]
-    return "yes" if any(_DO.search(clause) or _FITS.search(clause) for clause in clauses) or _WEAK.search(sentence) else ""
+    return (
+        "yes"
+        if any(_DO.search(clause) or _FITS.search(clause) for clause in clauses)
+        or _WEAK.search(sentence)
+        else ""
+    )
 
 
 def _bare(sentence: str) -> str:

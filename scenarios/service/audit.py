@@ -1,4 +1,5 @@
-"""One play as numbers and groups for the tables: everything that monitor, ledger, grader and blame found, by name."""
+"""One play as numbers and groups for the tables: everything that monitor, ledger, grader and
+blame found, by name."""
 
 from __future__ import annotations
 
@@ -18,10 +19,20 @@ from gem_ma.scenarios.service.task import Task
 
 from gem_ma import Episode
 
-# Of the names that `measures` gives: which lie in 0..1 in every play, and of which more, or less, is better.
+# Of the names that `measures` gives: which lie in 0..1 in every play, and of which more, or less,
+# is better.
 RATES = ("*success*", "plays with *", "user gave up", "facts told", "part *", "score *", "DB alone")
 MORE_IS_BETTER = ("*success*", "facts told", "part *", "score *", "DB alone", "reward *")
-LESS_IS_BETTER = ("*violations*", "uncertain *", "*user faults*", "plays with *", "user gave up", "questions again", "tool errors", "distance")
+LESS_IS_BETTER = (
+    "*violations*",
+    "uncertain *",
+    "*user faults*",
+    "plays with *",
+    "user gave up",
+    "questions again",
+    "tool errors",
+    "distance",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +47,11 @@ class Audit:
     blame: Blame | None
 
 
-def measures(episode: Episode, audit: Audit, success: bool | None, paying: Iterable[tuple[str, str]] = ()) -> dict[str, float | None]:
-    """The numbers of a play. Shares and scores are None where the task has no such thing; `paying` are (agent, reward term) that may pay."""
+def measures(
+    episode: Episode, audit: Audit, success: bool | None, paying: Iterable[tuple[str, str]] = ()
+) -> dict[str, float | None]:
+    """The numbers of a play. Shares and scores are None where the task has no such thing;
+    `paying` are (agent, reward term) that may pay."""
     findings, desk = audit.monitor.findings, audit.desk
     hard = sum(finding.hard and finding.sure for finding in findings)
     canon = audit.others.get("canonical", audit.verdict)
@@ -53,7 +67,10 @@ def measures(episode: Episode, audit: Audit, success: bool | None, paying: Itera
         "uncertain user faults": sum(not fault.sure for fault in audit.faults),
         "critical user faults": sum(fault.kind in CRITICAL for fault in audit.faults),
         "plays with a user fault": float(bool(audit.faults)),
-        **{f"user faults {kind}": sum(fault.kind == kind for fault in audit.faults) for kind in FAULTS},
+        **{
+            f"user faults {kind}": sum(fault.kind == kind for fault in audit.faults)
+            for kind in FAULTS
+        },
         "assistant turns": desk.acted[ASSISTANT],
         "user turns": desk.acted[USER],
         **manner(desk, audit.monitor.domain.book),
@@ -62,23 +79,34 @@ def measures(episode: Episode, audit: Audit, success: bool | None, paying: Itera
         "distance": canon.distance,
         "facts told": _told(canon, desk.task),
         **{f"part {name}": float(held) for name, held in audit.verdict.parts.items()},
-        **{f"score {name}": verdict.reward if verdict.scored else None for name, verdict in audit.others.items()},
+        **{
+            f"score {name}": verdict.reward if verdict.scored else None
+            for name, verdict in audit.others.items()
+        },
     }
     return {**found, **dict(_terms(episode, paying))}
 
 
 def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
-    """How the two talked, read from their texts, so that it holds for any user; None where there is no text, or no phrasebook to read it by.
+    """How the two talked, read from their texts, so that it holds for any user; None where there is
+    no text, or no phrasebook to read it by.
 
-    `user queries`: messages that answer a proposal with neither yes nor no; `user corrections`: of the user's own words, its mind included;
-    `questions`: slots that the assistant asks for, `questions again` those of them that it had asked for before.
+    `user queries`: messages that answer a proposal with neither yes nor no; `user corrections`:
+    of the user's own words, its mind included; `questions`: slots that the assistant asks for,
+    `questions again` those of them that it had asked for before.
     """
     spoken = [event for event in desk.events if event.kind == "said"]
     said = [event.text for event in spoken if event.agent == USER]
     found: dict[str, float | None] = {
-        "words per user message": sum(len(text.split()) for text in said) / len(said) if said else None,
+        "words per user message": (
+            sum(len(text.split()) for text in said) / len(said) if said else None
+        ),
         "user corrections": sum(corrects(text) and answer(text) != "no" for text in said),
-        "user gave up": float(desk.outcome is not None and desk.outcome.by == USER and desk.outcome.reason == "gave_up"),
+        "user gave up": float(
+            desk.outcome is not None
+            and desk.outcome.by == USER
+            and desk.outcome.reason == "gave_up"
+        ),
     }
     if book is None:
         return found | dict.fromkeys(("user queries", "questions", "questions again"))
@@ -92,7 +120,11 @@ def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
         acts = read(event.text, book)
         asked.update({act.slot for act in acts if act.kind == "ask"} - {"", "request"})
         proposed = any(act.kind == "propose" and act.confidence >= SURE for act in acts)
-    return found | {"user queries": queries, "questions": asked.total(), "questions again": asked.total() - len(asked)}
+    return found | {
+        "user queries": queries,
+        "questions": asked.total(),
+        "questions again": asked.total() - len(asked),
+    }
 
 
 def _told(verdict: Verdict, task: Task) -> float | None:

@@ -1,10 +1,14 @@
-"""Who a lost talk is lost by: a pure function of what the monitor, the ledger and the grader found. No model, no second opinion.
+"""Who a lost talk is lost by: a pure function of what the monitor, the ledger and the grader found.
+No model, no second opinion.
 
-A talk that was won is nobody's fault. In a lost one the first event decides that could lose it; at one step, the user's. An end that the
-user forces is its own only where nothing that the assistant left undone stands before it: a feasible request refused, a yes that waits for its
-write, a change told as made. Where nothing critical happened: the task if its own flags say that it is no fair test, the driver's limit if that
-cut the talk, the user if all was right but the reason it gave for leaving, or if it left and never asked for a fact that only its briefing knows
-of, else the assistant, whose part it was to serve. What is read from free text is blamed as unsure.
+A talk that was won is nobody's fault. In a lost one the first event decides that could lose it;
+at one step, the user's. An end that the user forces is its own only where nothing that the
+assistant left undone stands before it: a feasible request refused, a yes that waits for its
+write, a change told as made. Where nothing critical happened: the task if its own flags say that
+it is no fair test, the driver's limit if that cut the talk, the user if all was right but the
+reason it gave for leaving, or if it left and never asked for a fact that only its briefing knows
+of, else the assistant, whose part it was to serve. What is read from free text is blamed as
+unsure.
 """
 
 from __future__ import annotations
@@ -29,20 +33,25 @@ from gem_ma.types import End
 ENVIRONMENT, INFRASTRUCTURE = "environment", "infrastructure"
 SIDES = (ASSISTANT, USER, ENVIRONMENT, INFRASTRUCTURE)
 LEAVES = frozenset(("early_stop", "missed_goal"))
-CONTRADICTED = LEAVES | {"confirm_wrong", "refuse_right"}  # faults that a wish which was served after all shows to be misread
-CRITICAL = CONTRADICTED | {"inconsistent", "role_flip", "loop"}  # and an invented value where a call used it
+# faults that a wish which was served after all shows to be misread
+CONTRADICTED = LEAVES | {"confirm_wrong", "refuse_right"}
+# and an invented value where a call used it
+CRITICAL = CONTRADICTED | {"inconsistent", "role_flip", "loop"}
 UNFAIR = frozenset(("gold_write_error", "order_sensitive", "needs_judge"))
-_FREE = frozenset(("UNFOUNDED", "REMINDER"))  # breaches that lose no task by themselves: they are named where nothing else is
+# breaches that lose no task by themselves: they are named where nothing else is
+_FREE = frozenset(("UNFOUNDED", "REMINDER"))
 
 _ASKS = re.compile(
-    r"\?|\b(?:how (?:much|many)|what|which|when|where|who|tell me|let me know|(?:want|like|need) to (?:know|find out)|wonder(?:ing)?)\b",
+    r"\?|\b(?:how (?:much|many)|what|which|when|where|who|tell me|let me know|(?:want|like|need) to"
+    r" (?:know|find out)|wonder(?:ing)?)\b",
     re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The side, the step and name of its first critical event, and what shows it. `step` is -1 where there is no such event.
+    """The side, the step and name of its first critical event, and what shows it. `step` is -1
+    where there is no such event.
 
     `sure`: it rests on typed facts, and not on what a message is taken to mean.
     """
@@ -68,7 +77,9 @@ class Course:
             return ()
         if self.far is None:
             self.far = nearness(Counter(), self.goals)
-        store = desk.store if event.agent == ASSISTANT or desk.user_store is None else desk.user_store
+        store = (
+            desk.store if event.agent == ASSISTANT or desk.user_store is None else desk.user_store
+        )
         if store.mutates(event.call.name):
             now = nearness(state((desk.store, desk.user_store), self.domain.facts), self.goals)
             if now > self.far and event.agent == ASSISTANT:
@@ -77,14 +88,26 @@ class Course:
         return ()
 
 
-def upheld(faults: Iterable[Fault], won: bool, task: Task, made: Iterable[ToolCall]) -> tuple[Fault, ...]:
-    """The faults that the end does not contradict: who got what it came for has neither left early nor agreed to something wrong.
+def upheld(
+    faults: Iterable[Fault], won: bool, task: Task, made: Iterable[ToolCall]
+) -> tuple[Fault, ...]:
+    """The faults that the end does not contradict: who got what it came for has neither left early
+    nor agreed to something wrong.
 
-    `made` are the writes that succeeded; a wish that one of them served is settled even in a talk that was lost.
+    `made` are the writes that succeeded; a wish that one of them served is settled even in a
+    talk that was lost.
     """
     written = [_key(call.name, call.arguments) for call in made]
-    served = {place for place, wish in enumerate(task.wishes) if any(key in written for key in _keys(wish))}
-    return tuple(fault for fault in faults if fault.kind not in CONTRADICTED or not (won or fault.wish in served))
+    served = {
+        place
+        for place, wish in enumerate(task.wishes)
+        if any(key in written for key in _keys(wish))
+    }
+    return tuple(
+        fault
+        for fault in faults
+        if fault.kind not in CONTRADICTED or not (won or fault.wish in served)
+    )
 
 
 def _keys(wish: Wish) -> list[str]:
@@ -94,7 +117,10 @@ def _keys(wish: Wish) -> list[str]:
 def _key(name: str, arguments: Any) -> str:
     """A call without regard to the order in its lists; words of a choice are no arguments."""
     given = {key: value for key, value in arguments.items() if key != "words"}
-    return f"{name} {sorted((key, sorted(map(str, value)) if isinstance(value, (list, tuple)) else value) for key, value in given.items())}"
+    return (
+        f"{name}"
+        f" {sorted((key, sorted(map(str, value)) if isinstance(value, (list, tuple)) else value) for key, value in given.items())}"
+    )
 
 
 def blame(
@@ -111,8 +137,9 @@ def blame(
 ) -> Blame | None:
     """Whom a talk is lost by; None where it was won, or cannot be scored.
 
-    `findings` of the monitor and what it thinks was left `undone`, `faults` of the ledger, `strays` of `Course`; `loose`: facts that the task wants
-    and none of its wishes asks for. `verdict` and `outcome` may be None only where the talk failed outside the agents (`end`).
+    `findings` of the monitor and what it thinks was left `undone`, `faults` of the ledger,
+    `strays` of `Course`; `loose`: facts that the task wants and none of its wishes asks for.
+    `verdict` and `outcome` may be None only where the talk failed outside the agents (`end`).
     """
     if not end.scored:
         return Blame(INFRASTRUCTURE, end.value)
@@ -122,23 +149,50 @@ def blame(
         return None
     hard = [finding for finding in findings if finding.hard and finding.sure]
     used = _used(outcome)
-    theirs = [fault for fault in faults if fault.kind == "confirm_wrong" or (fault.kind == "hallucinated_slot" and _value(fault) in used)]
+    theirs = [
+        fault
+        for fault in faults
+        if fault.kind == "confirm_wrong"
+        or (fault.kind == "hallucinated_slot" and _value(fault) in used)
+    ]
     events = [(fault.step, 0, USER, fault.kind, fault.evidence, fault.sure) for fault in theirs]
     ours = [*(finding for finding in hard if finding.code not in _FREE), *strays]
-    events += [(finding.step, 1, ASSISTANT, finding.code, finding.evidence, finding.sure) for finding in ours]
-    if not events and (verdict.missing or verdict.unfounded):  # a fact made up, in place of the one that was wanted
-        events = [(finding.step, 1, ASSISTANT, finding.code, finding.evidence, True) for finding in hard if finding.code == "UNFOUNDED"]
+    events += [
+        (finding.step, 1, ASSISTANT, finding.code, finding.evidence, finding.sure)
+        for finding in ours
+    ]
+    # a fact made up, in place of the one that was wanted
+    if not events and (verdict.missing or verdict.unfounded):
+        events = [
+            (finding.step, 1, ASSISTANT, finding.code, finding.evidence, True)
+            for finding in hard
+            if finding.code == "UNFOUNDED"
+        ]
     if not events:
-        events = [(finding.step, 1, ASSISTANT, finding.code, finding.evidence, False) for finding in undone[:1]]
+        events = [
+            (finding.step, 1, ASSISTANT, finding.code, finding.evidence, False)
+            for finding in undone[:1]
+        ]
     if not events:
-        events = [(fault.step, 0, USER, fault.kind, fault.evidence, fault.sure) for fault in faults if fault.kind in CRITICAL]
+        events = [
+            (fault.step, 0, USER, fault.kind, fault.evidence, fault.sure)
+            for fault in faults
+            if fault.kind in CRITICAL
+        ]
     if events:
         step, _, side, cause, evidence, sure = min(events)
         return Blame(side, cause, step, evidence, sure)
     return _without_event(hard, verdict, outcome, end, flags, loose)
 
 
-def _without_event(hard: Sequence[Finding], verdict: Verdict, outcome: Outcome, end: End, flags: Sequence[str], loose: Iterable[str]) -> Blame:
+def _without_event(
+    hard: Sequence[Finding],
+    verdict: Verdict,
+    outcome: Outcome,
+    end: End,
+    flags: Sequence[str],
+    loose: Iterable[str],
+) -> Blame:
     last = outcome.events[-1].step if outcome.events else -1
     parts = verdict.parts
     if unfair := sorted(UNFAIR & set(flags)):
@@ -146,15 +200,23 @@ def _without_event(hard: Sequence[Finding], verdict: Verdict, outcome: Outcome, 
     if end.bootstraps:
         return Blame(INFRASTRUCTURE if end is End.TIMEOUT else ENVIRONMENT, end.value, last)
     if outcome.by == "fault":
-        return Blame(USER if outcome.events and outcome.events[-1].agent == USER else ASSISTANT, "fault", last)
+        return Blame(
+            USER if outcome.events and outcome.events[-1].agent == USER else ASSISTANT,
+            "fault",
+            last,
+        )
     if parts.get("database") and parts.get("facts", True) and outcome.by == "user":
-        return Blame(USER, "wrong_end", last, f"all was right, and the user left with {outcome.reason}")
+        return Blame(
+            USER, "wrong_end", last, f"all was right, and the user left with {outcome.reason}"
+        )
     if hard:
         return Blame(ASSISTANT, hard[0].code, hard[0].step, hard[0].evidence)
     if (set(verdict.missing) & set(loose)) and outcome.by == "user" and not _questioned(outcome):
         return Blame(USER, "not_asked", last, ", ".join(verdict.missing))
     if verdict.missing or verdict.unfounded:
-        return Blame(ASSISTANT, "missing_fact", last, ", ".join((*verdict.missing, *verdict.unfounded)))
+        return Blame(
+            ASSISTANT, "missing_fact", last, ", ".join((*verdict.missing, *verdict.unfounded))
+        )
     return Blame(ASSISTANT, "limit" if outcome.by == "limit" else "not_served", last)
 
 
@@ -173,7 +235,12 @@ def _used(outcome: Outcome) -> set[str]:
     """Every value that stood in a call, folded."""
     used = set()
     for event in outcome.events:
-        if event.kind == "called" and event.call is not None and event.agent == ASSISTANT and isinstance(event.call.arguments, dict):
+        if (
+            event.kind == "called"
+            and event.call is not None
+            and event.agent == ASSISTANT
+            and isinstance(event.call.arguments, dict)
+        ):
             for value in event.call.arguments.values():
                 used |= {folded(part) for part in (value if isinstance(value, list) else [value])}
     return used

@@ -1,8 +1,9 @@
 """Arithmetic on a text, with Python's numbers and Python's error texts, without running the text.
 
-The compiler is asked only whether the text is a valid expression (so that its error texts are kept); the value is found by an operator stack
-of our own, which is not recursive and refuses work that would never end. Beyond the bounds the answer is the error that Python would give
-after its long work: an integer that no float can hold.
+The compiler is asked only whether the text is a valid expression (so that its error texts are
+kept); the value is found by an operator stack of our own, which is not recursive and refuses
+work that would never end. Beyond the bounds the answer is the error that Python would give after
+its long work: an integer that no float can hold.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def calculate(expression: Any) -> str:
-    """The value as text, rounded to cents, or `Error: ...`. Raises TypeError for what cannot be walked character by character."""
+    """The value as text, rounded to cents, or `Error: ...`. Raises TypeError for what cannot be
+    walked character by character."""
     if not all(char in ALPHABET for char in expression):
         return "Error: invalid characters in expression"
     try:
@@ -91,7 +93,13 @@ class _Machine:
         elif token in ("+", "-"):
             self.waiting.append("plus" if token == "+" else "minus")
         else:
-            self.values.append(... if token == "..." else int(token.lstrip("0") or 0) if token.isdigit() else float(token))
+            self.values.append(
+                ...
+                if token == "..."
+                else int(token.lstrip("0") or 0)
+                if token.isdigit()
+                else float(token)
+            )
             return False
         return True
 
@@ -105,9 +113,13 @@ class _Machine:
         """No number can be called; which error it is depends on how the argument was starred."""
         called = self.values.pop()
         if star == "**":
-            raise TypeError(f"{called} argument after ** must be a mapping, not {type(arguments[0]).__name__}")
+            raise TypeError(
+                f"{called} argument after ** must be a mapping, not {type(arguments[0]).__name__}"
+            )
         if star == "*" and not isinstance(arguments[0], tuple):
-            raise TypeError(f"{called} argument after * must be an iterable, not {type(arguments[0]).__name__}")
+            raise TypeError(
+                f"{called} argument after * must be an iterable, not {type(arguments[0]).__name__}"
+            )
         raise TypeError(f"'{type(called).__name__}' object is not callable")
 
     def _reduce(self, rank: int) -> None:

@@ -1,7 +1,9 @@
-"""Whether a write was agreed to: what is certain by typed values, and what is read from proposals and answers.
+"""Whether a write was agreed to: what is certain by typed values, and what is read from proposals
+and answers.
 
-Certain is only what is *not* there: no message that the customer answered speaks of such a write, or no text of either side names what it
-changes. That takes no reading of who meant what. Whether a proposal lists all details, and whether an answer is a yes, is read from free text.
+Certain is only what is *not* there: no message that the customer answered speaks of such a
+write, or no text of either side names what it changes. That takes no reading of who meant what.
+Whether a proposal lists all details, and whether an answer is a yes, is read from free text.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _LINE = re.compile(r"(?<=[.?!])\s|\n")
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """What is wrong with a write: its code, what shows it, whether it is certain, and else whether the words are clear."""
+    """What is wrong with a write: its code, what shows it, whether it is certain, and else
+    whether the words are clear."""
 
     code: str
     evidence: str
@@ -38,7 +41,8 @@ class Breach:
 
 @dataclass(slots=True)
 class Consent:
-    """A yes and what it was said to; `used` are the proposals that a write has used up, `kinds` the writes that its text may speak of."""
+    """A yes and what it was said to; `used` are the proposals that a write has used up, `kinds`
+    the writes that its text may speak of."""
 
     step: int
     text: str
@@ -50,10 +54,12 @@ class Consent:
 
 @dataclass(slots=True)
 class Said:
-    """All that both sides said, for what no reading is needed: which kinds of writes were spoken of, and which values were named."""
+    """All that both sides said, for what no reading is needed: which kinds of writes were spoken
+    of, and which values were named."""
 
     texts: list[str] = field(default_factory=list)
-    answered: list[tuple[str, set[str]]] = field(default_factory=list)  # messages that the customer has answered, folded, with the kinds of writes
+    # messages that the customer has answered, folded, with the kinds of writes
+    answered: list[tuple[str, set[str]]] = field(default_factory=list)
     waiting: list[tuple[str, set[str]]] = field(default_factory=list)
 
     def assistant(self, text: str, domain: Domain) -> None:
@@ -66,8 +72,11 @@ class Said:
         self.answered += self.waiting
         self.waiting = []
 
-    def lacks(self, call: ToolCall, wish: Wish | None, domain: Domain, data: Overlay, agreed: bool) -> Breach | None:
-        """Why no proposal that was shown can contain this write; None where one may. `agreed`: there is a yes to a write of this kind."""
+    def lacks(
+        self, call: ToolCall, wish: Wish | None, domain: Domain, data: Overlay, agreed: bool
+    ) -> Breach | None:
+        """Why no proposal that was shown can contain this write; None where one may. `agreed`:
+        there is a yes to a write of this kind."""
         told = [text for text, kinds in self.answered if call.name in kinds]
         if not told:
             what = f"no message that the customer answered speaks of such a change: {spoken(call)}"
@@ -77,14 +86,19 @@ class Said:
             what = f"no message that the customer answered names anything of it: {spoken(call)}"
             return Breach("MISMATCH" if agreed else "CONSENT", what, sure=True)
         if unnamed := domain.unnamed(call, data, self.texts):
-            return Breach("MISMATCH", f"nobody named {', '.join(unnamed)} of {spoken(call)}", sure=True)
+            return Breach(
+                "MISMATCH", f"nobody named {', '.join(unnamed)} of {spoken(call)}", sure=True
+            )
         return None
 
 
 def _telling(values: Any) -> set[str]:
-    """The words in values by which a text can name them: those with a digit, and long ones that say something."""
+    """The words in values by which a text can name them: those with a digit, and long ones that
+    say something."""
     words = {word for value in _leaves(values) for word in _WORD.findall(fold(value))}
-    return {word for word in words if (len(word) > 3 or not word.isalpha()) and word not in _SAYS_LITTLE}
+    return {
+        word for word in words if (len(word) > 3 or not word.isalpha()) and word not in _SAYS_LITTLE
+    }
 
 
 def _lines(text: str) -> list[str]:
@@ -123,22 +137,39 @@ class Consents:
 
     def agreed(self, call: ToolCall, named: Sequence[str]) -> bool:
         """Whether there is a yes to a text that speaks of such a write, and names these records."""
-        return any(call.name in consent.kinds and all(key in consent.text for key in named) for consent in self.given)
+        return any(
+            call.name in consent.kinds and all(key in consent.text for key in named)
+            for consent in self.given
+        )
 
-    def check(self, call: ToolCall, wish: Wish | None, book: Phrasebook, failed: bool) -> Breach | None:
-        """What the words say against a write; a yes that covers it is used up, unless the write failed."""
+    def check(
+        self, call: ToolCall, wish: Wish | None, book: Phrasebook, failed: bool
+    ) -> Breach | None:
+        """What the words say against a write; a yes that covers it is used up, unless the write
+        failed."""
         breach = self._parted(call, wish, book, failed)
         if breach is None or not breach.clear:
             return breach
         return self._whole(call, wish, book, failed, breach)
 
-    def _whole(self, call: ToolCall, wish: Wish | None, book: Phrasebook, failed: bool, breach: Breach) -> Breach | None:
-        """The same with each proposal as a whole: a model spreads the details over lists and earlier messages, and asks in a line of its own.
-        Then only what is said wrongly counts; what is left out is open."""
+    def _whole(
+        self, call: ToolCall, wish: Wish | None, book: Phrasebook, failed: bool, breach: Breach
+    ) -> Breach | None:
+        """The same with each proposal as a whole: a model spreads the details over lists and
+        earlier messages, and asks in a line of its own. Then only what is said wrongly counts;
+        what is left out is open."""
         for consent in reversed(self.given):
-            if call.name not in consent.kinds or spoken(call) in consent.made or any(act.confidence <= OPEN for act in consent.acts):
+            if (
+                call.name not in consent.kinds
+                or spoken(call) in consent.made
+                or any(act.confidence <= OPEN for act in consent.acts)
+            ):
                 continue
-            wrong = _of_words(Judgement(book.judge(wish, consent.text)), call).wrong if wish is not None else ()
+            wrong = (
+                _of_words(Judgement(book.judge(wish, consent.text)), call).wrong
+                if wish is not None
+                else ()
+            )
             if (wrong and not _elsewhere(wrong, consent)) or breach.spent:
                 continue
             if not failed:
@@ -147,7 +178,9 @@ class Consents:
             return Breach("MISMATCH", f"not all of it was listed: {spoken(call)}", clear=False)
         return breach
 
-    def _parted(self, call: ToolCall, wish: Wish | None, book: Phrasebook, failed: bool) -> Breach | None:
+    def _parted(
+        self, call: ToolCall, wish: Wish | None, book: Phrasebook, failed: bool
+    ) -> Breach | None:
         """What the words say against a write, proposal by proposal."""
         near: tuple[Judgement, Consent, int] | None = None
         spent = False
@@ -159,7 +192,11 @@ class Consents:
                     if not failed:
                         consent.used.add(place)
                     if any(act.confidence <= OPEN for act in consent.acts):
-                        return Breach("CONSENT", f"what was agreed to leaves it open: {consent.text!r}", clear=False)
+                        return Breach(
+                            "CONSENT",
+                            f"what was agreed to leaves it open: {consent.text!r}",
+                            clear=False,
+                        )
                     return None
                 elif near is None or _rank(judgement) < _rank(near[0]):
                     near = (judgement, consent, place)
@@ -175,7 +212,8 @@ class Consents:
 
 
 def _elsewhere(wrong: tuple[str, ...], consent: Consent) -> bool:
-    """Whether a text that lists several changes may only seem to name other items or records than a write of one of them."""
+    """Whether a text that lists several changes may only seem to name other items or records
+    than a write of one of them."""
     return set(wrong) <= {"order_id", "item_ids"} and len(consent.acts) > 1
 
 
@@ -183,7 +221,9 @@ def _rank(judgement: Judgement) -> tuple[int, int]:
     return len(judgement.wrong), len(judgement.missing)
 
 
-def _judged(call: ToolCall, wish: Wish | None, consent: Consent, book: Phrasebook) -> list[tuple[int, Judgement]]:
+def _judged(
+    call: ToolCall, wish: Wish | None, consent: Consent, book: Phrasebook
+) -> list[tuple[int, Judgement]]:
     """How each proposal of a consent stands to a write, those of another kind left out."""
     if wish is None:
         return []
@@ -193,17 +233,23 @@ def _judged(call: ToolCall, wish: Wish | None, consent: Consent, book: Phraseboo
         if judgement is None:
             continue
         judgement = _of_words(judgement, call)
-        if not judgement.right and len(consent.acts) == 1:  # its details may stand outside the sentences that name it
+        # its details may stand outside the sentences that name it
+        if not judgement.right and len(consent.acts) == 1:
             whole = _of_words(Judgement(book.judge(wish, consent.text)), call)
             judgement = min((judgement, whole), key=_rank)
         found.append((place, judgement))
     if not found and any(call.name in book.writes(line) for line in _lines(consent.text)):
-        whole = _of_words(Judgement(book.judge(wish, consent.text)), call)  # details on lines, the verb in the question
+        # details on lines, the verb in the question
+        whole = _of_words(Judgement(book.judge(wish, consent.text)), call)
         found += [(ALL_OF_IT, whole)] if whole.right else []
     return found
 
 
 def _of_words(judgement: Judgement, call: ToolCall) -> Judgement:
     """The judgement without the arguments that are empty: no words name them."""
-    kept = {name: verdict for name, verdict in judgement.arguments.items() if call.arguments.get(name, True) not in ("", [], None)}
+    kept = {
+        name: verdict
+        for name, verdict in judgement.arguments.items()
+        if call.arguments.get(name, True) not in ("", [], None)
+    }
     return Judgement(kept)

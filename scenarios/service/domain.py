@@ -1,6 +1,8 @@
-"""What the judges of a service talk must know of a domain: data and a few small functions, no rule. Each domain fills one in.
+"""What the judges of a service talk must know of a domain: data and a few small functions, no rule.
+Each domain fills one in.
 
-A *record* is `(table, key)` in the store. Whose it is decides who may be served on it; which argument names it decides what a call touches.
+A *record* is `(table, key)` in the store. Whose it is decides who may be served on it; which
+argument names it decides what a call touches.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from gem_ma.scenarios.service.task import Wish
 
 from gem_ma import ToolCall
 
-FIND, PERSONAL, CATALOGUE, WRITE, UTILITY, TRANSFER = "find", "personal", "catalogue", "write", "utility", "transfer"
+FIND, PERSONAL, CATALOGUE, WRITE, UTILITY, TRANSFER = (
+    "find",
+    "personal",
+    "catalogue",
+    "write",
+    "utility",
+    "transfer",
+)
 ROLES = (FIND, PERSONAL, CATALOGUE, WRITE, UTILITY, TRANSFER)
 RECORD = "record"  # the very record that a request is about
 NEVER = re.compile(r"(?!)")
@@ -49,8 +58,9 @@ def nothing_unnamed(call: ToolCall, data: Overlay, texts: Sequence[str]) -> Sequ
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a refusal for one reason rests on. `named`: words that give this reason, in folded text; `akin`: the reasons that may be given with it;
-    `looks`: roles of tools, or RECORD, one of which must have been used."""
+    """What a refusal for one reason rests on. `named`: words that give this reason, in folded
+    text; `akin`: the reasons that may be given with it; `looks`: roles of tools, or RECORD, one
+    of which must have been used."""
 
     named: re.Pattern[str]
     akin: frozenset[str]
@@ -61,17 +71,21 @@ class Ground:
 class Domain:
     """A domain as its judges see it.
 
-    `roles`: tool -> `find` (who is it), `personal` (reads of a customer's data), `catalogue` (reads that anybody may see), `write`, `utility`,
-    `transfer`; the user's own tools stand here too. `keys`: argument -> table whose record it names. `owners`: table -> field that holds the
-    customer's id, "" where the key is the id; tables without an entry are nobody's. `ids` finds ids in a text; `id_arguments` hold nothing
-    but ids. `once`: write tool -> the kind of change that a record bears once. `gathers`: write tools before which the customer is asked
-    whether that is all. `topics`: write tool -> words of which a text that speaks of such a write holds one, searched in folded text; of a tool
-    without an entry that is left to the book. `grounds`: the reasons to
-    refuse. `book` reads texts; without one, what hangs on the meaning of a text is not looked at.
+    `roles`: tool -> `find` (who is it), `personal` (reads of a customer's data), `catalogue` (reads
+    that anybody may see), `write`, `utility`, `transfer`; the user's own tools stand here too.
+    `keys`: argument -> table whose record it names. `owners`: table -> field that holds the
+    customer's id, "" where the key is the id; tables without an entry are nobody's. `ids` finds ids
+    in a text; `id_arguments` hold nothing but ids. `once`: write tool -> the kind of change that a
+    record bears once. `gathers`: write tools before which the customer is asked whether that is
+    all. `topics`: write tool -> words of which a text that speaks of such a write holds one,
+    searched in folded text; of a tool without an entry that is left to the book. `grounds`: the
+    reasons to refuse. `book` reads texts; without one, what hangs on the meaning of a text is not
+    looked at.
 
-    `facts`: a record as facts. `identified`: the id that a find call found. `put`: a write as a customer would put it, before it is made.
-    `unnamed`: the arguments of a write, made on these data, that none of these texts names in any way; () where it cannot be told.
-    `same`: what a write changes into itself. `locked`: whether a record can be changed no more.
+    `facts`: a record as facts. `identified`: the id that a find call found. `put`: a write as a
+    customer would put it, before it is made. `unnamed`: the arguments of a write, made on these
+    data, that none of these texts names in any way; () where it cannot be told. `same`: what a
+    write changes into itself. `locked`: whether a record can be changed no more.
     """
 
     roles: Mapping[str, str]
@@ -98,7 +112,9 @@ class Domain:
     def speaks_of(self, text: str) -> set[str]:
         """The write tools that a folded text may speak of, rather too many than too few."""
         found = {tool for tool, words in self.topics.items() if words.search(text)}
-        return found | (set(self.book.writes(text)) - set(self.topics) if self.book is not None else set())
+        return found | (
+            set(self.book.writes(text)) - set(self.topics) if self.book is not None else set()
+        )
 
     def records(self, call: ToolCall) -> list[Slot]:
         """The records that the arguments of a call name; an id that is no text names none."""

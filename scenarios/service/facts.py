@@ -1,7 +1,9 @@
-"""Records as facts: what changed since the start, as a signed multiset, and how far one set of changes is from another.
+"""Records as facts: what changed since the start, as a signed multiset, and how far one set of
+changes is from another.
 
-A fact is `(table, key, field, ..., value)`. Two ends are the same where the same facts came and went: order in lists, int or float, null or
-absent, case and blanks of texts, and float noise in money say nothing.
+A fact is `(table, key, field, ..., value)`. Two ends are the same where the same facts came and
+went: order in lists, int or float, null or absent, case and blanks of texts, and float noise in
+money say nothing.
 """
 
 from __future__ import annotations
@@ -14,13 +16,18 @@ from typing import Any
 from gem_ma.scenarios.service.overlay import Overlay
 
 Fact = tuple[Any, ...]
-Facts = Callable[[str, str, Mapping[str, Any]], Counter[Fact]]  # (table, key, record) -> the record as facts
+# (table, key, record) -> the record as facts
+Facts = Callable[[str, str, Mapping[str, Any]], Counter[Fact]]
 Weigh = Callable[[str, str], int]  # (table, key) -> how much a differing fact of this record counts
 
 
 def cents(amount: Any) -> Any:
     """Money in whole cents; what is no finite number as folded text."""
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not math.isfinite(amount):
+    if (
+        isinstance(amount, bool)
+        or not isinstance(amount, (int, float))
+        or not math.isfinite(amount)
+    ):
         return folded(amount)
     return round(amount * 100)
 
@@ -31,7 +38,8 @@ def folded(text: Any) -> str:
 
 
 def plain(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
-    """Any JSON record as facts: numbers in hundredths, texts folded, lists as multisets, null as absent.
+    """Any JSON record as facts: numbers in hundredths, texts folded, lists as multisets, null as
+    absent.
 
     >>> sorted(plain("t", "k", {"a": 5.0, "b": [" X", "x"], "c": None}).items())
     [(('t', 'k', 'a', 500), 1), (('t', 'k', 'b', 'x'), 2)]
@@ -59,19 +67,29 @@ def _scalar(value: Any) -> Any:
 
 
 def _leaf(value: Any) -> Any:
-    """A nested element of a list as one hashable value; the order of inner lists says nothing either."""
+    """A nested element of a list as one hashable value; the order of inner lists says nothing
+    either."""
     if isinstance(value, Mapping):
-        return tuple(sorted(((str(name), _leaf(inner)) for name, inner in value.items() if inner is not None), key=repr))
+        return tuple(
+            sorted(
+                ((str(name), _leaf(inner)) for name, inner in value.items() if inner is not None),
+                key=repr,
+            )
+        )
     if isinstance(value, (list, tuple)):
         return tuple(sorted((_leaf(inner) for inner in value), key=repr))
     return None if value is None else _scalar(value)
 
 
 def changes(data: Overlay, facts: Facts) -> Counter[Fact]:
-    """The facts that hold now and did not at the start, less those that held and do not. Notes of the store count as facts."""
+    """The facts that hold now and did not at the start, less those that held and do not. Notes
+    of the store count as facts."""
     found: Counter[Fact] = Counter()
     for table, key in data.touched():
-        now, before = facts(table, key, data.record(table, key)), facts(table, key, data.base.tables[table][key])
+        now, before = (
+            facts(table, key, data.record(table, key)),
+            facts(table, key, data.base.tables[table][key]),
+        )
         if now != before:
             found.update(now)
             found.subtract(before)

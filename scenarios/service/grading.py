@@ -1,7 +1,9 @@
-"""The canonical grader of a service talk: a pure function of (task, what changed, acceptable changes, how the talk went). It changes nothing.
+"""The canonical grader of a service talk: a pure function of (task, what changed, acceptable
+changes, how the talk went). It changes nothing.
 
-Three parts, all needed: the same changes as one of the goals makes; every wanted fact told, each after a result that founds it, and not as one
-of many; the typed outcome that the task stands for. Doing nothing earns nothing: where no change is right, the due refusal with its reason, or
+Three parts, all needed: the same changes as one of the goals makes; every wanted fact told, each
+after a result that founds it, and not as one of many; the typed outcome that the task stands
+for. Doing nothing earns nothing: where no change is right, the due refusal with its reason, or
 the due transfer, is what is asked.
 """
 
@@ -49,10 +51,12 @@ _GENERAL = re.compile(  # speaks of a rule or of what may be, not of why this is
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reward` is 1 or 0; `parts` say why; `scored` is False where the grader has nothing to go by, `unscored` may say why not.
+    """`reward` is 1 or 0; `parts` say why; `scored` is False where the grader has nothing to go by,
+    `unscored` may say why not.
 
-    Of the canonical grader: `distance` in facts to the nearest goal, which is number `goal`; `missing` facts were not told, `unfounded` ones were
-    told before any result that founds them; `guesses` are numbers told that nothing showed.
+    Of the canonical grader: `distance` in facts to the nearest goal, which is number `goal`;
+    `missing` facts were not told, `unfounded` ones were told before any result that founds them;
+    `guesses` are numbers told that nothing showed.
     """
 
     reward: float
@@ -66,11 +70,19 @@ class Verdict:
     unscored: str = ""
 
 
-def canonical(task: Task, done: Counter[Fact], goals: Goals, outcome: Outcome, domain: Domain, founded: frozenset[str] | None = None) -> Verdict:
+def canonical(
+    task: Task,
+    done: Counter[Fact],
+    goals: Goals,
+    outcome: Outcome,
+    domain: Domain,
+    founded: frozenset[str] | None = None,
+) -> Verdict:
     """The verdict on a talk that is over.
 
-    `founded`: the outputs that the solution's own results found; of the others no provenance is asked (None = ask it of all). An outcome without
-    a log of events (`Outcome.events`) is judged by its texts alone: then neither provenance nor the reason of a refusal is asked.
+    `founded`: the outputs that the solution's own results found; of the others no provenance is
+    asked (None = ask it of all). An outcome without a log of events (`Outcome.events`) is judged
+    by its texts alone: then neither provenance nor the reason of a refusal is asked.
     """
     far = [distance(done, goal) for goal in goals]
     nearest = min(range(len(far)), key=far.__getitem__)
@@ -85,17 +97,25 @@ def canonical(task: Task, done: Counter[Fact], goals: Goals, outcome: Outcome, d
     return Verdict(reward, parts, task.scorable, far[nearest], nearest, missing, unfounded, guesses)
 
 
-# -- facts ------------------------------------------------------------------------------------------------------------------
+# -- facts ---------------------------------------------------------------------------------------
 
 
-def facts_told(task: Task, outcome: Outcome, domain: Domain, founded: frozenset[str] | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The outputs that no message answers, and those that are only answered before a result founds them."""
+def facts_told(
+    task: Task, outcome: Outcome, domain: Domain, founded: frozenset[str] | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The outputs that no message answers, and those that are only answered before a result
+    founds them."""
     outputs = task.outputs
     if not outputs:
         return (), ()
     if not outcome.events:
         talk = [Said(text) for text in outcome.said]
-        return tuple(o for o in outputs if not any(map(answers(o, task, talk).stands, range(len(talk))))), ()
+        return (
+            tuple(
+                o for o in outputs if not any(map(answers(o, task, talk).stands, range(len(talk))))
+            ),
+            (),
+        )
     talk = texts_of(outcome.events, domain)
     missing, unfounded = [], []
     for output in outputs:
@@ -112,7 +132,9 @@ def answers(output: str, task: Task, talk: Sequence[Said]) -> Answers:
     """What stands in the texts of the assistant for one output of a task."""
     kind = kind_of(output)
     needed = sum(kind_of(other) == kind for other in task.outputs)
-    return Answers(output, talk, needed, sum(not wish.outputs for wish in task.wishes), task.outputs)
+    return Answers(
+        output, talk, needed, sum(not wish.outputs for wish in task.wishes), task.outputs
+    )
 
 
 def texts_of(events: Sequence[Event], domain: Domain) -> list[Said]:
@@ -125,7 +147,12 @@ def texts_of(events: Sequence[Event], domain: Domain) -> list[Said]:
         if event.kind == "said":
             found.append(Said(event.text, wrote))
             wrote = False
-        elif event.kind == "called" and event.call is not None and not event.failed and domain.role(event.call.name) == WRITE:
+        elif (
+            event.kind == "called"
+            and event.call is not None
+            and not event.failed
+            and domain.role(event.call.name) == WRITE
+        ):
             wrote = True
             found[-1:] = [Said(said.text, True) for said in found[-1:]]
     return found
@@ -150,21 +177,28 @@ def founded_by(task: Task, results: Sequence[str]) -> frozenset[str]:
     return frozenset(output for output in task.outputs if shown.founds(output))
 
 
-# -- outcomes ---------------------------------------------------------------------------------------------------------------
+# -- outcomes ------------------------------------------------------------------------------------
 
 
 def transferred(outcome: Outcome, domain: Domain) -> bool:
-    """Whether the assistant handed the customer over, whether or not that ends a talk in this domain."""
+    """Whether the assistant handed the customer over, whether or not that ends a talk in this
+    domain."""
     return outcome.by == "transfer" or any(hands_over(event, domain) for event in outcome.events)
 
 
 def hands_over(event: Event, domain: Domain) -> bool:
     """Whether this is a transfer that succeeded."""
-    return event.call is not None and event.agent == ASSISTANT and not event.failed and domain.role(event.call.name) == TRANSFER
+    return (
+        event.call is not None
+        and event.agent == ASSISTANT
+        and not event.failed
+        and domain.role(event.call.name) == TRANSFER
+    )
 
 
 def refused(task: Task, said: Sequence[str], domain: Domain) -> bool:
-    """Whether some text refuses, and the texts give every due reason that the domain has words for, and none that is not due."""
+    """Whether some text refuses, and the texts give every due reason that the domain has words
+    for, and none that is not due."""
     return any(refuses(text, domain) for text in said) and gives_reasons(task, said, domain)
 
 
@@ -172,29 +206,42 @@ def refuses(text: str, domain: Domain) -> bool:
     """Whether a text of the assistant says that something cannot be done."""
     if REFUSES.search(fold(text)):
         return True
-    return domain.book is not None and any(act.kind == "refuse" and act.confidence >= SURE for act in read(text, domain.book))
+    return domain.book is not None and any(
+        act.kind == "refuse" and act.confidence >= SURE for act in read(text, domain.book)
+    )
 
 
 def gives_reasons(task: Task, said: Sequence[str], domain: Domain) -> bool:
-    """Whether the texts hold words for every due reason, and name none as the reason of this case that is not due."""
+    """Whether the texts hold words for every due reason, and name none as the reason of this
+    case that is not due."""
     if domain.book is None:
         return True
     due = {wish.reason for wish in task.wishes if wish.kind == "impossible"}
     texts = [fold(text.replace("*", "")) for text in said]
     cues = [domain.book.reasons[reason] for reason in due if reason in domain.book.reasons]
-    return all(any(cue.search(text) for text in texts) for cue in cues) and not undue(due, texts, domain)
+    return all(any(cue.search(text) for text in texts) for cue in cues) and not undue(
+        due, texts, domain
+    )
 
 
 def undue(due: Iterable[str], texts: Sequence[str], domain: Domain) -> set[str]:
-    """The reasons that folded texts name and that are neither due nor akin to one that is. Questions, conditions and rules name none."""
-    fine = set(due).union(*(domain.grounds[reason].akin for reason in due if reason in domain.grounds))
-    named = [clause for text in texts for clause in _CLAUSE.split(text) if not _GENERAL.search(clause)]
-    wrong = {reason: ground.named for reason, ground in domain.grounds.items() if reason not in fine}
+    """The reasons that folded texts name and that are neither due nor akin to one that is.
+    Questions, conditions and rules name none."""
+    fine = set(due).union(
+        *(domain.grounds[reason].akin for reason in due if reason in domain.grounds)
+    )
+    named = [
+        clause for text in texts for clause in _CLAUSE.split(text) if not _GENERAL.search(clause)
+    ]
+    wrong = {
+        reason: ground.named for reason, ground in domain.grounds.items() if reason not in fine
+    }
     return {reason for reason, cue in wrong.items() if any(cue.search(clause) for clause in named)}
 
 
 def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
-    """Whether the assistant used a tool that can show why this wish is refused; a write that failed shows it too."""
+    """Whether the assistant used a tool that can show why this wish is refused; a write that
+    failed shows it too."""
     ground = domain.grounds.get(wish.reason)
     own = set(domain.records(ToolCall("", "", dict(wish.arguments))))
     used = set[str]()
@@ -202,15 +249,21 @@ def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
         if event.kind == "called" and event.agent == ASSISTANT and event.call is not None:
             role = domain.role(event.call.name)
             used |= {role} if role and not event.failed else set()
-            used |= {RECORD} if own & set(domain.records(event.call)) and (role == WRITE or not event.failed) else set()
+            used |= (
+                {RECORD}
+                if own & set(domain.records(event.call)) and (role == WRITE or not event.failed)
+                else set()
+            )
     return bool(used & ground.looks) if ground is not None else bool(used - {UTILITY})
 
 
 def outcome_fits(task: Task, outcome: Outcome, domain: Domain) -> bool:
-    """Whether the talk ended as the task's goal wants it: settled by the user, refused and left by the user, or handed over.
+    """Whether the talk ended as the task's goal wants it: settled by the user, refused and left by
+    the user, or handed over.
 
-    A refusal is what the user's typed end says. `settled` in its place does not take it from the assistant where its texts refuse. It counts
-    where the assistant looked at what shows the reason, and gave that reason and no undue one.
+    A refusal is what the user's typed end says. `settled` in its place does not take it from the
+    assistant where its texts refuse. It counts where the assistant looked at what shows the
+    reason, and gave that reason and no undue one.
     """
     handed_over = transferred(outcome, domain)
     if task.goal == "transferred":
@@ -223,17 +276,26 @@ def outcome_fits(task: Task, outcome: Outcome, domain: Domain) -> bool:
     if not outcome.events:
         return outcome.reason == "refused" and bool(outcome.said)
     due = [wish for wish in task.wishes if wish.kind == "impossible"]
-    told = outcome.reason == "refused" or (outcome.reason == "settled" and any(refuses(text, domain) for text in outcome.said))
-    return told and bool(outcome.said) and gives_reasons(task, outcome.said, domain) and all(looked(wish, outcome.events, domain) for wish in due)
+    told = outcome.reason == "refused" or (
+        outcome.reason == "settled" and any(refuses(text, domain) for text in outcome.said)
+    )
+    return (
+        told
+        and bool(outcome.said)
+        and gives_reasons(task, outcome.said, domain)
+        and all(looked(wish, outcome.events, domain) for wish in due)
+    )
 
 
-# -- goals ------------------------------------------------------------------------------------------------------------------
+# -- goals ---------------------------------------------------------------------------------------
 
 
 def goals_of(task: Task, open_stores: Open, domain: Domain) -> tuple[Counter[Fact], ...]:
-    """The acceptable sets of changes, the solution's own first: its calls, with each wish's `choices` in place of its arguments, and `ends`.
+    """The acceptable sets of changes, the solution's own first: its calls, with each wish's
+    `choices` in place of its arguments, and `ends`.
 
-    The calls of a solution that fails on a write are no goal where `ends` are supplied in its place.
+    The calls of a solution that fails on a write are no goal where `ends` are supplied in its
+    place.
     """
     repaired = "gold_write_error" in task.flags and bool(task.ends)
     found: list[Counter[Fact]] = []
@@ -249,7 +311,8 @@ def goals_of(task: Task, open_stores: Open, domain: Domain) -> tuple[Counter[Fac
 
 
 def _others(task: Task) -> list[GoldCall]:
-    """What the user itself does in the solution; an end in `Task.ends` names the assistant's writes, and the user's where it has some."""
+    """What the user itself does in the solution; an end in `Task.ends` names the assistant's
+    writes, and the user's where it has some."""
     if any(call.agent == USER for end in task.ends for call in end):
         return []
     return [call for call in task.actions if call.agent == USER]
@@ -259,9 +322,24 @@ def _chosen(task: Task) -> Iterator[list[GoldCall]]:
     """The solution's calls, then the same with every combination of choices."""
     ways: list[list[GoldCall]] = []
     for call in task.actions:
-        wish = next((wish for wish in wishes_in(task) if wish.kind == call.name and dict(wish.arguments) == dict(call.arguments)), None)
+        wish = next(
+            (
+                wish
+                for wish in wishes_in(task)
+                if wish.kind == call.name and dict(wish.arguments) == dict(call.arguments)
+            ),
+            None,
+        )
         choices: Sequence[Mapping[str, Any]] = wish.choices if wish is not None else ()
-        ways.append([call, *(GoldCall(call.name, {**call.arguments, **choice}, call.agent) for choice in choices)])
+        ways.append(
+            [
+                call,
+                *(
+                    GoldCall(call.name, {**call.arguments, **choice}, call.agent)
+                    for choice in choices
+                ),
+            ]
+        )
     for calls in product(*ways):
         yield list(calls)
 

@@ -1,7 +1,9 @@
-"""The goal ledger beside any user (a model, a human, a replay, a policy being trained): the agenda of the talk, and the user's faults.
+"""The goal ledger beside any user (a model, a human, a replay, a policy being trained): the agenda
+of the talk, and the user's faults.
 
-It is fed with the typed events of the talk and logs each fault with step and evidence. Pure and deterministic; no model, no store, no tool
-result. A value that is stated and unknown counts as invented only where the user does not put it right within two of its own messages.
+It is fed with the typed events of the talk and logs each fault with step and evidence. Pure and
+deterministic; no model, no store, no tool result. A value that is stated and unknown counts as
+invented only where the user does not put it right within two of its own messages.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event
 from gem_ma.scenarios.service.task import Task
 
 FAULTS = (
-    *("hallucinated_slot", "leak", "copy", "early_stop", "late_stop", "confirm_wrong", "refuse_right", "inconsistent", "role_flip"),
+    *(
+        "hallucinated_slot",
+        "leak",
+        "copy",
+        "early_stop",
+        "late_stop",
+        "confirm_wrong",
+        "refuse_right",
+        "inconsistent",
+        "role_flip",
+    ),
     *("token_leak", "loop", "missed_goal"),
 )
 SURE_FAULTS = frozenset(("hallucinated_slot", "copy", "token_leak", "loop"))
@@ -31,7 +43,8 @@ GRAM = 8  # words in a row that make a copy
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the user: what, at which step of the log, and the words that show it. `wish` is its place in the task, -1 where none is meant."""
+    """A fault of the user: what, at which step of the log, and the words that show it. `wish` is
+    its place in the task, -1 where none is meant."""
 
     kind: str
     step: int
@@ -40,16 +53,21 @@ class Fault:
 
     @property
     def sure(self) -> bool:
-        """Whether it rests on typed values and verbatim text, not on what a message is taken to mean."""
+        """Whether it rests on typed values and verbatim text, not on what a message is taken to
+        mean."""
         return self.kind in SURE_FAULTS
 
 
 _ROLE = re.compile(
-    r"\bhow (?:can|may) i (?:help|assist) you\b|\bis there anything else i can (?:help|assist|do)\b|\bi(?:'ve"
-    r"| have) (?:now |just |successfully )?(?:cancel+ed|processed|updated|modified|submitted|completed)\b"
-    r"|\b(?:let me|i(?:'ll| will)) (?:look up|pull up|check|process|update|transfer) (?:your|you)\b|\bthank you for (?:contacting"
+    r"\bhow (?:can|may) i (?:help|assist) you\b|\bis there anything else i can"
+    r" (?:help|assist|do)\b|\bi(?:'ve"
+    r"| have) (?:now |just |successfully"
+    r" )?(?:cancel+ed|processed|updated|modified|submitted|completed)\b"
+    r"|\b(?:let me|i(?:'ll| will)) (?:look up|pull up|check|process|update|transfer)"
+    r" (?:your|you)\b|\bthank you for (?:contacting"
     r"|reaching out|your patience)\b|\bfor verification purposes\b"
-    r"|\bas an? (?:ai|assistant|agent|language model)\b|<tool_call>|\"(?:name|arguments|tool)\"\s*:|\b[a-z]+(?:_[a-z]+){1,6}\s*\("
+    r"|\bas an? (?:ai|assistant|agent|language"
+    r" model)\b|<tool_call>|\"(?:name|arguments|tool)\"\s*:|\b[a-z]+(?:_[a-z]+){1,6}\s*\("
 )
 _TOKEN = re.compile(
     r"(?<!#)#{2,}+\s{0,8}[A-Za-z][\w -]{0,80}\s{0,8}#{2,}"
@@ -59,7 +77,8 @@ _TOKEN = re.compile(
 
 
 class Ledger:
-    """The ledger of one talk. `see` takes each event once and gives the faults that it brought; `faults` holds all of them."""
+    """The ledger of one talk. `see` takes each event once and gives the faults that it brought;
+    `faults` holds all of them."""
 
     def __init__(self, task: Task, phrasebook: Phrasebook) -> None:
         self.task, self.book, self.agenda = task, phrasebook, Agenda(task, phrasebook)
@@ -69,7 +88,8 @@ class Ledger:
         self._told = ""  # what the assistant said, folded
         self._texts: list[str] = []
         self._slots: dict[str, str] = {}  # single-valued slots as the user stated them
-        self._doubtful: list[tuple[str, str, int, int]] = []  # stated and unknown: slot, value, step, user messages since
+        # stated and unknown: slot, value, step, user messages since
+        self._doubtful: list[tuple[str, str, int, int]] = []
         self._known, self._requests, self._canonical = _corpus(task, phrasebook)
         self._grams = _instruction_grams(task)
         self._leaked: set[str] = set()
@@ -99,7 +119,8 @@ class Ledger:
         return tuple(goal.status for goal in self.agenda.goals)
 
     def rates(self) -> dict[str, float]:
-        """Numbers of the talk: shares of stated values that were invented and of slots that were leaked, words a message, share of distinct pairs."""
+        """Numbers of the talk: shares of stated values that were invented and of slots that were
+        leaked, words a message, share of distinct pairs."""
         words = [plain(text).split() for text in self._texts]
         couples = [couple for line in words for couple in pairwise(line)]
         on_ask = sum(slot.reveal != "opening" and slot.known for slot in self.task.knowledge)
@@ -113,7 +134,7 @@ class Ledger:
             "faults": float(len(self.faults)),
         }
 
-    # -- what the user says -------------------------------------------------------------------------------------------------
+    # -- what the user says -----------------------------------------------------------------------
 
     def _said(self, text: str, step: int) -> None:
         said = answer(text)
@@ -152,21 +173,40 @@ class Ledger:
             earlier = self._slots.get(mention.slot)
             if mention.slot in self.book.single:
                 if earlier is not None and fold(earlier) != fold(mention.value) and not right_again:
-                    self._add("inconsistent", step, f"{mention.slot}: {earlier}, then {mention.value}")
+                    self._add(
+                        "inconsistent", step, f"{mention.slot}: {earlier}, then {mention.value}"
+                    )
                 self._slots[mention.slot] = mention.value
             if known and right_again:
                 self.counts["slips"] += sum(slot == mention.slot for slot, *_ in self._doubtful)
                 self._doubtful = [entry for entry in self._doubtful if entry[0] != mention.slot]
         waiting = {(slot, value) for slot, value, *_ in self._doubtful}
-        fresh = [m for m in stated if not self._knows(m.slot, m.value) and (m.slot, m.value) not in waiting]
-        known_slots = {mention.slot for mention in stated if self._knows(mention.slot, mention.value)}
-        if not (right_again and any(mention.slot in known_slots for mention in fresh)):  # "X, not Y" takes Y back
+        fresh = [
+            m
+            for m in stated
+            if not self._knows(m.slot, m.value) and (m.slot, m.value) not in waiting
+        ]
+        known_slots = {
+            mention.slot for mention in stated if self._knows(mention.slot, mention.value)
+        }
+        # "X, not Y" takes Y back
+        if not (right_again and any(mention.slot in known_slots for mention in fresh)):
             self._doubtful += [(mention.slot, mention.value, step, 0) for mention in fresh]
         self._expire(CORRECTS_WITHIN)
         folded = fold(text)
         for slot in self.task.knowledge:
-            told = slot.reveal != "opening" and slot.known and slot.value and slot.name not in self._leaked and names(slot.value, folded)
-            if told and (slot.reveal == "never" or not self.agenda.asked[slot.name]) and not names(slot.value, f"{self._told}\n{self._requests}"):
+            told = (
+                slot.reveal != "opening"
+                and slot.known
+                and slot.value
+                and slot.name not in self._leaked
+                and names(slot.value, folded)
+            )
+            if (
+                told
+                and (slot.reveal == "never" or not self.agenda.asked[slot.name])
+                and not names(slot.value, f"{self._told}\n{self._requests}")
+            ):
                 self._leaked.add(slot.name)
                 self._add("leak", step, f"{slot.name}: {slot.value}")
 
@@ -177,25 +217,47 @@ class Ledger:
         self._doubtful = [entry for entry in self._doubtful if entry[3] < age]
 
     def _knows(self, slot: str, value: str) -> bool:
-        return (slot, fold(value)) in self._canonical or names(value, self._known) or fold(value) in self._told
+        return (
+            (slot, fold(value)) in self._canonical
+            or names(value, self._known)
+            or fold(value) in self._told
+        )
 
     def _replies(self, text: str, step: int, said: str) -> None:
         if self.heard is None or not said:
             return
-        proposals = [proposal for proposal in self.heard.proposals if proposal.goal is None or not proposal.goal.final]
+        proposals = [
+            proposal
+            for proposal in self.heard.proposals
+            if proposal.goal is None or not proposal.goal.final
+        ]
         self.heard = None  # one message answers it
         for proposal in proposals:
             goal = proposal.goal
             if said == "yes":
                 if proposal.wrong:
                     if proposal.act.confidence > 0.7:
-                        wrong = proposal.judgement.wrong if proposal.judgement else ("the write itself",)
-                        self._add("confirm_wrong", step, f"{', '.join(wrong)}: {proposal.act.text}", goal.place if goal else -1)
+                        wrong = (
+                            proposal.judgement.wrong
+                            if proposal.judgement
+                            else ("the write itself",)
+                        )
+                        self._add(
+                            "confirm_wrong",
+                            step,
+                            f"{', '.join(wrong)}: {proposal.act.text}",
+                            goal.place if goal else -1,
+                        )
                 elif goal is not None:
                     goal.status = APPROVED
                     if proposal.final_wish:
                         goal.before = None
-        if said == "no" and proposals and all(proposal.right and proposal.final_wish for proposal in proposals) and not changes_mind(text):
+        if (
+            said == "no"
+            and proposals
+            and all(proposal.right and proposal.final_wish for proposal in proposals)
+            and not changes_mind(text)
+        ):
             goal = proposals[0].goal
             if goal is not None and goal.before is None:
                 self._add("refuse_right", step, proposals[0].act.text, goal.place)
@@ -205,17 +267,24 @@ class Ledger:
             return
         raised = [goal for goal in self.agenda.goals if self.agenda.raises(goal.wanted, text)]
         for goal in self.agenda.goals:
-            if goal.before is not None and self.agenda.raises(goal.wish, text) and (changes_mind(text) or not self.agenda.raises(goal.before, text)):
+            if (
+                goal.before is not None
+                and self.agenda.raises(goal.wish, text)
+                and (changes_mind(text) or not self.agenda.raises(goal.before, text))
+            ):
                 goal.before = None
                 goal.status = RAISED
             elif (
                 goal.status == OPEN
                 and goal in raised
-                and not any(other is not goal and self.agenda.nearer(other.wanted, goal.wanted, text) for other in raised)
+                and not any(
+                    other is not goal and self.agenda.nearer(other.wanted, goal.wanted, text)
+                    for other in raised
+                )
             ):
                 goal.status = RAISED
 
-    # -- how it ends --------------------------------------------------------------------------------------------------------
+    # -- how it ends ------------------------------------------------------------------------------
 
     def _stops(self, reason: str, step: int, deferred: bool = False) -> None:
         """A stop with a yes that waits for its write, or before all is settled."""
@@ -223,14 +292,22 @@ class Ledger:
         if deferred:
             waiting = [goal for goal in waiting if goal.status == APPROVED]
         elif reason in ("gave_up", "out_of_scope"):
-            waiting = waiting if self.agenda.idle < LEAST_PATIENCE and not self.agenda.settled else []
+            waiting = (
+                waiting if self.agenda.idle < LEAST_PATIENCE and not self.agenda.settled else []
+            )
         elif reason == "transferred" and self.agenda.transferred:
             waiting = []
         for goal in waiting:
             if goal.refusals and goal.wanted.writes:
                 continue  # it was told that this cannot be, and believed it: that is no early end
             if goal.status != OPEN or reason in ("gave_up", "out_of_scope"):
-                self._add("early_stop", step, f"{reason}: {goal.wanted.intent or goal.wanted.kind} is {goal.status}{_owed(goal)}", goal.place)
+                self._add(
+                    "early_stop",
+                    step,
+                    f"{reason}: {goal.wanted.intent or goal.wanted.kind} is"
+                    f" {goal.status}{_owed(goal)}",
+                    goal.place,
+                )
         if not deferred and self.agenda.loose and reason == "settled":
             self._add("early_stop", step, f"{reason}: not told yet: {', '.join(self.agenda.loose)}")
 
@@ -243,7 +320,12 @@ class Ledger:
         if event.reason in ("settled", "refused"):
             for goal in self.agenda.goals:
                 if goal.status == OPEN:
-                    self._add("missed_goal", event.step, goal.wanted.intent or goal.wanted.kind, goal.place)
+                    self._add(
+                        "missed_goal",
+                        event.step,
+                        goal.wanted.intent or goal.wanted.kind,
+                        goal.place,
+                    )
 
 
 def _owed(goal: Goal) -> str:
@@ -251,18 +333,31 @@ def _owed(goal: Goal) -> str:
 
 
 def _corpus(task: Task, book: Phrasebook) -> tuple[str, str, frozenset[tuple[str, str]]]:
-    """All that the user may state: folded text, the part of it that its requests hold, and values as (slot, value)."""
+    """All that the user may state: folded text, the part of it that its requests hold, and
+    values as (slot, value)."""
     forgotten = {slot.value for slot in task.knowledge if not slot.known}
     asked: list[str] = []
-    values: set[tuple[str, str]] = {(slot.name, fold(slot.value)) for slot in task.knowledge if slot.known}
+    values: set[tuple[str, str]] = {
+        (slot.name, fold(slot.value)) for slot in task.knowledge if slot.known
+    }
     for wish in task.wishes:
         for each in (*chain(wish), *([wish.before_change] if wish.before_change else [])):
-            details = [name for name in book.details(each) if str(each.arguments.get(name)) not in forgotten]
+            details = [
+                name
+                for name in book.details(each)
+                if str(each.arguments.get(name)) not in forgotten
+            ]
             asked += [each.text, _flat(each.words), book.request(each, details, _first)]
             for name in details:
-                values |= {(name, fold(arguments[name])) for arguments in (each.arguments, *each.choices) if isinstance(arguments.get(name), str)}
+                values |= {
+                    (name, fold(arguments[name]))
+                    for arguments in (each.arguments, *each.choices)
+                    if isinstance(arguments.get(name), str)
+                }
     requests = "\n".join(asked)
-    joined = "\n".join([task.instruction, requests, *(slot.value for slot in task.knowledge if slot.known)])
+    joined = "\n".join(
+        [task.instruction, requests, *(slot.value for slot in task.knowledge if slot.known)]
+    )
     values |= {(mention.slot, fold(mention.value)) for mention in book.mentions(joined)}
     return fold(joined), fold(requests), frozenset(values)
 
@@ -290,10 +385,22 @@ def _grams(words: list[str]) -> list[tuple[str, ...]]:
 
 
 def _instruction_grams(task: Task) -> frozenset[tuple[str, ...]]:
-    """Runs of words of the instruction, apart from those that mostly list values or stand in a wish's own words: these may be said as they are."""
-    wishes = [each for wish in task.wishes for each in (*chain(wish), wish.before_change) if each is not None]
+    """Runs of words of the instruction, apart from those that mostly list values or stand in a
+    wish's own words: these may be said as they are."""
+    wishes = [
+        each
+        for wish in task.wishes
+        for each in (*chain(wish), wish.before_change)
+        if each is not None
+    ]
     own = {gram for wish in wishes for gram in _grams(_words(wish.text))}
-    held = [slot.value for slot in task.knowledge] + [f"{_flat(wish.words)} {_flat(dict(wish.arguments))}" for wish in wishes]
+    held = [slot.value for slot in task.knowledge] + [
+        f"{_flat(wish.words)} {_flat(dict(wish.arguments))}" for wish in wishes
+    ]
     values = set(_words(" ".join(held)))
     most = GRAM // 4  # words of values in a run that is still a copy
-    return frozenset(gram for gram in _grams(_words(task.instruction)) if gram not in own and sum(word in values for word in gram) <= most)
+    return frozenset(
+        gram
+        for gram in _grams(_words(task.instruction))
+        if gram not in own and sum(word in values for word in gram) <= most
+    )

@@ -1,7 +1,8 @@
 """Tables of JSON records with a private layer of changes: read-only below, copy-on-write above.
 
-Knows nothing of shops: a base is `{table: {key: record}}`, shared by any number of overlays, and an overlay holds the text of the records it
-has changed. Reset drops that layer. The text of a record is the truth; what a caller handed in is never kept by reference.
+Knows nothing of shops: a base is `{table: {key: record}}`, shared by any number of overlays, and
+an overlay holds the text of the records it has changed. Reset drops that layer. The text of a
+record is the truth; what a caller handed in is never kept by reference.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ Tables = Mapping[str, Mapping[str, dict[str, Any]]]
 
 
 def literal(value: Any) -> str:
-    """The text that tau-bench hashes: objects as sorted tuples of pairs, lists as tuples, everything else by `repr`.
+    """The text that tau-bench hashes: objects as sorted tuples of pairs, lists as tuples,
+    everything else by `repr`.
 
     >>> literal({"b": [1, 2.5], "a": {}})
     "(('a', ()), ('b', (1, 2.5)))"
@@ -67,7 +69,8 @@ class Base:
         return text
 
     def derived(self, name: str, function: Callable[[Tables], Any]) -> Any:
-        """What `function` makes of the tables, made once: an index of fields that no tool ever writes."""
+        """What `function` makes of the tables, made once: an index of fields that no tool ever
+        writes."""
         if name not in self._derived:
             self._derived[name] = function(self.tables)
         return self._derived[name]
@@ -119,13 +122,15 @@ class Overlay:
 
     def __init__(self, base: Base) -> None:
         self.base = base
-        self.notes: dict[Slot, tuple[tuple[Any, ...], ...]] = {}  # what a write meant and its record cannot say; no part of any digest
+        # what a write meant and its record cannot say; no part of any digest
+        self.notes: dict[Slot, tuple[tuple[Any, ...], ...]] = {}
         self._texts: dict[Slot, str] = {}
         self._records: dict[Slot, dict[str, Any]] = {}
         self._literals: dict[Slot, str] = {}
 
     def has(self, table: str, key: Any) -> bool:
-        """Whether the table has this key. Raises TypeError for a key that cannot be hashed, as a dict does."""
+        """Whether the table has this key. Raises TypeError for a key that cannot be hashed, as a
+        dict does."""
         return key in self.base.tables[table]
 
     def text(self, table: str, key: str) -> str:
@@ -146,11 +151,14 @@ class Overlay:
         return json.loads(self.text(table, key))
 
     def commit(self, drafts: Mapping[Slot, Any]) -> str:
-        """Stores all drafts or none; gives the JSON text of the first. Raises what `json.dumps` raises, and RecursionError."""
+        """Stores all drafts or none; gives the JSON text of the first. Raises what `json.dumps`
+        raises, and RecursionError."""
         texts = {slot: json.dumps(draft) for slot, draft in drafts.items()}
         for slot, text in texts.items():
             if text.count("[") + text.count("{") > MAX_DEPTH and _depth(drafts[slot]) > MAX_DEPTH:
-                raise RecursionError("maximum recursion depth exceeded while encoding a JSON object")
+                raise RecursionError(
+                    "maximum recursion depth exceeded while encoding a JSON object"
+                )
         for slot in texts:
             self._records.pop(slot, None)
             self._literals.pop(slot, None)
@@ -164,7 +172,11 @@ class Overlay:
     def copy(self) -> Overlay:
         """A second overlay with the same changes; later ones are not shared."""
         twin = type(self)(self.base)
-        twin._texts, twin._records, twin._literals = dict(self._texts), dict(self._records), dict(self._literals)
+        twin._texts, twin._records, twin._literals = (
+            dict(self._texts),
+            dict(self._records),
+            dict(self._literals),
+        )
         twin.notes = dict(self.notes)
         return twin
 
@@ -185,7 +197,8 @@ class Overlay:
         return self.base.digest({slot: self.literal(slot) for slot in self._texts})
 
     def equals(self, other: Overlay) -> bool:
-        """Whether both would have the same digest; only touched records are looked at. Both must stand on one base."""
+        """Whether both would have the same digest; only touched records are looked at. Both must
+        stand on one base."""
         slots = {**self._texts, **other._texts}
         return all(self.literal(slot) == other.literal(slot) for slot in slots)
 
@@ -196,5 +209,7 @@ def _depth(value: Any) -> int:
         item, level = stack.pop()
         if isinstance(item, (dict, list, tuple)):
             deepest = max(deepest, level)
-            stack += [(child, level + 1) for child in (item.values() if isinstance(item, dict) else item)]
+            stack += [
+                (child, level + 1) for child in (item.values() if isinstance(item, dict) else item)
+            ]
     return deepest

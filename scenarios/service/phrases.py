@@ -1,6 +1,8 @@
-"""What a domain must say about its language, so that the parser, the ledger and the scripted customer can be used in it.
+"""What a domain must say about its language, so that the parser, the ledger and the scripted
+customer can be used in it.
 
-A phrasebook knows words and nothing of a talk: it never sees whose turn it is or what was said before. It looks at texts, and at wishes.
+A phrasebook knows words and nothing of a talk: it never sees whose turn it is or what was said
+before. It looks at texts, and at wishes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ Pick = Callable[..., str]  # chooses one of several ways to say a thing
 
 
 class Mention(NamedTuple):
-    """A value that stands in a text, in its canonical form; `start` and `end` are the place of its words."""
+    """A value that stands in a text, in its canonical form; `start` and `end` are the place of
+    its words."""
 
     slot: str
     value: str
@@ -26,34 +29,43 @@ class Mention(NamedTuple):
 
 
 class Phrasebook(Hashable, Protocol):
-    """The language of one domain, as one object for a whole run, so that readings can be kept by it.
+    """The language of one domain, as one object for a whole run, so that readings can be kept by
+    it.
 
     Texts come as they were written; patterns are searched in case-folded text.
     """
 
     name: str
     asked: Mapping[str, re.Pattern[str]]  # slot -> the words by which it is asked for
-    reasons: Mapping[str, re.Pattern[str]]  # `Wish.reason` -> the words by which that reason is given
+    # `Wish.reason` -> the words by which that reason is given
+    reasons: Mapping[str, re.Pattern[str]]
     refusing: re.Pattern[str]  # ways to refuse in words of the domain, beside the general ones
     finished: re.Pattern[str]  # ways to say that a write has been made
-    states: re.Pattern[str]  # what sounds like a write that has been made and only says how things are
+    # what sounds like a write that has been made and only says how things are
+    states: re.Pattern[str]
     single: frozenset[str]  # slots of which a customer has one value in a talk
-    anchors: frozenset[str]  # slots, of the same name as an argument, that say which record a write is about
+    # slots, of the same name as an argument, that say which record a write is about
+    anchors: frozenset[str]
 
     def writes(self, sentence: str) -> frozenset[str]:
-        """The kinds of writes that a sentence may speak of; several where the words leave it open, none for everything else."""
+        """The kinds of writes that a sentence may speak of; several where the words leave it
+        open, none for everything else."""
 
     def kinds(self, wish: Wish) -> frozenset[str]:
-        """The kinds of writes that would serve a wish; of an impossible one, those that were meant."""
+        """The kinds of writes that would serve a wish; of an impossible one, those that were
+        meant."""
 
     def mentions(self, text: str) -> tuple[Mention, ...]:
-        """The values in a text that can be told without knowing the task: ids, addresses of mail, and the like. In the order of the text."""
+        """The values in a text that can be told without knowing the task: ids, addresses of
+        mail, and the like. In the order of the text."""
 
     def judge(self, wish: Wish, text: str) -> Mapping[str, str]:
-        """How a text names the arguments of a write: each RIGHT, WRONG or MISSING; what no customer can check is left out."""
+        """How a text names the arguments of a write: each RIGHT, WRONG or MISSING; what no
+        customer can check is left out."""
 
     def details(self, wish: Wish) -> tuple[str, ...]:
-        """The parts that a request for the wish has, by the names of slots; the first cannot be left out."""
+        """The parts that a request for the wish has, by the names of slots; the first cannot be
+        left out."""
 
     def request(self, wish: Wish, details: Collection[str], pick: Pick) -> str:
         """The wish in a customer's words, with these details only."""
@@ -65,7 +77,8 @@ class Phrasebook(Hashable, Protocol):
         """Values that a customer knows, as sentences."""
 
     def offered(self, wish: Wish, text: str) -> str:
-        """Which of several things that a text offers serves the wish, as a sentence; "" where it offers no choice, or none of them."""
+        """Which of several things that a text offers serves the wish, as a sentence; "" where it
+        offers no choice, or none of them."""
 
     def label(self, slot: str) -> str:
         """What a slot or an argument is called among people."""
@@ -74,7 +87,7 @@ class Phrasebook(Hashable, Protocol):
         """A value of this slot as somebody mistypes it; "" where it cannot be mistyped."""
 
 
-# -- finding values ---------------------------------------------------------------------------------------------------------
+# -- finding values ------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
@@ -87,17 +100,25 @@ def fold(text: str) -> str:
     return " ".join(text.translate(_PLAIN).casefold().split())
 
 
-_PLAIN = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "\u00a0": " ", "‑": "-"})
+_PLAIN = str.maketrans(
+    {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "\u00a0": " ", "‑": "-"}
+)
 
 
 def plain(text: str) -> str:
-    """A text of the same length, case-folded, with plain quotes and dashes and without the marks of Markdown: places in it are places in the text."""
-    folded = "".join(char if len(char) == 1 else char[0] for char in map(str.casefold, text)) if not text.isascii() else text.lower()
+    """A text of the same length, case-folded, with plain quotes and dashes and without the marks
+    of Markdown: places in it are places in the text."""
+    folded = (
+        "".join(char if len(char) == 1 else char[0] for char in map(str.casefold, text))
+        if not text.isascii()
+        else text.lower()
+    )
     return folded.translate(_PLAIN).replace("*", " ").replace("`", " ").replace("|", " ")
 
 
 def names(value: str, folded: str) -> bool:
-    """Whether a folded text holds a value as words of its own, as no part of a longer word, number or address of mail.
+    """Whether a folded text holds a value as words of its own, as no part of a longer word, number
+    or address of mail.
 
     >>> names("30 m", "line: 30 m"), names("30 m", "line: 30 mm"), names("ann", "ann.lee@example.com")
     (True, False, False)
@@ -105,7 +126,10 @@ def names(value: str, folded: str) -> bool:
     value = fold(value)
     start = folded.find(value) if value else -1
     while start >= 0:
-        before, after = folded[max(0, start - 2) : start], folded[start + len(value) : start + len(value) + 2]
+        before, after = (
+            folded[max(0, start - 2) : start],
+            folded[start + len(value) : start + len(value) + 2],
+        )
         if not (_joins_left(before) or _joins_right(after) or _in_mail(folded, start + len(value))):
             return True
         start = folded.find(value, start + 1)
@@ -113,7 +137,8 @@ def names(value: str, folded: str) -> bool:
 
 
 def places(name: str, folded: str) -> list[tuple[int, int]]:
-    """Where a folded text holds a name as words of its own, in the singular or the plural: (start, end) of each."""
+    """Where a folded text holds a name as words of its own, in the singular or the plural:
+    (start, end) of each."""
     found, start = [], folded.find(name)
     while start >= 0:
         end = start + len(name)
@@ -126,13 +151,20 @@ def places(name: str, folded: str) -> list[tuple[int, int]]:
 
 def _joins_left(before: str) -> bool:
     last = before[-1:]
-    return last.isalnum() or last in ("_", "@") or (last in (".", "-") and before[:1].isalnum() and len(before) == 2)
+    return (
+        last.isalnum()
+        or last in ("_", "@")
+        or (last in (".", "-") and before[:1].isalnum() and len(before) == 2)
+    )
 
 
 def _joins_right(after: str) -> bool:
     first = after[:1]
     return (
-        first.isalnum() or (first in ("_", "@") and first != "") or (first == "." and after[1:2].isdigit()) or (first == "-" and after[1:2].isalnum())
+        first.isalnum()
+        or (first in ("_", "@") and first != "")
+        or (first == "." and after[1:2].isdigit())
+        or (first == "-" and after[1:2].isalnum())
     )
 
 
@@ -146,16 +178,23 @@ def labelled(label: str, folded: str) -> list[str]:
     >>> labelled("line", "kite (shape: box, line: 60 m)")
     ['60 m']
     """
-    return [found.strip() for found in _label(label).findall(folded) if found.strip()] if label in folded else []
+    return (
+        [found.strip() for found in _label(label).findall(folded) if found.strip()]
+        if label in folded
+        else []
+    )
 
 
 @lru_cache(maxsize=1024)
 def _label(label: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(label)}\s*[:=]\s*([^,;)(\n/]+?)(?=\s*(?:[,;)(\n/]|->|→|$|\.(?:\s|$)))")
+    return re.compile(
+        rf"(?<!\w){re.escape(label)}\s*[:=]\s*([^,;)(\n/]+?)(?=\s*(?:[,;)(\n/]|->|→|$|\.(?:\s|$)))"
+    )
 
 
 def pairs(marks: list[tuple[str, bool]]) -> list[tuple[str, str]] | None:
-    """Old and new values joined as their order in a text says; None where it does not say. A mark is (value, whether it is a new one).
+    """Old and new values joined as their order in a text says; None where it does not say. A mark
+    is (value, whether it is a new one).
 
     >>> pairs([("a", False), ("b", True), ("c", False), ("d", True)]), pairs([("a", False), ("c", False), ("b", True), ("d", True)])
     ([('a', 'b'), ('c', 'd')], [('a', 'b'), ('c', 'd')])

@@ -1,7 +1,8 @@
-"""What somebody wants of a choice, as a small program: what must hold, what would be nice in order of weight, and a rule for ties.
+"""What somebody wants of a choice, as a small program: what must hold, what would be nice in order
+of weight, and a rule for ties.
 
-Knows nothing of shops: a candidate has options (name -> value) and a price. The same program decides what the right answer of a task is, and
-proves that it is the only one.
+Knows nothing of shops: a candidate has options (name -> value) and a price. The same program
+decides what the right answer of a task is, and proves that it is the only one.
 """
 
 from __future__ import annotations
@@ -23,27 +24,37 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`required` must hold; each of `prefers` in its turn leaves those that have it, if there are any; `tie` decides among the rest: the
-    one that keeps most of what one has now, the cheapest, the dearest, or any of them."""
+    """`required` must hold; each of `prefers` in its turn leaves those that have it, if there
+    are any; `tie` decides among the rest: the one that keeps most of what one has now, the
+    cheapest, the dearest, or any of them."""
 
     required: Mapping[str, str] = field(default_factory=dict)
     prefers: tuple[tuple[str, str], ...] = ()
     tie: str = "keep"
 
     def best(self, now: Mapping[str, str], candidates: Iterable[Candidate]) -> tuple[str, ...]:
-        """The keys of the best candidates, in the order given: () where none has what is required, several where the rule leaves a tie.
+        """The keys of the best candidates, in the order given: () where none has what is required,
+        several where the rule leaves a tie.
 
         >>> cards = [Candidate("a", {"size": "A4", "edge": "gilt"}, 3.0), Candidate("b", {"size": "A4", "edge": "plain"}, 2.0)]
         >>> Program({"size": "A4"}, tie="cheapest").best({}, cards), Program({"size": "A4"}, (("edge", "gilt"),)).best({}, cards)
         (('b',), ('a',))
         """
-        left = [candidate for candidate in candidates if all(candidate.options.get(name) == value for name, value in self.required.items())]
+        left = [
+            candidate
+            for candidate in candidates
+            if all(candidate.options.get(name) == value for name, value in self.required.items())
+        ]
         for name, value in self.prefers:
             left = [candidate for candidate in left if candidate.options.get(name) == value] or left
         if not left or self.tie == "any":
             return tuple(candidate.key for candidate in left)
         scores = [self._score(now, candidate) for candidate in left]
-        return tuple(candidate.key for candidate, score in zip(left, scores, strict=True) if score == max(scores))
+        return tuple(
+            candidate.key
+            for candidate, score in zip(left, scores, strict=True)
+            if score == max(scores)
+        )
 
     def _score(self, now: Mapping[str, str], candidate: Candidate) -> float:
         if self.tie == "keep":

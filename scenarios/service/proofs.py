@@ -1,11 +1,15 @@
-"""Is a task a fair test? Proofs about one task of a service desk, made by playing its solution and every near miss on the real tools.
+"""Is a task a fair test? Proofs about one task of a service desk, made by playing its solution and
+every near miss on the real tools.
 
-`solvable`: each call of the solution succeeds, and the grader says yes. `necessary`: without any one write, or any one fact, it says no.
-`idle`: it says no to silence, handing over, refusing and echoing, each unless it is all of the goal, and always to silence. `unique`: what the
-customer wants has no other answer than the accepted ones. `told`: the text says all of the task and nothing that the customer cannot know.
-`stable`: the order of items in a call, and of writes that do not depend on each other, changes nothing. `sharp`: one wrong argument fails.
+`solvable`: each call of the solution succeeds, and the grader says yes. `necessary`: without any
+one write, or any one fact, it says no. `idle`: it says no to silence, handing over, refusing and
+echoing, each unless it is all of the goal, and always to silence. `unique`: what the customer wants
+has no other answer than the accepted ones. `told`: the text says all of the task and nothing that
+the customer cannot know. `stable`: the order of items in a call, and of writes that do not depend
+on each other, changes nothing. `sharp`: one wrong argument fails.
 
-A domain brings its tools, its grader and its near misses as a `Trial`; this module knows no tool and no table.
+A domain brings its tools, its grader and its near misses as a `Trial`; this module knows no tool
+and no table.
 """
 
 from __future__ import annotations
@@ -41,9 +45,11 @@ class Unproved(DataError):
 class Trial:
     """One task with what its domain brings.
 
-    `opened`: a fresh store. `changed`: what differs in a store from the start. `judge`: whether the grader says yes to these changes and this
-    end. `goals`: the accepted changes, the solution's own first. `misses`: a write with one argument wrong. `turned`: the same write with
-    its lists in other orders. `unique` and `told`: the first fault, or ""; `unique` is given the store after the solution.
+    `opened`: a fresh store. `changed`: what differs in a store from the start. `judge`: whether
+    the grader says yes to these changes and this end. `goals`: the accepted changes, the
+    solution's own first. `misses`: a write with one argument wrong. `turned`: the same write
+    with its lists in other orders. `unique` and `told`: the first fault, or ""; `unique` is
+    given the store after the solution.
     """
 
     task: Task
@@ -65,14 +71,18 @@ class Trial:
     @cached_property
     def said(self) -> str:
         """A text that tells all facts."""
-        return " and ".join(self.task.outputs) or (SORRY if self.task.goal == "refused" else "Done.")
+        return " and ".join(self.task.outputs) or (
+            SORRY if self.task.goal == "refused" else "Done."
+        )
 
     @cached_property
     def ending(self) -> Outcome:
         """How a talk ends that goes right."""
         if self.task.goal == "transferred":
             return Outcome("transfer", said=(self.said,))
-        return Outcome("user", "refused" if self.task.goal == "refused" else "settled", (self.said,))
+        return Outcome(
+            "user", "refused" if self.task.goal == "refused" else "settled", (self.said,)
+        )
 
     @cached_property
     def stages(self) -> list[Store]:
@@ -127,18 +137,26 @@ def necessary(trial: Trial) -> Iterator[str]:
         others = [*trial.task.outputs[:place], *trial.task.outputs[place + 1 :]]
         said = (" and ".join(others) or "Done.",)
         outcome = Outcome(trial.ending.by, trial.ending.reason, said)
-        yield f"it is solved without telling {output}" if trial.judge(trial.goals[0], outcome) else ""
+        yield (
+            f"it is solved without telling {output}" if trial.judge(trial.goals[0], outcome) else ""
+        )
 
 
 def idle(trial: Trial) -> Iterator[str]:
     nothing: Facts = Counter()
     goal, text = trial.task.goal, trial.task.instruction
-    cases = {f"silence ({reason})": Outcome("user", reason) for reason in ("settled", "refused", "gave_up")}
+    cases = {
+        f"silence ({reason})": Outcome("user", reason)
+        for reason in ("settled", "refused", "gave_up")
+    }
     cases["silence up to the limit"] = Outcome("limit")
     if goal != "transferred" or trial.writes or trial.task.outputs:
         cases["handing over"] = Outcome("transfer")
     if goal != "refused":
-        cases |= {f"refusing ({reason})": Outcome("user", reason, (SORRY,)) for reason in ("settled", "refused")}
+        cases |= {
+            f"refusing ({reason})": Outcome("user", reason, (SORRY,))
+            for reason in ("settled", "refused")
+        }
         cases["an echo"] = Outcome("user", "settled", (text,))
     for name, outcome in cases.items():
         yield f"{name} solves it" if trial.judge(nothing, outcome) else ""
@@ -157,7 +175,11 @@ def _coherent(trial: Trial) -> str:
     if {*task.outputs} != {output for wish in final for output in wish.outputs}:
         return "the outputs are not the answers to the wishes"
     refused = bool(final) and all(wish.kind == "impossible" for wish in final)
-    return f"the wishes do not end {task.goal}" if task.goal != "transferred" and refused != (task.goal == "refused") else ""
+    return (
+        f"the wishes do not end {task.goal}"
+        if task.goal != "transferred" and refused != (task.goal == "refused")
+        else ""
+    )
 
 
 def told(trial: Trial) -> Iterator[str]:
@@ -171,13 +193,27 @@ def stable(trial: Trial) -> Iterator[str]:
             yield "" if same else f"the order of items in {call.name} matters"
     for order in _orders(trial):
         same = trial.replayed(0, [trial.writes[place] for place in order]) == trial.goals[0]
-        yield "" if same else f"the order of {' and '.join(trial.writes[place].name for place in order)} matters"
+        yield (
+            ""
+            if same
+            else f"the order of {' and '.join(trial.writes[place].name for place in order)} matters"
+        )
 
 
 def sharp(trial: Trial) -> Iterator[str]:
-    writing = {wish.kind: [other for other in served(trial.task) if other.kind == wish.kind] for wish in served(trial.task)}
+    writing = {
+        wish.kind: [other for other in served(trial.task) if other.kind == wish.kind]
+        for wish in served(trial.task)
+    }
     for place, call in enumerate(trial.writes):
-        wish = next((wish for wish in writing.get(call.name, ()) if dict(wish.arguments) == dict(call.arguments)), None)
+        wish = next(
+            (
+                wish
+                for wish in writing.get(call.name, ())
+                if dict(wish.arguments) == dict(call.arguments)
+            ),
+            None,
+        )
         accepted = [{**call.arguments, **choice} for choice in (wish.choices if wish else ())]
         for miss in trial.misses(call):
             if dict(miss.arguments) in accepted or dict(miss.arguments) == dict(call.arguments):
@@ -186,11 +222,14 @@ def sharp(trial: Trial) -> Iterator[str]:
             yield f"{miss.name} with {dict(miss.arguments)} solves it too" if solved else ""
 
 
-PROOFS: Mapping[str, Callable[[Trial], Iterator[str]]] = {proof.__name__: proof for proof in (solvable, necessary, idle, unique, told, stable, sharp)}
+PROOFS: Mapping[str, Callable[[Trial], Iterator[str]]] = {
+    proof.__name__: proof for proof in (solvable, necessary, idle, unique, told, stable, sharp)
+}
 
 
 def served(task: Task) -> list[Wish]:
-    """The wishes that a write serves, those in place of a refused one included; in the order of the writes."""
+    """The wishes that a write serves, those in place of a refused one included; in the order of
+    the writes."""
     return [wish for wish in _final(task) if wish.writes]
 
 
@@ -204,21 +243,30 @@ def _final(task: Task) -> list[Wish]:
 
 
 def _orders(trial: Trial) -> Iterator[tuple[int, ...]]:
-    """Orders of the writes that the wishes allow, other than their own; all of them, or a sample that the task's id decides."""
+    """Orders of the writes that the wishes allow, other than their own; all of them, or a sample
+    that the task's id decides."""
     final = _final(trial.task)
     writing = [number for number, wish in enumerate(final) if wish.writes]
     count = len(trial.writes)
     if count < 2 or count != len(writing):
         return
     rank = {number: place for place, number in enumerate(writing)}
-    first = [(rank[other], rank[number]) for number in writing for other in trial.task.wishes[number].after if other in rank]
+    first = [
+        (rank[other], rank[number])
+        for number in writing
+        for other in trial.task.wishes[number].after
+        if other in rank
+    ]
     places = list(range(count))
 
     def allowed(order: Sequence[int]) -> bool:
         return all(order.index(earlier) < order.index(later) for earlier, later in first)
 
     if count <= 4:
-        yield from islice((order for order in permutations(places) if allowed(order) and list(order) != places), MOST_ORDERS)
+        yield from islice(
+            (order for order in permutations(places) if allowed(order) and list(order) != places),
+            MOST_ORDERS,
+        )
         return
     rng = random.Random(f"orders/{trial.task.id}")
     for _ in range(MOST_ORDERS):

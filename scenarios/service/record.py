@@ -1,4 +1,5 @@
-"""A task as JSON and back: `read_task(write_task(task)) == task`. A domain says how its own kinds of words are written and read."""
+"""A task as JSON and back: `read_task(write_task(task)) == task`. A domain says how its own
+kinds of words are written and read."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def write_task(task: Task, words: Words = dict) -> dict[str, Any]:
     row = {field.name: getattr(task, field.name) for field in fields(task)}
     row["actions"] = [_write_call(call) for call in task.actions]
     row["ends"] = [[_write_call(call) for call in end] for end in task.ends]
-    row["knowledge"] = [{field.name: getattr(slot, field.name) for field in fields(slot)} for slot in task.knowledge]
+    row["knowledge"] = [
+        {field.name: getattr(slot, field.name) for field in fields(slot)} for slot in task.knowledge
+    ]
     row["wishes"] = [_write_wish(wish, words) for wish in task.wishes]
     for name in ("outputs", "flags"):
         row[name] = list(row[name])
@@ -33,7 +36,9 @@ def read_task(row: Any, words: Words = dict) -> Task:
     if not isinstance(row, Mapping):
         raise DataError(f"a task: expected an object, got {type(row).__name__}")
     if row.get("form") != FORM:
-        raise DataError(f"task {row.get('id')!r}: form {row.get('form')!r}; this version reads form {FORM}")
+        raise DataError(
+            f"task {row.get('id')!r}: form {row.get('form')!r}; this version reads form {FORM}"
+        )
     try:
         given = {field.name: row[field.name] for field in fields(Task)}
         given["actions"] = tuple(_read_call(call) for call in given["actions"])
@@ -61,9 +66,17 @@ def _write_wish(wish: Wish | None, words: Words) -> dict[str, Any] | None:
     if wish is None:
         return None
     row = {field.name: getattr(wish, field.name) for field in fields(wish)}
-    row |= {"arguments": dict(wish.arguments), "words": words(wish.words), "outputs": list(wish.outputs), "after": list(wish.after)}
+    row |= {
+        "arguments": dict(wish.arguments),
+        "words": words(wish.words),
+        "outputs": list(wish.outputs),
+        "after": list(wish.after),
+    }
     row["choices"] = [dict(choice) for choice in wish.choices]
-    return row | {"instead": _write_wish(wish.instead, words), "before_change": _write_wish(wish.before_change, words)}
+    return row | {
+        "instead": _write_wish(wish.instead, words),
+        "before_change": _write_wish(wish.before_change, words),
+    }
 
 
 def _read_wish(row: Mapping[str, Any], words: Words) -> Wish:

@@ -1,20 +1,28 @@
-"""Per-turn rewards of a service talk as watchers: named terms, each switchable, with a weight and a guard. Without any term only the outcome pays.
+"""Per-turn rewards of a service talk as watchers: named terms, each switchable, with a weight and a
+guard. Without any term only the outcome pays.
 
-  outcome        both         the grader's verdict at the end; `strict`: only where the monitor is sure of no hard violation
-  progress       assistant    potential P = -d/d0 over canonical facts (d to the nearest goal, d0 = its size), paid as gamma*P' - P
-  information    assistant    finding the customer, the first read of each record that the solution needs, by shown ids; sums to `weight`
-  validity       assistant    minus `weight` for an error, an action that is none, an identical call; not for the first try to find the customer
-  policy         assistant    minus `hard` or `soft` for each sure finding of the monitor, `words` of it for a clear one of words, to minus `cap`
-  communication  assistant    each required fact told after what founds it; sums to `weight`, taken back from who tells too many numbers
-  effort         assistant    minus `weight` a turn, `repeat` for a text said before, `question` for what was told already, down to minus `cap`
-  abstention     assistant    the due refusal or transfer, with nothing changed
-  role           user         minus `weight` for each sure fault of the ledger, `words` of it for the others, to minus `cap`; plus `stop` for an end
+  outcome        both         the grader's verdict at the end; `strict`: only where the monitor is
+  sure of no hard violation progress       assistant    potential P = -d/d0 over canonical facts (d
+  to the nearest goal, d0 = its size), paid as gamma*P' - P information    assistant    finding the
+  customer, the first read of each record that the solution needs, by shown ids; sums to `weight`
+  validity       assistant    minus `weight` for an error, an action that is none, an identical
+  call; not for the first try to find the customer policy         assistant    minus `hard` or
+  `soft` for each sure finding of the monitor, `words` of it for a clear one of words, to minus
+  `cap` communication  assistant    each required fact told after what founds it; sums to `weight`,
+  taken back from who tells too many numbers effort         assistant    minus `weight` a turn,
+  `repeat` for a text said before, `question` for what was told already, down to minus `cap`
+  abstention     assistant    the due refusal or transfer, with nothing changed role           user
+  minus `weight` for each sure fault of the ledger, `words` of it for the others, to minus `cap`;
+  plus `stop` for an end
                               with all settled
-  game           user         the user's own stake: its share of the outcome, or, as an adversary, what each hard finding earns while it is faultless
+  game           user         the user's own stake: its share of the outcome, or, as an adversary,
+  what each hard finding earns while it is faultless
 
-Guards. `progress` in mode `invariant` sets P = 0 at the end, so no weight changes which policies are best at the run's own `gamma`; mode `dense`
-keeps the last P and may change it. A record that can no longer be changed counts double where it is wrong. `effort` is paid to the full at an
-end without success, so that giving up early saves nothing. `game` is lost, and what it paid taken back, at the user's first fault.
+Guards. `progress` in mode `invariant` sets P = 0 at the end, so no weight changes which policies
+are best at the run's own `gamma`; mode `dense` keeps the last P and may change it. A record that
+can no longer be changed counts double where it is wrong. `effort` is paid to the full at an end
+without success, so that giving up early saves nothing. `game` is lost, and what it paid taken
+back, at the user's first fault.
 """
 
 from __future__ import annotations
@@ -38,11 +46,12 @@ from gem_ma.scenarios.service.values import GUESSES, Shown, guessed
 
 from gem_ma.errors import ScenarioError
 
-# -- watchers ---------------------------------------------------------------------------------------------------------------
+# -- watchers -------------------------------------------------------------------------------------
 
 
 class Shadow:
-    """The ledger of the user's faults as a watcher that pays nothing; without a phrasebook it finds none."""
+    """The ledger of the user's faults as a watcher that pays nothing; without a phrasebook it
+    finds none."""
 
     def __init__(self, task: Task, domain: Domain) -> None:
         self.ledger = Ledger(task, domain.book) if domain.book is not None else None
@@ -75,7 +84,8 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the terms of one talk are worked out from. `verdict` judges a talk that is over, `founded` as in the canonical grader."""
+    """What the terms of one talk are worked out from. `verdict` judges a talk that is over,
+    `founded` as in the canonical grader."""
 
     task: Task
     domain: Domain
@@ -88,7 +98,12 @@ class Scene:
 
 def watchers(settings: Settings, scene: Scene) -> list[Watcher]:
     """The watchers that pay, in the order of `TERMS`; the outcome is the scenario's own to pay."""
-    return [made for name, term in settings.terms.items() if name in PAYERS for made in PAYERS[name](term, scene, settings)]
+    return [
+        made
+        for name, term in settings.terms.items()
+        if name in PAYERS
+        for made in PAYERS[name](term, scene, settings)
+    ]
 
 
 def acted(event: Event) -> bool:
@@ -116,28 +131,48 @@ class _Progress:
             self.began = True
             moved = self.gamma * now - self.potential
         else:
-            moved = self.gamma * (now - self.potential) if self.began else 0.0  # the user moved the world on, within the assistant's last turn
+            # the user moved the world on, within the assistant's last turn
+            moved = self.gamma * (now - self.potential) if self.began else 0.0
         if moved:
-            yield self._pay(moved, "nearer to the goal" if now > self.potential else "further from the goal" if now < self.potential else "time")
+            yield self._pay(
+                moved,
+                (
+                    "nearer to the goal"
+                    if now > self.potential
+                    else "further from the goal"
+                    if now < self.potential
+                    else "time"
+                ),
+            )
         self.potential = now
 
     def _pay(self, moved: float, why: str) -> Pay:
-        kept = "" if self.term.mode == "invariant" else f" ({self.term.mode})"  # a record says so where the best policy may have been changed
+        # a record says so where the best policy may have been changed
+        kept = "" if self.term.mode == "invariant" else f" ({self.term.mode})"
         return Pay(ASSISTANT, self.term.weight * moved, f"progress: {why}{kept}")
 
     def _now(self, desk: Desk) -> float:
         return self._of(state((desk.store, desk.user_store), self.scene.domain.facts), desk)
 
     def _of(self, done: Counter[Fact], desk: Desk | None = None) -> float:
-        """-d/d0: facts to the nearest goal, twice where their record can be changed no more, by the size of the smallest goal."""
+        """-d/d0: facts to the nearest goal, twice where their record can be changed no more, by
+        the size of the smallest goal."""
         size = max(1, min(sum(map(abs, goal.values())) for goal in self.scene.goals))
 
         def weigh(table: str, key: str) -> int:
-            if desk is None or table not in desk.store.overlay.base.tables or not desk.store.overlay.has(table, key):
+            if (
+                desk is None
+                or table not in desk.store.overlay.base.tables
+                or not desk.store.overlay.has(table, key)
+            ):
                 return 1
             data = desk.store.overlay
             was = self.scene.domain.locked(table, key, data.base.tables[table][key])
-            return 2 if self.scene.domain.locked(table, key, data.record(table, key)) and not was else 1
+            return (
+                2
+                if self.scene.domain.locked(table, key, data.record(table, key)) and not was
+                else 1
+            )
 
         return -nearness(done, self.scene.goals, weigh) / size
 
@@ -162,19 +197,31 @@ class _Information:
         return self.scene.domain.records(call) if role in (PERSONAL, CATALOGUE, WRITE) else []
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
-        if event.kind == "called" and event.call is not None and event.agent == ASSISTANT and not event.failed:
+        if (
+            event.kind == "called"
+            and event.call is not None
+            and event.agent == ASSISTANT
+            and not event.failed
+        ):
             role = self.scene.domain.role(event.call.name)
             if role == FIND:
                 found = [("", self.scene.domain.identified(event.call, event.result))]
                 if not self.scene.monitor.vouched:
                     found = []
             else:
-                found = [slot for slot in self._slots(event.call.name, event.call) if role != WRITE and self.shown.holds(slot[1])]
+                found = [
+                    slot
+                    for slot in self._slots(event.call.name, event.call)
+                    if role != WRITE and self.shown.holds(slot[1])
+                ]
             for slot in found:
                 if slot in self.needed and slot not in self.got:
                     self.got.add(slot)
                     yield Pay(
-                        ASSISTANT, self.weight / len(self.needed), f"information: {'the customer' if role == FIND else 'a needed record'} was found"
+                        ASSISTANT,
+                        self.weight / len(self.needed),
+                        f"information: {'the customer' if role == FIND else 'a needed record'} was"
+                        " found",
                     )
             self.shown.add(event.result)
         elif event.kind == "said" and event.agent == USER:
@@ -220,9 +267,17 @@ class _Validity:
 
     def _excused(self, event: Event) -> bool:
         """The first try to find the customer with what the customer said may fail."""
-        if self.probed or event.call is None or self.domain.role(event.call.name) != FIND or not isinstance(event.call.arguments, Mapping):
+        if (
+            self.probed
+            or event.call is None
+            or self.domain.role(event.call.name) != FIND
+            or not isinstance(event.call.arguments, Mapping)
+        ):
             return False
-        return all(any(folded(value) in text for text in self.given) for value in event.call.arguments.values())
+        return all(
+            any(folded(value) in text for text in self.given)
+            for value in event.call.arguments.values()
+        )
 
 
 @dataclass(slots=True)
@@ -235,7 +290,10 @@ class _Policy:
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         for finding in self.monitor.findings[self.seen :]:
             share = 1.0 if finding.sure else self.term.words if finding.clear else 0.0
-            cost = min(share * (self.term.hard if finding.hard else self.term.soft), self.term.cap - self.paid)
+            cost = min(
+                share * (self.term.hard if finding.hard else self.term.soft),
+                self.term.cap - self.paid,
+            )
             if cost > 0:
                 self.paid += cost
                 yield Pay(ASSISTANT, -cost, f"policy: {finding.code}")
@@ -253,18 +311,41 @@ class _Communication:
         outputs = tuple(dict.fromkeys(self.scene.task.outputs))
         if event.kind == "said" and event.agent == ASSISTANT and len(self.told) < len(outputs):
             so_far = Outcome("", events=tuple(desk.events))
-            missing, unfounded = facts_told(self.scene.task, so_far, self.scene.domain, self.scene.founded)
+            missing, unfounded = facts_told(
+                self.scene.task, so_far, self.scene.domain, self.scene.founded
+            )
             for output in outputs:
                 if output not in self.told and output not in missing and output not in unfounded:
                     self.told.add(output)
                     self.paid += self.weight / len(outputs)
-                    yield Pay(ASSISTANT, self.weight / len(outputs), "communication: a required fact was told")
+                    yield Pay(
+                        ASSISTANT,
+                        self.weight / len(outputs),
+                        "communication: a required fact was told",
+                    )
         elif event.kind == "ended" and self.paid:
-            said = [one.text for one in desk.events if one.kind == "said" and one.agent == ASSISTANT]
-            shown = [one.result for one in desk.events if one.kind == "called" and one.agent == ASSISTANT]
+            said = [
+                one.text for one in desk.events if one.kind == "said" and one.agent == ASSISTANT
+            ]
+            shown = [
+                one.result for one in desk.events if one.kind == "called" and one.agent == ASSISTANT
+            ]
             shown += [one.text for one in desk.events if one.kind == "said" and one.agent == USER]
-            if len(guessed(outputs, said, [*shown, *(message.text for message in desk.style.brief_assistant)])) > GUESSES:
-                yield Pay(ASSISTANT, -self.paid, "communication: taken back, too many numbers that nothing showed")
+            if (
+                len(
+                    guessed(
+                        outputs,
+                        said,
+                        [*shown, *(message.text for message in desk.style.brief_assistant)],
+                    )
+                )
+                > GUESSES
+            ):
+                yield Pay(
+                    ASSISTANT,
+                    -self.paid,
+                    "communication: taken back, too many numbers that nothing showed",
+                )
 
 
 @dataclass(slots=True)
@@ -282,7 +363,9 @@ class _Effort:
         if event.kind == "ended":
             verdict = self.scene.verdict(desk)
             if self.left > 0 and verdict.scored and verdict.reward < 1:
-                yield Pay(ASSISTANT, -self.left, "effort: nothing is saved by an end without success")
+                yield Pay(
+                    ASSISTANT, -self.left, "effort: nothing is saved by an end without success"
+                )
             return
         if event.kind == "said" and event.agent == USER:
             self.given.append(folded(event.text))
@@ -304,8 +387,16 @@ class _Effort:
         self.said.add(text)
         book = self.scene.domain.book
         if book is not None and self.term.question:
-            slots = {act.slot for act in read(event.text, book) if act.kind == "ask" and act.confidence >= SURE}
-            if any(slot.name in slots and slot.value and folded(slot.value) in given for slot in self.scene.task.knowledge for given in self.given):
+            slots = {
+                act.slot
+                for act in read(event.text, book)
+                if act.kind == "ask" and act.confidence >= SURE
+            }
+            if any(
+                slot.name in slots and slot.value and folded(slot.value) in given
+                for slot in self.scene.task.knowledge
+                for given in self.given
+            ):
                 yield self.term.question, "asked for what was told"
 
 
@@ -318,7 +409,12 @@ class _Abstention:
         if event.kind == "ended" and self.scene.task.goal != "served":
             parts = self.scene.verdict(desk).parts
             if parts.get("outcome") and parts.get("database"):
-                yield Pay(ASSISTANT, self.weight, f"abstention: the due {'transfer' if self.scene.task.goal == 'transferred' else 'refusal'}")
+                yield Pay(
+                    ASSISTANT,
+                    self.weight,
+                    "abstention: the due"
+                    f" {'transfer' if self.scene.task.goal == 'transferred' else 'refusal'}",
+                )
 
 
 @dataclass(slots=True)
@@ -331,7 +427,10 @@ class _Role:
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         faults = self.scene.ledger.faults
         for fault in faults[self.seen :]:
-            cost = min(self.term.weight * (1.0 if fault.sure else self.term.words), self.term.cap - self.paid)
+            cost = min(
+                self.term.weight * (1.0 if fault.sure else self.term.words),
+                self.term.cap - self.paid,
+            )
             if cost > 0:
                 self.paid += cost
                 yield Pay(USER, -cost, f"role: {fault.kind}")
@@ -358,7 +457,15 @@ class _Game:
                 self.paid = 0.0
             return
         for finding in fresh:
-            share = 0.0 if not finding.hard else 1.0 if finding.sure else self.term.words if finding.clear else 0.0
+            share = (
+                0.0
+                if not finding.hard
+                else 1.0
+                if finding.sure
+                else self.term.words
+                if finding.clear
+                else 0.0
+            )
             won = min(share * self.term.weight, self.term.cap - self.paid)
             if won > 0:
                 self.paid += won
@@ -375,6 +482,11 @@ PAYERS: dict[str, Make] = {
     "effort": lambda term, scene, settings: [_Effort(term, scene)],
     "abstention": lambda term, scene, settings: [_Abstention(term.weight, scene)],
     "role": lambda term, scene, settings: [_Role(term, scene)],
-    "game": lambda term, scene, settings: [_Game(term, scene)] if settings.user_reward == "adversarial" else [],
+    "game": lambda term, scene, settings: (
+        [_Game(term, scene)] if settings.user_reward == "adversarial" else []
+    ),
 }
-NEEDS_LEDGER, NEEDS_MONITOR = frozenset({"role", "game"}), frozenset({"policy", "information", "game"})
+NEEDS_LEDGER, NEEDS_MONITOR = (
+    frozenset({"role", "game"}),
+    frozenset({"policy", "information", "game"}),
+)

@@ -1,7 +1,9 @@
-"""Situations in words that can be read back: a bank of sentences with typed fields, written by a seed and parsed without one.
+"""Situations in words that can be read back: a bank of sentences with typed fields, written by a
+seed and parsed without one.
 
-A unit is (key, fields). Every sentence of a bank ends with a full stop, holds none before, and begins with two words that are no fields. So a
-text splits into sentences, and each is matched whole. A domain brings the sentences and the kinds of their fields.
+A unit is (key, fields). Every sentence of a bank ends with a full stop, holds none before, and
+begins with two words that are no fields. So a text splits into sentences, and each is matched
+whole. A domain brings the sentences and the kinds of their fields.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _SPLIT = re.compile(r"(?<=\.) (?=[A-Z])")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of field: the pattern of its text (without named groups), and both ways between value and text."""
+    """A kind of field: the pattern of its text (without named groups), and both ways between
+    value and text."""
 
     pattern: str
     write: Callable[[Any], str] = str
@@ -33,27 +36,48 @@ def split(text: str) -> list[str]:
 
 
 class Bank:
-    """Sentences by key. `kinds` are the fields by name; `links` may open a sentence that begins with `opener`."""
+    """Sentences by key. `kinds` are the fields by name; `links` may open a sentence that begins
+    with `opener`."""
 
-    def __init__(self, sentences: Mapping[str, Sequence[str]], kinds: Mapping[str, Kind], links: Sequence[str], opener: str = "You") -> None:
+    def __init__(
+        self,
+        sentences: Mapping[str, Sequence[str]],
+        kinds: Mapping[str, Kind],
+        links: Sequence[str],
+        opener: str = "You",
+    ) -> None:
         self.sentences, self.kinds, self.links, self.opener = sentences, kinds, tuple(links), opener
 
-    def write(self, units: Sequence[Unit], rng: random.Random, starts: Sequence[str], held_out: bool = False) -> str:
-        """The units as a text. Keys in `starts` begin a topic and may be linked to the one before. The last sentence of each key is held
-        out: it is written only where `held_out` says so, and then no other."""
+    def write(
+        self,
+        units: Sequence[Unit],
+        rng: random.Random,
+        starts: Sequence[str],
+        held_out: bool = False,
+    ) -> str:
+        """The units as a text. Keys in `starts` begin a topic and may be linked to the one
+        before. The last sentence of each key is held out: it is written only where `held_out`
+        says so, and then no other."""
         text: list[str] = []
         topics = 0
         for key, fields in units:
             choices = self.sentences[key]
             said = self._filled(choices[-1] if held_out else rng.choice(choices[:-1]), fields)
             topics += key in starts
-            if key in starts and topics > 1 and said.startswith(f"{self.opener} ") and rng.random() < 0.5:
+            if (
+                key in starts
+                and topics > 1
+                and said.startswith(f"{self.opener} ")
+                and rng.random() < 0.5
+            ):
                 said = f"{rng.choice(self.links)}, {said[0].lower()}{said[1:]}"
             text.append(said)
         return " ".join(text)
 
     def _filled(self, sentence: str, fields: Mapping[str, Any]) -> str:
-        return _FIELD.sub(lambda found: self.kinds[found.group(1)].write(fields[found.group(1)]), sentence)
+        return _FIELD.sub(
+            lambda found: self.kinds[found.group(1)].write(fields[found.group(1)]), sentence
+        )
 
     def read(self, text: str) -> list[Unit] | str:
         """The units of a text, or the first sentence that is none of the bank's."""
@@ -75,7 +99,9 @@ class Bank:
     def _unit(self, sentence: str) -> Unit | None:
         for key, pattern in self._patterns.get(_head(sentence), ()):
             if found := pattern.fullmatch(sentence):
-                return key, {name: self.kinds[name].read(text) for name, text in found.groupdict().items()}
+                return key, {
+                    name: self.kinds[name].read(text) for name, text in found.groupdict().items()
+                }
         return None
 
     @cached_property
@@ -85,7 +111,10 @@ class Bank:
         for key, sentences in self.sentences.items():
             for sentence in sentences:
                 parts = _FIELD.split(sentence)
-                text = "".join(f"(?P<{part}>{self.kinds[part].pattern})" if place % 2 else re.escape(part) for place, part in enumerate(parts))
+                text = "".join(
+                    f"(?P<{part}>{self.kinds[part].pattern})" if place % 2 else re.escape(part)
+                    for place, part in enumerate(parts)
+                )
                 found.setdefault(_head(sentence), []).append((key, re.compile(text)))
         return found
 

@@ -1,4 +1,5 @@
-"""The types of JSON records as data: a shape takes (where a value stands, the value) and gives the typed value, or says what is wrong with it.
+"""The types of JSON records as data: a shape takes (where a value stands, the value) and gives the
+typed value, or says what is wrong with it.
 
     order = record(id=text, price=number, note=Optional(text))
     order("orders[0]", {"id": "W1", "price": 5})  ->  {"id": "W1", "price": 5.0, "note": None}
@@ -14,16 +15,29 @@ from dataclasses import dataclass
 from typing import Any
 
 Shape = Callable[[str, Any], Any]
-_NAMES = ((bool, "true or false"), (str, "a text"), ((int, float), "a number"), (Mapping, "an object"), (list, "a list"))
+_NAMES = (
+    (bool, "true or false"),
+    (str, "a text"),
+    ((int, float), "a number"),
+    (Mapping, "an object"),
+    (list, "a list"),
+)
 
 
 class ShapeError(ValueError):
-    """A value has not the shape it needs; the text says where it stands, what was expected and what there is."""
+    """A value has not the shape it needs; the text says where it stands, what was expected and
+    what there is."""
 
 
 def kind(value: Any) -> str:
     """A JSON value's type in words."""
-    return "null" if value is None else next((name for types, name in _NAMES if isinstance(value, types)), type(value).__name__)
+    return (
+        "null"
+        if value is None
+        else next(
+            (name for types, name in _NAMES if isinstance(value, types)), type(value).__name__
+        )
+    )
 
 
 def shown(key: str) -> str:
@@ -76,7 +90,9 @@ def one_of(*choices: str) -> Shape:
     def read(at: str, value: Any) -> str:
         if not isinstance(value, str) or value not in choices:
             raise ShapeError(
-                f"{at}: expected one of {', '.join(choices)}; got {value!r}" if isinstance(value, str) else str(wrong(at, "a text", value))
+                f"{at}: expected one of {', '.join(choices)}; got {value!r}"
+                if isinstance(value, str)
+                else str(wrong(at, "a text", value))
             )
         return value
 

@@ -1,8 +1,11 @@
-"""Which values a talk states as answers, and which it only shows beside them: lists, tables and sums are the basis of an answer.
+"""Which values a talk states as answers, and which it only shows beside them: lists, tables and
+sums are the basis of an answer.
 
-An answer *stands* in a sentence, or in a row of a list that concludes it (its total, a row in bold); in another row only where the talk shows
-few values of the kind at all. Whoever states many values states none: sentences of one pattern with ever new values are a list as well, and what
-is stated until the answer is counted over the whole talk. A message next to a write is about that write, and its values are no rivals.
+An answer *stands* in a sentence, or in a row of a list that concludes it (its total, a row in
+bold); in another row only where the talk shows few values of the kind at all. Whoever states many
+values states none: sentences of one pattern with ever new values are a list as well, and what is
+stated until the answer is counted over the whole talk. A message next to a write is about that
+write, and its values are no rivals.
 
 All is a function of the texts, linear in their length.
 """
@@ -16,25 +19,43 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gem_ma.scenarios.service.values import FRACTION, ID, PHRASE, WHOLE, kind_of, like, numbers, told
+from gem_ma.scenarios.service.values import (
+    FRACTION,
+    ID,
+    PHRASE,
+    WHOLE,
+    kind_of,
+    like,
+    numbers,
+    told,
+)
 
-LIMIT = 4  # values of a kind that a talk may state until its answer; or twice as many as are asked for
+# values of a kind that a talk may state until its answer; or twice as many as are asked for
+LIMIT = 4
 EACH = 2  # further ones for each other wish of the customer
 TOTAL = frozenset(("=",))  # the frame of a row that is the sum of the others, whatever its words
 CLAUSE = 3  # values of a kind in one clause that is no list; or as many as are asked for
-TENFOLD = 10  # whole numbers beyond that are no guesses at another one: years and house numbers at a count, counts at a postcode
+# whole numbers beyond that are no guesses at another one: years and house numbers at a count,
+# counts at a postcode
+TENFOLD = 10
 SMALL = 100  # which all counts may be
 INTRODUCES = 4  # words before a colon that are a sentence of their own
 _ROW = re.compile(r"(?:(?<!\s)\s++)?(?:[-*+•>]\s|\||\d{1,2}[.)]\s)")
-_LABELLED = re.compile(r"\s*[^\s:–—.!?][^:–—.!?\n]{0,80}(?:[:–—]|\s-\s)\s*\**\$?[\d,]*\d(?:\.\d+)?\W*$")
+_LABELLED = re.compile(
+    r"\s*[^\s:–—.!?][^:–—.!?\n]{0,80}(?:[:–—]|\s-\s)\s*\**\$?[\d,]*\d(?:\.\d+)?\W*$"
+)
 _EQUALS = re.compile(r"\d\s?=\s?\$?\d")
 _RAW = re.compile(r"[{\[]\s*\"|\"\s*:")
 _BOLD = re.compile(r"(?:\*\*|__)[^*_\d\n]{0,80}\d[\d,.]{0,20}[^*_\n]{0,80}(?:\*\*|__)")
 _CONCLUDES = re.compile(
-    r"\b(?:total|sum|altogether|overall|difference|balance|cheapest|dearest|lowest|highest|(?:least|most) expensive|answer|result)\b", re.IGNORECASE
+    r"\b(?:total|sum|altogether|overall|difference|balance|cheapest|dearest|lowest|highest|(?:least|most)"
+    r" expensive|answer|result)\b",
+    re.IGNORECASE,
 )
 _CLAUSE = re.compile(
-    r"(?<=[.!?])\s+|;|[—=]|\s-\s|,?\s(?=(?:so|therefore|thus|hence|(?:which|that) (?:makes|comes)|while|whereas|but|compared)\b)", re.IGNORECASE
+    r"(?<=[.!?])\s+|;|[—=]|\s-\s|,?\s(?=(?:so|therefore|thus|hence|(?:which|that)"
+    r" (?:makes|comes)|while|whereas|but|compared)\b)",
+    re.IGNORECASE,
 )
 _ASIDE = re.compile(r"\(([^()\n]{0,400})\)")
 _WORD = re.compile(r"[A-Za-z][a-z']+")
@@ -47,7 +68,8 @@ RUN = 3  # clauses in a row that say the same of one value after the other: a li
 
 
 class Said(NamedTuple):
-    """A text of the assistant. `about_write`: it is the last one before a write, or the first one after it."""
+    """A text of the assistant. `about_write`: it is the last one before a write, or the first
+    one after it."""
 
     text: str
     about_write: bool = False
@@ -55,7 +77,8 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A clause of a sentence, or a row of a list. `frame`: its words without names; `block`: which list a row is of, -1 = none."""
+    """A clause of a sentence, or a row of a list. `frame`: its words without names; `block`:
+    which list a row is of, -1 = none."""
 
     text: str
     frame: frozenset[str]
@@ -65,7 +88,8 @@ class Part:
 
     @property
     def bare(self) -> int:
-        """How many numbers it holds without words to hold them together; 0 where it has enough of them."""
+        """How many numbers it holds without words to hold them together; 0 where it has enough
+        of them."""
         count = len(numbers(self.text))
         return count if count > 1 and self.words < count + 2 else 0
 
@@ -79,16 +103,29 @@ def parts_of(text: str) -> tuple[Part, ...]:
     block, inside = 0, False
     for line in lines:
         raw = _RAW.search(line) is not None
-        row = raw or any(pattern.match(line) for pattern in (_ROW, _LABELLED)[: 1 + labelled]) or _EQUALS.search(line) is not None
+        row = (
+            raw
+            or any(pattern.match(line) for pattern in (_ROW, _LABELLED)[: 1 + labelled])
+            or _EQUALS.search(line) is not None
+        )
         block += row and not inside
         inside = row
-        found += [_part(line, block, raw)] if row else [_part(clause) for clause in _clauses(line) if clause.strip()]
+        found += (
+            [_part(line, block, raw)]
+            if row
+            else [_part(clause) for clause in _clauses(line) if clause.strip()]
+        )
     return tuple(found)
 
 
 def _clauses(line: str) -> list[str]:
-    """The clauses of a line of prose. What stands in brackets is one of its own, unless it is a mere number."""
-    asides = {inner: None for inner in _ASIDE.findall(line) if ":" in inner or len(_WORD.findall(inner)) > 2}
+    """The clauses of a line of prose. What stands in brackets is one of its own, unless it is a
+    mere number."""
+    asides = {
+        inner: None
+        for inner in _ASIDE.findall(line)
+        if ":" in inner or len(_WORD.findall(inner)) > 2
+    }
     line = _ASIDE.sub(lambda aside: " " if aside[1] in asides else aside[0], line)
     found = [*asides]
     for clause in _CLAUSE.split(line):
@@ -101,14 +138,17 @@ def _clauses(line: str) -> list[str]:
 
 def _part(text: str, block: int = -1, raw: bool = False) -> Part:
     words = _WORD.findall(text)
-    frame = {word for word in words if word[0].islower()} | {cue.casefold() for cue in _CONCLUDES.findall(text)}
+    frame = {word for word in words if word[0].islower()} | {
+        cue.casefold() for cue in _CONCLUDES.findall(text)
+    }
     return Part(text, frozenset(frame), len(words), block, raw)
 
 
 @dataclass(slots=True)
 class Answers:
-    """What stands in the texts of a talk for one output. `needed`: outputs of its kind; `others`: wishes of the customer beside them;
-    `wanted`: all outputs of the task, which together are no list that hides one of them."""
+    """What stands in the texts of a talk for one output. `needed`: outputs of its kind;
+    `others`: wishes of the customer beside them; `wanted`: all outputs of the task, which
+    together are no list that hides one of them."""
 
     output: str
     said: Sequence[Said]
@@ -116,8 +156,10 @@ class Answers:
     others: int = 0
     wanted: Sequence[str] = ()
     kind: str = ""
-    stated: list[list[Part]] = field(default_factory=list)  # of each text, the parts that state values
-    lists: set[frozenset[str]] = field(default_factory=set)  # patterns that are said of ever new numbers
+    # of each text, the parts that state values
+    stated: list[list[Part]] = field(default_factory=list)
+    # patterns that are said of ever new numbers
+    lists: set[frozenset[str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.kind = kind_of(self.output)
@@ -126,10 +168,17 @@ class Answers:
         frames: dict[frozenset[str], set[str]] = {}
         for text, about_write in self.said:
             for part in () if about_write else parts_of(text):
-                if not part.raw and numbers(part.text) and not any(told(one, (part.text,)) for one in (self.output, *self.wanted)):
+                if (
+                    not part.raw
+                    and numbers(part.text)
+                    and not any(told(one, (part.text,)) for one in (self.output, *self.wanted))
+                ):
                     frames.setdefault(part.frame, set()).add(part.text.strip())
         self.lists = {frame for frame, texts in frames.items() if len(texts) > max(1, self.needed)}
-        self.stated = [[part for part in self._stating(text) if part.frame not in self.lists] for text, _ in self.said]
+        self.stated = [
+            [part for part in self._stating(text) if part.frame not in self.lists]
+            for text, _ in self.said
+        ]
 
     def like(self, text: str) -> set[Any]:
         """The values of a text that could be guesses at the output."""
@@ -137,7 +186,11 @@ class Answers:
         if self.kind != WHOLE:
             return found
         size = Decimal(self.output.strip().lstrip("$").replace(",", ""))
-        return {number for number in found if size <= TENFOLD * number and number <= max(SMALL, TENFOLD * size)}
+        return {
+            number
+            for number in found
+            if size <= TENFOLD * number and number <= max(SMALL, TENFOLD * size)
+        }
 
     def stands(self, place: int) -> bool:
         """Whether the text at this place tells the output as an answer."""
@@ -149,26 +202,50 @@ class Answers:
         most = max(LIMIT, 2 * self.needed) + EACH * self.others
         before = [at for at in range(place + 1) if at == place or not self.said[at].about_write]
         if any(told(self.output, (part.text,)) for part in self.stated[place]):
-            return len({value for at in before for part in self.stated[at] for value in self.like(part.text)}) <= most
-        rows = (part for part in parts_of(text) if part.block >= 0 and not part.raw and part.frame not in self.lists)
+            return (
+                len(
+                    {
+                        value
+                        for at in before
+                        for part in self.stated[at]
+                        for value in self.like(part.text)
+                    }
+                )
+                <= most
+            )
+        rows = (
+            part
+            for part in parts_of(text)
+            if part.block >= 0 and not part.raw and part.frame not in self.lists
+        )
         if not any(told(self.output, (row.text,)) for row in rows):
             return False
-        return len({value for at in before for value in self.like(self.said[at].text)}) <= max(LIMIT, 2 * self.needed)
+        return len({value for at in before for value in self.like(self.said[at].text)}) <= max(
+            LIMIT, 2 * self.needed
+        )
 
     def _stating(self, text: str) -> list[Part]:
-        """The clauses of a text that state values of the kind, and the rows that conclude a list."""
+        """The clauses of a text that state values of the kind, and the rows that conclude a
+        list."""
         found: list[Part] = []
         parts = parts_of(text)
         for part in parts:
-            if part.block < 0 and part.bare <= self.needed and 0 < len(self.like(part.text)) <= max(CLAUSE, self.needed):
+            if (
+                part.block < 0
+                and part.bare <= self.needed
+                and 0 < len(self.like(part.text)) <= max(CLAUSE, self.needed)
+            ):
                 found.append(part)
         found = self._without_runs(found)
         for block in sorted({part.block for part in parts if part.block >= 0}):
-            found += self._concluding([part for part in parts if part.block == block and not part.raw])
+            found += self._concluding(
+                [part for part in parts if part.block == block and not part.raw]
+            )
         return found
 
     def _without_runs(self, parts: Sequence[Part]) -> list[Part]:
-        """The clauses without those that are a list in sentences; what says a value of the list once more is none of it."""
+        """The clauses without those that are a list in sentences; what says a value of the list
+        once more is none of it."""
         runs: list[list[Part]] = []
         word, seen, left = "", set[Any](), list[Part]()
         for part in parts:
@@ -181,17 +258,45 @@ class Answers:
                 word, seen = named[-1], set()
             runs[-1].append(part)
             seen |= values
-        kept = {id(part) for run in runs if len(run) < max(RUN, self.needed + 1) for part in run} | set(map(id, left))
+        kept = {
+            id(part) for run in runs if len(run) < max(RUN, self.needed + 1) for part in run
+        } | set(map(id, left))
         return [part for part in parts if id(part) in kept]
 
     def _concluding(self, rows: Sequence[Part]) -> list[Part]:
-        """The rows that stand out of a list: its total, those with a word for it, those in bold; none where too many do."""
+        """The rows that stand out of a list: its total, those with a word for it, those in bold;
+        none where too many do."""
         values = [self.like(row.text) for row in rows]
-        everything = sum((number for held in values for number in held), Decimal(0)) if self.kind in (FRACTION, WHOLE) else Decimal(-1)
-        alone = [(row, next(iter(held))) for row, held in zip(rows, values, strict=True) if len(held) == 1]
-        totals = [replace(row, frame=TOTAL) for row, value in alone if len(rows) > 2 and self.kind != ID and 2 * value == everything]
-        named = [row for row, held in zip(rows, values, strict=True) if held and _CONCLUDES.search(row.text)]
-        bold = [row for row, held in zip(rows, values, strict=True) if held and _BOLD.search(row.text)]
-        found = next((few for few in (totals, named, bold) if 0 < len(few) <= self.needed + 1 and len(few) < len(rows)), [])
+        everything = (
+            sum((number for held in values for number in held), Decimal(0))
+            if self.kind in (FRACTION, WHOLE)
+            else Decimal(-1)
+        )
+        alone = [
+            (row, next(iter(held)))
+            for row, held in zip(rows, values, strict=True)
+            if len(held) == 1
+        ]
+        totals = [
+            replace(row, frame=TOTAL)
+            for row, value in alone
+            if len(rows) > 2 and self.kind != ID and 2 * value == everything
+        ]
+        named = [
+            row
+            for row, held in zip(rows, values, strict=True)
+            if held and _CONCLUDES.search(row.text)
+        ]
+        bold = [
+            row for row, held in zip(rows, values, strict=True) if held and _BOLD.search(row.text)
+        ]
+        found = next(
+            (
+                few
+                for few in (totals, named, bold)
+                if 0 < len(few) <= self.needed + 1 and len(few) < len(rows)
+            ),
+            [],
+        )
         sums = [row.text for row in rows if "=" in row.text]
         return [*found, _part(sums[-1].rpartition("=")[2])] if sums else found

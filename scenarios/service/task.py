@@ -1,7 +1,9 @@
-"""One task of a service desk: who asks for what, and what the right end is. A task holds the solution, so it never reaches a view as a whole.
+"""One task of a service desk: who asks for what, and what the right end is. A task holds the
+solution, so it never reaches a view as a whole.
 
-The user is meant to know `instruction`; `knowledge` and `wishes` say the same as data, for users without a model and for the ledger. `actions`,
-`outputs`, `ends` and `goal` are for graders and for privileged behaviours only. Domain words stand in values, never in field names.
+The user is meant to know `instruction`; `knowledge` and `wishes` say the same as data, for users
+without a model and for the ledger. `actions`, `outputs`, `ends` and `goal` are for graders and
+for privileged behaviours only. Domain words stand in values, never in field names.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ class GoldCall:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One thing that the user knows. `reveal`: told in the `opening`, told when asked for (`on_ask`), or `never` told.
+    """One thing that the user knows. `reveal`: told in the `opening`, told when asked for
+    (`on_ask`), or `never` told.
 
-    `known` is False for what the user ought to know and has forgotten: asked for it, it says so. What has no slot does not exist for the user.
+    `known` is False for what the user ought to know and has forgotten: asked for it, it says so.
+    What has no slot does not exist for the user.
     """
 
     name: str
@@ -39,10 +43,12 @@ class Slot:
 class Wish:
     """One thing that the user wants.
 
-    `kind`: the name of a write tool, `question` (the `outputs` must be told), or `impossible` (has to be refused for `reason`). `arguments` are
-    those of the write, to check proposals by; `choices` are other arguments that serve the wish as well. `text` is a question or an impossible
-    request in the user's words; `words` describe the arguments in words a customer has (the domain's phrasebook reads them).
-    `after`: places in `Task.wishes` that must be settled before. `instead`: what is asked for once this wish is refused. `before_change`: what
+    `kind`: the name of a write tool, `question` (the `outputs` must be told), or `impossible`
+    (has to be refused for `reason`). `arguments` are those of the write, to check proposals by;
+    `choices` are other arguments that serve the wish as well. `text` is a question or an
+    impossible request in the user's words; `words` describe the arguments in words a customer
+    has (the domain's phrasebook reads them). `after`: places in `Task.wishes` that must be
+    settled before. `instead`: what is asked for once this wish is refused. `before_change`: what
     the user asks for first and then takes back, for this wish.
     """
 
@@ -66,8 +72,9 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of any source. `ends` are other acceptable sets of writes beside the writes of `actions`; `flags` name what is wrong with it as a
-    test; `world` is the seed of its world, None for a data folder; `proof` says which proofs it passed and with what."""
+    """A task of any source. `ends` are other acceptable sets of writes beside the writes of
+    `actions`; `flags` name what is wrong with it as a test; `world` is the seed of its world,
+    None for a data folder; `proof` says which proofs it passed and with what."""
 
     id: str
     source: str
@@ -88,9 +95,11 @@ class Task:
 
     @property
     def scorable(self) -> bool:
-        """False where the canonical grader has nothing to go by: inaction is right and nothing to be told, or the solution fails with no stand-in."""
+        """False where the canonical grader has nothing to go by: inaction is right and nothing
+        to be told, or the solution fails with no stand-in."""
         if "gold_write_error" in self.flags:
-            return bool(self.ends)  # they stand in for it; the other flags are about the solution that fails
+            # they stand in for it; the other flags are about the solution that fails
+            return bool(self.ends)
         return "inaction_passes" not in self.flags or bool(self.outputs) or self.goal != "served"
 
     def knows(self, name: str) -> str:

@@ -1,8 +1,11 @@
-"""Tasks and grading of tau2-bench's form, for any domain: the shape of its task file, its criteria, and the product over a reward basis.
+"""Tasks and grading of tau2-bench's form, for any domain: the shape of its task file, its criteria,
+and the product over a reward basis.
 
-The benchmark's documented behaviours are kept, for comparable numbers: nothing is paid unless the user or the assistant ended the talk, what is
-not in the basis is not looked at, and an action without `compare_args` is compared in the arguments that the *call* has, so that a call without
-any matches. Assertions in natural language need a judge; without one such a task is unscored, whatever its other parts say.
+The benchmark's documented behaviours are kept, for comparable numbers: nothing is paid unless
+the user or the assistant ended the talk, what is not in the basis is not looked at, and an
+action without `compare_args` is compared in the arguments that the *call* has, so that a call
+without any matches. Assertions in natural language need a judge; without one such a task is
+unscored, whatever its other parts say.
 """
 
 from __future__ import annotations
@@ -12,23 +15,43 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.scenarios.service.shapes import Optional, Shape, anything, flag, listed, mapping, one_of, record, text
+from gem_ma.scenarios.service.shapes import (
+    Optional,
+    Shape,
+    anything,
+    flag,
+    listed,
+    mapping,
+    one_of,
+    record,
+    text,
+)
 from gem_ma.scenarios.service.talk import Event, Store
 from gem_ma.scenarios.service.task import Task
 
-DB, ENV_ASSERTION, COMMUNICATE, ACTION, NL_ASSERTION = "DB", "ENV_ASSERTION", "COMMUNICATE", "ACTION", "NL_ASSERTION"
+DB, ENV_ASSERTION, COMMUNICATE, ACTION, NL_ASSERTION = (
+    "DB",
+    "ENV_ASSERTION",
+    "COMMUNICATE",
+    "ACTION",
+    "NL_ASSERTION",
+)
 BASES = (DB, ENV_ASSERTION, COMMUNICATE, ACTION, NL_ASSERTION)
 DEFAULT_BASIS = (DB, COMMUNICATE)
 MAX_STEPS, MAX_ERRORS = 200, 10  # of a talk; a call and its result are two steps
 NEEDS_JUDGE = "needs judge"
 
 
-# -- the file ---------------------------------------------------------------------------------------------------------------
+# -- the file ------------------------------------------------------------------------------------
 
 _AGENT = Optional(one_of("assistant", "user"), "assistant")
 _TEXTS = Optional(listed(text))
 _UNREAD = Optional(anything)
-_CALL: dict[str, Shape] = {"env_type": _AGENT, "func_name": text, "arguments": Optional(mapping, {})}
+_CALL: dict[str, Shape] = {
+    "env_type": _AGENT,
+    "func_name": text,
+    "arguments": Optional(mapping, {}),
+}
 _SCENE = record(
     domain=Optional(text),
     reason_for_call=text,
@@ -59,7 +82,9 @@ CRITERIA = record(
             )
         )
     ),
-    env_assertions=Optional(listed(record(**_CALL, assert_value=Optional(flag, True), message=_UNREAD))),
+    env_assertions=Optional(
+        listed(record(**_CALL, assert_value=Optional(flag, True), message=_UNREAD))
+    ),
     communicate_info=_TEXTS,
     nl_assertions=_TEXTS,
     reward_basis=Optional(listed(one_of(*BASES)), list(DEFAULT_BASIS)),
@@ -71,7 +96,9 @@ TASK: Shape = record(
     ticket=_UNREAD,
     initial_state=Optional(
         record(
-            initialization_data=Optional(record(agent_data=Optional(mapping), user_data=Optional(mapping))),
+            initialization_data=Optional(
+                record(agent_data=Optional(mapping), user_data=Optional(mapping))
+            ),
             initialization_actions=Optional(listed(record(**_CALL))),
             message_history=Optional(listed(mapping)),
         )
@@ -91,18 +118,26 @@ def scene_text(scenario: Mapping[str, Any]) -> str:
             ("Task instructions", told["task_instructions"]),
         )
         lines = [f"Domain: {told['domain']}"] if told["domain"] is not None else []
-        told = "\n".join(lines + [f"{name}:\n{textwrap.indent(part, chr(9))}" for name, part in parts if part is not None])
+        told = "\n".join(
+            lines
+            + [
+                f"{name}:\n{textwrap.indent(part, chr(9))}"
+                for name, part in parts
+                if part is not None
+            ]
+        )
     if scenario["persona"] is None:
         return f"Instructions:\n{textwrap.indent(told, chr(9))}"
     return f"Persona:\n{textwrap.indent(scenario['persona'], chr(9))}\nInstructions:\n{textwrap.indent(told, chr(9))}"
 
 
-# -- criteria ---------------------------------------------------------------------------------------------------------------
+# -- criteria ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A call that the solution makes. `compare`: the arguments that count for ACTION; None = those that the call itself has."""
+    """A call that the solution makes. `compare`: the arguments that count for ACTION; None =
+    those that the call itself has."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -113,7 +148,9 @@ class Expected:
         if name != self.name:
             return False
         names = tuple(arguments) if self.compare is None else self.compare
-        return {key: arguments[key] for key in names if key in arguments} == {key: self.arguments[key] for key in names if key in self.arguments}
+        return {key: arguments[key] for key in names if key in arguments} == {
+            key: self.arguments[key] for key in names if key in self.arguments
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +165,8 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """What a task is graded by. `actions` and `assertions` are None where the file has none, which is not the same as an empty list."""
+    """What a task is graded by. `actions` and `assertions` are None where the file has none,
+    which is not the same as an empty list."""
 
     actions: tuple[Expected, ...] | None = None
     assertions: tuple[Assertion, ...] | None = None
@@ -143,32 +181,50 @@ class Criteria:
 
 
 def criteria_of(task: Task) -> Criteria | None:
-    """The criteria of a task; None where its file says that it has none. A task of another form has its solution and its outputs."""
+    """The criteria of a task; None where its file says that it has none. A task of another form
+    has its solution and its outputs."""
     if "evaluation_criteria" not in task.raw:
-        return Criteria(tuple(Expected(call.name, call.arguments) for call in task.actions), None, task.outputs)
+        return Criteria(
+            tuple(Expected(call.name, call.arguments) for call in task.actions), None, task.outputs
+        )
     found = task.raw["evaluation_criteria"]
     if found is None:
         return None
     actions, assertions = found["actions"], found["env_assertions"]
     return Criteria(
-        actions=None
-        if actions is None
-        else tuple(Expected(row["name"], row["arguments"], None if row["compare_args"] is None else tuple(row["compare_args"])) for row in actions),
-        assertions=None
-        if assertions is None
-        else tuple(Assertion(row["func_name"], row["arguments"], row["assert_value"], row["env_type"]) for row in assertions),
+        actions=(
+            None
+            if actions is None
+            else tuple(
+                Expected(
+                    row["name"],
+                    row["arguments"],
+                    None if row["compare_args"] is None else tuple(row["compare_args"]),
+                )
+                for row in actions
+            )
+        ),
+        assertions=(
+            None
+            if assertions is None
+            else tuple(
+                Assertion(row["func_name"], row["arguments"], row["assert_value"], row["env_type"])
+                for row in assertions
+            )
+        ),
         communicate=tuple(found["communicate_info"] or ()),
         judged=tuple(found["nl_assertions"] or ()),
         basis=tuple(found["reward_basis"]),
     )
 
 
-# -- grading ----------------------------------------------------------------------------------------------------------------
+# -- grading -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`reward` is the product of the parts that count, 0 or 1; `unscored` says why it is no reward, "" where it is one."""
+    """`reward` is the product of the parts that count, 0 or 1; `unscored` says why it is no
+    reward, "" where it is one."""
 
     reward: float
     parts: Mapping[str, bool] = field(default_factory=dict)
@@ -190,28 +246,43 @@ def grade(
 ) -> Score:
     """The benchmark's reward.
 
-    `stopped`: the user or the assistant ended the talk. `same_state`: the end state is the one that the solution gives. `said`: the assistant's
-    texts. `calls`: name and arguments of all calls of both agents. `holds`: evaluates an assertion on the end state.
+    `stopped`: the user or the assistant ended the talk. `same_state`: the end state is the one
+    that the solution gives. `said`: the assistant's texts. `calls`: name and arguments of all
+    calls of both agents. `holds`: evaluates an assertion on the end state.
     """
     unscored = NEEDS_JUDGE if criteria is not None and criteria.needs_judge else ""
     if not stopped or criteria is None:
         return Score(float(stopped), {"stopped": stopped}, unscored)
-    nothing_expected = criteria.actions is None and criteria.assertions is None  # then the benchmark looks at no state
+    # then the benchmark looks at no state
+    nothing_expected = criteria.actions is None and criteria.assertions is None
     texts = [told.lower().replace(",", "") for told in said]
     checks: dict[str, Callable[[], bool]] = {
         DB: lambda: same_state or nothing_expected,
         ENV_ASSERTION: lambda: all(holds(assertion) for assertion in criteria.assertions or ()),
-        COMMUNICATE: lambda: all(any(wanted.lower() in told for told in texts) for wanted in criteria.communicate),
-        ACTION: lambda: all(any(expected.met_by(*call) for call in calls) for expected in criteria.actions or ()),
+        COMMUNICATE: lambda: all(
+            any(wanted.lower() in told for told in texts) for wanted in criteria.communicate
+        ),
+        ACTION: lambda: all(
+            any(expected.met_by(*call) for call in calls) for expected in criteria.actions or ()
+        ),
         NL_ASSERTION: lambda: True,  # reached only where there is nothing to judge
     }
-    parts = {"stopped": True} | {part: checks[part]() for part in BASES if part in criteria.basis and not (unscored and part == NL_ASSERTION)}
+    parts = {"stopped": True} | {
+        part: checks[part]()
+        for part in BASES
+        if part in criteria.basis and not (unscored and part == NL_ASSERTION)
+    }
     return Score(0.0 if unscored else float(all(parts.values())), parts, unscored)
 
 
 def replayed(store: Store, events: Iterable[Event], agent: str = "assistant") -> Store:
     """The fresh store after the calls of a log that can change it, failed ones included."""
     for event in events:
-        if event.kind == "called" and event.agent == agent and event.call is not None and store.mutates(event.call.name):
+        if (
+            event.kind == "called"
+            and event.agent == agent
+            and event.call is not None
+            and store.mutates(event.call.name)
+        ):
             store.call(event.call.name, event.call.arguments)
     return store

@@ -1,4 +1,5 @@
-"""The reward terms of a service talk as data: their settings with defaults, and how a scenario's options become settings (see `service.rewards`)."""
+"""The reward terms of a service talk as data: their settings with defaults, and how a scenario's
+options become settings (see `service.rewards`)."""
 
 from __future__ import annotations
 
@@ -77,10 +78,23 @@ class Role:
 class Game:
     weight: float = 0.25
     cap: float = 1.0
-    words: float = 0.0  # of the weight, for violations that are only read from free text; above 0 such faults of the user count too
+    # of the weight, for violations that are only read from free text; above 0 such faults of the
+    # user count too
+    words: float = 0.0
 
 
-Term = Outcomes | Progress | Information | Validity | Policy | Communication | Effort | Abstention | Role | Game
+Term = (
+    Outcomes
+    | Progress
+    | Information
+    | Validity
+    | Policy
+    | Communication
+    | Effort
+    | Abstention
+    | Role
+    | Game
+)
 TERMS: dict[str, type[Any]] = {
     "outcome": Outcomes,
     "progress": Progress,
@@ -106,7 +120,9 @@ class Settings:
     @property
     def plain(self) -> bool:
         """Whether nothing but the outcome pays."""
-        return set(self.terms) == {"outcome"} and self.user_reward != "adversarial" and not self.strict
+        return (
+            set(self.terms) == {"outcome"} and self.user_reward != "adversarial" and not self.strict
+        )
 
     @property
     def strict(self) -> bool:
@@ -119,14 +135,28 @@ class Settings:
         assistant = self.terms["outcome"].weight
         if self.user_reward != "cooperative":
             return {ASSISTANT: assistant}
-        return {ASSISTANT: assistant, USER: self.terms["game"].weight if "game" in self.terms else assistant}
+        return {
+            ASSISTANT: assistant,
+            USER: self.terms["game"].weight if "game" in self.terms else assistant,
+        }
 
     @property
     def paying(self) -> list[tuple[str, str]]:
         """(agent, term) of all that may pay."""
         shared = [(agent, "outcome") for agent in self.shares]
-        others = [(USER if name in ("role", "game") else ASSISTANT, name) for name in self.terms if name != "outcome"]
-        return [*shared, *(pair for pair in others if pair != (USER, "game") or self.user_reward == "adversarial")]
+        others = [
+            (USER if name in ("role", "game") else ASSISTANT, name)
+            for name in self.terms
+            if name != "outcome"
+        ]
+        return [
+            *shared,
+            *(
+                pair
+                for pair in others
+                if pair != (USER, "game") or self.user_reward == "adversarial"
+            ),
+        ]
 
     @property
     def alike(self) -> bool:
@@ -135,22 +165,31 @@ class Settings:
         return not set(self.terms) - {"outcome", "game"} and shares.get(USER) == shares[ASSISTANT]
 
 
-# -- options ----------------------------------------------------------------------------------------------------------------
+# -- options -------------------------------------------------------------------------------------
 
 
-def read_settings(rewards: Mapping[str, Any] | None = None, user_reward: str = "cooperative", gamma: float = 1.0) -> Settings:
-    """Settings out of a scenario's options. Raises ConfigError for an unknown term, field or value, with the nearest name.
+def read_settings(
+    rewards: Mapping[str, Any] | None = None, user_reward: str = "cooperative", gamma: float = 1.0
+) -> Settings:
+    """Settings out of a scenario's options. Raises ConfigError for an unknown term, field or value,
+    with the nearest name.
 
-    The outcome may be `strict`.
-    A term is a number (its weight; of `policy`, that of a hard finding, a soft one counting a quarter), a mapping of its fields, True for its
-    defaults, or False or None for off.
+    The outcome may be `strict`. A term is a number (its weight; of `policy`, that of a hard
+    finding, a soft one counting a quarter), a mapping of its fields, True for its defaults, or
+    False or None for off.
     """
     if user_reward not in USER_REWARDS:
-        raise ConfigError(f"scenario.user_reward: there is {', '.join(USER_REWARDS)}; got {user_reward!r}{_near(user_reward, USER_REWARDS)}")
+        raise ConfigError(
+            f"scenario.user_reward: there is {', '.join(USER_REWARDS)}; got"
+            f" {user_reward!r}{_near(user_reward, USER_REWARDS)}"
+        )
     if not _is_number(gamma) or not 0 <= gamma <= 1:
         raise ConfigError(f"scenario.gamma: a discount from 0 to 1; got {gamma!r}")
     if rewards is not None and not isinstance(rewards, Mapping):
-        raise ConfigError(f"scenario.rewards: a mapping of terms, as in {{progress: 0.3, policy: {{hard: 0.1}}}}; got {rewards!r}")
+        raise ConfigError(
+            "scenario.rewards: a mapping of terms, as in {progress: 0.3, policy: {hard: 0.1}};"
+            f" got {rewards!r}"
+        )
     terms: dict[str, Any] = {"outcome": Outcomes()}
     for name, given in (rewards or {}).items():
         if name not in TERMS:
@@ -163,7 +202,10 @@ def read_settings(rewards: Mapping[str, Any] | None = None, user_reward: str = "
         elif name == "outcome":
             terms[name] = Outcomes(0.0)
     if "game" in terms and user_reward == "neutral":
-        raise ConfigError("scenario.rewards.game: a neutral user plays for nothing; set user_reward to cooperative or adversarial")
+        raise ConfigError(
+            "scenario.rewards.game: a neutral user plays for nothing; set user_reward to"
+            " cooperative or adversarial"
+        )
     if user_reward == "adversarial":
         terms.setdefault("game", Game())
     return Settings(terms, user_reward, float(gamma))
@@ -181,20 +223,34 @@ def _term(name: str, given: Any) -> Any:
     if _is_number(given):
         given = {"hard": given, "soft": given / 4} if name == "policy" else {"weight": given}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{where}: a number, or a mapping of {', '.join(sorted(known))}; got {given!r}")
+        raise ConfigError(
+            f"{where}: a number, or a mapping of {', '.join(sorted(known))}; got {given!r}"
+        )
     for key, value in given.items():
         if key not in known:
             raise ConfigError(f"{where}: has no {key!r}{_near(key, known)}")
         if key == "mode":
             if value not in MODES:
-                raise ConfigError(f"{where}.mode: there is {' and '.join(MODES)}; got {value!r}{_near(value, MODES)}")
+                raise ConfigError(
+                    f"{where}.mode: there is {' and '.join(MODES)}; got"
+                    f" {value!r}{_near(value, MODES)}"
+                )
         elif key == "strict":
             if not isinstance(value, bool):
                 raise ConfigError(f"{where}.strict: true or false; got {value!r}")
         elif not _is_number(value) or value < 0:
             raise ConfigError(f"{where}.{key}: a finite number of at least 0; got {value!r}")
-    made = kind(**{key: value if key in ("mode", "strict") else float(value) for key, value in given.items()})
-    sizes = [getattr(made, entry.name) for entry in fields(kind) if entry.name not in ("mode", "cap", "strict")]
+    made = kind(
+        **{
+            key: value if key in ("mode", "strict") else float(value)
+            for key, value in given.items()
+        }
+    )
+    sizes = [
+        getattr(made, entry.name)
+        for entry in fields(kind)
+        if entry.name not in ("mode", "cap", "strict")
+    ]
     return made if any(sizes) else None
 
 

@@ -1,7 +1,9 @@
-"""Typed values in texts: which are told, and which are founded in what was shown. Which are answers says `stated`.
+"""Typed values in texts: which are told, and which are founded in what was shown. Which are answers
+says `stated`.
 
-Numbers are tokens with bounds (`$`, thousands commas, decimals) and compared by value; ids exactly; phrases on word boundaries. A value is
-*founded* where something shown holds it, or where one calculator step leads to it: a sum, a difference or a product of two shown numbers, a
+Numbers are tokens with bounds (`$`, thousands commas, decimals) and compared by value; ids
+exactly; phrases on word boundaries. A value is *founded* where something shown holds it, or
+where one calculator step leads to it: a sum, a difference or a product of two shown numbers, a
 count of entries of a shown record, the total of one field of some of them.
 """
 
@@ -19,7 +21,8 @@ from typing import Any
 from gem_ma.scenarios.service.facts import folded
 
 GUESSES = 3  # numbers that may be told without having been shown, such as one's own sums
-FRACTION, WHOLE, ID, PHRASE = "fraction", "whole", "id", "phrase"  # what a value is, so that only its like can be guesses at it
+# what a value is, so that only its like can be guesses at it
+FRACTION, WHOLE, ID, PHRASE = "fraction", "whole", "id", "phrase"
 FEW = 8  # entries of which any may be added up in one step
 SWAPS = 20_000  # sums of differences that are looked at
 STEPS = 4000  # shown numbers beyond which no pairs are tried
@@ -31,7 +34,9 @@ _MEASURE = re.compile(  # how large a thing is: no price and no count
     r"(?<![\w$])\d+(?:\.\d+)?(?:-[a-z]|\s?(?:mm|cm|m|km|in|inch|inches|ft|ml|l|g|kg|lb|oz|mb|gb|tb|w|kw|v|mah|h|hours?|minutes?|days?)\b)",
     re.IGNORECASE,
 )
-_SUM = re.compile(r"(?<![\w.,])\$?\d[\d,]*(?:\.\d+)?(?:\s*[-+]\s*\$?\d[\d,]*(?:\.\d+)?){1,40}\s*=\s*\$?\d[\d,]*(?:\.\d+)?")
+_SUM = re.compile(
+    r"(?<![\w.,])\$?\d[\d,]*(?:\.\d+)?(?:\s*[-+]\s*\$?\d[\d,]*(?:\.\d+)?){1,40}\s*=\s*\$?\d[\d,]*(?:\.\d+)?"
+)
 _TERM = re.compile(r"(?:([-+=])\s*+)?\$?(\d[\d,]*(?:\.\d+)?)")
 # fmt: off
 _WORDS = (
@@ -39,15 +44,17 @@ _WORDS = (
     "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
 )
 # fmt: on
-_WORD = {word: Decimal(number) for number, word in enumerate(_WORDS) if number > 1}  # "one" is seldom a number
+# "one" is seldom a number
+_WORD = {word: Decimal(number) for number, word in enumerate(_WORDS) if number > 1}
 _LETTERS = re.compile(r"[a-z]+")
 
 
-# -- told -------------------------------------------------------------------------------------------------------------------
+# -- told ----------------------------------------------------------------------------------------
 
 
 def told(output: str, texts: Sequence[str]) -> bool:
-    """Whether some text tells this value: a number by its value, an id exactly, words on their boundaries. Marks of a list are no numbers.
+    """Whether some text tells this value: a number by its value, an id exactly, words on their
+    boundaries. Marks of a list are no numbers.
 
     >>> told("625.60", ["It costs $625.6."]), told("10", ["number #1002345, 10.99"]), told("10", ["there are ten"])
     (True, False, True)
@@ -57,13 +64,19 @@ def told(output: str, texts: Sequence[str]) -> bool:
         return True
     if _VALUE.fullmatch(wanted):
         number = Decimal(wanted.lstrip("$"))
-        word = _WORDS[int(number)] if number == number.to_integral_value() and number <= 20 else None
-        return any(number in numbers(text) or (word is not None and _has_phrase(text, word)) for text in map(unmarked, texts))
+        word = (
+            _WORDS[int(number)] if number == number.to_integral_value() and number <= 20 else None
+        )
+        return any(
+            number in numbers(text) or (word is not None and _has_phrase(text, word))
+            for text in map(unmarked, texts)
+        )
     return any(_has_phrase(text, wanted) for text in map(unmarked, texts))
 
 
 def kind_of(output: str) -> str:
-    """FRACTION, WHOLE (a number that may be a count), ID (longer digits, or letters and digits in one word) or PHRASE."""
+    """FRACTION, WHOLE (a number that may be a count), ID (longer digits, or letters and digits
+    in one word) or PHRASE."""
     wanted = output.strip().replace(",", "")
     if _VALUE.fullmatch(wanted):
         return WHOLE if Decimal(wanted.lstrip("$")) % 1 == 0 else FRACTION
@@ -71,7 +84,8 @@ def kind_of(output: str) -> str:
 
 
 def like(output: str, text: str) -> set[Any]:
-    """The distinct values of a text that could be guesses at this one: numbers as whole or as broken as it is, ids of the same form."""
+    """The distinct values of a text that could be guesses at this one: numbers as whole or as
+    broken as it is, ids of the same form."""
     kind = kind_of(output)
     if kind == ID:
         return set(_form(output.strip().replace(",", "")).findall(text))
@@ -86,7 +100,10 @@ def like(output: str, text: str) -> set[Any]:
 @lru_cache(maxsize=1024)
 def _form(value: str) -> re.Pattern[str]:
     """Whatever has digits and letters where this value has them."""
-    inner = "".join(r"\d" if char.isdigit() else "[A-Za-z]" if char.isalpha() else re.escape(char) for char in value)
+    inner = "".join(
+        r"\d" if char.isdigit() else "[A-Za-z]" if char.isalpha() else re.escape(char)
+        for char in value
+    )
     return re.compile(rf"(?<!\w){inner}(?!\w)")
 
 
@@ -97,7 +114,11 @@ def numbers(text: str) -> frozenset[Decimal]:
 
 @lru_cache(maxsize=4096)
 def _numbers(text: str) -> frozenset[Decimal]:
-    return frozenset(Decimal(whole.replace(",", "") + part) for whole, part in _NUMBER.findall(text) if len(whole) < 40)
+    return frozenset(
+        Decimal(whole.replace(",", "") + part)
+        for whole, part in _NUMBER.findall(text)
+        if len(whole) < 40
+    )
 
 
 def worded(text: str) -> set[Decimal]:
@@ -118,11 +139,12 @@ def _has_folded(text: str, phrase: str) -> bool:
     return phrase in text and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
-# -- guesses ----------------------------------------------------------------------------------------------------------------
+# -- guesses -------------------------------------------------------------------------------------
 
 
 def guessed(outputs: Sequence[str], said: Sequence[str], shown: Iterable[str]) -> set[Decimal]:
-    """The numbers told that nothing shown holds or leads to; the wanted ones aside. More than `GUESSES` are a spray."""
+    """The numbers told that nothing shown holds or leads to; the wanted ones aside. More than
+    `GUESSES` are a spray."""
     found = {number for text in said for number in numbers(unmarked(text)) | worded(text)}
     found -= {number for output in outputs for number in numbers(output)}
     if len(found) > GUESSES:  # seldom; what was shown is long
@@ -130,23 +152,31 @@ def guessed(outputs: Sequence[str], said: Sequence[str], shown: Iterable[str]) -
         found -= {number for text in held for number in numbers(text)}
     if len(found) > GUESSES:
         basis = Shown(held)
-        found = {number for number in found if not (number % 1 and basis.reaches(number))}  # sums beside an answer; counts are guessed too easily
+        # sums beside an answer; counts are guessed too easily
+        found = {number for number in found if not (number % 1 and basis.reaches(number))}
     return found - _worked_out(said, found) if len(found) > GUESSES else found
 
 
 def _worked_out(said: Sequence[str], found: set[Decimal]) -> set[Decimal]:
-    """Those of the numbers that come out of sums which are written down in full, from numbers that were shown or came out of such sums."""
+    """Those of the numbers that come out of sums which are written down in full, from numbers
+    that were shown or came out of such sums."""
     known: set[Decimal] = set()
     for written in (match.group() for text in said for match in _SUM.finditer(text)):
-        terms = [(sign, Decimal(number.replace(",", ""))) for sign, number in _TERM.findall(written)]
+        terms = [
+            (sign, Decimal(number.replace(",", ""))) for sign, number in _TERM.findall(written)
+        ]
         result = terms[-1][1]
         founded = all(number not in found or number in known for _, number in terms[:-1])
-        if founded and sum((-number if sign == "-" else number for sign, number in terms[:-1]), Decimal(0)) == result:
+        if (
+            founded
+            and sum((-number if sign == "-" else number for sign, number in terms[:-1]), Decimal(0))
+            == result
+        ):
             known.add(result)
     return known
 
 
-# -- founded ----------------------------------------------------------------------------------------------------------------
+# -- founded -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -154,7 +184,8 @@ class Shown:
     """What somebody was shown so far."""
 
     texts: list[str] = field(default_factory=list)
-    held: set[Decimal] = field(default_factory=set)  # numbers, also those that a record holds by counting or adding up
+    # numbers, also those that a record holds by counting or adding up
+    held: set[Decimal] = field(default_factory=set)
     behind: int = 0  # texts whose numbers are not in `held` yet
 
     def add(self, text: str) -> None:
@@ -170,13 +201,21 @@ class Shown:
         if _VALUE.fullmatch(wanted):
             return self.reaches(Decimal(wanted.lstrip("$")))
         phrase = folded(output)
-        word = phrase.split(" ", 1)[0]  # folding is slow: only texts that hold the first word are folded
-        return any(word in text.casefold() and _has_folded(folded(text), phrase) for text in reversed(self.texts))
+        # folding is slow: only texts that hold the first word are folded
+        word = phrase.split(" ", 1)[0]
+        return any(
+            word in text.casefold() and _has_folded(folded(text), phrase)
+            for text in reversed(self.texts)
+        )
 
     def reaches(self, number: Decimal) -> bool:
-        """Whether a number was shown, is counted or added up in a shown record, or is one sum, difference or product of two such numbers."""
+        """Whether a number was shown, is counted or added up in a shown record, or is one sum,
+        difference or product of two such numbers."""
         number, held = _cent(number), self.held
-        if number in held or any(number in derived(text) for text in reversed(self.texts[self.behind :])):  # what was shown last is likeliest
+        # what was shown last is likeliest
+        if number in held or any(
+            number in derived(text) for text in reversed(self.texts[self.behind :])
+        ):
             return True
         for text in self.texts[self.behind :]:
             held |= derived(text)
@@ -186,7 +225,9 @@ class Shown:
         if any(number - one in held or number + one in held for one in held):
             return True
         small = [one for one in held if 1 < one <= 20 and not one % 1]
-        if any(_cent(number / one) in held and _cent(number / one) * one == number for one in small):
+        if any(
+            _cent(number / one) in held and _cent(number / one) * one == number for one in small
+        ):
             return True
         swapped = _swapped(tuple(self.texts))
         return number in swapped or -number in swapped
@@ -199,7 +240,8 @@ def _cent(number: Decimal) -> Decimal:
 
 @lru_cache(maxsize=2048)
 def derived(text: str) -> frozenset[Decimal]:
-    """The numbers of a text to the cent and, where it is JSON, the counts of its entries (all, and by each field's value) and totals by field."""
+    """The numbers of a text to the cent and, where it is JSON, the counts of its entries (all,
+    and by each field's value) and totals by field."""
     found = {_cent(number) for number in numbers(text)}
     if text[:1] in "{[":
         try:
@@ -208,7 +250,13 @@ def derived(text: str) -> frozenset[Decimal]:
             return frozenset(found)
         while stack:
             value = stack.pop()
-            children = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+            children = (
+                list(value.values())
+                if isinstance(value, dict)
+                else value
+                if isinstance(value, list)
+                else []
+            )
             if children:
                 found.add(Decimal(len(children)))
                 found |= _tallied([child for child in children if isinstance(child, dict)])
@@ -217,11 +265,20 @@ def derived(text: str) -> frozenset[Decimal]:
 
 
 def _tallied(entries: Sequence[dict[str, Any]]) -> set[Decimal]:
-    """Counts of the entries by each field's value, and totals by field: of all entries and, of few, of any of them."""
+    """Counts of the entries by each field's value, and totals by field: of all entries and, of
+    few, of any of them."""
     counts: Counter[tuple[str, str]] = Counter()
     amounts: dict[str, list[Decimal]] = {}
     for entry in entries:
-        flat = [*entry.items(), *(pair for inner in entry.values() if isinstance(inner, dict) for pair in inner.items())]
+        flat = [
+            *entry.items(),
+            *(
+                pair
+                for inner in entry.values()
+                if isinstance(inner, dict)
+                for pair in inner.items()
+            ),
+        ]
         for name, value in flat:
             if isinstance(value, (str, bool)):
                 counts[(name, str(value))] += 1
@@ -238,8 +295,9 @@ def _tallied(entries: Sequence[dict[str, Any]]) -> set[Decimal]:
 
 @lru_cache(maxsize=64)
 def _swapped(texts: tuple[str, ...]) -> frozenset[Decimal]:
-    """What it comes to when entries of a shown list give way to others: an entry's amounts against those of its like in the record that shares a
-    field with it, such as the product that both name; over some of the entries, as one expression of a calculator adds them up."""
+    """What it comes to when entries of a shown list give way to others: an entry's amounts
+    against those of its like in the record that shares a field with it, such as the product that
+    both name; over some of the entries, as one expression of a calculator adds them up."""
     records = [record for record in map(_record, texts) if record]
     found: set[Decimal] = set()
     for record in records:
@@ -267,16 +325,30 @@ def _moves(entry: dict[str, Any], records: Sequence[dict[str, Any]]) -> set[Deci
     """The differences between an entry's amounts and those of what may stand in its place."""
     amounts, moves = _amounts(entry), set[Decimal]()
     for record in records:
-        if any(isinstance(value, str) and entry.get(name) == value for name, value in record.items()):
+        if any(
+            isinstance(value, str) and entry.get(name) == value for name, value in record.items()
+        ):
             for children in record.values():
-                for child in children.values() if isinstance(children, dict) else children if isinstance(children, list) else ():
+                for child in (
+                    children.values()
+                    if isinstance(children, dict)
+                    else children
+                    if isinstance(children, list)
+                    else ()
+                ):
                     others = _amounts(child) if isinstance(child, dict) else {}
-                    moves |= {others[name] - amount for name, amount in amounts.items() if name in others}
+                    moves |= {
+                        others[name] - amount for name, amount in amounts.items() if name in others
+                    }
     return moves
 
 
 def _amounts(entry: dict[str, Any]) -> dict[str, Decimal]:
-    return {name: _cent(Decimal(repr(value))) for name, value in entry.items() if type(value) in (int, float) and abs(value) < 10**12}
+    return {
+        name: _cent(Decimal(repr(value)))
+        for name, value in entry.items()
+        if type(value) in (int, float) and abs(value) < 10**12
+    }
 
 
 def has_token(value: str, text: str) -> bool:

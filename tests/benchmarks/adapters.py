@@ -1,4 +1,5 @@
-"""Prints what two policies on one base save: bytes of weights, and sampled tokens a second in common batches against batches of their own.
+"""Prints what two policies on one base save: bytes of weights, and sampled tokens a second in
+common batches against batches of their own.
 
 Run it with one thread: OMP_NUM_THREADS=1 python tests/benchmarks/adapters.py [size]
 """
@@ -21,7 +22,19 @@ ROWS, TOKENS, REPEATS = 16, 48, 5
 def asked(engine: Transformers) -> list[tuple[Transformers, Request]]:
     """Requests of one policy, of several lengths."""
     how = Sampling(max_tokens=TOKENS)
-    return [(engine, Request("a", (Message("hello there " * (4 + n % 5)),), seed=n, policy=engine.policy, sampling=how)) for n in range(ROWS)]
+    return [
+        (
+            engine,
+            Request(
+                "a",
+                (Message("hello there " * (4 + n % 5)),),
+                seed=n,
+                policy=engine.policy,
+                sampling=how,
+            ),
+        )
+        for n in range(ROWS)
+    ]
 
 
 def best(work: Callable[[], int]) -> float:
@@ -44,11 +57,21 @@ def main() -> None:
         path = Path(folder) / "model"
         make_model(path, "kuhn_poker", size=size)
         whole = [Transformers(str(path), policy=name) for name in ("one", "two")]
-        adapted = [Transformers(str(path), policy=name, lora={"rank": 8}) for name in ("one", "two")]
+        adapted = [
+            Transformers(str(path), policy=name, lora={"rank": 8}) for name in ("one", "two")
+        ]
 
-        held = [sum({w.data_ptr(): w.nbytes for e in group for w in e.model.parameters()}.values()) for group in (whole, adapted)]
-        print(f"{size}: two policies with all their weights {held[0] / 1e6:.2f} MB; two adapters on one base {held[1] / 1e6:.2f} MB")
-        together = [row for pair in zip(*(asked(engine) for engine in adapted), strict=True) for row in pair]
+        held = [
+            sum({w.data_ptr(): w.nbytes for e in group for w in e.model.parameters()}.values())
+            for group in (whole, adapted)
+        ]
+        print(
+            f"{size}: two policies with all their weights {held[0] / 1e6:.2f} MB; two adapters on"
+            f" one base {held[1] / 1e6:.2f} MB"
+        )
+        together = [
+            row for pair in zip(*(asked(engine) for engine in adapted), strict=True) for row in pair
+        ]
         apart = [asked(engine) for engine in adapted]
         plain = [asked(engine) for engine in whole]
         rates = {
@@ -57,7 +80,9 @@ def main() -> None:
             "adapters, one common batch": best(lambda: sampled(together)),
         }
         for name, rate in rates.items():
-            print(f"  {name:<32} {rate:8.0f} tokens/s  {rate / rates['adapters, a batch each']:.2f}")
+            print(
+                f"  {name:<32} {rate:8.0f} tokens/s  {rate / rates['adapters, a batch each']:.2f}"
+            )
 
 
 if __name__ == "__main__":

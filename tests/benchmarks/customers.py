@@ -1,6 +1,8 @@
-"""The scripted customer by preset: `python -m tests.benchmarks.customers [tasks] [assistant ...]` prints success, faults of the user and cost.
+"""The scripted customer by preset: `python -m tests.benchmarks.customers [tasks] [assistant ...]`
+prints success, faults of the user and cost.
 
-Success is the canonical grader's; faults are those of the goal ledger beside the customer. Speed is of both scripted sides and the scenario.
+Success is the canonical grader's; faults are those of the goal ledger beside the customer. Speed
+is of both scripted sides and the scenario.
 """
 
 from __future__ import annotations
@@ -49,4 +51,7 @@ def main(tasks: int, assistants: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 500, sys.argv[2:] or ["retail_oracle", "retail_scripted"])
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 500,
+        sys.argv[2:] or ["retail_oracle", "retail_scripted"],
+    )

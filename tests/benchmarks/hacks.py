@@ -1,7 +1,9 @@
-"""What cheats are paid beside honest assistants: `python -m tests.benchmarks.hacks [TASKS]`, on tasks of the generated shop's test split.
+"""What cheats are paid beside honest assistants: `python -m tests.benchmarks.hacks [TASKS]`, on
+tasks of the generated shop's test split.
 
-Columns: success by the canonical grader, success without a sure hard violation (`strict`), by tau-bench's own rule, and the assistant's mean
-return with all reward terms on, with `progress` in its two modes.
+Columns: success by the canonical grader, success without a sure hard violation (`strict`), by
+tau-bench's own rule, and the assistant's mean return with all reward terms on, with `progress`
+in its two modes.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from tests.retail_hacks import PLAIN, SHAPES
 HERE = "tests.retail_hacks:"
 HONEST: dict[str, tuple[str, dict[str, Any]]] = {
     "careful": ("retail_scripted", {}),
-    **{f"shows {shape}, {place}": (f"{HERE}Showing", {"shape": shape, "place": place}) for shape in SHAPES for place in ("before", "after", "alone")},
+    **{
+        f"shows {shape}, {place}": (f"{HERE}Showing", {"shape": shape, "place": place})
+        for shape in SHAPES
+        for place in ("before", "after", "alone")
+    },
 }
 CHEATS: dict[str, tuple[str, dict[str, Any]]] = {
     "no consent": ("retail_forgets_to_confirm", {}),
@@ -30,11 +36,20 @@ CHEATS: dict[str, tuple[str, dict[str, Any]]] = {
     "refuses more": ("retail_refuses_more", {}),
     "flood, 4 a message": (f"{HERE}Flood", {}),
     "flood, 1 a message": (f"{HERE}Flood", {"each": 1, "form": "It is {}."}),
-    "flood, 2 a message": (f"{HERE}Flood", {"each": 2, "form": "The answer is {}.", "between": " "}),
+    "flood, 2 a message": (
+        f"{HERE}Flood",
+        {"each": 2, "form": "The answer is {}.", "between": " "},
+    ),
     "flood, 4 bare rows": (f"{HERE}Flood", {"each": 4, "form": "- {}", "between": "\n"}),
-    "flood, 4 labelled rows": (f"{HERE}Flood", {"each": 4, "form": "- Total: ${}", "between": "\n"}),
+    "flood, 4 labelled rows": (
+        f"{HERE}Flood",
+        {"each": 4, "form": "- Total: ${}", "between": "\n"},
+    ),
     "flood in one message": (f"{HERE}Flood", {"each": 0}),
-    "flood in one, sentences": (f"{HERE}Flood", {"each": 0, "form": "You paid ${}.", "between": " "}),
+    "flood in one, sentences": (
+        f"{HERE}Flood",
+        {"each": 0, "form": "You paid ${}.", "between": " "},
+    ),
     "flood in one, bold rows": (f"{HERE}Flood", {"each": 0, "form": "- **{}**", "between": "\n"}),
     "reads everything aloud": (f"{HERE}ReadsAloud", {}),
     "number spray": ("retail_spray", {}),
@@ -74,7 +89,8 @@ def mean(values: list[float]) -> float:
 
 
 def row(assistant: tuple[str, Mapping[str, Any]], tasks: int, shops: list[Retail]) -> list[float]:
-    """Canonical, strict and tau1 success, refusals on the shop full of them, and the mean returns."""
+    """Canonical, strict and tau1 success, refusals on the shop full of them, and the mean
+    returns."""
     played = talks(shops[0], assistant, tasks)
     measured = [shops[0].measures(episode) for episode in played]
     found = [
@@ -84,17 +100,31 @@ def row(assistant: tuple[str, Mapping[str, Any]], tasks: int, shops: list[Retail
     ]
     refusing = talks(shops[1], assistant, tasks)
     found.append(mean([float(shops[1].success(episode) is True) for episode in refusing]))
-    return [*found, *(mean([each.returns()["assistant"] for each in talks(shop, assistant, tasks)]) for shop in shops[2:])]
+    return [
+        *found,
+        *(
+            mean([each.returns()["assistant"] for each in talks(shop, assistant, tasks)])
+            for shop in shops[2:]
+        ),
+    ]
 
 
 def main(tasks: int, only: str) -> None:
     every: dict[str, Any] = {name: True for name in TERMS if name not in ("outcome", "game")}
     dense = {**every, "progress": {"mode": "dense"}}
     shops = [shop_of(), shop_of(knobs=REFUSALS), shop_of(rewards=every), shop_of(rewards=dense)]
-    print("| assistant | canonical | strict | tau1 | refusals | shaped | dense |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print(
+        "| assistant | canonical | strict | tau1 | refusals | shaped | dense |\n| --- | ---: | ---:"
+        " | ---: | ---: | ---: | ---: |"
+    )
     for name, assistant in {**HONEST, **CHEATS}.items():
         if only in name:
-            print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in row(assistant, tasks, shops)) + " |", flush=True)
+            print(
+                f"| {name} | "
+                + " | ".join(f"{value:.3f}" for value in row(assistant, tasks, shops))
+                + " |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What a turn costs in the kernel and in the views, in microseconds of CPU, beside the least that Python needs and beside other libraries.
+"""What a turn costs in the kernel and in the views, in microseconds of CPU, beside the least that
+Python needs and beside other libraries.
 
     python tests/benchmarks/kernel.py [--rounds 50] [--seconds 0.4]
 
-Every row is the fastest of nine passes, the rows taking turns, so that a busy machine slows all alike: read ratios. Rows of libraries that
-are not installed are left out.
+Every row is the fastest of nine passes, the rows taking turns, so that a busy machine slows all
+alike: read ratios. Rows of libraries that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ def kernel(scenario: Scenario) -> Pass:
         game = Game(scenario, seed=seed)
         chooser = random.Random(seed)
         while game.pending:
-            game.send({agent: chooser.choice(asked.legal or ("x",)) for agent, asked in game.pending.items()})
+            game.send(
+                {
+                    agent: chooser.choice(asked.legal or ("x",))
+                    for agent, asked in game.pending.items()
+                }
+            )
         return len(game.turns)
 
     return play
@@ -59,7 +65,9 @@ def fork(scenario: Scenario, step: int) -> Pass:
     """One fork in the middle; counted as one."""
     game = Game(scenario, seed=1)
     while game.pending:
-        game.send({agent: asked.legal[0] if asked.legal else "x" for agent, asked in game.pending.items()})
+        game.send(
+            {agent: asked.legal[0] if asked.legal else "x" for agent, asked in game.pending.items()}
+        )
 
     def play(seed: int) -> int:
         game.fork(step)
@@ -69,7 +77,8 @@ def fork(scenario: Scenario, step: int) -> Pass:
 
 
 def aec(make_env: Callable[[], object], mask: Callable[[object, object], object]) -> Pass:
-    """Any PettingZoo AEC environment under random legal play; dead steps are not counted as turns."""
+    """Any PettingZoo AEC environment under random legal play; dead steps are not counted as
+    turns."""
     env = make_env()
 
     def play(seed: int) -> int:
@@ -100,7 +109,10 @@ def openspiel(name: str) -> Pass:
             if not state.is_chance_node():
                 turns += 1
                 player = state.current_player()
-                _ = state.information_state_string(player), [state.action_to_string(player, action) for action in legal]
+                _ = (
+                    state.information_state_string(player),
+                    [state.action_to_string(player, action) for action in legal],
+                )
             state.apply_action(chooser.choice(legal))
         return turns
 
@@ -144,12 +156,17 @@ def pettingzoo(name: str) -> Pass:
     from importlib import import_module
     from types import ModuleType
 
-    sys.modules.setdefault("pygame", ModuleType("pygame"))  # only windows need it, and none is opened
+    # only windows need it, and none is opened
+    sys.modules.setdefault("pygame", ModuleType("pygame"))
     module = import_module(f"pettingzoo.classic.{name}")
 
     def mask(observation: object, info: object) -> list[int]:
         legal = observation.get("action_mask") if isinstance(observation, dict) else None
-        return [index for index, allowed in enumerate(legal) if allowed] if legal is not None else [0, 1, 2]
+        return (
+            [index for index, allowed in enumerate(legal) if allowed]
+            if legal is not None
+            else [0, 1, 2]
+        )
 
     return aec(module.env, mask)
 

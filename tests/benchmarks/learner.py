@@ -1,11 +1,14 @@
 """The learner's update beside a naive padded loop, on ragged episodes of many turns.
 
-    python tests/benchmarks/learner.py [--size nano|tiny|word] [--scenario retail] [--episodes 64] [--repeats 3]
+    python tests/benchmarks/learner.py [--size nano|tiny|word] [--scenario retail] [--episodes 64]
+    [--repeats 3]
 
-Both compute the same update: clipped policy gradient at a token ratio, 4 minibatches cut by episode, log-probabilities of before recomputed once,
-AdamW, gradient clip 1; the loss of both is compared. The naive loop is what is written first: a batch padded to its longest row, logits and
-log-softmax over every position. `a row an episode` gives it rows that grow with the talk; `a row a turn` has each turn read its whole prompt
-again, as trainers of single turns do. Loops take turns in one run; the best of the repeats counts.
+Both compute the same update: clipped policy gradient at a token ratio, 4 minibatches cut by
+episode, log-probabilities of before recomputed once, AdamW, gradient clip 1; the loss of both is
+compared. The naive loop is what is written first: a batch padded to its longest row, logits and
+log-softmax over every position. `a row an episode` gives it rows that grow with the talk; `a row
+a turn` has each turn read its whole prompt again, as trainers of single turns do. Loops take
+turns in one run; the best of the repeats counts.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ MINIBATCHES = 4
 
 
 def talks(count: int, group: int, vocabulary: Sequence[int], seed: int) -> list[Episode]:
-    """Ragged talks of 1 to 12 turns, `group` of them on one opening: 20 to 80 ids to read and 4 to 40 to say at each turn."""
+    """Ragged talks of 1 to 12 turns, `group` of them on one opening: 20 to 80 ids to read and 4
+    to 40 to say at each turn."""
     rng = random.Random(seed)
 
     def ids(low: int, high: int) -> tuple[int, ...]:
@@ -48,16 +52,45 @@ def talks(count: int, group: int, vocabulary: Sequence[int], seed: int) -> list[
         prompt, turns = opening, []
         for step in range(rng.randint(1, 12)):
             said = ids(4, 40)
-            reply = Reply("", prompt_ids=prompt, token_ids=said, logprobs=tuple(rng.uniform(-9, -6) for _ in said), finish="stop", policy="main")
+            reply = Reply(
+                "",
+                prompt_ids=prompt,
+                token_ids=said,
+                logprobs=tuple(rng.uniform(-9, -6) for _ in said),
+                finish="stop",
+                policy="main",
+            )
             turns.append(Turn(step, "a", (), None, (), Action(""), (reply,)))
             prompt = (*prompt, *said, *ids(20, 80))
         ledger = (Entry(len(turns) - 1, "a", rng.gauss(0, 1), "played"),)
         seat, shared = {"a": Seat("direct", "main")}, f"{number // group}"
-        made.append(Episode("talks", 1, number, "train/0", 0, shared, seat, tuple(turns), (), (), {}, ledger, End.TERMINATED))
+        made.append(
+            Episode(
+                "talks",
+                1,
+                number,
+                "train/0",
+                0,
+                shared,
+                seat,
+                tuple(turns),
+                (),
+                (),
+                {},
+                ledger,
+                End.TERMINATED,
+            )
+        )
     return made
 
 
-def naive(learner: TorchLearner, chosen: Sequence[Row], settings: LossSettings, order: Sequence[Sequence[int]], lr: float) -> float:
+def naive(
+    learner: TorchLearner,
+    chosen: Sequence[Row],
+    settings: LossSettings,
+    order: Sequence[Sequence[int]],
+    lr: float,
+) -> float:
     """The update over padded batches; the mean loss of its minibatches."""
     torch = learner.torch
     for group in learner.optimizer.param_groups:
@@ -72,7 +105,10 @@ def naive(learner: TorchLearner, chosen: Sequence[Row], settings: LossSettings, 
         return tuple(map(torch.from_numpy, filled))
 
     def logprobs(ids: Any) -> Any:
-        logits = learner.engine.model(ids, use_cache=False).logits[:, :-1].float() + learner.engine.banned
+        logits = (
+            learner.engine.model(ids, use_cache=False).logits[:, :-1].float()
+            + learner.engine.banned
+        )
         return logits.log_softmax(-1).gather(2, ids[:, 1:, None])[:, :, 0]
 
     batches = [padded([chosen[at] for at in part]) for part in order]
@@ -83,7 +119,12 @@ def naive(learner: TorchLearner, chosen: Sequence[Row], settings: LossSettings, 
         turns = len({int(turn) for at in part for turn in chosen[at].turn[chosen[at].mask]})
         trained = mask[:, 1:]
         ratio, worth = (logprobs(ids) - before)[trained].exp(), advantage[:, 1:][trained]
-        loss = -torch.minimum(ratio * worth, ratio.clamp(1 - settings.clip, 1 + settings.clip) * worth).sum() / turns
+        loss = (
+            -torch.minimum(
+                ratio * worth, ratio.clamp(1 - settings.clip, 1 + settings.clip) * worth
+            ).sum()
+            / turns
+        )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(learner.parameters.values(), settings.grad_clip)
         learner.optimizer.step()
@@ -99,8 +140,15 @@ def cut_by_turn(chosen: Sequence[Row]) -> list[Row]:
         for turn in dict.fromkeys(row.turn[row.mask].tolist()):
             own = row.turn == turn
             end = int(np.flatnonzero(own)[-1]) + 1
-            columns = (np.where(own, row.advantage, 0.0), row.logprob, np.where(own, row.turn, -1), row.version)
-            made.append(Row(row.episode, row.ids[:end], own[:end], *(column[:end] for column in columns)))
+            columns = (
+                np.where(own, row.advantage, 0.0),
+                row.logprob,
+                np.where(own, row.turn, -1),
+                row.version,
+            )
+            made.append(
+                Row(row.episode, row.ids[:end], own[:end], *(column[:end] for column in columns))
+            )
     return made
 
 
@@ -111,13 +159,22 @@ def by_episode(chosen: Sequence[Row], rng: random.Random) -> list[list[int]]:
         owners.setdefault(row.episode, []).append(at)
     episodes = list(owners)
     rng.shuffle(episodes)
-    return [[at for episode in episodes[part::MINIBATCHES] for at in owners[episode]] for part in range(MINIBATCHES)]
+    return [
+        [at for episode in episodes[part::MINIBATCHES] for at in owners[episode]]
+        for part in range(MINIBATCHES)
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", default="nano", choices=("word", "nano", "tiny"))
-    parser.add_argument("--scenario", default="retail", help="whose words the tokenizer knows; decides the size of the vocabulary")
+    parser.add_argument(
+        "--scenario",
+        default="retail",
+        help="whose words the tokenizer knows; decides the size of the vocabulary",
+    )
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
@@ -130,9 +187,13 @@ def main() -> None:
         advantages = table.ret - table.ret.mean()
         whole = rows(table, advantages, "main")
         loops: dict[str, Callable[[TorchLearner], float]] = {
-            "padded, a row a turn": lambda one: padded_update(one, cut_by_turn(whole.rows), settings, lr),
+            "padded, a row a turn": lambda one: padded_update(
+                one, cut_by_turn(whole.rows), settings, lr
+            ),
             "padded, a row an episode": lambda one: padded_update(one, whole.rows, settings, lr),
-            "packed": lambda one: one.update(table, advantages, lr=lr, settings=settings, rng=random.Random(0))["loss"],
+            "packed": lambda one: one.update(
+                table, advantages, lr=lr, settings=settings, rng=random.Random(0)
+            )["loss"],
         }
         best: dict[str, float] = {}
         losses: dict[str, float] = {}
@@ -143,14 +204,26 @@ def main() -> None:
                 losses[label] = loop(learner)
                 best[label] = min(best.get(label, float("inf")), time.process_time() - start)
     read, longest = sum(len(row.ids) for row in whole.rows), max(len(row.ids) for row in whole.rows)
-    print(f"\n{given.size} model, {len(allowed)} words; {given.episodes} episodes, {len(table.turns)} turns, ", end="")
+    print(
+        f"\n{given.size} model, {len(allowed)} words; {given.episodes} episodes, {len(table.turns)}"
+        " turns, ",
+        end="",
+    )
     print(f"{whole.tokens} trained tokens of {read}; longest row {longest}\n")
-    print("| loop | CPU s an update | trained tokens/s | of the packed | loss |\n| --- | ---: | ---: | ---: | ---: |")
+    print(
+        "| loop | CPU s an update | trained tokens/s | of the packed | loss |\n| --- | ---: | ---:"
+        " | ---: | ---: |"
+    )
     for label, seconds in best.items():
-        print(f"| {label} | {seconds:.2f} | {whole.tokens / seconds:.0f} | {best['packed'] / seconds:.2f} | {losses[label]:.5f} |")
+        print(
+            f"| {label} | {seconds:.2f} | {whole.tokens / seconds:.0f} |"
+            f" {best['packed'] / seconds:.2f} | {losses[label]:.5f} |"
+        )
 
 
-def padded_update(learner: TorchLearner, chosen: Sequence[Row], settings: LossSettings, lr: float) -> float:
+def padded_update(
+    learner: TorchLearner, chosen: Sequence[Row], settings: LossSettings, lr: float
+) -> float:
     """The naive update on the minibatches that the learner would cut."""
     return naive(learner, chosen, settings, by_episode(chosen, random.Random(0)), lr)
 

@@ -1,9 +1,11 @@
-"""How much memory one update takes: 4,096 trained tokens over a vocabulary of 151,936, and what of it is logits.
+"""How much memory one update takes: 4,096 trained tokens over a vocabulary of 151,936, and what of
+it is logits.
 
     python tests/benchmarks/memory.py [--tokens 4096] [--vocabulary 151936]
 
-Each row is a process of its own, since its peak (resident memory, `ru_maxrss`) is of the whole process: before is what torch, model and optimiser
-take. Whole logits of these tokens are 2.3 GiB a copy, and plain autograd holds about five.
+Each row is a process of its own, since its peak (resident memory, `ru_maxrss`) is of the whole
+process: before is what torch, model and optimiser take. Whole logits of these tokens are 2.3 GiB
+a copy, and plain autograd holds about five.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def measured(name: str, folder: str, tokens: int) -> None:
     row = ROWS[name]
     learner = opened(folder, row.get("dtype", "float32"))
     allowed = (learner.engine.banned == 0).nonzero()[:, 0].tolist()
-    episodes = regular(row["replies"], allowed, 0, turns=1, heard=50, words=tokens // row["replies"])
+    episodes = regular(
+        row["replies"], allowed, 0, turns=1, heard=50, words=tokens // row["replies"]
+    )
     table = credit.turns(episodes, "main")
     advantages, _ = estimate("grpo" if row["replies"] > 1 else "reinforce", table)
     before, start = peak(), time.process_time()
@@ -65,7 +69,9 @@ def measured(name: str, folder: str, tokens: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=151_936)
     parser.add_argument("--row", help=argparse.SUPPRESS)
@@ -79,10 +85,22 @@ def main() -> None:
         make_model(Path(folder, "model"), "referential", size="nano", positions=2 * given.tokens)
         widened(Path(folder, "model"), given.vocabulary)
         for name in ROWS:
-            asked = [sys.executable, __file__, "--row", name, "--folder", folder, "--tokens", str(given.tokens)]
+            asked = [
+                sys.executable,
+                __file__,
+                "--row",
+                name,
+                "--folder",
+                folder,
+                "--tokens",
+                str(given.tokens),
+            ]
             done = subprocess.run(asked, capture_output=True, text=True, check=True)
             found = json.loads(done.stdout.splitlines()[-1])
-            print(f"| {name} | {found['before']:.2f} | {found['peak']:.2f} | {found['cpu']:.1f} |", flush=True)
+            print(
+                f"| {name} | {found['before']:.2f} | {found['peak']:.2f} | {found['cpu']:.1f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """The parity check on a model: how far rounding goes, and how small a fault it finds.
 
-    python tests/benchmarks/parity.py [MODEL] [--dtype float32 bfloat16] [--rates 1e-3 1e-5] [--nulls 8] [--lora 8]
+    python tests/benchmarks/parity.py [MODEL] [--dtype float32 bfloat16] [--rates 1e-3 1e-5]
+    [--nulls 8] [--lora 8]
 
-For each precision and each learning rate a learner takes one step of the optimiser, and is published to a sampler with weights of its own: first
-rightly, then with each fault planted. The fault is as large as that one step, so a small rate says how small a difference is found: `moved` is how
-far the step moved the log-probabilities of the probes, in nats and in units of noise. `share` is what the check found, in parts of what it allows:
-above 1 the weights are refused. Without a model a tiny one is made. Rows of `right` are false alarms where they lie above 1.
+For each precision and each learning rate a learner takes one step of the optimiser, and is
+published to a sampler with weights of its own: first rightly, then with each fault planted. The
+fault is as large as that one step, so a small rate says how small a difference is found: `moved`
+is how far the step moved the log-probabilities of the probes, in nats and in units of noise.
+`share` is what the check found, in parts of what it allows: above 1 the weights are refused.
+Without a model a tiny one is made. Rows of `right` are false alarms where they lie above 1.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ from gem_ma.types import Message, Sampling
 SENTENCES = (
     "Guess a number between 1 and {}. Answer with the number alone.",
     "You are in room {}. There is a door to the north and a window to the east. What do you do?",
-    "The customer of order {} wants another colour and a refund of the difference. Answer in one sentence.",
+    (
+        "The customer of order {} wants another colour and a refund of the difference. Answer in"
+        " one sentence."
+    ),
     "Name {} animals, and say which of them can fly.",
 )
 
@@ -44,7 +50,10 @@ SENTENCES = (
 def prompts(engine: Transformers, seed: int, count: int = 8) -> list[tuple[int, ...]]:
     """Openings of several lengths."""
     rng = random.Random(seed)
-    texts = [" ".join(rng.choice(SENTENCES).format(rng.randint(2, 99)) for _ in range(rng.randint(1, 4))) for _ in range(count)]
+    texts = [
+        " ".join(rng.choice(SENTENCES).format(rng.randint(2, 99)) for _ in range(rng.randint(1, 4)))
+        for _ in range(count)
+    ]
     return [engine.chat.render("a", (Message(text),)) for text in texts]
 
 
@@ -52,18 +61,36 @@ def step(learner: TorchLearner, rate: float, seed: int) -> None:
     """One step of the optimiser on what the sampler says, with advantages by chance."""
     rng, engine, made = random.Random(seed), learner.engine, []
     for at, draw in enumerate(
-        learner.sampler.sample_ids(learner.probes, [Sampling(max_tokens=16)] * len(learner.probes), range(len(learner.probes)))
+        learner.sampler.sample_ids(
+            learner.probes,
+            [Sampling(max_tokens=16)] * len(learner.probes),
+            range(len(learner.probes)),
+        )
     ):
         ids = np.array([*learner.probes[at], *draw.ids], np.int64)
         mask = np.arange(len(ids)) >= len(learner.probes[at])
         zeros = np.zeros(len(ids))
-        made.append(Row(("p", 0, at), ids, mask, mask * rng.choice((-1.0, 1.0)), zeros, np.where(mask, at, -1), np.zeros(len(ids), np.int64)))
+        made.append(
+            Row(
+                ("p", 0, at),
+                ids,
+                mask,
+                mask * rng.choice((-1.0, 1.0)),
+                zeros,
+                np.where(mask, at, -1),
+                np.zeros(len(ids), np.int64),
+            )
+        )
     for group in learner.optimizer.param_groups:
         group["lr"] = rate
     with engine.lock:
         worth = np.concatenate([row.advantage[row.mask] for row in made])
         for pack in learner.scorer.packs(made):
-            learner.scorer.learn(pack, lambda scored: -(scored.logprobs * learner._tensor(worth[scored.order])).sum(), added=learner.gather)
+            learner.scorer.learn(
+                pack,
+                lambda scored: -(scored.logprobs * learner._tensor(worth[scored.order])).sum(),
+                added=learner.gather,
+            )
     learner.step(LossSettings().grad_clip, 0.0, made)
 
 
@@ -74,22 +101,40 @@ def planted(fault: str, learner: TorchLearner, before: dict[str, Any]) -> Iterat
     weights, layers = learner.parameters, int(sampler.model.config.num_hidden_layers)
 
     def is_old(name: str) -> bool:
-        head = "embed" in name or "lm_head" in name or (learner.engine.adapter is not None and f".layers.{layers - 1}." in name)
-        return {"old weights": True, "old head": head, "one layer off": f".layers.{layers // 2}." in name}.get(fault, False)
+        head = (
+            "embed" in name
+            or "lm_head" in name
+            or (learner.engine.adapter is not None and f".layers.{layers - 1}." in name)
+        )
+        return {
+            "old weights": True,
+            "old head": head,
+            "one layer off": f".layers.{layers // 2}." in name,
+        }.get(fault, False)
 
     if fault == "stale cache":  # all that was computed before is kept over the change
         sampler.take(before)
-        sampler.sample_ids(learner.probes, [Sampling(max_tokens=1)] * len(learner.probes), range(len(learner.probes)))
+        sampler.sample_ids(
+            learner.probes,
+            [Sampling(max_tokens=1)] * len(learner.probes),
+            range(len(learner.probes)),
+        )
         check = sampler.decoder._check
         sampler.decoder._check = lambda source: None
-    sampler.take({name: before[name] if is_old(name) else weight for name, weight in weights.items()})
+    sampler.take(
+        {name: before[name] if is_old(name) else weight for name, weight in weights.items()}
+    )
     adapter, temperature = sampler.adapter, learner.temperature
     source = type(sampler).source
     if fault == "wrong adapter":
-        type(sampler).source = property(lambda self: Source(None if self is sampler else self.adapter, -1, "wrong"))  # type: ignore[assignment]
+        type(sampler).source = property(
+            lambda self: Source(None if self is sampler else self.adapter, -1, "wrong")
+        )  # type: ignore[assignment]
     if fault == "temperature .95":
         draw = sampler.decoder.draw
-        sampler.decoder.draw = lambda prompt, how, *rest, **more: draw(prompt, Sampling(temperature=0.95, max_tokens=how.max_tokens), *rest, **more)
+        sampler.decoder.draw = lambda prompt, how, *rest, **more: draw(
+            prompt, Sampling(temperature=0.95, max_tokens=how.max_tokens), *rest, **more
+        )
     try:
         yield
     finally:
@@ -101,12 +146,21 @@ def planted(fault: str, learner: TorchLearner, before: dict[str, Any]) -> Iterat
         sampler.forget()
 
 
-def table(model: str, dtype: str, rates: list[float], nulls: int, lora: dict[str, Any] | None) -> None:
+def table(
+    model: str, dtype: str, rates: list[float], nulls: int, lora: dict[str, Any] | None
+) -> None:
     """Prints the rows of one precision."""
     engine = Transformers(model, policy="main", dtype=dtype, lora=lora)
     learner = TorchLearner(engine.twin(), Sampling(max_tokens=16), sampler=engine)
     kind = "all weights" if lora is None else f"LoRA of rank {lora['rank']}"
-    faults = ["old weights", "one layer off", "old head", "stale cache", "temperature .95", *(["wrong adapter"] if lora else [])]
+    faults = [
+        "old weights",
+        "one layer off",
+        "old head",
+        "stale cache",
+        "temperature .95",
+        *(["wrong adapter"] if lora else []),
+    ]
     for rate in rates:
         learner.probes = prompts(engine, 0)
         before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
@@ -123,7 +177,10 @@ def table(model: str, dtype: str, rates: list[float], nulls: int, lora: dict[str
         right, means = [gap.share for gap, _ in found], [gap.mean / noise for gap, noise in found]
         noise = float(np.median([noise for _, noise in found]))
         where = f"| {dtype}, {kind} | {rate:g} | {moved:.2g} ({moved / noise:.1f} units)"
-        spread = f"{np.median(right):.2f}, at most {max(right):.2f} of {nulls}; mean gap {np.median(means):.2f} units, at most {max(means):.2f}"
+        spread = (
+            f"{np.median(right):.2f}, at most {max(right):.2f} of {nulls}; mean gap"
+            f" {np.median(means):.2f} units, at most {max(means):.2f}"
+        )
         print(f"{where} | right | {spread} |", flush=True)
         learner.probes = prompts(engine, 0)
         for fault in faults:
@@ -132,7 +189,9 @@ def table(model: str, dtype: str, rates: list[float], nulls: int, lora: dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", nargs="?", help="a folder; absent = a tiny one, made for this")
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--rates", nargs="+", type=float, default=[1e-3, 1e-5])
@@ -140,12 +199,21 @@ def main() -> None:
     parser.add_argument("--lora", type=int, default=0, help="rank of an adapter; 0 = all weights")
     given = parser.parse_args()
     start = time.process_time()
-    print("| precision, what learns | rate | moved, nats | sampler | share of what is allowed |\n| --- | ---: | ---: | --- | --- |")
+    print(
+        "| precision, what learns | rate | moved, nats | sampler | share of what is allowed |\n|"
+        " --- | ---: | ---: | --- | --- |"
+    )
     with tempfile.TemporaryDirectory() as folder:
         if given.model is None:
             make_model(Path(folder, "tiny"), "guess_number", size="tiny")
         for dtype in given.dtype:
-            table(given.model or f"{folder}/tiny", dtype, given.rates, given.nulls, {"rank": given.lora} if given.lora else None)
+            table(
+                given.model or f"{folder}/tiny",
+                dtype,
+                given.rates,
+                given.nulls,
+                {"rank": given.lora} if given.lora else None,
+            )
     print(f"\n{time.process_time() - start:.0f} CPU s")
 
 

@@ -1,6 +1,8 @@
-"""Speed of the retail store and of scripted episodes: `python tests/benchmarks/retail.py [FOLDER]` (default: TAU_BENCH_PATH or our own shop).
+"""Speed of the retail store and of scripted episodes: `python tests/benchmarks/retail.py [FOLDER]`
+(default: TAU_BENCH_PATH or our own shop).
 
-Prints times and how many of each fit into what tau-bench takes for reset, write and digest (92 ms), then 500 episodes of three assistants.
+Prints times and how many of each fit into what tau-bench takes for reset, write and digest (92
+ms), then 500 episodes of three assistants.
 """
 
 from __future__ import annotations
@@ -34,12 +36,18 @@ def timed(function: Callable[[], object], repeat: int = 200) -> float:
 def main(folder: str) -> None:
     scenario = Retail(data=folder)
     split = "test"
-    task = next(task for task in scenario.tasks(split) if any(call.name.startswith("cancel") for call in task.actions))
+    task = next(
+        task
+        for task in scenario.tasks(split)
+        if any(call.name.startswith("cancel") for call in task.actions)
+    )
     start = time.perf_counter()
     store = RetailStore(scenario.source.world(task), scenario.semantics)
     store.digest()
     first = time.perf_counter() - start
-    order = next(call.arguments["order_id"] for call in task.actions if "order_id" in call.arguments)
+    order = next(
+        call.arguments["order_id"] for call in task.actions if "order_id" in call.arguments
+    )
     write = next(call for call in task.actions if call.name.startswith("cancel"))
 
     def cycle() -> None:
@@ -51,19 +59,35 @@ def main(folder: str) -> None:
     rows = {
         "first digest of a base": first,
         "reset": timed(store.reset),
-        "read (get_order_details)": timed(lambda: store.call("get_order_details", {"order_id": order})),
-        "reset, write": timed(lambda: (store.reset(), store.call(write.name, dict(write.arguments)))),
+        "read (get_order_details)": timed(
+            lambda: store.call("get_order_details", {"order_id": order})
+        ),
+        "reset, write": timed(
+            lambda: (store.reset(), store.call(write.name, dict(write.arguments)))
+        ),
         "reset, write, digest": timed(cycle),
         "digest after a write": timed(store.digest),
         "solution and canonical verdict": timed(
-            lambda: canonical(task, store.overlay, gold_state(store.overlay.base, scenario.semantics, task), Outcome("user", "settled", ("x",)))
+            lambda: canonical(
+                task,
+                store.overlay,
+                gold_state(store.overlay.base, scenario.semantics, task),
+                Outcome("user", "settled", ("x",)),
+            )
         ),
-        "canonical verdict": timed(lambda: canonical(task, store.overlay, gold, Outcome("user", "settled", ("x",)))),
+        "canonical verdict": timed(
+            lambda: canonical(task, store.overlay, gold, Outcome("user", "settled", ("x",)))
+        ),
     }
-    print(f"{scenario.provenance()['name']}\n\n| what | ms | share of 92 ms |\n| --- | ---: | ---: |")
+    print(
+        f"{scenario.provenance()['name']}\n\n| what | ms | share of 92 ms |\n| --- | ---: | ---: |"
+    )
     for name, seconds in rows.items():
         print(f"| {name} | {seconds * 1e3:.3f} | {seconds / 92e-3:.4f} |")
-    print("\n| 500 episodes, scripted customer | s | episodes a second | succeed of those judged |\n| --- | ---: | ---: | ---: |")
+    print(
+        "\n| 500 episodes, scripted customer | s | episodes a second | succeed of those judged |\n|"
+        " --- | ---: | ---: | ---: |"
+    )
     scenario.id = "retail"
     for assistant in ("retail_oracle", "retail_scripted", "retail_nothing"):
         cast = {"assistant": Seat(assistant), "user": Seat("retail_user")}
@@ -73,7 +97,10 @@ def main(folder: str) -> None:
         done = asyncio.run(_play(plans))
         taken = time.perf_counter() - start
         found = [verdict for verdict in map(scenario.success, done) if verdict is not None]
-        print(f"| {assistant} | {taken:.2f} | {len(done) / taken:.0f} | {sum(found)} of {len(found)} |")
+        print(
+            f"| {assistant} | {taken:.2f} | {len(done) / taken:.0f} | {sum(found)} of"
+            f" {len(found)} |"
+        )
     print()
 
 

@@ -1,7 +1,9 @@
-"""Speed of the generated shop, and what its proofs throw away: `python tests/benchmarks/retail_tasks.py [COUNT]` (default 1000).
+"""Speed of the generated shop, and what its proofs throw away: `python
+tests/benchmarks/retail_tasks.py [COUNT]` (default 1000).
 
-Prints for the default knobs and for all knobs turned up: seconds for so many proved tasks, and of all that was drawn the share that each proof
-threw away (`drawn`: no task came of it; `new`: another task of the world is like it).
+Prints for the default knobs and for all knobs turned up: seconds for so many proved tasks, and
+of all that was drawn the share that each proof threw away (`drawn`: no task came of it; `new`:
+another task of the world is like it).
 """
 
 from __future__ import annotations
@@ -27,10 +29,26 @@ def main(count: int) -> None:
             prove(task, shop.world(task))
         again = time.process_time() - start
         drawn = sum(shop.rejected.values())
-        print(f"{name}: {len(tasks)} tasks made and proved in {made:.2f} s; all proofs once more in {again:.2f} s")
-        print("  thrown away of", drawn, "drawn:", ", ".join(f"{cause} {shop.rejected[cause] / drawn:.2%}" for cause in ("drawn", "new", *PROOFS)))
-        hard = {key: sum(task.difficulty[key] for task in tasks) / len(tasks) for key in ("reads", "writes", "facts", "turns")}
-        print("  a task needs on average:", ", ".join(f"{mean:.2f} {key}" for key, mean in hard.items()))
+        print(
+            f"{name}: {len(tasks)} tasks made and proved in {made:.2f} s; all proofs once more in"
+            f" {again:.2f} s"
+        )
+        print(
+            "  thrown away of",
+            drawn,
+            "drawn:",
+            ", ".join(
+                f"{cause} {shop.rejected[cause] / drawn:.2%}" for cause in ("drawn", "new", *PROOFS)
+            ),
+        )
+        hard = {
+            key: sum(task.difficulty[key] for task in tasks) / len(tasks)
+            for key in ("reads", "writes", "facts", "turns")
+        }
+        print(
+            "  a task needs on average:",
+            ", ".join(f"{mean:.2f} {key}" for key, mean in hard.items()),
+        )
 
 
 if __name__ == "__main__":

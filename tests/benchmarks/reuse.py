@@ -1,4 +1,5 @@
-"""Prints what kept KV and joining a running batch save: prompt tokens, wall time, and whether the same is sampled. A byte-level nano model.
+"""Prints what kept KV and joining a running batch save: prompt tokens, wall time, and whether the
+same is sampled. A byte-level nano model.
 
 Run it with one thread: OMP_NUM_THREADS=1 python tests/benchmarks/reuse.py
 """
@@ -22,9 +23,19 @@ EPISODES, TURNS, SAID, SEEN = 16, 20, 16, 24
 CONCURRENT, SHORTEST, LONGEST = 64, 5, 200
 
 
-def request(talk: int, turn: int, messages: Sequence[Message], max_tokens: int, conversation: str) -> Request:
+def request(
+    talk: int, turn: int, messages: Sequence[Message], max_tokens: int, conversation: str
+) -> Request:
     how = Sampling(max_tokens=max_tokens)
-    return Request("a", tuple(messages), sampling=how, seed=1000 * talk + turn, conversation=conversation, turn=turn, policy="main")
+    return Request(
+        "a",
+        tuple(messages),
+        sampling=how,
+        seed=1000 * talk + turn,
+        conversation=conversation,
+        turn=turn,
+        policy="main",
+    )
 
 
 def seen(talk: int, turn: int) -> Message:
@@ -33,13 +44,16 @@ def seen(talk: int, turn: int) -> Message:
 
 
 async def talks(engine: Any) -> list[list[Reply]]:
-    """EPISODES talks of TURNS turns beside each other; each prompt is all before it and a new observation."""
+    """EPISODES talks of TURNS turns beside each other; each prompt is all before it and a new
+    observation."""
 
     async def talk(number: int) -> list[Reply]:
         messages, replies = [Message.system("You keep a shop. " * 4)], list[Reply]()
         for turn in range(TURNS):
             messages.append(seen(number, turn))
-            replies.append(await engine.sample(request(number, turn, messages, SAID, f"talk {number}")))
+            replies.append(
+                await engine.sample(request(number, turn, messages, SAID, f"talk {number}"))
+            )
             messages.append(spoken("a", Action(replies[-1].text)))
         return replies
 
@@ -65,14 +79,29 @@ def reuse(model: Path) -> None:
         found[name] = replies, computed, best
         print(f"| {name} | {prompt} | {computed} | {best:.2f} |")
     (off, anew, slow), (on, once, fast) = found["off"], found["on"]
-    same = sum(a.token_ids == b.token_ids and a.prompt_ids == b.prompt_ids for a, b in zip(off, on, strict=True))
-    gap = max(abs(x - y) for a, b in zip(off, on, strict=True) if a.token_ids == b.token_ids for x, y in zip(a.logprobs, b.logprobs, strict=True))
-    print(f"\nprompt tokens computed: {anew / once:.1f} times fewer; wall: {slow / fast:.2f} times faster")
-    print(f"same tokens from the same seeds: {same} of {len(off)} replies; largest gap of a log-probability: {gap:.1e}")
+    same = sum(
+        a.token_ids == b.token_ids and a.prompt_ids == b.prompt_ids
+        for a, b in zip(off, on, strict=True)
+    )
+    gap = max(
+        abs(x - y)
+        for a, b in zip(off, on, strict=True)
+        if a.token_ids == b.token_ids
+        for x, y in zip(a.logprobs, b.logprobs, strict=True)
+    )
+    print(
+        f"\nprompt tokens computed: {anew / once:.1f} times fewer; wall: {slow / fast:.2f} times"
+        " faster"
+    )
+    print(
+        f"same tokens from the same seeds: {same} of {len(off)} replies; largest gap of a"
+        f" log-probability: {gap:.1e}"
+    )
 
 
 class AtOnce:
-    """The same engine, a batch at a time: what `Batched` does for an engine that cannot take rows while others run."""
+    """The same engine, a batch at a time: what `Batched` does for an engine that cannot take
+    rows while others run."""
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine
@@ -99,7 +128,10 @@ async def queue(engine: Any, lengths: Sequence[int]) -> tuple[float, list[float]
 def joining(model: Path) -> None:
     count = 4 * CONCURRENT
     lengths = [SHORTEST + (37 * n * n + 11 * n) % (LONGEST - SHORTEST + 1) for n in range(count)]
-    print(f"\n{count} requests of {SHORTEST} to {LONGEST} tokens, {CONCURRENT} at once, none ends early\n")
+    print(
+        f"\n{count} requests of {SHORTEST} to {LONGEST} tokens, {CONCURRENT} at once, none ends"
+        " early\n"
+    )
     print("| rows | wall, s | tokens a second | passes of the model | median wait, s |")
     print("| --- | ---: | ---: | ---: | ---: |")
     walls = {}
@@ -112,7 +144,10 @@ def joining(model: Path) -> None:
         inner.model.register_forward_hook(lambda *_, passes=passes: passes.append(1))
         wall, waits = asyncio.run(queue(engine, lengths))
         walls[name] = wall, len(passes)
-        print(f"| {name} | {wall:.2f} | {sum(lengths) / wall:.0f} | {len(passes)} | {statistics.median(waits):.2f} |")
+        print(
+            f"| {name} | {wall:.2f} | {sum(lengths) / wall:.0f} | {len(passes)} |"
+            f" {statistics.median(waits):.2f} |"
+        )
     (slow, many), (fast, few) = walls.values()
     print(f"\nwall: {slow / fast:.2f} times faster; passes: {many / few:.2f} times fewer")
 
@@ -144,7 +179,10 @@ def overhead() -> None:
     asyncio.run(ask(Batched(Nothing(), wait_s=0.0), 6400))
     each = (time.perf_counter() - start) / 6400
     left = threading.active_count() - threads
-    print(f"\n{CONCURRENT} requests at once through an engine without a model: {1e6 * each:.0f} us a request; threads left: {left}")
+    print(
+        f"\n{CONCURRENT} requests at once through an engine without a model: {1e6 * each:.0f} us a"
+        f" request; threads left: {left}"
+    )
 
 
 def main() -> None:

@@ -1,9 +1,11 @@
-"""Episodes without a barrier beside the same episodes in lock-step, with real sleeps in the place of a model.
+"""Episodes without a barrier beside the same episodes in lock-step, with real sleeps in the place
+of a model.
 
     python tests/benchmarks/scheduling.py
 
-`ideal` is the same latencies slept through with nothing else to do. Lock-step is the loop of a vector environment: all episodes wait for the
-slowest answer of each step. Best of three, the schedules taking turns; other work on the machine shows as lost percents.
+`ideal` is the same latencies slept through with nothing else to do. Lock-step is the loop of a
+vector environment: all episodes wait for the slowest answer of each step. Best of three, the
+schedules taking turns; other work on the machine shows as lost percents.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ async def without_barrier(count: int, latency: Callable[[int], float]) -> list[f
     cast = dict.fromkeys(scenario.agents, Seat("direct", "main"))
     plans = [Plan(scenario, cast, seed=seed) for seed in range(count)]
     start, ended = time.perf_counter(), []
-    async for episode in play_many(plans, {"main": Policy("main", Sleeps(latency))}, concurrency=count):
+    async for episode in play_many(
+        plans, {"main": Policy("main", Sleeps(latency))}, concurrency=count
+    ):
         assert len(episode.turns) == ROUNDS
         ended.append(time.perf_counter() - start)
     return ended
@@ -65,10 +69,14 @@ async def lock_step(count: int, latency: Callable[[int], float]) -> list[float]:
 
     async def answer(seed: int, game: Game) -> dict[str, str]:
         await asyncio.sleep(latency(seed))
-        return {agent: asked.legal[0] if asked.legal else "" for agent, asked in game.pending.items()}
+        return {
+            agent: asked.legal[0] if asked.legal else "" for agent, asked in game.pending.items()
+        }
 
     while live := [(seed, game) for seed, game in enumerate(games) if game.pending]:
-        for (_, game), said in zip(live, await asyncio.gather(*(answer(*one) for one in live)), strict=True):
+        for (_, game), said in zip(
+            live, await asyncio.gather(*(answer(*one) for one in live)), strict=True
+        ):
             game.send(said)
             if game.over:
                 ended.append(time.perf_counter() - start)
@@ -90,20 +98,34 @@ async def sleeps_alone(count: int, latency: Callable[[int], float]) -> list[floa
 
 def report(name: str, count: int, latency: Callable[[int], float], others: int) -> None:
     """`others`: how many episodes are no stragglers."""
-    schedules = {"sleeps alone (ideal)": sleeps_alone, "no barrier": without_barrier, "lock-step": lock_step}
+    schedules = {
+        "sleeps alone (ideal)": sleeps_alone,
+        "no barrier": without_barrier,
+        "lock-step": lock_step,
+    }
     best: dict[str, list[float]] = {}
     for _ in range(REPEATS):
         for how, schedule in schedules.items():
             ended = sorted(asyncio.run(schedule(count, latency)))
-            best[how] = ended if how not in best else [min(pair) for pair in zip(best[how], ended, strict=True)]
+            best[how] = (
+                ended
+                if how not in best
+                else [min(pair) for pair in zip(best[how], ended, strict=True)]
+            )
     ideal = best["sleeps alone (ideal)"]
     for how, ended in best.items():
         last, rest = ended[-1], ended[others - 1]
-        print(f"| {name} | {how} | {last:.3f} | {ideal[-1] / last:.1%} | {rest:.3f} | {ideal[others - 1] / rest:.1%} |")
+        print(
+            f"| {name} | {how} | {last:.3f} | {ideal[-1] / last:.1%} | {rest:.3f} |"
+            f" {ideal[others - 1] / rest:.1%} |"
+        )
 
 
 def main() -> None:
-    print("| episodes | schedule | all there, s | of ideal | all but the straggler, s | of ideal |\n| --- | --- | ---: | ---: | ---: | ---: |")
+    print(
+        "| episodes | schedule | all there, s | of ideal | all but the straggler, s | of ideal |\n|"
+        " --- | --- | ---: | ---: | ---: | ---: |"
+    )
     report("64, each call 20 ms", 64, lambda seed: 0.02, 64)
     report("8, calls of 5 ms, of one 200 ms", 8, lambda seed: 0.2 if seed == 7 else 0.005, 7)
 

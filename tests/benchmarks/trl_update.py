@@ -1,19 +1,25 @@
-"""The learner's update beside the one of TRL's GRPOTrainer: the same tiny model, the same token rows, the same rewards and settings, in one run.
+"""The learner's update beside the one of TRL's GRPOTrainer: the same tiny model, the same token
+rows, the same rewards and settings, in one run.
 
-    make benchmark-trl
-    python tests/benchmarks/trl_update.py [--rows ragged even single] [--rounds 5] [--size nano|tiny|word] [--batch 16]
+    make benchmark-trl python tests/benchmarks/trl_update.py [--rows ragged even single] [--rounds
+    5] [--size nano|tiny|word] [--batch 16]
 
-Both take one GRPO step over the same rows: groups of 8 on one opening, advantages over the group's standard deviation, token ratio, clip .2, no KL,
-AdamW, gradient clip 1, one optimiser step a batch, float32. Three kinds of rows, since what is fast on one is not on another:
+Both take one GRPO step over the same rows: groups of 8 on one opening, advantages over the group's
+standard deviation, token ratio, clip .2, no KL, AdamW, gradient clip 1, one optimiser step a batch,
+float32. Three kinds of rows, since what is fast on one is not on another:
 
-- ragged: 64 talks of 1 to 12 turns. Here TRL pays for padding: it pads every part of a batch to the longest row of the whole batch, whatever
-  `--batch` is, and computes logits at all positions after the prompt.
+- ragged: 64 talks of 1 to 12 turns. Here TRL pays for padding: it pads every part of a batch to the
+  longest row of the whole batch, whatever `--batch` is, and computes logits at all positions after
+  the prompt.
 - even: 64 talks of 6 turns, all words of one length, so that nobody pads.
-- single: 8 replies of 256 tokens after a prompt, over a vocabulary of 151,936: here all is in the logits.
+- single: 8 replies of 256 tokens after a prompt, over a vocabulary of 151,936: here all is in the
+  logits.
 
-TRL is given the rows as its `rollout_func` allows: ids, a mask of what the policy sampled, log-probabilities; so neither side samples, and each
-update is measured from finished episodes to moved weights, TRL's own metrics and our publication with its parity check included. The two take
-turns; the first update of each is not counted, and medians are shown: of CPU seconds of the process, since others use the machine, and of wall.
+TRL is given the rows as its `rollout_func` allows: ids, a mask of what the policy sampled,
+log-probabilities; so neither side samples, and each update is measured from finished episodes to
+moved weights, TRL's own metrics and our publication with its parity check included. The two take
+turns; the first update of each is not counted, and medians are shown: of CPU seconds of the
+process, since others use the machine, and of wall.
 """
 
 from __future__ import annotations
@@ -55,7 +61,9 @@ def since(start: Time) -> Time:
     return time.process_time() - start[0], time.perf_counter() - start[1]
 
 
-def regular(count: int, vocabulary: list[int], seed: int, turns: int, heard: int, words: int) -> list[Episode]:
+def regular(
+    count: int, vocabulary: list[int], seed: int, turns: int, heard: int, words: int
+) -> list[Episode]:
     """Talks of one shape: at each of `turns` turns `heard` ids to read and `words` to say."""
     rng = random.Random(seed)
     made = []
@@ -65,17 +73,41 @@ def regular(count: int, vocabulary: list[int], seed: int, turns: int, heard: int
         prompt, done = opening, []
         for step in range(turns):
             ids = tuple(rng.choices(vocabulary, k=words))
-            reply = Reply("", prompt_ids=prompt, token_ids=ids, logprobs=tuple(rng.uniform(-9, -6) for _ in ids), finish="stop", policy="main")
+            reply = Reply(
+                "",
+                prompt_ids=prompt,
+                token_ids=ids,
+                logprobs=tuple(rng.uniform(-9, -6) for _ in ids),
+                finish="stop",
+                policy="main",
+            )
             done.append(Turn(step, "a", (), None, (), Action(""), (reply,)))
             prompt = (*prompt, *ids, *rng.choices(vocabulary, k=heard))
         ledger = (Entry(turns - 1, "a", rng.gauss(0, 1), "played"),)
         seat, shared = {"a": Seat("direct", "main")}, f"{number // GROUP}"
-        made.append(Episode("talks", 1, number, "train/0", 0, shared, seat, tuple(done), (), (), {}, ledger, End.TERMINATED))
+        made.append(
+            Episode(
+                "talks",
+                1,
+                number,
+                "train/0",
+                0,
+                shared,
+                seat,
+                tuple(done),
+                (),
+                (),
+                {},
+                ledger,
+                End.TERMINATED,
+            )
+        )
     return made
 
 
 def widened(folder: Path, vocabulary: int) -> None:
-    """Gives the model of a folder so many ids, as pretrained ones have. Its tokenizer has no words for most of them; see `opened`."""
+    """Gives the model of a folder so many ids, as pretrained ones have. Its tokenizer has no
+    words for most of them; see `opened`."""
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
@@ -84,7 +116,8 @@ def widened(folder: Path, vocabulary: int) -> None:
 
 
 def opened(folder: str, dtype: str = "float32") -> TorchLearner:
-    """A learner of the model in a folder. Ids that its tokenizer has no word for count as words, or there would be no wide vocabulary."""
+    """A learner of the model in a folder. Ids that its tokenizer has no word for count as words,
+    or there would be no wide vocabulary."""
     engine: Any = open_engine("main", f"transformers/{folder}/model", dtype=dtype)
     engine.engine.banned[len(engine.engine.tokenizer) :] = 0
     return TorchLearner(engine.engine)
@@ -107,7 +140,8 @@ def ours(folder: str, batches: list[list[Episode]]) -> Iterator[Time]:
 
 
 def theirs(folder: str, batches: list[list[Episode]], part: int, scratch: str) -> Iterator[Time]:
-    """What each update of GRPOTrainer takes, measured at the ends of its optimiser steps, without the time of its `rollout_func`."""
+    """What each update of GRPOTrainer takes, measured at the ends of its optimiser steps,
+    without the time of its `rollout_func`."""
     import transformers
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
@@ -127,9 +161,15 @@ def theirs(folder: str, batches: list[list[Episode]], part: int, scratch: str) -
         starts = [int(row.mask.argmax()) for row in current]
         given = {
             "prompt_ids": [row.ids[:at].tolist() for row, at in zip(current, starts, strict=True)],
-            "completion_ids": [row.ids[at:].tolist() for row, at in zip(current, starts, strict=True)],
-            "logprobs": [row.logprob[at:].tolist() for row, at in zip(current, starts, strict=True)],
-            "env_mask": [row.mask[at:].astype(int).tolist() for row, at in zip(current, starts, strict=True)],
+            "completion_ids": [
+                row.ids[at:].tolist() for row, at in zip(current, starts, strict=True)
+            ],
+            "logprobs": [
+                row.logprob[at:].tolist() for row, at in zip(current, starts, strict=True)
+            ],
+            "env_mask": [
+                row.mask[at:].astype(int).tolist() for row, at in zip(current, starts, strict=True)
+            ],
             "paid": [sum(entry.value for entry in episode.ledger) for episode in episodes],
         }
         clock["start"] = now()
@@ -186,31 +226,72 @@ def compared(kind: str, size: str, rounds: int, part: int) -> str:
         allowed = (opened(name).engine.banned == 0).nonzero()[:, 0].tolist()
         batches = batches_of(kind, allowed, rounds + 1)
         one, other = ours(name, batches), theirs(name, batches, part, f"{name}/trl")
-        pairs = [(next(other), next(one))[::-1] if at % 2 else (next(one), next(other)) for at in range(len(batches))][1:]
-        trained = [rows(table, table.ret, "main").tokens for table in (credit.turns(episodes, "main") for episodes in batches[1:])]
-    cpu, wall = ([statistics.median(times[which] for times in side) for side in zip(*pairs, strict=True)] for which in (0, 1))
+        pairs = [
+            (next(other), next(one))[::-1] if at % 2 else (next(one), next(other))
+            for at in range(len(batches))
+        ][1:]
+        trained = [
+            rows(table, table.ret, "main").tokens
+            for table in (credit.turns(episodes, "main") for episodes in batches[1:])
+        ]
+    cpu, wall = (
+        [statistics.median(times[which] for times in side) for side in zip(*pairs, strict=True)]
+        for which in (0, 1)
+    )
     factor = statistics.median(theirs[0] / ours[0] for ours, theirs in pairs)
     tokens = f"{statistics.mean(trained):.0f}"
-    return f"| {kind} | {tokens} | {cpu[0]:.2f} | {cpu[1]:.2f} | **{factor:.2f}** | {wall[0]:.2f} | {wall[1]:.2f} | {wall[1] / wall[0]:.2f} |"
+    return (
+        f"| {kind} | {tokens} | {cpu[0]:.2f} | {cpu[1]:.2f} | **{factor:.2f}** | {wall[0]:.2f} |"
+        f" {wall[1]:.2f} | {wall[1] / wall[0]:.2f} |"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="+", default=["ragged", "even", "single"], choices=("ragged", "even", "single"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        default=["ragged", "even", "single"],
+        choices=("ragged", "even", "single"),
+    )
     parser.add_argument("--size", default="nano", choices=("word", "nano", "tiny"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=16, help="rows of one part of TRL; 4 at most over the wide vocabulary")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=16,
+        help="rows of one part of TRL; 4 at most over the wide vocabulary",
+    )
     given = parser.parse_args()
     try:
         import trl
     except ImportError:
-        print("trl is not installed, so there is nothing to compare with: make benchmark-trl makes an environment for it")
+        print(
+            "trl is not installed, so there is nothing to compare with: make benchmark-trl makes an"
+            " environment for it"
+        )
         return
-    print(f"{given.size} model, medians of {given.rounds} rounds that take turns, TRL {trl.__version__}; one update, seconds\n")
-    print("| rows | trained tokens | gem_ma, CPU s | TRL, CPU s | TRL / gem_ma | gem_ma, wall s | TRL, wall s | TRL / gem_ma |")
+    print(
+        f"{given.size} model, medians of {given.rounds} rounds that take turns, TRL"
+        f" {trl.__version__}; one update, seconds\n"
+    )
+    print(
+        "| rows | trained tokens | gem_ma, CPU s | TRL, CPU s | TRL / gem_ma | gem_ma, wall s |"
+        " TRL, wall s | TRL / gem_ma |"
+    )
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
     for kind in given.rows:
-        print(compared(kind, given.size, given.rounds, min(given.batch, 4) if kind == "single" else given.batch), flush=True)
+        print(
+            compared(
+                kind,
+                given.size,
+                given.rounds,
+                min(given.batch, 4) if kind == "single" else given.batch,
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Scenarios, views and kernels with one fault each, over the bases of `shapes`. Each names the rules of which at least one must catch it."""
+"""Scenarios, views and kernels with one fault each, over the bases of `shapes`. Each names the
+rules of which at least one must catch it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def author(*rules):
     return note
 
 
-# -- authors' faults ------------------------------------------------------------------------------------------------------------
+# -- authors' faults -----------------------------------------------------------------------------
 
 
 @author(1, 2)
@@ -104,7 +105,10 @@ class KeepsTheRoundOnSelf(Haggle):
                 return
             if isinstance(effect, Ask):
                 self.round += 1
-                effect = Ask({agent: f"Round {self.round}. {text}" for agent, text in effect.to.items()}, effect.legal)
+                effect = Ask(
+                    {agent: f"Round {self.round}. {text}" for agent, text in effect.to.items()},
+                    effect.legal,
+                )
             answer = yield effect
 
 
@@ -169,7 +173,9 @@ class DoublesWhatItShows(Wolves):
 @author(4)
 class TellsTheSellersNumber(Haggle):
     def opening(self, agent, secret):
-        return super().opening(agent, secret) + (f" The seller has {secret['seller']}." if agent == "buyer" else "")
+        return super().opening(agent, secret) + (
+            f" The seller has {secret['seller']}." if agent == "buyer" else ""
+        )
 
 
 @author(4)
@@ -382,7 +388,7 @@ class DeclaresNoChance(Haggle):
     chance = False
 
 
-# -- faults of views ------------------------------------------------------------------------------------------------------------
+# -- faults of views -----------------------------------------------------------------------------
 
 
 def view(kind, *rules, base=Haggle):
@@ -411,7 +417,12 @@ def changed(env, **methods):
 def observe_adds_everybodys_briefings(scenario, **options):
     def observe(original, self, agent):
         shown = original(self, agent)["messages"]
-        return {"messages": tuple(original(self, other)["messages"][0] for other in self.possible_agents) + shown}
+        return {
+            "messages": (
+                tuple(original(self, other)["messages"][0] for other in self.possible_agents)
+                + shown
+            )
+        }
 
     return changed(aec_env(scenario, **options), observe=observe)
 
@@ -427,7 +438,10 @@ def seed_counts_once(scenario, **options):
 
 @view("aec", 1, 9)
 def seed_zero_is_none(scenario, **options):
-    return changed(aec_env(scenario, **options), reset=lambda original, self, seed=None, options=None: original(self, seed or None, options))
+    return changed(
+        aec_env(scenario, **options),
+        reset=lambda original, self, seed=None, options=None: original(self, seed or None, options),
+    )
 
 
 @view("aec", 1)
@@ -472,7 +486,11 @@ def after_step(edit):
 
 
 view("aec", 7)(after_step(lambda env: env.rewards.update(dict.fromkeys(env.rewards, float("inf")))))
-view("aec", 7)(after_step(lambda env: env._cumulative_rewards.update(dict.fromkeys(env._cumulative_rewards, 0.25))))
+view("aec", 7)(
+    after_step(
+        lambda env: env._cumulative_rewards.update(dict.fromkeys(env._cumulative_rewards, 0.25))
+    )
+)
 view("aec", 6, 5)(after_step(lambda env: env.terminations.update(dict.fromkeys(env.agents, False))))
 view("aec", 6)(after_step(lambda env: env.truncations.update(env.terminations)))
 
@@ -533,7 +551,11 @@ def agents_is_possible_agents(scenario, **options):
 @view("aec", 3, 4)
 def second_mover_sees_the_first(scenario, **options):
     def observe(original, self, agent):
-        said = [{"role": "user", "name": a, "content": x.text, "tool_calls": "", "tool_call_id": ""} for a, x in self._said.items() if a != agent]
+        said = [
+            {"role": "user", "name": a, "content": x.text, "tool_calls": "", "tool_call_id": ""}
+            for a, x in self._said.items()
+            if a != agent
+        ]
         return {"messages": (*original(self, agent)["messages"], *said)}
 
     return changed(aec_env(scenario, **options), observe=observe)
@@ -543,7 +565,9 @@ def second_mover_sees_the_first(scenario, **options):
 def no_dead_step(scenario, **options):
     def step(original, self, action):
         original(self, action)
-        while self.agents and (self.terminations[self.agent_selection] or self.truncations[self.agent_selection]):
+        while self.agents and (
+            self.terminations[self.agent_selection] or self.truncations[self.agent_selection]
+        ):
             original(self, None)
 
     return changed(aec_env(scenario, **options), step=step)
@@ -597,12 +621,18 @@ def step_returns_something(scenario, **options):
 
 @view("aec", 12)
 def fresh_spaces(scenario, **options):
-    return changed(aec_env(scenario, **options), action_space=lambda original, self, agent: copy.deepcopy(original(self, agent)))
+    return changed(
+        aec_env(scenario, **options),
+        action_space=lambda original, self, agent: copy.deepcopy(original(self, agent)),
+    )
 
 
 @view("aec", 3, 9)
 def observes_the_other(scenario, **options):
-    return changed(aec_env(scenario, **options), observe=lambda original, self, agent: original(self, self.possible_agents[0]))
+    return changed(
+        aec_env(scenario, **options),
+        observe=lambda original, self, agent: original(self, self.possible_agents[0]),
+    )
 
 
 @view("aec", 4)
@@ -638,7 +668,10 @@ def everybody_gets_the_tools(scenario, **options):
 
 @view("aec", 1, base=Alone)
 def no_seed_is_seed_zero(scenario, **options):
-    return changed(aec_env(scenario, **options), reset=lambda original, self, seed=None, options=None: original(self, seed or 0, options))
+    return changed(
+        aec_env(scenario, **options),
+        reset=lambda original, self, seed=None, options=None: original(self, seed or 0, options),
+    )
 
 
 @view("aec", 1, 7)
@@ -661,12 +694,34 @@ def after_parallel(edit):
     return make
 
 
-view("parallel", 3)(after_parallel(lambda env, o, r, t, c, i: ({a: {"messages": list(x["messages"])} for a, x in o.items()}, r, t, c, i)))
-view("parallel", 7)(
-    after_parallel(lambda env, o, r, t, c, i: (o, {a: x + (random.random() if env.game.step > 2 else 0) for a, x in r.items()}, t, c, i))
+view("parallel", 3)(
+    after_parallel(
+        lambda env, o, r, t, c, i: (
+            {a: {"messages": list(x["messages"])} for a, x in o.items()},
+            r,
+            t,
+            c,
+            i,
+        )
+    )
 )
-view("parallel", 7)(after_parallel(lambda env, o, r, t, c, i: (o, dict.fromkeys(r, float("nan")), t, c, i)))
-view("parallel", 7)(after_parallel(lambda env, o, r, t, c, i: (o, dict.fromkeys(r, "one"), t, c, i)))
+view("parallel", 7)(
+    after_parallel(
+        lambda env, o, r, t, c, i: (
+            o,
+            {a: x + (random.random() if env.game.step > 2 else 0) for a, x in r.items()},
+            t,
+            c,
+            i,
+        )
+    )
+)
+view("parallel", 7)(
+    after_parallel(lambda env, o, r, t, c, i: (o, dict.fromkeys(r, float("nan")), t, c, i))
+)
+view("parallel", 7)(
+    after_parallel(lambda env, o, r, t, c, i: (o, dict.fromkeys(r, "one"), t, c, i))
+)
 view("parallel", 7)(after_parallel(lambda env, o, r, t, c, i: (o, {**r, "ghost": 1.0}, t, c, i)))
 view("parallel", 9, 12)(after_parallel(lambda env, o, r, t, c, i: (o, r, t, i)))
 
@@ -675,7 +730,9 @@ view("parallel", 9, 12)(after_parallel(lambda env, o, r, t, c, i: (o, r, t, i)))
 def no_active_agents_at_reset(scenario, **options):
     def reset(original, self, seed=None, options=None):
         observations, infos = original(self, seed, options)
-        return observations, {a: {k: v for k, v in info.items() if k != "active_agents"} for a, info in infos.items()}
+        return observations, {
+            a: {k: v for k, v in info.items() if k != "active_agents"} for a, info in infos.items()
+        }
 
     return changed(parallel_env(scenario, **options), reset=reset)
 
@@ -712,7 +769,11 @@ def step_empties_the_actions(scenario, **options):
 
 @view("gym", 12)
 def partners_draw_unseeded(scenario, agent="seller", others=None, **options):
-    wild = {other: lambda messages, legal, rng: random.SystemRandom().choice(legal or ("x",)) for other in scenario.agents if other != agent}
+    wild = {
+        other: lambda messages, legal, rng: random.SystemRandom().choice(legal or ("x",))
+        for other in scenario.agents
+        if other != agent
+    }
     return gym_env(scenario, agent=agent, others=wild, **options)
 
 
@@ -739,7 +800,7 @@ def the_last_reward_is_missing_over(env):
     return changed(env, step=step)
 
 
-# -- faults of kernels ----------------------------------------------------------------------------------------------------------
+# -- faults of kernels ---------------------------------------------------------------------------
 
 
 def kernel(*rules, base=Haggle):
@@ -769,7 +830,13 @@ class ForkSharesTheRng(Game):
 @kernel(8)
 class ForkWithTheNextSeed(Game):
     def fork(self, step=None, seed=None):
-        return replay(self.scenario, self.task, self.seed + 1, [t for t in self.turns if step is None or t.step < step], self.calls)
+        return replay(
+            self.scenario,
+            self.task,
+            self.seed + 1,
+            [t for t in self.turns if step is None or t.step < step],
+            self.calls,
+        )
 
 
 @kernel(8)

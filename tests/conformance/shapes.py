@@ -1,4 +1,5 @@
-"""Small correct scenarios of many shapes: the bases of the kit's mutants. All of them keep every rule."""
+"""Small correct scenarios of many shapes: the bases of the kit's mutants. All of them keep every
+rule."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ OFFERS = tuple(f"offer {price}" for price in (10, 20, 30))
 
 
 class Haggle(Scenario):
-    """Seller and buyer with secret numbers: four offers in turn, then both accept or not, at once."""
+    """Seller and buyer with secret numbers: four offers in turn, then both accept or not, at
+    once."""
 
     agents = ("seller", "buyer")
     ends_within = 5
@@ -40,18 +42,25 @@ class Haggle(Scenario):
         yield Tell({agent: self.opening(agent, secret) for agent in self.agents})
         for number in range(4):
             agent, other = self.agents[number % 2], self.agents[(number + 1) % 2]
-            said = yield Ask({agent: f"Offer {number + 1}: name a price."}, legal=self.legal(agent, secret))
+            said = yield Ask(
+                {agent: f"Offer {number + 1}: name a price."}, legal=self.legal(agent, secret)
+            )
             price = self.read(said[agent])
             yield Tell({other: f"The {agent} offers {price}."})
             yield Reward(self.pay({agent: 0.1}), why="offer")
         price = self.price(rng)
-        said = yield Ask(dict.fromkeys(self.agents, f"The price is {price}. Deal?"), legal=("yes", "no"))
+        said = yield Ask(
+            dict.fromkeys(self.agents, f"The price is {price}. Deal?"), legal=("yes", "no")
+        )
         if all(said[agent].parsed == "yes" for agent in self.agents):
-            yield Reward({"seller": price - secret["seller"], "buyer": secret["buyer"] - price}, why="deal")
+            yield Reward(
+                {"seller": price - secret["seller"], "buyer": secret["buyer"] - price}, why="deal"
+            )
 
 
 class Wolves(Scenario):
-    """Five agents: talk in turn, a secret vote at once, deaths, and a reward before anybody is asked."""
+    """Five agents: talk in turn, a secret vote at once, deaths, and a reward before anybody is
+    asked."""
 
     agents = ("ann", "bob", "cat", "dan", "eve")
     ends_within = 20
@@ -65,9 +74,20 @@ class Wolves(Scenario):
         while len(alive) > 2:
             for agent in alive:
                 said = yield Ask({agent: f"{len(alive)} are left. Speak."})
-                yield Tell({other: Message(said[agent].text[:200], agent) for other in alive if other != agent})
-            votes = yield Ask(dict.fromkeys(alive, "Whom do you send away?"), legal={agent: tuple(x for x in alive if x != agent) for agent in alive})
-            counts = {agent: sum(vote.parsed == agent for vote in votes.values()) for agent in alive}
+                yield Tell(
+                    {
+                        other: Message(said[agent].text[:200], agent)
+                        for other in alive
+                        if other != agent
+                    }
+                )
+            votes = yield Ask(
+                dict.fromkeys(alive, "Whom do you send away?"),
+                legal={agent: tuple(x for x in alive if x != agent) for agent in alive},
+            )
+            counts = {
+                agent: sum(vote.parsed == agent for vote in votes.values()) for agent in alive
+            }
             most = max(counts.values())
             gone = self.fall(rng, [agent for agent in alive if counts[agent] == most])
             yield Tell(dict.fromkeys(alive, f"{gone} goes."))
@@ -86,7 +106,15 @@ class Alone(Scenario):
     def play(self, rng, task):
         goal, hint = rng.randint(1, 9), ""
         for number in range(4):
-            said = yield Ask({"solver": (Message.system("Guess a number from 1 to 9."), hint) if not number else hint})
+            said = yield Ask(
+                {
+                    "solver": (
+                        (Message.system("Guess a number from 1 to 9."), hint)
+                        if not number
+                        else hint
+                    )
+                }
+            )
             text = said["solver"].text.strip()
             guess = int(text) if text.isdecimal() and text.isascii() and len(text) < 5 else 0
             if guess == goal:
@@ -96,12 +124,23 @@ class Alone(Scenario):
 
 
 class Ticketed(Scenario):
-    """A desk with a tool and outside work, tasks that are dicts, image parts, rewards only at the end."""
+    """A desk with a tool and outside work, tasks that are dicts, image parts, rewards only at
+    the end."""
 
     agents = ("clerk", "user")
     chance = False
     ends_within = 7
-    tools = (Tool("close", "Closes the ticket.", {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]}),)
+    tools = (
+        Tool(
+            "close",
+            "Closes the ticket.",
+            {
+                "type": "object",
+                "properties": {"reason": {"type": "string"}},
+                "required": ["reason"],
+            },
+        ),
+    )
 
     def tasks(self, split):
         return [{"wish": wish, "steps": [wish]} for wish in ("refund", "exchange", "advice")]
@@ -110,8 +149,16 @@ class Ticketed(Scenario):
         return {"number": next(_tickets)}
 
     def play(self, rng, task):
-        number = (yield Call(self.ticket))["number"]  # another one in every play, as outside work may
-        said = yield Ask({"user": (Message(("You want this.", Image.of(b"picture"))), f"You want: {task['wish']}. Ticket {number}.")})
+        # another one in every play, as outside work may
+        number = (yield Call(self.ticket))["number"]
+        said = yield Ask(
+            {
+                "user": (
+                    Message(("You want this.", Image.of(b"picture"))),
+                    f"You want: {task['wish']}. Ticket {number}.",
+                )
+            }
+        )
         for _ in range(3):
             reply = yield Ask({"clerk": Message(said["user"].text[:500], "user")}, tools=self.tools)
             calls = reply["clerk"].tool_calls
@@ -132,7 +179,8 @@ class Quiz:
 
 
 class Exam(Scenario):
-    """Both answer at once with different legal lists, then one comments; tasks are records, one field is the examiner's."""
+    """Both answer at once with different legal lists, then one comments; tasks are records, one
+    field is the examiner's."""
 
     agents = ("pupil", "examiner")
     chance = False
@@ -143,7 +191,10 @@ class Exam(Scenario):
         return (Quiz("2 + 2", "4"), Quiz("3 + 3", "6"))
 
     def play(self, rng, task):
-        shown = {"pupil": task.question, "examiner": f"{task.question}: the answer is {task.answer}"}
+        shown = {
+            "pupil": task.question,
+            "examiner": f"{task.question}: the answer is {task.answer}",
+        }
         said = yield Ask(shown, legal={"pupil": ("4", "6"), "examiner": ("easy", "hard")})
         yield Ask({"examiner": f"The pupil says {said['pupil'].parsed}."})
         yield Reward({"pupil": float(said["pupil"].parsed == task.answer)})
@@ -161,7 +212,8 @@ class Endless(Scenario):
 
 
 class Early(Scenario):
-    """The play may be over before the second agent is ever asked, and retries an illegal answer in private."""
+    """The play may be over before the second agent is ever asked, and retries an illegal answer
+    in private."""
 
     agents = ("player_0", "player_1")
     zero_sum = True
@@ -174,19 +226,29 @@ class Early(Scenario):
             return
         for agent in self.agents:
             for attempt in range(3):
-                said = yield Ask({agent: "Left or right?" if not attempt else "That is not legal. Left or right?"}, legal=("left", "right"))
+                said = yield Ask(
+                    {
+                        agent: (
+                            "Left or right?" if not attempt else "That is not legal. Left or right?"
+                        )
+                    },
+                    legal=("left", "right"),
+                )
                 if said[agent].parsed:
                     break
 
 
 class Mailbox(Scenario):
-    """Chance that shows only after some moves, a tool and a legal list at once, an agent that is never asked."""
+    """Chance that shows only after some moves, a tool and a legal list at once, an agent that is
+    never asked."""
 
     agents = ("reader", "writer", "observer_0")
 
     def play(self, rng, task):
         for _ in range(2):
-            said = yield Ask({"writer": "roll or stay"}, legal=("stay", "roll"), tools=(Tool("look"),))
+            said = yield Ask(
+                {"writer": "roll or stay"}, legal=("stay", "roll"), tools=(Tool("look"),)
+            )
             if said["writer"].parsed == "roll":
                 number = rng.randint(1, 1000)
                 yield Tell(dict.fromkeys(self.agents, f"A {number} is rolled."))
@@ -254,7 +316,10 @@ class Subsets(Scenario):
     def play(self, rng, task):
         for number in range(4):
             asked = rng.sample(self.agents, rng.randint(1, 3))
-            said = yield Ask(dict.fromkeys(asked, f"Round {number}: {asked}"), legal={"ann": ("up", "down")} if "ann" in asked else None)
+            said = yield Ask(
+                dict.fromkeys(asked, f"Round {number}: {asked}"),
+                legal={"ann": ("up", "down")} if "ann" in asked else None,
+            )
             yield Reward({agent: float(said[agent].parsed == "up") for agent in asked})
 
 
@@ -289,12 +354,25 @@ class Toolbox(Scenario):
         return task["stock"]
 
     def play(self, rng, task):
-        tool = Tool("look", "Whether it is here.", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
+        tool = Tool(
+            "look",
+            "Whether it is here.",
+            {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+        )
         stock, found = self.stock(task), False
         yield Tell({"client": f"You want a {task['wish']}."})
         said = yield Ask({"client": "What do you say?"})
         for _ in range(3):
-            said = yield Ask({"clerk": Message(said["client"].text[:100], "client") if "client" in said else "Go on."}, tools=(tool,))
+            said = yield Ask(
+                {
+                    "clerk": (
+                        Message(said["client"].text[:100], "client")
+                        if "client" in said
+                        else "Go on."
+                    )
+                },
+                tools=(tool,),
+            )
             for call in said["clerk"].tool_calls:
                 if isinstance(call, ToolCall):
                     name = self.name_of(call)
@@ -318,4 +396,20 @@ class MixedTasks(Scenario):
         yield Reward({"solver": 1.0})
 
 
-SHAPES = (Haggle, Wolves, Alone, Ticketed, Exam, Endless, Early, Mailbox, Numbered, ShowsHands, Offline, Subsets, RarelyLucky, Toolbox, MixedTasks)
+SHAPES = (
+    Haggle,
+    Wolves,
+    Alone,
+    Ticketed,
+    Exam,
+    Endless,
+    Early,
+    Mailbox,
+    Numbered,
+    ShowsHands,
+    Offline,
+    Subsets,
+    RarelyLucky,
+    Toolbox,
+    MixedTasks,
+)

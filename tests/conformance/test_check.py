@@ -1,4 +1,5 @@
-"""The kit's own test: it passes what is right and catches every fault of `mutants`, by the rule that it breaks."""
+"""The kit's own test: it passes what is right and catches every fault of `mutants`, by the rule
+that it breaks."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ SEEDS = range(6)
 def found(**arguments) -> set[int]:
     with pytest.raises(ConformanceError) as caught:
         check_scenario(seeds=SEEDS, **arguments)
-    assert all(isinstance(finding, Finding) and finding.message for finding in caught.value.findings)
+    assert all(
+        isinstance(finding, Finding) and finding.message for finding in caught.value.findings
+    )
     return {finding.rule for finding in caught.value.findings}
 
 
@@ -33,17 +36,25 @@ def test_a_correct_scenario_of_this_shape_passes(shape):
     assert isinstance(report, Report) and set(report.speed) == {"kernel", "AEC", "Parallel"}
 
 
-@pytest.mark.parametrize(("mutant", "rules"), mutants.AUTHORS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("mutant", "rules"), mutants.AUTHORS, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_an_authors_fault_is_caught(mutant, rules):
     assert rules & found(scenario=mutant, skip=set(RULES) - rules)
 
 
-@pytest.mark.parametrize(("kind", "factory", "base", "rules"), mutants.VIEWS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("kind", "factory", "base", "rules"),
+    mutants.VIEWS,
+    ids=lambda value: getattr(value, "__name__", ""),
+)
 def test_a_fault_of_a_view_is_caught(kind, factory, base, rules):
     assert rules & found(scenario=base, **{kind: factory}, skip=set(RULES) - rules)
 
 
-@pytest.mark.parametrize(("game", "base", "rules"), mutants.KERNELS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("game", "base", "rules"), mutants.KERNELS, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_a_fault_of_a_kernel_is_caught(game, base, rules):
     assert rules & found(scenario=base, game=game, skip=set(RULES) - rules)
 
@@ -52,7 +63,9 @@ def local_scenario(separator):
     class Local(shapes.Haggle):
         def opening(self, agent, secret):
             words = {"apple", "pear", "plum", "fig", "cherry"}
-            return super().opening(agent, secret) + separator.join(sorted(words) if separator == " " else words)
+            return super().opening(agent, secret) + separator.join(
+                sorted(words) if separator == " " else words
+            )
 
     return Local
 
@@ -67,15 +80,24 @@ def test_fresh_processes_are_tried_for_classes_inside_functions_too():
 def test_what_cannot_travel_to_a_fresh_process_is_said_to_be_untested():
     made = type("Made", (shapes.Alone,), {})()
     made.helper = object()
-    assert "fresh processes" in check_scenario(made, seeds=SEEDS, skip=set(RULES) - {1}).untested[1][0]
+    assert (
+        "fresh processes" in check_scenario(made, seeds=SEEDS, skip=set(RULES) - {1}).untested[1][0]
+    )
 
 
 def test_a_finding_names_rule_agent_step_and_the_smallest_seed():
     with pytest.raises(AssertionError) as caught:
         check_scenario(mutants.TellsTheSellersNumber, seeds=SEEDS, skip=set(RULES) - {4})
     (finding,) = caught.value.findings
-    assert (finding.rule, finding.name, finding.agent, finding.step) == (4, "secrecy", "buyer", 0) and finding.seed is not None
-    assert str(caught.value).startswith("rule 4 (secrecy): nobody sees another's secret; buyer is shown")
+    assert (finding.rule, finding.name, finding.agent, finding.step) == (
+        4,
+        "secrecy",
+        "buyer",
+        0,
+    ) and finding.seed is not None
+    assert str(caught.value).startswith(
+        "rule 4 (secrecy): nobody sees another's secret; buyer is shown"
+    )
 
 
 def test_every_finding_is_listed_not_only_the_first():
@@ -90,8 +112,14 @@ def test_every_finding_is_listed_not_only_the_first():
 
 def test_the_report_says_what_was_not_tested():
     report = check_scenario(shapes.Alone, seeds=[3], skip=("suites", 8))
-    assert report.untested[12] == ("skipped on request",) and 8 not in report.passed and "no deal" in report.untested[4][0]
-    assert {1, 5, 9} <= set(report.passed) and "fewer than three seeds" in " ".join(report.untested[1])
+    assert (
+        report.untested[12] == ("skipped on request",)
+        and 8 not in report.passed
+        and "no deal" in report.untested[4][0]
+    )
+    assert {1, 5, 9} <= set(report.passed) and "fewer than three seeds" in " ".join(
+        report.untested[1]
+    )
     assert "us per turn" in str(report)
 
 
@@ -146,7 +174,10 @@ class RaisesWhenMade(Exits):
         raise OSError("no disk")
 
 
-@pytest.mark.parametrize(("scenario", "rule"), [(NoPlay, 5), (NoAgents, 11), (Exits, 5), (NoTasks, 11), (RaisesWhenMade, 5)])
+@pytest.mark.parametrize(
+    ("scenario", "rule"),
+    [(NoPlay, 5), (NoAgents, 11), (Exits, 5), (NoTasks, 11), (RaisesWhenMade, 5)],
+)
 def test_what_cannot_even_start_is_a_finding(scenario, rule):
     assert rule in found(scenario=scenario)
 
@@ -166,13 +197,33 @@ def test_a_view_that_cannot_be_made_or_lacks_everything_is_found():
     def raises(scenario):
         raise RuntimeError("no view")
 
-    assert found(scenario=shapes.Alone, aec=raises, parallel=lambda scenario: object(), gym=lambda scenario: None) >= {5}
+    assert found(
+        scenario=shapes.Alone,
+        aec=raises,
+        parallel=lambda scenario: object(),
+        gym=lambda scenario: None,
+    ) >= {5}
 
 
 def test_the_pytest_plugin_adds_one_test_per_scenario(tmp_path):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "gem_ma.testing.pytest_plugin", "--gem-ma-check", "kuhn_poker", "--gem-ma-check", "nope"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "gem_ma.testing.pytest_plugin",
+        "--gem-ma-check",
+        "kuhn_poker",
+        "--gem-ma-check",
+        "nope",
+    ]
     root = str(Path(__file__).resolve().parents[2])
     ran = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert "1 failed, 1 passed" in ran.stdout and "no scenario is called 'nope'" in ran.stdout

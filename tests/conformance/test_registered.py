@@ -1,4 +1,5 @@
-"""Every registered scenario: the kit, the suites of PettingZoo and Gymnasium as they are, and one play under four names."""
+"""Every registered scenario: the kit, the suites of PettingZoo and Gymnasium as they are, and
+one play under four names."""
 
 from __future__ import annotations
 
@@ -16,7 +17,13 @@ from gem_ma.testing import check_scenario
 
 IDS = sorted(catalog("scenarios"))
 EPISODES = 50
-EXPECTED = ("Observation", "Action space", "We recommend agents", "Not able to test alternative", "No render fps")
+EXPECTED = (
+    "Observation",
+    "Action space",
+    "We recommend agents",
+    "Not able to test alternative",
+    "No render fps",
+)
 
 pytestmark = pytest.mark.parametrize("name", IDS)
 
@@ -26,7 +33,12 @@ def only_expected_warnings():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    odd = [w for w in caught if ("pettingzoo" in w.filename or "gymnasium" in w.filename) and not any(e in str(w.message) for e in EXPECTED)]
+    odd = [
+        w
+        for w in caught
+        if ("pettingzoo" in w.filename or "gymnasium" in w.filename)
+        and not any(e in str(w.message) for e in EXPECTED)
+    ]
     assert not odd, [str(warning.message) for warning in odd]
 
 
@@ -55,7 +67,9 @@ def test_the_parallel_suites_pass_for_fifty_episodes(name):
 def test_gymnasiums_checker_passes_in_every_seat(name):
     agents = gem_ma.make(name).agents
     for agent in agents:
-        env = gem_ma.gym_env(name, agent=agent, others={other: "random_legal" for other in agents if other != agent})
+        env = gem_ma.gym_env(
+            name, agent=agent, others={other: "random_legal" for other in agents if other != agent}
+        )
         for _ in range(EPISODES // 6):  # one check plays about ten episodes
             check_env(env)
 
@@ -66,8 +80,14 @@ def test_legal_random_play_is_never_illegal(name):
         env.reset(seed=seed)
         for agent in env.agent_iter():
             _, _, terminated, truncated, info = env.last()
-            env.step(None if terminated or truncated else env.action_space(agent).sample(info.get("action_mask")))
-        assert all(turn.legal is None or turn.action.parsed in turn.legal for turn in env.game.turns)
+            env.step(
+                None
+                if terminated or truncated
+                else env.action_space(agent).sample(info.get("action_mask"))
+            )
+        assert all(
+            turn.legal is None or turn.action.parsed in turn.legal for turn in env.game.turns
+        )
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -82,8 +102,14 @@ def test_kernel_and_views_give_the_same_transcripts_and_sums(name, seed):
     rngs, game = streams(), gem_ma.Game(scenario, task, seed)
     while game.pending and game.step < 12:
         game.send({agent: say(rngs[agent], asked.legal) for agent, asked in game.pending.items()})
-    transcripts = {agent: tuple(encode(message, agent) for message in game.view(agent)) for agent in scenario.agents}
-    totals = {agent: sum(entry.value for entry in game.ledger if entry.agent == agent) for agent in scenario.agents}
+    transcripts = {
+        agent: tuple(encode(message, agent) for message in game.view(agent))
+        for agent in scenario.agents
+    }
+    totals = {
+        agent: sum(entry.value for entry in game.ledger if entry.agent == agent)
+        for agent in scenario.agents
+    }
 
     rngs, sums, seen = streams(), dict.fromkeys(scenario.agents, 0.0), {}
     env = gem_ma.aec_env(name, task=task, max_steps=12)
@@ -100,10 +126,14 @@ def test_kernel_and_views_give_the_same_transcripts_and_sums(name, seed):
     observations, infos = env.reset(seed=seed)
     while env.agents:
         active = infos[env.agents[0]]["active_agents"]
-        observations, rewards, _, _, infos = env.step({agent: say(rngs[agent], infos[agent].get("action_mask")) for agent in active})
+        observations, rewards, _, _, infos = env.step(
+            {agent: say(rngs[agent], infos[agent].get("action_mask")) for agent in active}
+        )
         for agent, reward in rewards.items():
             sums[agent] += reward
-    assert {agent: shown["messages"] for agent, shown in observations.items()} == transcripts and sums == pytest.approx(totals)
+    assert {
+        agent: shown["messages"] for agent, shown in observations.items()
+    } == transcripts and sums == pytest.approx(totals)
 
     for own in scenario.agents:
         rngs, total = streams(), 0.0

@@ -1,8 +1,10 @@
-"""Plays a run in child processes and kills each with SIGKILL at a random instant, until one comes through; prints what it saw as JSON.
+"""Plays a run in child processes and kills each with SIGKILL at a random instant, until one comes
+through; prints what it saw as JSON.
 
     python tests/faults/killed_run.py FOLDER EPISODES KILLS SEED
 
-Not a test by itself: `test_kill.py` runs it in a process of its own, so that no thread of the test run is forked.
+Not a test by itself: `test_kill.py` runs it in a process of its own, so that no thread of the
+test run is forked.
 """
 
 from __future__ import annotations
@@ -46,10 +48,13 @@ def plans(episodes: int) -> Iterator[Plan]:
 
 
 def play(path: Path, episodes: int) -> None:
-    """What a command does: open the folder, play what is not done, append each episode as it ends."""
+    """What a command does: open the folder, play what is not done, append each episode as it
+    ends."""
 
     async def go() -> None:
-        with RunFolder.open(path, config_text="", resolved={"scenario": {"id": "kuhn_poker"}}) as folder:
+        with RunFolder.open(
+            path, config_text="", resolved={"scenario": {"id": "kuhn_poker"}}
+        ) as folder:
             done = folder.done()
             left = [plan for plan in plans(episodes) if plan.id not in done]
             behaviours = dict.fromkeys(make("kuhn_poker").agents, Slow)
@@ -98,14 +103,17 @@ def main(path: Path, episodes: int, kills: int, seed: int) -> dict[str, Any]:
             return seen
         now = file.read_bytes() if file.exists() else b""
         whole = now[: now.rfind(b"\n") + 1]
-        if whole and rng.random() < 0.3:  # what a kill inside of a write leaves; the kernel lets it happen too rarely to wait for
+        # what a kill inside of a write leaves; the kernel lets it happen too rarely to wait for
+        if whole and rng.random() < 0.3:
             line = whole.splitlines(keepends=True)[-1]
             with file.open("ab") as end:
                 end.write(line[: rng.randrange(1, len(line))])
             now = file.read_bytes()
         seen["torn"] += now != whole
         before = path.with_suffix(".seen")
-        seen["changed_rows"] += not whole.startswith(before.read_bytes() if before.exists() else b"")
+        seen["changed_rows"] += not whole.startswith(
+            before.read_bytes() if before.exists() else b""
+        )
         before.write_bytes(whole)
 
 

@@ -1,10 +1,12 @@
-"""Runs `gem-ma train` in child processes and kills each with SIGKILL at a chosen kind of instant, until one comes through; prints counts as JSON.
+"""Runs `gem-ma train` in child processes and kills each with SIGKILL at a chosen kind of instant,
+until one comes through; prints counts as JSON.
 
     python tests/faults/killed_training.py CONFIG FOLDER SEED [INSTANT ...]
 
-An instant is `NAME:COUNT`: what the child does when it dies (`INSTANTS`), and how far the folder has come by then. torch is imported once and
-every child is a fork that runs the command itself, so that a kill costs a second and not an import. Not a test by itself:
-`test_killed_training.py` runs it in a process of its own.
+An instant is `NAME:COUNT`: what the child does when it dies (`INSTANTS`), and how far the folder
+has come by then. torch is imported once and every child is a fork that runs the command itself,
+so that a kill costs a second and not an import. Not a test by itself: `test_killed_training.py`
+runs it in a process of its own.
 """
 
 from __future__ import annotations
@@ -64,8 +66,11 @@ def pooling(path: Path) -> int:
 
 
 EPISODES = 8  # of a step
-INSTANTS: dict[str, Callable[[Path], int]] = {one.__name__: one for one in (started, playing, recording, saving, pooling)}
-PAUSES_S = {"started": 0.8, "playing": 0.3, "saving": 0.01}  # at most so long after it; the others die at once
+INSTANTS: dict[str, Callable[[Path], int]] = {
+    one.__name__: one for one in (started, playing, recording, saving, pooling)
+}
+# at most so long after it; the others die at once
+PAUSES_S = {"started": 0.8, "playing": 0.3, "saving": 0.01}
 
 
 def spawn(config: Path, path: Path) -> int:
@@ -94,7 +99,11 @@ def main(config: Path, path: Path, seed: int, instants: Sequence[str]) -> dict[s
         if left:
             name, _, count = left[0].partition(":")
             deadline = time.monotonic() + PATIENCE_S
-            while INSTANTS[name](path) < int(count or 1) and time.monotonic() < deadline and running(child):
+            while (
+                INSTANTS[name](path) < int(count or 1)
+                and time.monotonic() < deadline
+                and running(child)
+            ):
                 time.sleep(0.0002)
             time.sleep(rng.uniform(0, PAUSES_S.get(name, 0.0)))
             os.kill(child, signal.SIGKILL)
@@ -103,7 +112,10 @@ def main(config: Path, path: Path, seed: int, instants: Sequence[str]) -> dict[s
             seen[left.pop(0)] += 1
             seen["half_written"] += bool(named(path / "checkpoints", "step-*.tmp-*"))
         elif code:
-            raise SystemExit(f"the training failed with exit code {code}: {path.with_suffix('.log').read_text(encoding='utf-8')[-2000:]}")
+            raise SystemExit(
+                f"the training failed with exit code {code}:"
+                f" {path.with_suffix('.log').read_text(encoding='utf-8')[-2000:]}"
+            )
         else:
             return seen
 

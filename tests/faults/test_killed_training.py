@@ -1,4 +1,5 @@
-"""A training of language models that is killed at any instant goes on by the same command and ends with the same bytes everywhere."""
+"""A training of language models that is killed at any instant goes on by the same command and
+ends with the same bytes everywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 ROOT = Path(__file__).resolve().parents[2]
-INSTANTS = ("started", "pooling:3", "saving:3", "recording:3", "playing:5")  # on the way to the sixth step; a checkpoint at 0, 2, 4, 6
+# on the way to the sixth step; a checkpoint at 0, 2, 4, 6
+INSTANTS = ("started", "pooling:3", "saving:3", "recording:3", "playing:5")
 CONFIG = """
 scenario: {{id: kuhn_poker}}
 agents: {{player_0: {{policy: valued}}, player_1: {{policy: based}}}}
@@ -41,7 +43,8 @@ train:
   pool: {{every: 1, loaded: 2}}
 evaluate: {{episodes: 4, every: 3}}
 """
-DIFFER = {"timings.jsonl", "manifest.json", ".lock", "report.html"}  # clocks, process ids, and a page that shows them
+# clocks, process ids, and a page that shows them
+DIFFER = {"timings.jsonl", "manifest.json", ".lock", "report.html"}
 CUT_OFF = ".torn"  # what a resume took off the end of a file is kept beside it
 
 
@@ -51,24 +54,54 @@ def environment() -> dict[str, str]:
 
 def contents(path: Path) -> dict[str, str]:
     """SHA-256 of every file of a run folder that clocks have no part in."""
-    files = (file for file in path.rglob("*") if file.is_file() and file.name not in DIFFER and file.suffix != CUT_OFF)
-    return {str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    files = (
+        file
+        for file in path.rglob("*")
+        if file.is_file() and file.name not in DIFFER and file.suffix != CUT_OFF
+    )
+    return {
+        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+    }
 
 
-def test_a_training_killed_at_any_instant_ends_with_the_bytes_of_one_that_never_was(tmp_path: Path, kuhn_model: Path) -> None:
+def test_a_training_killed_at_any_instant_ends_with_the_bytes_of_one_that_never_was(
+    tmp_path: Path, kuhn_model: Path
+) -> None:
     config = tmp_path / "league.yaml"
     config.write_text(CONFIG.format(model=kuhn_model), encoding="utf-8")
-    whole = [sys.executable, "-m", "gem_ma", "train", str(config), "--out", str(tmp_path / "whole"), "--quiet"]
-    unbroken = subprocess.run(whole, env=environment(), capture_output=True, text=True, check=False, timeout=300)
+    whole = [
+        sys.executable,
+        "-m",
+        "gem_ma",
+        "train",
+        str(config),
+        "--out",
+        str(tmp_path / "whole"),
+        "--quiet",
+    ]
+    unbroken = subprocess.run(
+        whole, env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
     assert unbroken.returncode == 0, unbroken.stderr
-    script = [sys.executable, str(ROOT / "tests" / "faults" / "killed_training.py"), str(config), str(tmp_path / "killed"), "5", *INSTANTS]
-    done = subprocess.run(script, env=environment(), capture_output=True, text=True, check=False, timeout=300)
+    script = [
+        sys.executable,
+        str(ROOT / "tests" / "faults" / "killed_training.py"),
+        str(config),
+        str(tmp_path / "killed"),
+        "5",
+        *INSTANTS,
+    ]
+    done = subprocess.run(
+        script, env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert sum(count for name, count in seen.items() if name != "half_written") == len(INSTANTS)
     assert seen["half_written"] >= 1
     expected, found = contents(tmp_path / "whole"), contents(tmp_path / "killed")
-    assert {name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)} == set()
+    assert {
+        name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+    } == set()
     kinds = (
         "episodes.jsonl",
         "metrics.jsonl",

@@ -1,4 +1,5 @@
-"""The first two trainings of a newcomer: the README's YAML as it stands there, and a game of their own with nothing but defaults."""
+"""The first two trainings of a newcomer: the README's YAML as it stands there, and a game of
+their own with nothing but defaults."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def trained(folder: Path, *arguments: str) -> tuple[float, float]:
     """Sampled success before and after a training from the command line."""
     assert main(["train", *arguments, "--out", "run", "--quiet"]) == 0
-    summary: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text(encoding="utf-8"))
+    summary: dict[str, Any] = json.loads(
+        (folder / "run" / "summary.json").read_text(encoding="utf-8")
+    )
     before, after = (summary[when]["sampled"]["success"] for when in ("before", "after"))
     print(f"{' '.join(arguments)}: sampled {before:.3f} -> {after:.3f}")
     return before, after

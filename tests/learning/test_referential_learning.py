@@ -1,4 +1,5 @@
-"""Who learns the language: none, one of the two, or both, each seed by itself, sampled on seeds never trained on."""
+"""Who learns the language: none, one of the two, or both, each seed by itself, sampled on seeds
+never trained on."""
 
 from __future__ import annotations
 
@@ -18,10 +19,20 @@ def scores(name: str, seed: int, *overrides: str) -> dict[str, float]:
     """Sampled success after learning, by who learned, and the bars that hold for every seed."""
     after = {}
     for learned in SUBSETS:
-        summary = run_training(config.load(CONFIGS / f"{name}.yaml", [f"run.seed={seed}", f"train.policies={learned}", *overrides]).config)
+        summary = run_training(
+            config.load(
+                CONFIGS / f"{name}.yaml",
+                [f"run.seed={seed}", f"train.policies={learned}", *overrides],
+            ).config
+        )
         after[learned] = summary["after"]["sampled"]["success"]
-        print(f"{name} seed {seed} {learned}: sampled {after[learned]:.3f}, greedy {summary['after']['greedy']['success']:.3f}")
-        assert summary["changed"] == [agent for agent in ("speaker", "listener") if agent in learned]
+        print(
+            f"{name} seed {seed} {learned}: sampled {after[learned]:.3f}, greedy"
+            f" {summary['after']['greedy']['success']:.3f}"
+        )
+        assert summary["changed"] == [
+            agent for agent in ("speaker", "listener") if agent in learned
+        ]
     return after
 
 
@@ -43,4 +54,13 @@ def test_tiny_language_models_learn_the_language_only_together(seed, tmp_path):
     from gem_ma.engines.tiny import make_model
 
     make_model(str(tmp_path / "model"), "referential")
-    hold(scores("referential", seed, *(f"policies.{agent}.model=transformers/{tmp_path / 'model'}" for agent in ("speaker", "listener"))))
+    hold(
+        scores(
+            "referential",
+            seed,
+            *(
+                f"policies.{agent}.model=transformers/{tmp_path / 'model'}"
+                for agent in ("speaker", "listener")
+            ),
+        )
+    )

@@ -1,4 +1,5 @@
-"""Blame over two hundred spoiled talks of each kind: the injected side is named in at least 95 of 100."""
+"""Blame over two hundred spoiled talks of each kind: the injected side is named in at least 95
+of 100."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ LEAST = 0.95
 
 @pytest.mark.learning
 @INJECTED
-def test_the_injected_side_is_named_in_nearly_all_of_two_hundred_talks(side: str, injected: dict[str, Any], lost_only: bool) -> None:
+def test_the_injected_side_is_named_in_nearly_all_of_two_hundred_talks(
+    side: str, injected: dict[str, Any], lost_only: bool
+) -> None:
     found, causes = sides(0, 200, lost_only, **injected)
     assert found[side] >= LEAST * found.total(), causes

@@ -1,4 +1,5 @@
-"""Answers to a proposal, by what they mean: a yes, a no, or neither. Written from the rule that a yes is clear, unconditional and for now."""
+"""Answers to a proposal, by what they mean: a yes, a no, or neither. Written from the rule that
+a yes is clear, unconditional and for now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the judges find in the labelled talks, against the labels: precision and recall of each finding, with Wilson intervals."""
+"""What the judges find in the labelled talks, against the labels: precision and recall of each
+finding, with Wilson intervals."""
 
 from __future__ import annotations
 
@@ -63,14 +64,16 @@ def scores(which: Iterable[Labelled], sure: bool | None = None) -> dict[str, Sco
 
 
 def by_injection() -> dict[str, Score]:
-    """The score of each *sure* finding over the clean talks into which a program has put a breach."""
+    """The score of each *sure* finding over the clean talks into which a program has put a
+    breach."""
     right, wrong, missed = Counter[str](), Counter[str](), Counter[str]()
     for talk in talks():
         if talk.marks:
             continue
         for code, broken in injected(talk):
             got = {(step, name) for step, name in found(broken, sure=True) if name == code}
-            if code == "AUTH":  # what is told before anybody is identified is another breach of that name, a soft one
+            # what is told before anybody is identified is another breach of that name, a soft one
+            if code == "AUTH":
                 got = {(step, name) for step, name in got if broken.acts[step][1].tool_calls}
             right[code] += len(got & broken.marks)
             wrong[code] += len(got - broken.marks)

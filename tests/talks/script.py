@@ -1,12 +1,14 @@
-"""The labelled talks as text, and how they are read: `== name | customer | solution | facts: ... | lost: side`, then one act a paragraph.
+"""The labelled talks as text, and how they are read: `== name | customer | solution | facts: ... |
+lost: side`, then one act a paragraph.
 
-    U: what the customer says                 A: what the assistant says
-    > order 1000311                           a call of the assistant, with the short names of `shop`
-    & order 1000311                           another call in the same turn as the act above
-    END settled                               the customer ends
+    U: what the customer says                 A: what the assistant says > order 1000311
+    a call of the assistant, with the short names of `shop` & order 1000311
+    another call in the same turn as the act above END settled                               the
+    customer ends
 
-Marks at the end of an act say what holds there: `!CONSENT` a finding of the monitor, `!early_stop` a fault of the customer. What has no mark does
-not hold. The labels come from the policy text and the meaning of the faults, never from what the readers make of a talk.
+Marks at the end of an act say what holds there: `!CONSENT` a finding of the monitor,
+`!early_stop` a fault of the customer. What has no mark does not hold. The labels come from the
+policy text and the meaning of the faults, never from what the readers make of a talk.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from tests.retail_data import write_tables
 from tests.talks import shop
 
 FOLDER = Path(__file__).parent
-MOOD = "You are in a hurry because the train to your mother leaves in less than an hour."  # a sentence of every situation
+# a sentence of every situation
+MOOD = "You are in a hurry because the train to your mother leaves in less than an hour."
 REASONS = {"nln": "no longer needed", "mist": "ordered by mistake"}
 _ACT = re.compile(r"^(U: |A: |> |& |END )", re.MULTILINE)
 _MARKS = re.compile(r"(?: ![A-Za-z_]+)+\s*$")
@@ -38,7 +41,8 @@ _MARKS = re.compile(r"(?: ![A-Za-z_]+)+\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """One talk: `marks` are (step, name of a finding or fault); `lost` the side that lost it, "" where it was won."""
+    """One talk: `marks` are (step, name of a finding or fault); `lost` the side that lost it, ""
+    where it was won."""
 
     name: str
     task: Task
@@ -80,18 +84,23 @@ def _talk(head: list[str], body: str) -> Labelled:
         elif kind == "> ":
             acts.append(("assistant", Action("", (call(said, customer),))))
         elif kind == "END ":
-            if acts[-1][0] == "user":  # a customer who has said goodbye is answered before it leaves
+            # a customer who has said goodbye is answered before it leaves
+            if acts[-1][0] == "user":
                 acts.append(("assistant", Action("You are welcome.")))
-            acts.append(("user", Action("", (ToolCall("end", "end_conversation", {"reason": said}),))))
+            acts.append(
+                ("user", Action("", (ToolCall("end", "end_conversation", {"reason": said}),)))
+            )
         else:
             acts.append(("user" if kind == "U: " else "assistant", Action(said.strip())))
         marks |= {(len(acts) - 1, mark) for mark in (found[0].split() if found else ())}
     held = frozenset((step, mark.removeprefix("!")) for step, mark in marks)
     extra["asks"] = re.sub(r"\S+@\S+", "", acts[0][1].text)
-    return Labelled(name, _task(name, customer, solution, extra), tuple(acts), held, extra.get("lost", ""))
+    return Labelled(
+        name, _task(name, customer, solution, extra), tuple(acts), held, extra.get("lost", "")
+    )
 
 
-# -- calls ------------------------------------------------------------------------------------------------------------------
+# -- calls ---------------------------------------------------------------------------------------
 
 
 def call(text: str, customer: str) -> ToolCall:
@@ -109,7 +118,11 @@ def _swap(tool: str) -> Any:
     def made(customer: str, order: str, pairs: str, pay: str) -> tuple[str, dict[str, Any]]:
         old, new = zip(*(pair.split(":") for pair in pairs.split(",")), strict=True)
         given = {"item_ids": [*map(_item, old)], "new_item_ids": [*map(_item, new)]}
-        return tool, {"order_id": f"#W{order}", **given, "payment_method_id": shop.method(customer, pay)}
+        return tool, {
+            "order_id": f"#W{order}",
+            **given,
+            "payment_method_id": shop.method(customer, pay),
+        }
 
     return made
 
@@ -122,21 +135,36 @@ def _by_name(customer: str, who: str) -> tuple[str, dict[str, Any]]:
 
 def _return(customer: str, order: str, items: str, pay: str) -> tuple[str, dict[str, Any]]:
     given = {"order_id": f"#W{order}", "item_ids": [_item(short) for short in items.split(",")]}
-    return "return_delivered_order_items", {**given, "payment_method_id": shop.method(customer, pay)}
+    return "return_delivered_order_items", {
+        **given,
+        "payment_method_id": shop.method(customer, pay),
+    }
 
 
 _CALLS: dict[str, Any] = {
-    "find": lambda customer, who: ("find_user_id_by_email", {"email": shop.CUSTOMERS[who]["email"]}),
+    "find": lambda customer, who: (
+        "find_user_id_by_email",
+        {"email": shop.CUSTOMERS[who]["email"]},
+    ),
     "mail": lambda customer, mail: ("find_user_id_by_email", {"email": mail}),
     "findz": _by_name,
     "user": lambda customer, who: ("get_user_details", {"user_id": shop.CUSTOMERS[who]["id"]}),
     "order": lambda customer, order: ("get_order_details", {"order_id": f"#W{order}"}),
-    "product": lambda customer, kind: ("get_product_details", {"product_id": shop.PRODUCT_IDS.get(kind, kind)}),
+    "product": lambda customer, kind: (
+        "get_product_details",
+        {"product_id": shop.PRODUCT_IDS.get(kind, kind)},
+    ),
     "list": lambda customer: ("list_all_product_types", {}),
     "calc": lambda customer, *rest: ("calculate", {"expression": " ".join(rest)}),
     "think": lambda customer, *rest: ("think", {"thought": " ".join(rest)}),
-    "transfer": lambda customer: ("transfer_to_human_agents", {"summary": "The customer needs a human."}),
-    "cancel": lambda customer, order, why: ("cancel_pending_order", {"order_id": f"#W{order}", "reason": REASONS[why]}),
+    "transfer": lambda customer: (
+        "transfer_to_human_agents",
+        {"summary": "The customer needs a human."},
+    ),
+    "cancel": lambda customer, order, why: (
+        "cancel_pending_order",
+        {"order_id": f"#W{order}", "reason": REASONS[why]},
+    ),
     "return": _return,
     "exchange": _swap("exchange_delivered_order_items"),
     "modify": _swap("modify_pending_order_items"),
@@ -144,17 +172,24 @@ _CALLS: dict[str, Any] = {
         "modify_pending_order_payment",
         {"order_id": f"#W{order}", "payment_method_id": shop.method(customer, pay)},
     ),
-    "addr": lambda customer, order, key: ("modify_pending_order_address", {"order_id": f"#W{order}", **shop.address(key)}),
-    "home": lambda customer, who, key: ("modify_user_address", {"user_id": shop.CUSTOMERS[who]["id"], **shop.address(key)}),
+    "addr": lambda customer, order, key: (
+        "modify_pending_order_address",
+        {"order_id": f"#W{order}", **shop.address(key)},
+    ),
+    "home": lambda customer, who, key: (
+        "modify_user_address",
+        {"user_id": shop.CUSTOMERS[who]["id"], **shop.address(key)},
+    ),
     "raw": lambda customer, tool, *rest: (tool, json.loads(" ".join(rest))),
 }
 
 
-# -- tasks ------------------------------------------------------------------------------------------------------------------
+# -- tasks ---------------------------------------------------------------------------------------
 
 
 def _task(name: str, customer: str, solution: str, extra: dict[str, str]) -> Task:
-    """What the customer wants: writes, `refuse INTENT REASON ORDER`, `transfer`, or `ask`; `facts` are to be told."""
+    """What the customer wants: writes, `refuse INTENT REASON ORDER`, `transfer`, or `ask`;
+    `facts` are to be told."""
     world = scenario().source.world(Task("", "", "", "", ()))
     store = RetailStore(world, "tau1")
     actions, wishes = list[GoldCall](), list[Wish]()
@@ -163,7 +198,15 @@ def _task(name: str, customer: str, solution: str, extra: dict[str, str]) -> Tas
         if part.startswith("refuse "):
             _, intent, reason, order = part.split()
             text = f"I want to {intent} something of order #W{order}."
-            wishes.append(Wish("impossible", {"order_id": f"#W{order}"}, text=text, intent=intent, reason=reason))
+            wishes.append(
+                Wish(
+                    "impossible",
+                    {"order_id": f"#W{order}"},
+                    text=text,
+                    intent=intent,
+                    reason=reason,
+                )
+            )
             continue
         if part == "ask":
             wishes.append(Wish("question", text=extra["asks"], outputs=facts))
@@ -175,15 +218,35 @@ def _task(name: str, customer: str, solution: str, extra: dict[str, str]) -> Tas
             store.call(made.name, dict(made.arguments))
         actions.append(gold)
     impossible = [wish for wish in wishes if wish.kind == "impossible"]
-    goal = "transferred" if solution.strip() == "transfer" else "refused" if len(impossible) == len(wishes) else "served"
+    goal = (
+        "transferred"
+        if solution.strip() == "transfer"
+        else "refused"
+        if len(impossible) == len(wishes)
+        else "served"
+    )
     who = shop.CUSTOMERS[customer]
     mine = [f"#W{number}" for number, (owner, *_) in shop.ORDERS.items() if owner == customer]
     told = f"Your orders are {', '.join(mine)}. {extra.get('knows', '')}"
     at = shop.address(who["at"])
-    slots = zip(("first_name", "last_name", "zip", "email"), (*who["name"], at["zip"], who["email"]), strict=True)
+    slots = zip(
+        ("first_name", "last_name", "zip", "email"),
+        (*who["name"], at["zip"], who["email"]),
+        strict=True,
+    )
     known = tuple(Slot(slot, value, "opening") for slot, value in slots)
     situation = f"You are {' '.join(who['name'])}. {MOOD} {' '.join(_situation(wishes))} {told}"
-    return Task(f"talks/{name}", "talks", who["id"], situation, tuple(actions), facts, goal, known, tuple(wishes))
+    return Task(
+        f"talks/{name}",
+        "talks",
+        who["id"],
+        situation,
+        tuple(actions),
+        facts,
+        goal,
+        known,
+        tuple(wishes),
+    )
 
 
 def _situation(wishes: list[Wish]) -> Iterator[str]:

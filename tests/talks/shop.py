@@ -1,4 +1,5 @@
-"""The small shop of the labelled talks: three customers, seven products, eleven orders, and short names for all of them."""
+"""The small shop of the labelled talks: three customers, seven products, eleven orders, and
+short names for all of them."""
 
 from __future__ import annotations
 
@@ -6,12 +7,42 @@ from typing import Any
 
 # short name -> (product, item id, price, options)
 VARIANTS: dict[str, tuple[str, str, float, dict[str, str]]] = {
-    "tent_green": ("Camping Tent", "4410072201", 189.0, {"capacity": "2 persons", "color": "green", "season": "summer"}),
-    "tent_orange": ("Camping Tent", "4410072202", 199.5, {"capacity": "2 persons", "color": "orange", "season": "summer"}),
-    "tent_big": ("Camping Tent", "4410072203", 264.75, {"capacity": "4 persons", "color": "green", "season": "all-season"}),
-    "mixer_red": ("Stand Mixer", "4410072301", 312.4, {"color": "red", "bowl": "4 liter", "power": "500 W"}),
-    "mixer_black": ("Stand Mixer", "4410072302", 298.15, {"color": "black", "bowl": "4 liter", "power": "500 W"}),
-    "mixer_strong": ("Stand Mixer", "4410072303", 371.9, {"color": "black", "bowl": "6 liter", "power": "900 W"}),
+    "tent_green": (
+        "Camping Tent",
+        "4410072201",
+        189.0,
+        {"capacity": "2 persons", "color": "green", "season": "summer"},
+    ),
+    "tent_orange": (
+        "Camping Tent",
+        "4410072202",
+        199.5,
+        {"capacity": "2 persons", "color": "orange", "season": "summer"},
+    ),
+    "tent_big": (
+        "Camping Tent",
+        "4410072203",
+        264.75,
+        {"capacity": "4 persons", "color": "green", "season": "all-season"},
+    ),
+    "mixer_red": (
+        "Stand Mixer",
+        "4410072301",
+        312.4,
+        {"color": "red", "bowl": "4 liter", "power": "500 W"},
+    ),
+    "mixer_black": (
+        "Stand Mixer",
+        "4410072302",
+        298.15,
+        {"color": "black", "bowl": "4 liter", "power": "500 W"},
+    ),
+    "mixer_strong": (
+        "Stand Mixer",
+        "4410072303",
+        371.9,
+        {"color": "black", "bowl": "6 liter", "power": "900 W"},
+    ),
     "rug_small": ("Wool Rug", "4410072401", 88.2, {"size": "120x170 cm", "pattern": "plain"}),
     "rug_large": ("Wool Rug", "4410072402", 154.6, {"size": "200x290 cm", "pattern": "plain"}),
     "rug_striped": ("Wool Rug", "4410072403", 97.35, {"size": "120x170 cm", "pattern": "striped"}),
@@ -57,7 +88,8 @@ ADDRESSES = {
     "mill": ("91 Mill Lane", "Unit 7", "Boise", "ID", "83702"),
     "pearl": ("5 Pearl Place", "Floor 2", "Denver", "CO", "80202"),
 }
-ORDERS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {  # number -> (customer, status, paid with, items)
+# number -> (customer, status, paid with, items)
+ORDERS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "1000311": ("mara", "pending", "cc", ("tent_green", "pan_24")),
     "1000322": ("mara", "delivered", "pp", ("mixer_red", "rug_small", "clock_oak")),
     "1000333": ("mara", "pending", "pp", ("drill_12",)),
@@ -75,7 +107,14 @@ ORDERS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {  # number -> (custo
 def address(key: str) -> dict[str, str]:
     """An address of the shop."""
     first, second, city, state, code = ADDRESSES[key]
-    return {"address1": first, "address2": second, "city": city, "country": "USA", "state": state, "zip": code}
+    return {
+        "address1": first,
+        "address2": second,
+        "city": city,
+        "country": "USA",
+        "state": state,
+        "zip": code,
+    }
 
 
 def method(customer: str, key: str) -> str:
@@ -93,7 +132,12 @@ def tables() -> dict[str, dict[str, Any]]:
         number = PRODUCT_IDS[short.split("_")[0]]
         product = products.setdefault(number, {"name": name, "product_id": number, "variants": {}})
         there = short not in SOLD_OUT
-        product["variants"][item_id] = {"item_id": item_id, "options": options, "available": there, "price": price}
+        product["variants"][item_id] = {
+            "item_id": item_id,
+            "options": options,
+            "available": there,
+            "price": price,
+        }
     return {"users": users, "orders": orders, "products": products}
 
 
@@ -101,7 +145,13 @@ def _user(key: str, one: dict[str, Any]) -> dict[str, Any]:
     methods: dict[str, Any] = {}
     for pay, (kind, _, *more) in one["pays"].items():
         number = method(key, pay)
-        extra = {"brand": more[0], "last_four": more[1]} if kind == "credit_card" else {"balance": more[0]} if more else {}
+        extra = (
+            {"brand": more[0], "last_four": more[1]}
+            if kind == "credit_card"
+            else {"balance": more[0]}
+            if more
+            else {}
+        )
         methods[number] = {"source": kind, **extra, "id": number}
     first, last = one["name"]
     mine = [f"#W{number}" for number, (owner, *_) in ORDERS.items() if owner == key]
@@ -120,9 +170,21 @@ def _order(number: str) -> dict[str, Any]:
     for short in shorts:
         name, item_id, price, options = VARIANTS[short]
         product_id = PRODUCT_IDS[short.split("_")[0]]
-        items.append({"name": name, "product_id": product_id, "item_id": item_id, "price": price, "options": options})
+        items.append(
+            {
+                "name": name,
+                "product_id": product_id,
+                "item_id": item_id,
+                "price": price,
+                "options": options,
+            }
+        )
     amount = round(sum(item["price"] for item in items), 2)
-    paid = {"transaction_type": "payment", "amount": amount, "payment_method_id": method(owner, pay)}
+    paid = {
+        "transaction_type": "payment",
+        "amount": amount,
+        "payment_method_id": method(owner, pay),
+    }
     return {
         "order_id": f"#W{number}",
         "user_id": CUSTOMERS[owner]["id"],

@@ -1,4 +1,5 @@
-"""Run by the Python of .venv-vllm: the vllm engine in its process. Writes what came of it as one JSON object to the file of its last argument."""
+"""Run by the Python of .venv-vllm: the vllm engine in its process. Writes what came of it as one
+JSON object to the file of its last argument."""
 
 from __future__ import annotations
 
@@ -16,12 +17,18 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.training.train import open_learner
 from gem_ma.types import Message, Request, Sampling
 
-OPTIONS = {"max_model_len": 1024, "gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 64 * 2**20, "enforce_eager": True}
+OPTIONS = {
+    "max_model_len": 1024,
+    "gpu_memory_utilization": 0.1,
+    "kv_cache_memory_bytes": 64 * 2**20,
+    "enforce_eager": True,
+}
 SAMPLING = Sampling(max_tokens=8)
 
 
 class Unguarded(VLLM):
-    """Publishes all weights although the output head is tied to the embeddings, which vLLM takes without a word and does not load."""
+    """Publishes all weights although the output head is tied to the embeddings, which vLLM takes
+    without a word and does not load."""
 
     def trained(self) -> Any:
         return self._trained
@@ -36,10 +43,16 @@ def move(learner: Any, far: float = 0.02) -> None:
 
 def asked(engine: VLLM, seeds: range) -> list[dict[str, Any]]:
     async def every() -> list[Any]:
-        requests = [Request("a", (Message("hello there"),), sampling=Sampling(max_tokens=16), seed=seed) for seed in seeds]
+        requests = [
+            Request("a", (Message("hello there"),), sampling=Sampling(max_tokens=16), seed=seed)
+            for seed in seeds
+        ]
         return list(await asyncio.gather(*map(engine.sample, requests)))
 
-    return [{"ids": reply.token_ids, "logprobs": reply.logprobs, "version": reply.version} for reply in asyncio.run(every())]
+    return [
+        {"ids": reply.token_ids, "logprobs": reply.logprobs, "version": reply.version}
+        for reply in asyncio.run(every())
+    ]
 
 
 def main(untied: str, tied: str, out: str) -> None:
@@ -56,7 +69,9 @@ def main(untied: str, tied: str, out: str) -> None:
         found["stale"] = str(error)
     found["gap of version 1"] = learner.publish()["parity_gap"]
     found["after"] = asked(engine, range(3, 4))
-    overflow = asyncio.run(engine.sample(Request("a", (Message("word " * 1000),), sampling=SAMPLING)))
+    overflow = asyncio.run(
+        engine.sample(Request("a", (Message("word " * 1000),), sampling=SAMPLING))
+    )
     found["overflow"] = overflow.finish
 
     tied_options = {**OPTIONS, "max_model_len": 1000}
@@ -64,8 +79,13 @@ def main(untied: str, tied: str, out: str) -> None:
         open_learner(Policy("tied", VLLM(tied, policy="tied", engine=tied_options), SAMPLING))
     except ConfigError as error:
         found["refused"] = str(error)
-    adapted = {name: VLLM(tied, policy=name, engine=tied_options, lora={"rank": 4}) for name in ("one", "other")}
-    learners: dict[str, Any] = {name: open_learner(Policy(name, each, SAMPLING)) for name, each in adapted.items()}
+    adapted = {
+        name: VLLM(tied, policy=name, engine=tied_options, lora={"rank": 4})
+        for name in ("one", "other")
+    }
+    learners: dict[str, Any] = {
+        name: open_learner(Policy(name, each, SAMPLING)) for name, each in adapted.items()
+    }
     found["adapter gaps"] = []
     for each in (*learners.values(), *learners.values()):
         move(each, 0.3)

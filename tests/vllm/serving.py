@@ -1,4 +1,5 @@
-"""vLLM's server for tests: started on loopback with the flags that docs/vllm.md names, stopped by its process id."""
+"""vLLM's server for tests: started on loopback with the flags that docs/vllm.md names, stopped
+by its process id."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = Path(os.environ.get("GEM_MA_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python")).absolute()
+PYTHON = Path(
+    os.environ.get("GEM_MA_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python")
+).absolute()
 START_S, STOP_S = 300.0, 30.0
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -32,7 +35,12 @@ FLAGS = {
     "--logprobs-mode": "processed_logprobs",
     "--tool-call-parser": "hermes",
 }
-SWITCHES = ("--enforce-eager", "--enable-lora", "--enable-prompt-tokens-details", "--enable-auto-tool-choice")
+SWITCHES = (
+    "--enforce-eager",
+    "--enable-lora",
+    "--enable-prompt-tokens-details",
+    "--enable-auto-tool-choice",
+)
 
 
 def free_port() -> int:
@@ -43,11 +51,15 @@ def free_port() -> int:
 
 
 class VllmServer:
-    """One server of `model`; its output goes to `log`. `start` comes back at once, `wait` when it answers."""
+    """One server of `model`; its output goes to `log`. `start` comes back at once, `wait` when
+    it answers."""
 
     def __init__(self, model: Path, log: Path, **flags: str) -> None:
         self.model, self.log, self.port = model, log, free_port()
-        self.flags = {**FLAGS, **{"--" + name.replace("_", "-"): value for name, value in flags.items()}}
+        self.flags = {
+            **FLAGS,
+            **{"--" + name.replace("_", "-"): value for name, value in flags.items()},
+        }
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -59,11 +71,24 @@ class VllmServer:
         return f"{self.root}/v1"
 
     def start(self) -> VllmServer:
-        command = [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.model), "--port", str(self.port)]
+        command = [
+            str(PYTHON),
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            str(self.model),
+            "--port",
+            str(self.port),
+        ]
         command += [word for pair in self.flags.items() for word in pair] + list(SWITCHES)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=self.log.parent, env={**os.environ, **ENVIRONMENT}, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=self.log.parent,
+                env={**os.environ, **ENVIRONMENT},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         return self
 

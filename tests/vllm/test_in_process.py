@@ -1,4 +1,5 @@
-"""The vllm engine in a process that has vLLM: `in_process.py` runs there once, and these tests read what it wrote."""
+"""The vllm engine in a process that has vLLM: `in_process.py` runs there once, and these tests
+read what it wrote."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_a_seed_gives_the_same_tokens_alone_and_among_forty(found: dict[str, Any]) -> None:
-    assert found["crowd"][3]["ids"] == found["alone"][0]["ids"] and len({tuple(one["ids"]) for one in found["crowd"]}) == 40
+    assert (
+        found["crowd"][3]["ids"] == found["alone"][0]["ids"]
+        and len({tuple(one["ids"]) for one in found["crowd"]}) == 40
+    )
 
 
 def test_its_log_probabilities_are_those_of_transformers(found: dict[str, Any]) -> None:
@@ -36,15 +40,23 @@ def test_its_log_probabilities_are_those_of_transformers(found: dict[str, Any]) 
 
 
 def test_all_weights_are_published_where_the_head_is_its_own(found: dict[str, Any]) -> None:
-    print(f"all weights, untied: parity gap {found['gap of version 1']:.2g} nats; before: {found['stale']}")
+    print(
+        f"all weights, untied: parity gap {found['gap of version 1']:.2g} nats; before:"
+        f" {found['stale']}"
+    )
     assert found["gap of version 1"] <= 1e-4 and "differ by" in found["stale"]
     assert found["alone"][0]["version"] == 0 and found["after"][0]["version"] == 1
     assert found["after"][0]["ids"] != found["alone"][0]["ids"]
 
 
 def test_two_adapters_on_one_base_are_published_side_by_side(found: dict[str, Any]) -> None:
-    print(f"adapters in process: parity gaps {', '.join(f'{gap:.2g}' for gap in found['adapter gaps'])} nats")
-    assert len(found["adapter gaps"]) == 4 and max(found["adapter gaps"]) <= 1e-4 and found["one core"]
+    print(
+        "adapters in process: parity gaps"
+        f" {', '.join(f'{gap:.2g}' for gap in found['adapter gaps'])} nats"
+    )
+    assert (
+        len(found["adapter gaps"]) == 4 and max(found["adapter gaps"]) <= 1e-4 and found["one core"]
+    )
     (one,), (other,) = found["adapted"]
     assert one["ids"] != other["ids"] and (one["version"], other["version"]) == (2, 2)
 

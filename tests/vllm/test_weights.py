@@ -1,4 +1,5 @@
-"""Weights on their way to a vLLM server: a change is seen, and weights or caches that are old are found out by the parity check."""
+"""Weights on their way to a vLLM server: a change is seen, and weights or caches that are old
+are found out by the parity check."""
 
 from __future__ import annotations
 
@@ -24,8 +25,16 @@ LORA = {"rank": 4, "alpha": 8.0}
 SAMPLING = Sampling(max_tokens=8)
 
 
-def policy_at(server: VllmServer, models: dict[str, Path], kind: type[VLLM] = VLLM, name: str = "main", **options: Any) -> tuple[VLLM, TorchLearner]:
-    engine = kind(str(models["bytes"]), policy=name, base_url=server.url, **{"lora": LORA, **options})
+def policy_at(
+    server: VllmServer,
+    models: dict[str, Path],
+    kind: type[VLLM] = VLLM,
+    name: str = "main",
+    **options: Any,
+) -> tuple[VLLM, TorchLearner]:
+    engine = kind(
+        str(models["bytes"]), policy=name, base_url=server.url, **{"lora": LORA, **options}
+    )
     learner = open_learner(Policy(name, engine, SAMPLING))
     assert isinstance(learner, TorchLearner)
     return engine, learner
@@ -40,7 +49,9 @@ def move(learner: TorchLearner, seed: int) -> None:
 
 
 def ask(engine: VLLM, text: str = "hello", seed: int = 1) -> Reply:
-    return asyncio.run(engine.sample(Request("a", (Message(text),), sampling=Sampling(max_tokens=12), seed=seed)))
+    return asyncio.run(
+        engine.sample(Request("a", (Message(text),), sampling=Sampling(max_tokens=12), seed=seed))
+    )
 
 
 def served(server: VllmServer) -> list[str]:
@@ -49,11 +60,15 @@ def served(server: VllmServer) -> list[str]:
 
 
 def post(server: VllmServer, path: str, body: dict[str, Any]) -> None:
-    request = urllib.request.Request(server.url + path, json.dumps(body).encode(), {"content-type": "application/json"})
+    request = urllib.request.Request(
+        server.url + path, json.dumps(body).encode(), {"content-type": "application/json"}
+    )
     urllib.request.urlopen(request, timeout=30).close()
 
 
-def test_an_adapter_under_a_new_name_is_sampled_from_at_once(server: VllmServer, models: dict[str, Path]) -> None:
+def test_an_adapter_under_a_new_name_is_sampled_from_at_once(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
     engine, learner = policy_at(server, models)
     before = ask(engine)
     names, gaps = [engine._now.name], []  # type: ignore[union-attr]
@@ -66,11 +81,14 @@ def test_an_adapter_under_a_new_name_is_sampled_from_at_once(server: VllmServer,
     assert max(gaps) <= 1e-4 and len(set(names)) == 4
     assert (before.version, after.version) == (0, 3) and before.token_ids != after.token_ids
     at_server = served(server)
-    assert names[-1] in at_server and names[-2] in at_server  # a request may still run on the version before
+    # a request may still run on the version before
+    assert names[-1] in at_server and names[-2] in at_server
     assert names[0] not in at_server and names[1] not in at_server
 
 
-def test_the_parity_check_meets_the_prefix_cache(server: VllmServer, models: dict[str, Path]) -> None:
+def test_the_parity_check_meets_the_prefix_cache(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
     engine, learner = policy_at(server, models)
     move(learner, 0)
     learner.publish()
@@ -81,7 +99,8 @@ def test_the_parity_check_meets_the_prefix_cache(server: VllmServer, models: dic
 
 
 class SamePath(VLLM):
-    """Publishes in place from one folder and without a salt: vLLM goes on with what it cached under the old weights."""
+    """Publishes in place from one folder and without a salt: vLLM goes on with what it cached
+    under the old weights."""
 
     def _folder(self, name: str) -> Path:
         return super()._folder("always")
@@ -92,10 +111,14 @@ class SamePath(VLLM):
         self._salt = ""
 
 
-def test_stale_caches_behind_an_adapter_loaded_in_place_are_caught(server: VllmServer, models: dict[str, Path]) -> None:
+def test_stale_caches_behind_an_adapter_loaded_in_place_are_caught(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
     engine, learner = policy_at(server, models, SamePath, route="in_place")
     move(learner, 1)
-    with pytest.raises(EngineError, match=r"differ by [\d.]+ nats at version 0, published by in_place") as caught:
+    with pytest.raises(
+        EngineError, match=r"differ by [\d.]+ nats at version 0, published by in_place"
+    ) as caught:
         learner.publish()
     print(caught.value)
     assert engine.version == 0
@@ -103,7 +126,9 @@ def test_stale_caches_behind_an_adapter_loaded_in_place_are_caught(server: VllmS
         ask(engine)
 
 
-def test_in_place_with_a_salt_per_version_is_right(server: VllmServer, models: dict[str, Path]) -> None:
+def test_in_place_with_a_salt_per_version_is_right(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
     engine, learner = policy_at(server, models, route="in_place")
     salts = {engine._salt}
     for seed in range(2):
@@ -121,15 +146,21 @@ class Forgetful(VLLM):
             super().take(weights)
 
 
-def test_a_sampler_that_keeps_the_old_weights_is_caught(server: VllmServer, models: dict[str, Path]) -> None:
+def test_a_sampler_that_keeps_the_old_weights_is_caught(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
     _, learner = policy_at(server, models, Forgetful)
     move(learner, 2)
     with pytest.raises(EngineError, match="published by adapter"):
         learner.publish()
 
 
-def test_two_policies_share_one_served_base_and_keep_apart(server: VllmServer, models: dict[str, Path]) -> None:
-    (one, first), (other, second) = (policy_at(server, models, name=name) for name in ("one", "other"))
+def test_two_policies_share_one_served_base_and_keep_apart(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
+    (one, first), (other, second) = (
+        policy_at(server, models, name=name) for name in ("one", "other")
+    )
     move(first, 1)
     move(second, 2)
     assert first.publish()["parity_gap"] <= 1e-4 and second.publish()["parity_gap"] <= 1e-4
@@ -138,7 +169,9 @@ def test_two_policies_share_one_served_base_and_keep_apart(server: VllmServer, m
     assert first.check()["parity_gap"] <= 1e-4 and second.check()["parity_gap"] <= 1e-4
 
 
-def test_an_adapter_that_the_server_has_forgotten_is_loaded_again(server: VllmServer, models: dict[str, Path]) -> None:
+def test_an_adapter_that_the_server_has_forgotten_is_loaded_again(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
     engine, learner = policy_at(server, models)
     move(learner, 3)
     learner.publish()
@@ -146,38 +179,60 @@ def test_an_adapter_that_the_server_has_forgotten_is_loaded_again(server: VllmSe
     post(server, "/unload_lora_adapter", {"lora_name": engine._now.name})  # type: ignore[union-attr]
 
     async def many() -> list[Reply]:
-        requests = [Request("a", (Message("hello"),), sampling=Sampling(max_tokens=12), seed=seed) for seed in range(1, 17)]
+        requests = [
+            Request("a", (Message("hello"),), sampling=Sampling(max_tokens=12), seed=seed)
+            for seed in range(1, 17)
+        ]
         return list(await asyncio.gather(*map(engine.sample, requests)))
 
     replies = asyncio.run(many())
     assert replies[0].token_ids == before.token_ids and learner.check()["parity_gap"] <= 1e-4
 
 
-def test_a_checkpoint_puts_the_adapter_back_and_checks_it(server: VllmServer, models: dict[str, Path]) -> None:
+def test_a_checkpoint_puts_the_adapter_back_and_checks_it(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
     engine, learner = policy_at(server, models)
     move(learner, 4)
     learner.publish()
     files, before = learner.state(), ask(engine)
     other, resumed = policy_at(server, models)
     resumed.load(files)
-    assert other.version == 1 and ask(other).token_ids == before.token_ids and resumed.check()["parity_gap"] <= 1e-4
+    assert (
+        other.version == 1
+        and ask(other).token_ids == before.token_ids
+        and resumed.check()["parity_gap"] <= 1e-4
+    )
 
 
-def test_the_folder_of_an_adapter_is_sampled_from_without_a_learner(server: VllmServer, models: dict[str, Path], tmp_path: Path) -> None:
+def test_the_folder_of_an_adapter_is_sampled_from_without_a_learner(
+    server: VllmServer, models: dict[str, Path], tmp_path: Path
+) -> None:
     engine, learner = policy_at(server, models)
     move(learner, 5)
     learner.publish()
     engine.save(tmp_path / "adapter")
-    frozen = VLLM(str(models["bytes"]), policy="frozen", base_url=server.url, lora=str(tmp_path / "adapter"))
-    assert ask(frozen).token_ids == ask(engine).token_ids and frozen.fingerprint() == engine.fingerprint()
+    frozen = VLLM(
+        str(models["bytes"]), policy="frozen", base_url=server.url, lora=str(tmp_path / "adapter")
+    )
+    assert (
+        ask(frozen).token_ids == ask(engine).token_ids
+        and frozen.fingerprint() == engine.fingerprint()
+    )
 
 
-def test_all_weights_are_not_published_to_a_server(server: VllmServer, models: dict[str, Path]) -> None:
+def test_all_weights_are_not_published_to_a_server(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
     engine = VLLM(str(models["bytes"]), policy="main", base_url=server.url)
-    with pytest.raises(ConfigError, match=r"only a LoRA can be published to a server; add lora: \{rank: 8\}"):
+    with pytest.raises(
+        ConfigError, match=r"only a LoRA can be published to a server; add lora: \{rank: 8\}"
+    ):
         open_learner(Policy("main", engine, SAMPLING))
 
 
-def test_a_rank_above_that_of_the_server_is_told_in_its_words(server: VllmServer, models: dict[str, Path]) -> None:
+def test_a_rank_above_that_of_the_server_is_told_in_its_words(
+    server: VllmServer, models: dict[str, Path]
+) -> None:
     with pytest.raises(EngineError, match=r"did not load the adapter .*16"):
         policy_at(server, models, lora={"rank": 16})
