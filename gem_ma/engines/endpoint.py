@@ -32,6 +32,7 @@ from gem_ma.errors import ConfigError
 from gem_ma.installing import install
 
 CONNECT_S = 5.0
+PARTIAL = 206
 NO_KEY = "EMPTY"  # what servers without a key are sent
 
 
@@ -135,6 +136,12 @@ class Endpoint:
                     )
                 async with aclosing(response):
                     self.answered += 1
+                    if response.status_code == PARTIAL:
+                        raise Fault(
+                            "bad_reply",
+                            "a part of a reply, which was not asked for",
+                            status=PARTIAL,
+                        )
                     whole = b"".join(
                         [part async for part in unpacked(response, most_bytes, "refuse")]
                     )

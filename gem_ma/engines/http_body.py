@@ -58,9 +58,13 @@ async def unpacked(
         raise Fault(
             "bad_reply", f"the body is longer than {most} bytes", status=response.status_code
         )
-    if inflate is not None and not inflate.eof and left >= 0 and beyond == "refuse":
+    if (
+        inflate is not None
+        and left >= 0
+        and beyond == "refuse"
+        and (inflate.unused_data or not inflate.eof)
+    ):
+        what = "goes on behind its end" if inflate.eof else "ended early"
         raise Fault(
-            "transport",
-            f"the body is no whole {encoding}: it ended early",
-            status=response.status_code,
+            "transport", f"the body is no whole {encoding}: it {what}", status=response.status_code
         )

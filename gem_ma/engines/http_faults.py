@@ -153,7 +153,7 @@ def of_error_body(error: Any) -> Fault:
     where that says nothing."""
     text = json.dumps({"error": error})
     code = error.get("code", error.get("status")) if isinstance(error, dict) else None
-    if isinstance(code, str) and code.isdecimal():
+    if isinstance(code, str) and len(code) < 4 and code.isdecimal():
         code = int(code)
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
         inner = of_status(code, {}, text)

@@ -11,8 +11,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gem_ma.engines.http_envelope import (
+    count_in,
+    ids_in,
+    is_first,
+    logprobs_in,
+    parsed,
+    part,
+    refuse_error,
+    text_of,
+    thought_of,
+)
 from gem_ma.engines.http_faults import Fault, of_error_body, of_error_within
-from gem_ma.engines.http_stream import joined, refuse_error
+from gem_ma.engines.http_stream import joined
 from gem_ma.parsing import MAX_CALLS, clean, parse_tool_calls, read_call
 from gem_ma.types import Malformed, Reply, ToolCall, Usage
 
@@ -72,31 +83,13 @@ def decode(body: bytes, content_type: str) -> dict[str, Any]:
     kind = content_type.split(";")[0].strip().casefold()
     text = body.decode("utf-8", "replace").removeprefix("\ufeff")
     if kind == "text/event-stream":
-        return joined(text, _object, finish_of)
+        return joined(text, parsed, finish_of)
     if kind and kind != "application/json" and not kind.endswith("+json"):
         raise Fault("bad_reply", f"the content type is {kind}, not JSON: {text}", status=200)
-    value = _object(text)
+    value = parsed(text)
     if value.get("error"):
         raise (of_error_within if value.get("choices") else of_error_body)(value["error"])
     return value
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text, parse_constant=_refuse)
-    except RecursionError:
-        raise Fault("bad_reply", f"JSON nested too deep: {text[:100]}", status=200) from None
-    except ValueError as error:
-        raise Fault("bad_reply", f"no strict JSON ({error}): {text}", status=200) from None
-    if not isinstance(value, dict):
-        raise Fault(
-            "bad_reply", f"a JSON {type(value).__name__}, not an object: {text}", status=200
-        )
-    return value
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool = False) -> Reply:
@@ -104,20 +97,12 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
 
     `ids_wanted`: a reply without token ids and log-probabilities of equal number is a fault.
     """
-    choices = body.get("choices")
-    if not isinstance(choices, list) or not choices:
-        raise Fault(
-            "bad_reply",
-            "no choices in the reply" if choices is None else f"choices is {json.dumps(choices)}",
-            status=200,
-        )
-    choice = choices[0]
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(message, dict):
+    choice = _choice(body)
+    message = part(choice, "message")
+    if message is None:
         raise Fault("bad_reply", "the choice holds no message", status=200)
-    refuse_error(choice)
     finish = finish_of(choice.get("finish_reason"))
-    text = _text(message.get("content")) or _text(message.get("refusal"))
+    text = clean(text_of(message, "content") or text_of(message, "refusal"))
     calls = _calls(message, finish)
     if tools_in_text and not calls:
         text, calls = parse_tool_calls(text)
@@ -127,7 +112,7 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
             f"{len(prompt_ids)} prompt ids, {len(token_ids)} ids, {len(logprobs)} log-probabilities"
         )
         raise Fault("bad_reply", f"token ids were asked for and not given ({what})", status=200)
-    usage, reasoning = _usage(body.get("usage")), _reasoning(message)
+    usage, reasoning = _usage(body.get("usage")), clean(thought_of(message))
     return Reply(
         text,
         calls,
@@ -147,22 +132,14 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
 
     Raises Fault where ids or log-probabilities are missing, or are those of another prompt.
     """
-    choices = body.get("choices")
-    choice = (
-        choices[0]
-        if isinstance(choices, list) and choices and isinstance(choices[0], dict)
-        else None
-    )
-    if choice is None:
-        raise Fault("bad_reply", "no choices in the reply", status=200)
-    refuse_error(choice)
+    choice = _choice(body)
     finish = finish_of(choice.get("finish_reason"))
     read_ids, token_ids = (
-        _ids(choice.get("prompt_token_ids")) or _ids(body.get("prompt_token_ids")),
-        _ids(choice.get("token_ids")),
+        ids_in(choice.get("prompt_token_ids")) or ids_in(body.get("prompt_token_ids")),
+        ids_in(choice.get("token_ids")),
     )
     inner = choice.get("logprobs")
-    values = _numbers(inner.get("token_logprobs") if isinstance(inner, dict) else None)
+    values = logprobs_in(inner.get("token_logprobs") if isinstance(inner, dict) else None)
     if not token_ids or len(token_ids) != len(values):
         raise Fault(
             "bad_reply",
@@ -188,6 +165,20 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
     )
 
 
+def _choice(body: dict[str, Any]) -> dict[str, Any]:
+    """The one choice that was asked for. Raises Fault where there is none, or it holds an error."""
+    choices: list[dict[str, Any]] | None = part(body, "choices")
+    found = next(filter(is_first, choices), None) if choices is not None else None
+    if found is None:
+        raise Fault(
+            "bad_reply",
+            "no choices in the reply" if choices is None else "no choice of index 0 in the reply",
+            status=200,
+        )
+    refuse_error(found)
+    return found
+
+
 def is_empty(reply: Reply) -> bool:
     """Nothing was said although the model stopped by itself: seen as a hiccup of the server first,
     as an answer in the end.
@@ -197,46 +188,16 @@ def is_empty(reply: Reply) -> bool:
     return reply.finish == "stop" and reply.silent and not reply.text
 
 
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return clean(content)
-    if isinstance(content, list):  # parts
-        return clean(
-            "".join(
-                part["text"]
-                for part in content
-                if isinstance(part, dict) and isinstance(part.get("text"), str)
-            )
-        )
-    return ""
-
-
-def _reasoning(message: dict[str, Any]) -> str:
-    """The model's thinking, under whichever name a server gives it: a field beside the content,
-    or parts of it."""
-    for name in ("reasoning_content", "reasoning"):
-        if isinstance(message.get(name), str) and message[name]:
-            return clean(message[name])
-    content = message.get("content")
-    parts = (
-        [part.get("thinking") for part in content if isinstance(part, dict)]
-        if isinstance(content, list)
-        else []
-    )
-    return "".join(_text(part) for part in parts)
-
-
 def _model(body: dict[str, Any]) -> str:
     name = body.get("model")
     return clean(name) if isinstance(name, str) and len(name) <= MODEL_NAME else ""
 
 
 def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, ...]:
-    given = message.get("tool_calls")
-    if not given and isinstance(message.get("function_call"), dict):
-        given = [{"function": message["function_call"]}]
-    if not isinstance(given, list):
-        return ()
+    given = part(message, "tool_calls")
+    if given is None:
+        single = part(message, "function_call")
+        given = [{"function": single}] if single is not None else []
     calls: list[ToolCall | Malformed] = []
     for number, one in enumerate(given):
         if number == MAX_CALLS:
@@ -267,12 +228,12 @@ def _tokens(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
     """(prompt ids, sampled ids, their log-probabilities); () for what is not there or not whole."""
     prompt, sampled = (
-        (_ids(body.get("prompt_token_ids")) or _ids(choice.get("prompt_token_ids"))),
-        _ids(choice.get("token_ids")),
+        (ids_in(body.get("prompt_token_ids")) or ids_in(choice.get("prompt_token_ids"))),
+        ids_in(choice.get("token_ids")),
     )
     inner = choice.get("logprobs")
     content = inner.get("content") if isinstance(inner, dict) else None
-    logprobs = _numbers(
+    logprobs = logprobs_in(
         [one.get("logprob") if isinstance(one, dict) else None for one in content]
         if isinstance(content, list)
         else None
@@ -280,20 +241,6 @@ def _tokens(
     if sampled and logprobs and len(sampled) != len(logprobs):
         return prompt, (), ()
     return prompt, sampled, logprobs
-
-
-def _ids(value: Any) -> tuple[int, ...]:
-    fits = isinstance(value, list) and all(
-        isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value
-    )
-    return tuple(value) if fits else ()
-
-
-def _numbers(value: Any) -> tuple[float, ...]:
-    fits = isinstance(value, list) and all(
-        isinstance(one, (int, float)) and not isinstance(one, bool) for one in value
-    )
-    return tuple(map(float, value)) if fits else ()
 
 
 def _usage(given: Any) -> Usage:
@@ -304,12 +251,8 @@ def _usage(given: Any) -> Usage:
     details = given.get("completion_tokens_details")
     reasoning = details.get("reasoning_tokens") if isinstance(details, dict) else None
     return Usage(
-        _count(given.get("prompt_tokens")),
-        _count(given.get("completion_tokens")),
-        _count(cached),
-        _count(reasoning),
+        count_in(given.get("prompt_tokens")),
+        count_in(given.get("completion_tokens")),
+        count_in(cached),
+        count_in(reasoning),
     )
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -8,17 +8,14 @@ reason that is no answer's make the whole a fault, also where later events say o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from gem_ma.engines.http_envelope import is_first, part, refuse_error, text_of, thought_of
 from gem_ma.engines.http_faults import Fault, of_error_within
 
-TEXTS = {
-    "content": "content",
-    "refusal": "refusal",
-    "reasoning_content": "reasoning_content",
-    "reasoning": "reasoning_content",
-}
+TEXTS = ("content", "refusal", "reasoning_content")
 
 
 class Event(NamedTuple):
@@ -49,15 +46,15 @@ def joined(
         for key in ("usage", "prompt_token_ids", "model"):
             if value.get(key) is not None:
                 whole[key] = value[key]
-        for part in list_at(value, "choices"):
-            if not isinstance(part, dict) or part.get("index", 0) != 0:
+        for choice in part(value, "choices") or ():
+            if not is_first(choice):
                 continue
-            refuse_error(part)
+            refuse_error(choice)
             # with which some servers say that the answer goes on
-            if part.get("finish_reason") != "":
-                finish(part.get("finish_reason"))
-            sums.add(part)
-            whole["prompt_token_ids"] = part.get("prompt_token_ids") or whole.get(
+            if choice.get("finish_reason") != "":
+                finish(choice.get("finish_reason"))
+            sums.add(choice)
+            whole["prompt_token_ids"] = choice.get("prompt_token_ids") or whole.get(
                 "prompt_token_ids"
             )
     if sums.started and sums.finish is None:
@@ -69,52 +66,43 @@ def joined(
     return {**whole, "choices": [sums.choice()] if sums.started else []}
 
 
-def refuse_error(choice: dict[str, Any]) -> None:
-    """Raises Fault where a choice, its message or its delta holds an error."""
-    for holder in (choice, object_at(choice, "message"), object_at(choice, "delta")):
-        if holder.get("error"):
-            raise of_error_within(holder["error"])
-
-
 class _Sums:
     """What the deltas of one choice add up to."""
 
     def __init__(self) -> None:
         self.started, self.finish = False, None
-        self.texts: dict[str, list[str]] = {name: [] for name in TEXTS.values()}
+        self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
         self.calls: dict[int, dict[str, Any]] = {}
         self.logprobs: list[Any] = []
         self.ids: list[Any] = []
 
-    def add(self, part: dict[str, Any]) -> None:
+    def add(self, choice: dict[str, Any]) -> None:
         self.started = True
-        delta = object_at(part, "delta")
-        thought = ""  # under two names by servers that serve old and new clients at once
-        for name, target in TEXTS.items():
-            piece = delta.get(name)
-            if isinstance(piece, str) and not (target == "reasoning_content" and thought == piece):
-                self.texts[target].append(piece)
-                thought = piece if target == "reasoning_content" else thought
-        self._add_calls(delta.get("tool_calls"))
-        self.logprobs += list_at(object_at(part, "logprobs"), "content")
-        self.ids += list_at(part, "token_ids")
-        self.finish = part.get("finish_reason") or self.finish
+        delta = part(choice, "delta") or {}
+        for name in TEXTS:
+            self.texts[name].append(
+                thought_of(delta) if name == "reasoning_content" else text_of(delta, name)
+            )
+        for call in part(delta, "tool_calls") or ():
+            self._add_call(call)
+        self.logprobs += list_at(object_at(choice, "logprobs"), "content")
+        self.ids += list_at(choice, "token_ids")
+        self.finish = choice.get("finish_reason") or self.finish
 
-    def _add_calls(self, deltas: Any) -> None:
-        for delta in deltas if isinstance(deltas, list) else ():
-            if not isinstance(delta, dict):
-                continue
-            index = delta.get("index")
-            if not isinstance(index, int):
-                index = max(self.calls, default=-1) + (
-                    1 if delta.get("id") or not self.calls else 0
-                )
-            call = self.calls.setdefault(index, {"id": None, "name": [], "arguments": []})
-            call["id"] = delta.get("id") or call["id"]
-            part = object_at(delta, "function")
-            for key in ("name", "arguments"):
-                if isinstance(part.get(key), str):
-                    call[key].append(part[key])
+    def _add_call(self, delta: Any) -> None:
+        index = delta.get("index") if isinstance(delta, dict) else delta
+        if not isinstance(delta, dict) or not (index is None or type(index) is int):
+            raise Fault("bad_reply", f"a piece of a call is {ascii(delta)[:100]}", status=200)
+        if index is None:
+            index = max(self.calls, default=-1) + (1 if delta.get("id") or not self.calls else 0)
+        call = self.calls.setdefault(index, {"id": None, "name": [], "arguments": []})
+        call["id"] = delta.get("id") or call["id"]
+        function = part(delta, "function") or {}
+        for key in ("name", "arguments"):
+            piece = function.get(key)
+            # arguments that come as they are, and not as text, are written as text
+            if piece is not None:
+                call[key].append(piece if isinstance(piece, str) else json.dumps(piece))
 
     def choice(self) -> dict[str, Any]:
         """The choice as it would have come in one piece."""

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from gem_ma.engines.endpoint import is_openai
 from gem_ma.engines.http_faults import Fault
 from gem_ma.engines.http_messages import chat
-from gem_ma.engines.http_reply import decode, read
+from gem_ma.engines.http_reply import read
 from gem_ma.engines.remote import MOST_BYTES, Read, Remote
 from gem_ma.engines.reply_cache import ReplyCache
 from gem_ma.engines.spending import Budget, guess_tokens
@@ -219,9 +219,7 @@ class OpenAI:
 
     def _read(self, tools: bool) -> Read:
         in_text = self.tools == "text" and tools
-        return lambda content, kind: read(
-            decode(content, kind), tools_in_text=in_text, ids_wanted=self.token_ids
-        )
+        return lambda body: read(body, tools_in_text=in_text, ids_wanted=self.token_ids)
 
     # -- what servers differ in -------------------------------------------------------------------
 

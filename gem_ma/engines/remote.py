@@ -30,12 +30,13 @@ from gem_ma.types import Attempt, Reply, Usage
 MOST_BYTES = 32 * 1024 * 1024  # of a reply's body
 EMPTY_TRIES = 3  # after so many the empty text is the answer
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
+LONG = 256 * 1024  # bytes of a body that is read in a thread: all plays share this one
 PROBE_S = 10.0  # to find out whether a server is there
 
 _WARNED: set[str] = set()  # addresses with a short key
 
 Body = dict[str, Any]
-Read = Callable[[bytes, str], Reply]  # (body, content type) -> reply without attempts; raises Fault
+Read = Callable[[Body], Reply]  # the JSON of a response -> reply without attempts; raises Fault
 
 
 def _no_change(fault: Fault, sent: Body) -> bool:
@@ -168,6 +169,7 @@ class Remote:
         adapt: Callable[[Fault, Body], bool] = _no_change,
         attempts: int | None = None,
         path: str | None = None,
+        decoding: Callable[[bytes, str], Body] = decode,
     ) -> tuple[Reply, Usage]:
         """(the reply, what attempts without a usable one did cost).
 
@@ -185,7 +187,11 @@ class Remote:
             async with at.limiter:
                 began, sent = time.monotonic(), body()
                 got = await self._once(
-                    at, path or self.path, sent, read, min(self.timeout_s, self.wall_s - spent_s)
+                    at,
+                    path or self.path,
+                    sent,
+                    min(self.timeout_s, self.wall_s - spent_s),
+                    lambda content, kind: read(self._key.hide_in(decoding(content, kind))),
                 )
                 reply, fault = (Reply(), got) if isinstance(got, Fault) else (got, None)
                 spent_s += time.monotonic() - began
@@ -227,14 +233,26 @@ class Remote:
             spent_s += wait
 
     async def _once(
-        self, at: Endpoint, path: str, sent: Body | None, read: Read, timeout_s: float
+        self,
+        at: Endpoint,
+        path: str,
+        sent: Body | None,
+        timeout_s: float,
+        read: Callable[[bytes, str], Reply],
     ) -> Reply | Fault:
         """One attempt, without the key in what the server says. Its words as they came live in
         no frame that an error shows."""
+
+        def reading(content: bytes, kind: str) -> Reply:
+            return self._key.hide_reply(read(content, kind))
+
         try:
-            return self._key.hide_reply(
-                read(*await at.post(path, sent, timeout_s=timeout_s, most_bytes=self.most_bytes))
+            content, kind = await at.post(
+                path, sent, timeout_s=timeout_s, most_bytes=self.most_bytes
             )
+            if len(content) > LONG:
+                return await asyncio.to_thread(reading, content, kind)
+            return reading(content, kind)
         except Fault as fault:
             return fault.without(self._key.hide)
 
@@ -253,16 +271,19 @@ class Remote:
         """
         found: list[Body] = []
 
-        def keep(content: bytes, kind: str) -> Reply:
+        def leniently(content: bytes, kind: str) -> Body:
             try:
-                found.append(self._key.hide_in(decode(content, "")))
+                return decode(content, "")
             except Fault as fault:
                 if fault.kind != "bad_reply":
                     raise
-                found.append({})
+                return {}
+
+        def keep(answer: Body) -> Reply:
+            found.append(answer)
             return Reply(finish="length")  # a stop without text would be taken for an empty answer
 
-        await self.tried(lambda: body, keep, probe, path=path, adapt=adapt)
+        await self.tried(lambda: body, keep, probe, path=path, adapt=adapt, decoding=leniently)
         return found[-1]
 
     # -- failures ---------------------------------------------------------------------------------

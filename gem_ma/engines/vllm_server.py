@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gem_ma.engines.http_faults import Fault
-from gem_ma.engines.http_reply import decode, read_completion
+from gem_ma.engines.http_reply import read_completion
 from gem_ma.engines.remote import Body, Remote
 from gem_ma.engines.vllm_backend import Adapter, Draw, Parameters
 from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
@@ -168,8 +168,8 @@ class Server:
     async def _complete(
         self, prompt: tuple[int, ...], body: Any, attempts: int | None = None
     ) -> Reply:
-        def read(content: bytes, kind: str) -> Reply:
-            return read_completion(decode(content, kind), prompt)
+        def read(answer: Body) -> Reply:
+            return read_completion(answer, prompt)
 
         if attempts is not None:
             return (await self.remote.tried(body, read, self._tiny(), attempts=attempts))[0]

@@ -28,6 +28,8 @@ def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
             if isinstance(node, (dict, list))
             for inner in (node.values() if isinstance(node, dict) else node)
         ]
+        if not level:
+            return False
     return any(isinstance(node, (dict, list)) for node in level)
 
 

@@ -1,0 +1,336 @@
+"""Whatever a server writes where an answer belongs is the answer, or a fault that is tried
+again: nothing of it is lost in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import gzip
+import html
+import json
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openai", reason="needs the api extra")
+
+from gem_ma.codec import REPLY, dump_json, load_json
+from gem_ma.engines import http_faults, remote
+from gem_ma.engines.hiding import HIDDEN, WINDOW, Secret
+from gem_ma.engines.http_faults import RETRIED, Fault, of_error_body
+from gem_ma.engines.http_reply import decode, read, read_completion
+from gem_ma.engines.openai import OpenAI
+from gem_ma.engines.spending import Price
+from gem_ma.types import Malformed, Message, Reply, Request, Tool
+from tests.fault_server import EVENTS, JSON, Answer, FaultServer, raw, reply, says
+
+USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+CHOICE = {
+    "index": 0,
+    "message": {"role": "assistant", "content": "hello", "tool_calls": [CALL]},
+    "finish_reason": "tool_calls",
+    "token_ids": [5, 6],
+    "logprobs": {"content": [{"logprob": -0.5}, {"logprob": -1.0}]},
+}
+WHOLE = {"model": "m", "prompt_token_ids": [1, 2], "choices": [CHOICE], "usage": USAGE}
+PIECES = [
+    {"model": "m", "choices": [{"index": 0, "delta": {"content": "hel"}}]},
+    {"choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": None}]},
+    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **CALL}]}}]},
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+    {"choices": [], "usage": USAGE},
+]
+WRONG: list[Any] = [
+    True,
+    False,
+    0,
+    -1,
+    1,
+    1.5,
+    10**30,
+    10**400,
+    "x",
+    [1],
+    [None],
+    [[]],
+    {"a": 1},
+    [{}],
+    {"text": "hi"},
+]
+CARRIES = ("choices", "message", "delta", "content", "tool_calls", "function")
+FREE = {"id", "type", "name", "arguments", "model", "logprobs"}  # what a model wrote, and names
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    for key in (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    ):
+        yield from paths(value[key], (*path, key))
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    changed = copy.deepcopy(value)
+    at = changed
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = new
+    return changed
+
+
+def body(value: Any) -> tuple[bytes, str]:
+    if isinstance(value, list):
+        return (
+            "".join(f"data: {json.dumps(one)}\n\n" for one in value) + "data: [DONE]\n\n"
+        ).encode(), EVENTS
+    return json.dumps(value).encode(), JSON
+
+
+@pytest.mark.parametrize("base", [WHOLE, PIECES], ids=["whole", "stream"])
+def test_a_part_of_an_answer_that_has_another_type_is_a_fault_and_no_shorter_answer(
+    base: Any,
+) -> None:
+    seen = 0
+    for path in paths(base):
+        if not path or path[-1] not in CARRIES or FREE & set(path):
+            continue
+        # fitting, or what a model wrote
+        as_it_is = {"content": str, "tool_calls": list, "choices": list}.get(path[-1], dict)
+        for wrong in WRONG:
+            if isinstance(wrong, as_it_is) or (path[-1] == "function" and base is WHOLE):
+                continue
+            seen += 1
+            with pytest.raises(Fault) as caught:
+                read(decode(*body(put(base, path, wrong))))
+            assert caught.value.kind in RETRIED, (path, wrong)
+    assert seen > 40
+
+
+@pytest.mark.parametrize("index", ["0", 0.0, False, True, [], {}])
+def test_a_piece_that_belongs_to_no_choice_is_a_fault_and_that_of_another_choice_is_none_of_ours(
+    index: Any,
+) -> None:
+    for base, path in ((WHOLE, ("choices", 0, "index")), (PIECES, (1, "choices", 0, "index"))):
+        with pytest.raises(Fault):
+            read(decode(*body(put(base, path, index))))
+    other = {
+        "index": 1,
+        "message": {"content": "other"},
+        "delta": {"content": "other"},
+        "finish_reason": "stop",
+    }
+    assert (
+        read({**WHOLE, "choices": [other, CHOICE]}).text
+        == "hello"
+        == read(decode(*body([{"choices": [other]}, *PIECES]))).text
+    )
+    with pytest.raises(Fault):
+        read({**WHOLE, "choices": [other]})
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1e999",
+        "-1e999",
+        "1" + "0" * 400,
+        "-1" + "0" * 400,
+        "1" + "0" * 4200,
+        "1e308",
+        "-1",
+        "-0.0",
+        "0.5",
+        "1.5",
+    ],
+)
+def test_numbers_that_cannot_be_are_none_and_break_nothing(number: str) -> None:
+    """Of tokens, their ids and log-probabilities: nothing of them is the answer."""
+    for path in paths(WHOLE):
+        if (
+            not path
+            or path[-1] not in (*USAGE, "cached_tokens", "logprob", 0)
+            or path[-2:] in (("choices", 0), ("tool_calls", 0), ("content", 0))
+        ):
+            continue
+        text = json.dumps(put(WHOLE, path, "NUMBER")).replace('"NUMBER"', number)
+        got = read(decode(text.encode(), JSON))
+        assert (got.text, got.tool_calls) == ("hello", read(WHOLE).tool_calls)
+        assert REPLY.read(load_json(dump_json(REPLY.write(got)).encode())) == got
+        assert (Price(1.0, 1.0).of_usage(got.usage) or 0) < 1e12 and all(
+            -(2**53) < one < 0.01 for one in got.logprobs
+        )
+    told = {
+        "choices": [
+            {
+                "finish_reason": "stop",
+                "token_ids": [5],
+                "prompt_token_ids": [1],
+                "logprobs": {"token_logprobs": ["NUMBER"]},
+            }
+        ]
+    }
+    if number != "-1" and number != "-0.0":
+        with pytest.raises(Fault):
+            read_completion(
+                decode(json.dumps(told).replace('"NUMBER"', number).encode(), JSON), (1,)
+            )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"choices": [%s], "choices": [%s]}', '{"choices": [%s, %s], "error": null, "error": "x"}'],
+)
+def test_a_name_that_stands_twice_is_a_fault(text: str) -> None:
+    with pytest.raises(Fault, match="twice"):
+        decode((text % (json.dumps(CHOICE), json.dumps(CHOICE))).encode(), JSON)
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "0" * 5000, "٤٠٠", "4040"])
+def test_a_code_of_any_digits_is_a_fault(digits: str) -> None:
+    assert of_error_body({"code": digits, "message": "x"}).kind in {*RETRIED, "request"}
+
+
+def test_thoughts_among_the_parts_are_no_answer_and_a_refusal_is_one() -> None:
+    for kind, field in (
+        ("thinking", "thinking"),
+        ("reasoning", "text"),
+        ("reasoning_text", "text"),
+    ):
+        parts = [{"type": kind, field: "hm"}, {"type": "text", "text": "4"}]
+        for value in (
+            reply("", choice={"message": {"content": parts}}),
+            [{"choices": [{"delta": {"content": parts}, "finish_reason": "stop"}]}],
+        ):
+            got = read(decode(*body(value)))
+            assert (got.text, got.reasoning) == ("4", "hm")
+    assert (
+        read(
+            reply("", choice={"message": {"content": [{"type": "refusal", "refusal": "no"}]}})
+        ).text
+        == "no"
+    )
+    assert read(reply("", choice={"message": {"content": "4", "thinking": "hm"}})).reasoning == "hm"
+
+
+def test_arguments_that_are_streamed_as_an_object_are_the_arguments() -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": {"x": [1]}}}
+    got = read(
+        decode(*body([{"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "stop"}]}]))
+    )
+    assert not isinstance(got.tool_calls[0], Malformed) and got.tool_calls[0].arguments == {
+        "x": [1]
+    }
+
+
+# -- over the wire -------------------------------------------------------------------------------
+
+KEY = "sk-proj-Canary7f3a+9bD41c/Xy_Zw0123456789abcdefABCDEF=="
+
+
+def sampled(*script: Answer, **options: Any) -> Reply:
+    with FaultServer(script) as server:
+        engine = OpenAI("m", base_url=server.url, api_key_env="MY_KEY", timeout_s=10.0, **options)
+        return asyncio.run(engine.sample(Request("a", (Message("hi"),), tools=(Tool("f"),))))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries wait hundredths of a second."""
+    monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setenv("MY_KEY", KEY)
+
+
+def test_a_part_of_a_reply_and_what_follows_a_compressed_one_are_tried_again() -> None:
+    whole = json.dumps(reply("bad")).encode()
+    for bad in (
+        Answer(206, whole),
+        Answer(body=gzip.compress(whole) + b"more", headers={"content-encoding": "gzip"}),
+    ):
+        got = sampled(bad, says("fine"))
+        assert got.text == "fine" and len(got.attempts) == 1
+
+
+def test_a_long_body_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def noted(body: bytes, kind: str) -> dict[str, Any]:
+        seen.append(threading.current_thread() is threading.main_thread())
+        return decode(body, kind)
+
+    monkeypatch.setattr(
+        remote.Remote.tried,
+        "__kwdefaults__",
+        {**remote.Remote.tried.__kwdefaults__, "decoding": noted},
+    )
+    assert (
+        sampled(says("x" * remote.LONG)).text == "x" * remote.LONG
+        and sampled(says("y")).text == "y"
+    )
+    assert seen == [False, True]
+
+
+# -- keys ----------------------------------------------------------------------------------------
+
+RAW = KEY.encode()
+SPELLED = {
+    "a page": "".join(f"&#{code};" for code in RAW),
+    "a page in hex": KEY.replace("/", "&#x2F;").replace("+", "&#43;").replace("=", "&#61;"),
+    "a page in a page": html.escape(KEY.replace("/", "&#x2F;")),
+    "named": KEY.replace("/", "&sol;").replace("=", "&equals;"),
+    "octal": "".join(f"\\{code:03o}" for code in RAW),
+    "braces": "".join(f"\\u{{{code:x}}}" for code in RAW),
+    "eight digits": "".join(f"\\U{code:08x}" for code in RAW),
+    "percent and u": "".join(f"%u{code:04x}" for code in RAW),
+    "four times over": json.dumps(json.dumps(json.dumps(json.dumps(KEY.replace("/", "\\/"))))),
+    "a mail": KEY.replace("=", "=3D"),
+    "base64": base64.b64encode(RAW).decode(),
+    "base64 of a header": base64.b64encode(b"Bearer " + RAW + b"\n").decode(),
+    "base64 of addresses": base64.urlsafe_b64encode(b"user:" + RAW).decode(),
+    "hex": RAW.hex(),
+    "coloured": f"\x1b[31m{KEY}\x1b[0m",
+    "twice": KEY + KEY,
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_a_key_is_hidden_however_software_spells_it(name: str) -> None:
+    got = Secret(KEY).hide(f"see {SPELLED[name]} .")
+    left = (
+        re.sub(r"\x1b\[\d+m|[\\\"]", "", got.replace(HIDDEN, ""))
+        .removeprefix("see ")
+        .removesuffix(" .")
+    )
+    assert HIDDEN in got and len(left) <= (12 if name.startswith("base64") else 8), got
+
+
+@pytest.mark.parametrize("room", range(130, 210, 7))
+def test_no_half_of_a_key_is_left_where_a_record_is_cut(room: int) -> None:
+    filling = "x " * (room // 2)
+    call = {"id": "c", "function": {"name": "f", "arguments": "{" + filling + KEY}}
+    for calls in (
+        [call],
+        [filling + KEY],
+        [{"id": "c", "function": {"name": filling + KEY, "arguments": "{"}}],
+    ):
+        message = {"role": "assistant", "content": "", "tool_calls": calls}
+        got = sampled(raw(json.dumps(reply("", choice={"message": message})).encode()))
+        assert KEY[:LEFT] not in repr(got)
+    got = sampled(says(f'<tool_call>\n{{"name": "f", "arguments": {filling}{KEY}'), tools="text")
+    assert KEY[:LEFT] not in repr(got)
+
+
+LEFT = 8
+
+
+def test_a_key_in_a_long_text_is_found_wherever_a_window_ends() -> None:
+    secret = Secret(KEY)
+    for at in (0, 5, WINDOW - len(KEY), WINDOW - 3, WINDOW, WINDOW + 1, 3 * WINDOW - 9):
+        text = " " * at + KEY + " " * WINDOW + KEY
+        assert secret.hide(text) == text.replace(KEY, HIDDEN)
+        escaped = " " * at + SPELLED["eight digits"] + " " * WINDOW
+        assert secret.hide(escaped) == " " * at + HIDDEN + " " * WINDOW
