@@ -13,8 +13,6 @@ from typing import Any
 
 from gem_ma.agents.retail_talk import ADDRESS, METHOD, ORDER
 
-from gem_ma.parsing.text import in_order
-
 Record = Mapping[str, Any]
 NAME = re.compile(
     r"(?:[Mm]y (?:full )?name is|[Mm]y name's|I am|I'm|[Tt]his"
@@ -25,50 +23,81 @@ POSTCODE = re.compile(r"(?<![\w#])\d{5}(?!\w)")
 # others
 MOST = 32
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_ASKS = re.compile(
-    r"^\W*(?:(?:and|also|then|so|first|next|oh|hi|hello|one more thing|another thing)\W+)*"
-    r"(?:how (?:much|many)|what|which|where|when|is there|are there)\b"
-    r"|\b(?:tracking number|balance)\b|"
-    + in_order(
-        r"\b(?:tell me|let me know|(?:want|like|need) to know|wondering|find out|check)\b",
-        r"\b(?:how|what|which|where|whether|if|tracking|balance|price|total)\b",
-    )
+_MAIL = re.compile(r"\be-?mail(?: address)?\b|(?<![^\s:,;(<])\S{1,64}@\S+")
+_CUE = re.compile(  # the beginnings of all words by which a kind is told: most sentences hold none
+    r"how |what|which|where|when|there|tracking number|balance|tell me|let me know|to"
+    r" know|wondering"
+    r"|find out|check|address|deliver|ship|send|pay|paid|charge|cancel|call off|return|get rid"
+    r" of|give"
+    r"|bring|take|exchang|swap|replac|switch|upgrad|trade|chang|modif|alter"
 )
-_CAN_I = re.compile(in_order(r"\b(?:cancel|return|exchange|swap)\b", r"\bcan (?:i|you)\b"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cue:
+    """Words that tell a kind: `first`, or words of one of the `rows` in one line, in that order."""
+
+    first: re.Pattern[str] | None
+    rows: tuple[tuple[re.Pattern[str], ...], ...] = ()
+
+    def stands_in(self, folded: str) -> bool:
+        """Whether a folded text holds them."""
+        if self.first is not None and self.first.search(folded):
+            return True
+        return bool(self.rows) and any(in_line(row, folded) for row in self.rows)
+
+
+def in_line(row: tuple[re.Pattern[str], ...], text: str) -> bool:
+    """Whether a line of a text holds the first words, behind them the second, and so on.
+
+    >>> send, back = re.compile("send"), re.compile("back")
+    >>> in_line((send, back), "send it back"), in_line((send, back), "back, send")
+    (True, False)
+    """
+    hit = row[0].search(text)
+    while hit is not None:
+        at, end = hit.end(), text.find("\n", hit.end())
+        end = len(text) if end < 0 else end
+        for other in row[1:]:
+            behind = other.search(text, at, end)
+            if behind is None:
+                break
+            at = behind.end()
+        else:
+            return True
+        hit = row[0].search(text, end)
+    return False
+
+
+def _row(*parts: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(map(re.compile, parts))
+
+
+_ASK_START = re.compile(
+    r"\W*(?:(?:and|also|then|so|first|next|oh|hi|hello|one more thing|another thing)\W+)*"
+    r"(?:how (?:much|many)|what|which|where|when|is there|are there)\b"
+)
+_ASKS = _Cue(
+    re.compile(r"\b(?:tracking number|balance)\b"),
+    (
+        _row(
+            r"\b(?:tell me|let me know|(?:want|like|need) to know|wondering|find out|check)\b",
+            r"\b(?:how|what|which|where|whether|if|tracking|balance|price|total)\b",
+        ),
+    ),
+)
+_CAN_I = _row(r"\b(?:cancel|return|exchange|swap)\b", r"\bcan (?:i|you)\b")
+_PAY, _DIFFERENCE = re.compile(r"\bpay(?:ing|ment)?\b"), re.compile(r"\bdifference\b")
+_SENT = _row(r"\b(?:deliver|ship|send)\w*\b", r"\bto\b", r"\binstead\b")
+_PAID = _row(r"\bpaid\b", r"\b(?:with|by|using)\b")
+_BACK = _row(r"\b(?:send|give|bring|take)\w*\b", r"\bback\b")
+_SWAP = re.compile(r"\b(?:(?:exchang|swap|replac|switch|upgrad|chang|modif|alter)\w*|trade)\b")
 _VERBS = (  # the first that fits is meant
-    (
-        "address",
-        re.compile(
-            r"address1:|\baddress\b|"
-            + in_order(r"\b(?:deliver|ship|send)\w*\b", r"\bto\b", r"\binstead\b")
-        ),
-    ),
-    (
-        "payment",
-        re.compile(  # the last `pay` of a line decides whether a difference is still to come
-            r"(?m:^)(?>.*\bpay(?:ing|ment)?\b)(?!.*\bdifference\b)|"
-            + "|".join(
-                (
-                    in_order(r"\bpaid\b", r"\b(?:with|by|using)\b"),
-                    in_order(r"\bcharge\b", r"\binstead\b"),
-                )
-            )
-        ),
-    ),
-    ("cancel", re.compile(r"\bcancel\w*\b|\bcall off\b")),
-    (
-        "return",
-        re.compile(
-            r"\breturn(?:ed|ing)?\b|\bget rid of\b|"
-            + in_order(r"\b(?:send|give|bring|take)\w*\b", r"\bback\b")
-        ),
-    ),
-    (
-        "swap",
-        re.compile(
-            r"\b(?:exchang\w*|swap\w*|replac\w*|switch\w*|upgrad\w*|trade)\b|\b(?:chang\w*|modif\w*|alter\w*)\b"
-        ),
-    ),
+    ("address", _Cue(re.compile(r"address1:|\baddress\b"), (_SENT,))),
+    ("payment", _Cue(None, (_PAID, _row(r"\bcharge\b", r"\binstead\b")))),
+    ("cancel", _Cue(re.compile(r"\bcancel\w*\b|\bcall off\b"))),
+    ("return", _Cue(re.compile(r"\breturn(?:ed|ing)?\b|\bget rid of\b"), (_BACK,))),
+    ("swap", _Cue(_SWAP)),
 )
 _GOES_ON = re.compile(  # a sentence that tells more of the request before it
     r"^\W*(?:please )?(?:(?:use|put|charge|refund|take)\b|(?:the|my|a|any)"
@@ -109,8 +138,11 @@ def requests(text: str) -> list[Request]:
     # (kind, sentences): joined once, since a message may hold thousands
     found: list[tuple[str, list[str]]] = []
     last_order = ""
-    for sentence in (part for part in _SENTENCE.split(text) if part.strip()):
-        kind, order = kind_of(sentence), (ORDER.findall(sentence) or [""])[-1]
+    for sentence in _SENTENCE.split(text):
+        if not sentence or sentence.isspace():
+            continue
+        orders = ORDER.findall(sentence) if "#W" in sentence else ()
+        kind, order = kind_of(sentence), orders[-1] if orders else ""
         same = (
             bool(found)
             and kind == found[-1][0]
@@ -130,12 +162,30 @@ def requests(text: str) -> list[Request]:
 
 def kind_of(sentence: str) -> str:
     """What a sentence asks for; "" where it asks for nothing."""
-    folded = re.sub(
-        r"\be-?mail(?: address)?\b|(?<![^\s:,;(<])\S{1,64}@\S+", " ", sentence.casefold()
-    )
-    if _ASKS.search(folded) and not _CAN_I.search(folded):
+    folded = sentence.casefold()
+    if not _CUE.search(folded):
+        return ""
+    if "@" in folded or "mail" in folded:
+        folded = _MAIL.sub(" ", folded)
+    asks = _ASK_START.match(folded) or _ASKS.stands_in(folded)
+    if asks and not ("can " in folded and in_line(_CAN_I, folded)):
         return "question"
-    return next((kind for kind, pattern in _VERBS if pattern.search(folded)), "")
+    for kind, cue in _VERBS:
+        if (kind == "payment" and _pays(folded)) or cue.stands_in(folded):
+            return kind
+    return ""
+
+
+def _pays(folded: str) -> bool:
+    """Whether a line speaks of paying, and behind its last such word not of a difference to
+    come."""
+    for line in folded.split("\n") if "pay" in folded else ():
+        at = -1
+        for word in _PAY.finditer(line):
+            at = word.end()
+        if at >= 0 and ("difference" not in line or not _DIFFERENCE.search(line, at)):
+            return True
+    return False
 
 
 def wants_human(text: str) -> bool:
@@ -208,10 +258,11 @@ _SOURCES = {
 }
 
 
-_LETTER = re.compile(
-    r"(?<![\w#])(\d{1,10}[^,.;:\n]{0,80}),\s{0,8}(.{0,60}?)\b([A-Z]{2}),?\s{1,8}(\d{5})\b(?:,\s{0,8}([A-Z][\w"
-    r" .]{0,60}\w))?",
-)
+# a street with its number, and where what follows its comma begins; two may overlap
+_HEAD = re.compile(r"(?<![\w#])(?=(\d{1,10}+[^,.;:\n]{0,80}+),\s{0,8}+())\d")
+_TOWN = re.compile(r"\b([A-Z]{2}),?\s{1,8}(\d{5})\b")
+_COUNTRY = re.compile(r",\s{0,8}([A-Z][\w .]{0,60}\w)")
+_BETWEEN = 60  # characters at most between a street and its state
 
 
 def address(text: str) -> dict[str, str]:
@@ -224,10 +275,10 @@ def address(text: str) -> dict[str, str]:
     )
     if labelled:
         return {part: value.strip() for part, value in labelled.items()}
-    written = _LETTER.search(text)
+    written = _letter(text)
     if not written:
         return {}
-    street, middle, state, postcode, country = written.groups()
+    street, middle, state, postcode, country = written
     between = [part.strip() for part in middle.split(",") if part.strip()]
     if not between:
         return {}
@@ -239,6 +290,26 @@ def address(text: str) -> dict[str, str]:
             strict=True,
         )
     )
+
+
+def _letter(text: str) -> tuple[str, str, str, str, str | None] | None:
+    """Street, what follows it, state, postcode and country of the first address as on a letter.
+
+    States with a postcode are looked for first: what may stand between a street and them is short.
+    """
+    towns = _TOWN.finditer(text)
+    town = next(towns, None)
+    for head in _HEAD.finditer(text) if town else ():
+        start = head.start(2)
+        while town and town.start() < start:
+            town = next(towns, None)
+        if town is None:
+            return None
+        middle = text[start : town.start()] if town.start() - start <= _BETWEEN else "\n"
+        if "\n" not in middle:
+            country = _COUNTRY.match(text, town.end())
+            return head[1], middle, town[1], town[2], country[1] if country else None
+    return None
 
 
 # -- items ---------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ def cost(call: Callable[[str], Any], text: str, tries: int = 1, limit_s: float =
             with deadline(limit_s):
                 call(text)
         except Late:
-            return float("inf")
+            continue  # a busy machine may have taken the time
         best = min(best, time.process_time() - start)
     return best
 
@@ -216,12 +216,12 @@ def superlinear(
     A call below the floor at twice the `size` is no suspect; a suspect is measured at this size,
     twice and four times it, best of three.
     """
-    if cost(call, made(2 * size)) < floor_s:
+    if cost(call, made(2 * size), limit_s=max(20 * floor_s, 0.1)) < floor_s:
         return None
     found = 0.0
     for _ in range(3):  # what shows three times is no hiccup of the machine
         found = _growth(call, made, size, floor_s / 4)
-        if found <= 3 or found == float("inf"):
+        if found <= 3:
             break
     return found if found > 3 else None
 
@@ -229,10 +229,12 @@ def superlinear(
 def _growth(
     call: Callable[[str], Any], made: Callable[[int], str], size: int, least_s: float
 ) -> float:
-    before, growth = cost(call, made(size), tries=2), float("inf")
+    before, growth = max(cost(call, made(size), tries=2, limit_s=1.0), least_s), float("inf")
+    if before == growth:
+        return growth  # whatever costs so much on so little is exponential
     for each in (2 * size, 4 * size):
-        after = cost(call, made(each), tries=2, limit_s=0.5)
-        growth = min(growth, after / max(before, least_s))
+        after = cost(call, made(each), tries=2, limit_s=5 * before)
+        growth = min(growth, after / before)
         if growth <= 3 or after == float("inf"):
             break
         before = after

@@ -12,7 +12,7 @@ import pytest
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.scenarios.retail import Item, Wish
 from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.acts import SURE, judge, read, tells
+from gem_ma.scenarios.service.acts import READ, SURE, judge, read, tells
 from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -845,3 +845,10 @@ def test_the_machinery_names_no_word_of_the_shop() -> None:
     for file in ("customer", "customer_phrases", "customer_traits"):
         source = (ROOT / "agents" / f"{file}.py").read_text("utf-8").lower()
         assert [word for word in shop if word in source] == [], file
+
+
+def test_of_an_endless_message_its_beginning_and_its_end_are_read() -> None:
+    text = "I cannot cancel order #W1. " + "x" * (2 * READ) + "\nShall I cancel order #W2? "
+    found = read(text, RETAIL)
+    assert {act.kind for act in found} == {"refuse", "propose"}
+    assert found[-1].text.endswith("#W2?") and text[: found[-1].end].endswith("#W2?")

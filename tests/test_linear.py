@@ -31,15 +31,23 @@ from tests.pumps import UNITS, Late, slow, superlinear
 
 ROOT = Path(gem_ma.__file__).resolve().parents[1]
 ROOMS = ("gem_ma", "agents", "scenarios")
+USES = re.compile(
+    r"\bimport re\b|\.(?:" + "match|fullmatch|search|finditer|findall|subn?|split" + r")\b"
+)
 ANCHORED = {"match", "fullmatch"}  # they begin at one place only
 SEARCHING = {"search", "finditer", "findall", "sub", "subn", "split"}
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
-    yield "tests/phone_desk.py", ast.parse((ROOT / "tests/phone_desk.py").read_text())
+@cache
+def sources() -> tuple[tuple[str, ast.Module], ...]:
+    """(path, tree) of every file that may use an expression."""
+    paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    texts = {path: path.read_text() for path in (*paths, ROOT / "tests/phone_desk.py")}
+    return tuple(
+        (str(path.relative_to(ROOT)), ast.parse(text))
+        for path, text in texts.items()
+        if USES.search(text)
+    )
 
 
 def module_of(path: str) -> str:
@@ -76,6 +84,8 @@ def expressions() -> dict[tuple[str, int], tuple[str, set[str]]]:
             ):
                 inline(found, path, node)
     for path, _ in sources():
+        if "re.compile" not in (ROOT / path).read_text():
+            continue  # it holds none, and what it imports may cost seconds
         for name, pattern in held_in(module_of(path)):
             how = (
                 used.get(path + name if name.startswith("_") else name, SEARCHING)
@@ -124,7 +134,8 @@ def patterns(name: str, value: Any, depth: int) -> Iterator[tuple[str, re.Patter
         and (isinstance(value, type) or hasattr(value, "__dataclass_fields__"))
         and str(getattr(value, "__module__", "")).startswith("gem_ma")
     ):
-        for key, inner in vars(value).items() if hasattr(value, "__dict__") else ():
+        names = getattr(value, "__slots__", ()) if not hasattr(value, "__dict__") else vars(value)
+        for key, inner in ((key, getattr(value, key, None)) for key in names):
             yield from patterns(key, inner, depth - 1)
 
 
@@ -140,7 +151,7 @@ def test_the_sweep_meets_the_expressions_of_the_code() -> None:
 @pytest.mark.parametrize("quadratic", [r"\s*foo", r"a.*b.*c", r"<t>.*?</t>", r"(?:x )*names?"])
 def test_the_sweep_finds_a_quadratic_one(quadratic: str) -> None:
     # a busy machine may blur one look
-    assert any(slow(re.compile(quadratic), {"search"}, 2000) is not None for _ in range(5))
+    assert any(slow(re.compile(quadratic), {"search"}, 1200) is not None for _ in range(5))
 
 
 @pytest.mark.parametrize(
@@ -193,22 +204,27 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 def readers_of_talk() -> dict[str, Callable[[str], Any]]:
     """The readers of service talks, past their caches."""
+    from gem_ma.scenarios.retail import naming
     from gem_ma.scenarios.retail.language import RETAIL
-    from gem_ma.scenarios.service import acts, answers, values
+    from gem_ma.scenarios.service import acts, answers, phrases, values
 
     return {
         "acts": lambda text: acts.read.__wrapped__(text, RETAIL),
         "answer": getattr(answers.answer, "__wrapped__", answers.answer),
         "numbers": values._numbers.__wrapped__,
-        "mentions": RETAIL.mentions,
+        "mentions": naming.mentions.__wrapped__,
+        "plain": phrases.plain,
+        "sums": lambda text: values._worked_out([text], set()),
         "told": lambda text: values.told("625.60", [text]),
         "shown": lambda text: values.Shown().add(text),
     }
 
 
-@pytest.mark.parametrize(
-    "name", [*READERS, "acts", "answer", "numbers", "mentions", "told", "shown"]
-)
+# of `readers_of_talk`
+SPOKEN = ("acts", "answer", "numbers", "mentions", "plain", "sums", "told", "shown")
+
+
+@pytest.mark.parametrize("name", [*READERS, *SPOKEN])
 def test_every_reader_is_linear_on_runs_of_each_kind_of_character(name: str) -> None:
     reader = READERS.get(name) or readers_of_talk()[name]
     bad = {}
@@ -223,7 +239,7 @@ def test_every_reader_is_linear_on_runs_of_each_kind_of_character(name: str) -> 
                 lambda size, unit=unit, before=before: (
                     before + (unit * (size // len(unit) + 1))[:size]
                 ),
-                size=16_000,
+                size=8_000,
                 floor_s=0.1,
             )
             if growth is not None:
@@ -247,15 +263,20 @@ class Repeats:
         return Reply(self.text)
 
 
-def played(cast: dict[str, Seat], text: str, steps: int) -> None:
+@cache
+def retail() -> Any:
     from gem_ma.registry import make
 
+    return make("retail")
+
+
+def played(cast: dict[str, Seat], text: str, steps: int) -> None:
     speaking = {
         agent: lambda *_, **__: Repeats(text)
         for agent, seat in cast.items()
         if seat.behaviour == "says"
     }
-    plan = Plan(make("retail"), cast, limits=Limits(max_steps=steps, max_said=None))
+    plan = Plan(retail(), cast, limits=Limits(max_steps=steps, max_said=None))
     episode = asyncio.run(play(plan, {"m": Policy("m", Repeats(text), Sampling())}, speaking))
     if episode.error == "Late: ":
         raise Late
@@ -272,10 +293,10 @@ TALKS = {
 @pytest.mark.parametrize("talk", list(TALKS))
 def test_a_play_is_linear_in_what_is_said_in_it(talk: str) -> None:
     bad = {}
-    for unit in random.Random(talk).sample(UNITS, 5):  # all of them in the benchmark
+    for unit in random.Random(talk).sample(UNITS, 4):  # all of them in the benchmark
         looks = (
             superlinear(
-                lambda text: played(TALKS[talk], text, 4), partial(run, "", unit), floor_s=0.15
+                lambda text: played(TALKS[talk], text, 4), partial(run, "", unit), floor_s=0.3
             )
             for _ in range(3)
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from operator import itemgetter
 
 from gem_ma.scenarios.service.phrases import (
     MISSING,
@@ -30,6 +31,7 @@ _WITHOUT = re.compile(r"\b(?:without|no)(?: \w+){0,3} (?:to )?$")
 _TAKEN = re.compile(
     r"\b(?:remov\w+|delet\w+|drop\w*|not|without|instead of|rather than)\b[^.;\n\d]{0,20}$"
 )
+_DIGIT = re.compile(r"\d")
 _METHOD_ID = re.compile(r"\b(?:credit_card|gift_card|paypal|debit_card)_\d+\b", re.IGNORECASE)
 _EMAIL = re.compile(EMAIL_ADDRESS)
 _ZIP = re.compile(r"(?<![\w#$.,*-])\d{5}(?:-\d{4})?(?![\w*-]|[.,]\d)")
@@ -60,6 +62,10 @@ _REASONS = {
         r" |this )?(?:in error"
         r"|wrong)|(?<!my )(?<!\ba )\bmistake\b"
     ),
+}
+_REASON_WORDS = {  # a text without all of them gives no such reason
+    "no longer needed": ("need", "want", "require"),
+    "ordered by mistake": ("mistake", "accident", "error", "wrong"),
 }
 _OLD = re.compile(
     r"(?:\bfrom|\binstead of|\brather than|\bcurrent\w*(?: payment)?(?: method)?(?:"
@@ -119,13 +125,12 @@ _COUNTRIES = {
 def mentions(text: str) -> tuple[Mention, ...]:
     """The values that stand in a text, in its order."""
     found: list[Mention] = []
-    if any(char.isdigit() for char in text):
+    if _DIGIT.search(text):
         found += [
-            Mention("order_id", f"#{hit.group(1).upper()}", hit.start(), hit.end())
-            for hit in _ORDER.finditer(text)
+            Mention("order_id", f"#{hit[1].upper()}", *hit.span()) for hit in _ORDER.finditer(text)
         ]
         found += [
-            Mention("payment_method_id", hit.group().lower(), hit.start(), hit.end())
+            Mention("payment_method_id", hit[0].lower(), *hit.span())
             for hit in _METHOD_ID.finditer(text)
         ]
         for hit in _ZIP.finditer(text):  # the customer's own, or a part of some address
@@ -150,10 +155,11 @@ def mentions(text: str) -> tuple[Mention, ...]:
         ]
     folded = plain(text)
     for given, pattern in _REASONS.items():
-        found += [
-            Mention("reason", given, hit.start(), hit.end()) for hit in pattern.finditer(folded)
-        ]
-    return tuple(sorted(found, key=lambda mention: (mention.start, mention.end, mention.slot)))
+        if any(word in folded for word in _REASON_WORDS[given]):
+            found += [
+                Mention("reason", given, hit.start(), hit.end()) for hit in pattern.finditer(folded)
+            ]
+    return tuple(sorted(found, key=itemgetter(2, 3, 0)))
 
 
 def order_id(value: str, text: str) -> str:

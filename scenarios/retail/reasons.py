@@ -83,7 +83,7 @@ GROUNDS: Mapping[str, Ground] = {
     "order_status": Ground(
         re.compile(
             r"\b(?:its|the|order|current|whose)\b[^.?!,]{0,25}\bstatus\b"
-            r"|\b(?:has|have|was|is|been|'s) (?:already |now |been |just )*(?:delivered|shipped"
+            r"|\b(?:has|have|was|is|been|'s) (?:already |now |been |just ){0,6}(?:delivered|shipped"
             r"|processed|cancelled|dispatched)\b"
             r"|\b(?:no longer|not|[a-z]{2,6}n't) pending\b|\b(?:not"
             r"|[a-z]{2,6}n't) (?:yet )?(?:been )?delivered\b"

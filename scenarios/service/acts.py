@@ -22,9 +22,14 @@ from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Phrasebook, 
 from gem_ma.scenarios.service.task import Wish
 
 SURE = 0.5  # an act below this confidence is asked about, never acted upon
+# characters of a message that are read, its first and its last half of them; twice `run.max_said`
+READ = 65_536
 PROPOSED = 64  # proposals of one message that are looked at beyond what they say
 # of a proposal that negates itself or leaves open what is to be done: even a yes to it says little
 OPEN = 0.2
+
+
+_WORD, _NONE = re.compile(r"\w"), frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class _Part:
 @lru_cache(maxsize=1024)
 def read(text: str, phrasebook: Phrasebook) -> tuple[Act, ...]:
     """The acts of an assistant's message, in the order of the text."""
-    parts = _parts(text, phrasebook)
+    parts = _parts(text, phrasebook) if len(text) <= READ else _ends(text, phrasebook)
     acts = [
         Act(kind, part.start, part.end, confidence, part.text.strip(), slot, part.look.writes)
         for part in parts
@@ -99,6 +104,15 @@ def _covered(act: Act, proposed: list[Act]) -> bool:
     )
 
 
+def _ends(text: str, phrasebook: Phrasebook) -> list[_Part]:
+    """The parts of a text's beginning and of its end."""
+    later = len(text) - READ // 2
+    last = _parts(text[later:], phrasebook)
+    for part in last:
+        part.start, part.end = part.start + later, part.end + later
+    return _parts(text[: READ // 2], phrasebook) + last
+
+
 def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
     folded = cues.NUMBERED.sub(lambda mark: mark.group().replace(".", ")"), plain(text))
     orders = sorted(
@@ -110,12 +124,10 @@ def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
     for found in cues.SENTENCE.finditer(folded):
         start, end = found.span()
         said = folded[start:end].strip()
-        if not re.search(r"\w", said):
+        if not _WORD.search(said):
             continue
-        held = frozenset(
-            mention.value
-            for mention in orders[bisect_left(starts, start) : bisect_left(starts, end)]
-        )
+        within = orders[bisect_left(starts, start) : bisect_left(starts, end)]
+        held = frozenset(mention.value for mention in within) if within else _NONE
         before = parts[-1] if parts else None
         listed = (
             before is not None

@@ -108,11 +108,10 @@ _PLAIN = str.maketrans(
 def plain(text: str) -> str:
     """A text of the same length, case-folded, with plain quotes and dashes and without the marks
     of Markdown: places in it are places in the text."""
-    folded = (
-        "".join(char if len(char) == 1 else char[0] for char in map(str.casefold, text))
-        if not text.isascii()
-        else text.lower()
-    )
+    folded = text.lower() if text.isascii() else text.casefold()
+    if len(folded) != len(text):  # some grow when they are folded, as ß does
+        grown = {ord(char): char.casefold()[0] for char in set(text) if len(char.casefold()) > 1}
+        folded = text.translate(grown).casefold()
     return folded.translate(_PLAIN).replace("*", " ").replace("`", " ").replace("|", " ")
 
 

@@ -34,9 +34,10 @@ _MEASURE = re.compile(  # how large a thing is: no price and no count
     r"(?<![\w$])\d+(?:\.\d+)?(?:-[a-z]|\s?(?:mm|cm|m|km|in|inch|inches|ft|ml|l|g|kg|lb|oz|mb|gb|tb|w|kw|v|mah|h|hours?|minutes?|days?)\b)",
     re.IGNORECASE,
 )
-_SUM = re.compile(
-    r"(?<![\w.,])\$?\d[\d,]*(?:\.\d+)?(?:\s*[-+]\s*\$?\d[\d,]*(?:\.\d+)?){1,40}\s*=\s*\$?\d[\d,]*(?:\.\d+)?"
-)
+_AMOUNT = r"\$?\d[\d,]*+(?:\.\d+)?+"
+# a whole chain of terms, so that none is read twice; the group is what it comes to
+_SUM = re.compile(rf"(?<![\w.,]){_AMOUNT}(?:(?:\s*+[-+]\s*+{_AMOUNT})++(\s*+=\s*+{_AMOUNT})?+)?+")
+_TERMS = 41  # of a chain that counts as a sum, the last ones of a longer one
 _TERM = re.compile(r"(?:([-+=])\s*+)?\$?(\d[\d,]*(?:\.\d+)?)")
 # fmt: off
 _WORDS = (
@@ -161,10 +162,10 @@ def _worked_out(said: Sequence[str], found: set[Decimal]) -> set[Decimal]:
     """Those of the numbers that come out of sums which are written down in full, from numbers
     that were shown or came out of such sums."""
     known: set[Decimal] = set()
-    for written in (match.group() for text in said for match in _SUM.finditer(text)):
-        terms = [
-            (sign, Decimal(number.replace(",", ""))) for sign, number in _TERM.findall(written)
-        ]
+    for written in (match.group() for text in said for match in _SUM.finditer(text) if match[1]):
+        (_, first), *others = _TERM.findall(written)[-_TERMS - 1 :]
+        signed = (("", first), *others)
+        terms = [(sign, Decimal(number.replace(",", ""))) for sign, number in signed]
         result = terms[-1][1]
         founded = all(number not in found or number in known for _, number in terms[:-1])
         if (
