@@ -3,8 +3,10 @@ every precision."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 
 from gem_ma.engines.drawing import Source
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.training import parity, probes
+from gem_ma.training import parity, probes, replay
 from gem_ma.training.rows import Row
 from gem_ma.types import Message, Request, Sampling
 
@@ -79,7 +81,7 @@ def _forgets(name: str) -> Callable[[Transformers, pytest.MonkeyPatch], None]:
         assert kept
         monkeypatch.setattr(engine, "take", lambda weights: take({**weights, **kept}))
         # as where the weights cannot be read
-        monkeypatch.setattr(probes, "_same_weights", lambda learner: None)
+        monkeypatch.setattr(probes, "_unequal", lambda learner: [])
 
     return plant
 
@@ -135,6 +137,122 @@ def test_each_fault_is_found_at_the_first_publish(
     assert engine.version == 0
     with pytest.raises(EngineError, match="not published"):
         engine.sample_batch([Request("a", (Message("x"),))])
+
+
+def _route_off(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token loop samples from the base, whatever adapter it is asked for."""
+    monkeypatch.setattr(engine.decoder, "route", nullcontext)
+
+
+def _old_while_sampling(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights are right whenever anybody looks, and old while it samples."""
+    plain = engine.sample_ids
+    old = {name: weight.detach().clone() for name, weight in engine.weights().items()}
+
+    def sample_ids(*asked: Any) -> Any:
+        now = {name: weight.detach().clone() for name, weight in engine.weights().items()}
+        with torch.no_grad():
+            for name, weight in engine.weights().items():
+                weight.copy_(old[name])
+            drawn = plain(*asked)
+            for name, weight in engine.weights().items():
+                weight.copy_(now[name])
+        return drawn
+
+    monkeypatch.setattr(engine, "sample_ids", sample_ids)
+
+
+def _one_layer_off(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer's part of the sampler's adapter is scaled to nothing: no weight differs."""
+    parts = [part for name, part in engine.model.named_modules() if "layers.1." in name]
+    for part in parts:
+        if hasattr(part, "lora_A"):
+            monkeypatch.setitem(part.scaling, engine.adapter, 0.0)
+
+
+SMALL: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool]] = {
+    "stale cache": (_stale_cache, False),
+    "wrong adapter": (_wrong_adapter, False),
+    "adapter switched off": (_route_off, False),
+    "old weights while it samples": (_old_while_sampling, False),
+    "one layer off": (_one_layer_off, True),
+}
+"""How it is planted, and whether in a sampler apart."""
+
+
+@pytest.mark.parametrize("fault", SMALL)
+def test_a_fault_far_below_rounding_is_found(
+    fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant, apart = SMALL[fault]
+    engine, learner = opened(byte_model, "bfloat16", True, apart=apart)
+    assert learner.repeats
+    plant(engine, monkeypatch)
+    move(learner, 3e-3 if apart else 3e-4)
+    if apart:
+        engine.take(learner.parameters)
+    found = probes.measure(learner).shares
+    assert max(found[name] for name in ("the mean", "one reply", "one token", "the slope")) < 0.7
+    assert found["the same draws again"] > 1
+    with pytest.raises(EngineError, match=r"the same draws again is .* times as far off"):
+        learner.publish()
+
+
+@pytest.mark.parametrize("fault", ["wrong adapter", "stale cache"])
+def test_what_a_step_moved_shows_what_lags_behind_it_where_no_draw_can_be_repeated(
+    fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, learner = opened(byte_model, "bfloat16", True)
+    learner.repeats = False  # as of a sampler elsewhere
+    learner.remember()
+    SMALL[fault][0](engine, monkeypatch)
+    move(learner, 2e-3)
+    found = probes.measure(learner).shares
+    assert "the same draws again" not in found
+    assert max(found[name] for name in ("the mean", "one reply", "one token", "the slope")) < 1
+    assert found["what the last step moved"] > 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_that_are_changed_unseen_make_a_cache_stale(dtype: str, byte_model: Path) -> None:
+    """No counter of the weights says that they changed, so the cache is kept, and found out."""
+    _, learner = opened(byte_model, dtype, True)
+    for weight in learner.parameters.values():
+        weight.data.add_(1e-3)
+    with pytest.raises(EngineError, match="not published"):
+        learner.publish()
+
+
+def test_an_adapter_that_was_changed_for_another_is_found(byte_model: Path) -> None:
+    engine, learner = opened(byte_model, "bfloat16", True)
+    engine.adapter = engine.beside("another")
+    with pytest.raises(EngineError, match=r"differ in .*lora_A.* and \d+ more at version 0"):
+        learner.publish()
+
+
+def test_a_cache_of_the_same_weights_may_be_used_again(byte_model: Path) -> None:
+    """A publish that changes nothing meets what was kept, which rounds otherwise than afresh."""
+    engine, learner = opened(byte_model, "bfloat16", False)
+    for number in range(3):
+        assert learner.publish()["version"] == number + 1
+        engine.sample_batch([Request("a", (Message(text),), conversation=text) for text in TEXTS])
+
+
+def test_a_machine_that_does_not_repeat_itself_stops_nobody(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, learner = opened(byte_model, "float32", False)
+    plain = replay.cold
+    count = itertools.count(1)
+
+    def cold(*asked: Any) -> Any:
+        drawn = plain(*asked)
+        drawn[0].logprobs[0] += next(count) * 1e-7
+        return drawn
+
+    monkeypatch.setattr(replay, "cold", cold)
+    move(learner)
+    assert learner.publish()["parity_share"] < 1 and not learner.repeats
 
 
 @pytest.mark.parametrize("lora", [False, True])
@@ -274,3 +392,29 @@ def test_what_one_step_of_an_optimiser_moves_is_still_found_in_float32() -> None
     assert not parity.gap(
         moved, scored, np.arange(64) // 16, parity.SAME * parity.FLOOR["float32"], "float32"
     ).fits
+
+
+def stepped(seed: int, part: float, units: float, tokens: int = 64) -> float:
+    """The share of a sampler that lacks this part of a step, which moved so many units of noise."""
+    sampled, scored, _ = noisy(seed, tokens)
+    rng = np.random.default_rng(seed + 10_000)
+    step = rng.normal(0, units * 0.03, tokens)
+    seen = step + 0.03 * rng.standard_t(5, tokens)  # it is measured through noise as well
+    return parity.lag(sampled - scored + part * step, seen, scored)
+
+
+def test_a_step_that_was_not_taken_is_found_below_the_rounding_of_a_token() -> None:
+    assert min(stepped(seed, 1.0, 3.0, 256) for seed in range(100)) > 1
+    assert np.median([stepped(seed, 1.0, 1.8, 512) for seed in range(100)]) > 1
+
+
+@pytest.mark.parametrize("units", [0.0, 0.1, 1.8, 50.0])
+@pytest.mark.parametrize("tokens", [32, 64, 512])
+def test_noise_is_no_lag(tokens: int, units: float) -> None:
+    assert max(stepped(seed, 0.0, units, tokens) for seed in range(300)) < 1
+
+
+def test_one_token_that_a_step_moved_makes_no_lag() -> None:
+    step, apart = np.full(64, 1e-6), np.full(64, 1e-3) * np.resize((1, -1), 64)
+    step[5], apart[5] = 2.0, 0.5
+    assert parity.lag(apart, step, np.full(64, -1.0)) < 1

@@ -261,13 +261,10 @@ class Scorer:
         return [said[at, : len(ids)] for at, (_, ids) in enumerate(sequences)]
 
     def noise(
-        self,
-        sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
-        scored: Sequence[NDArray[np.float64]],
+        self, again: Sequence[NDArray[np.float64]] | None, scored: Sequence[NDArray[np.float64]]
     ) -> float:
-        """The unit of noise in nats, see `gem_ma.training.parity`: from the scores of these
-        sequences on two ways."""
-        again = self.score_again(sequences)
+        """The unit of noise in nats, see `gem_ma.training.parity`: from the scores of some
+        sequences by `score_again` and by `score`."""
         with np.errstate(invalid="ignore"):  # minus infinity on both ways
             spread = (
                 np.concatenate(
@@ -293,7 +290,7 @@ class Scorer:
         pairs = [(first[:3], first[3:]), (second[:3], second[3:])]
         self.selects = self.branches = False
         plain = self.score(pairs)
-        bound = parity.SAME * self.noise(pairs, plain)
+        bound = parity.SAME * self.noise(self.score_again(pairs), plain)
         for trick in ("selects", "branches"):
             setattr(self, trick, True)
             try:

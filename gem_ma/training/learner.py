@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.settings import LossSettings, WarmStartSettings
+from gem_ma.training import replay
 from gem_ma.training.forward import Scorer
 from gem_ma.training.losses import k3
 from gem_ma.training.mismatch import fresh_gap
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from gem_ma.engines.transformers import Transformers
 
 BETAS = (0.9, 0.95)
+REMEMBERED = 1 << 30  # bytes of the weights of the last publish; larger ones are not copied
 
 
 class Learner(Protocol):
@@ -142,6 +145,9 @@ class TorchLearner:
         self.tokens = 0  # of the last update
         # share of the positions of the last update's passes that held nothing
         self.padding: float | None = None
+        self.repeats = replay.repeats(self)  # sampler and learner agree to the last bit here
+        self.before: dict[str, Any] = {}  # the weights of the last publish, where they are few
+        self.remember()
 
     @property
     def version(self) -> int:
@@ -230,11 +236,17 @@ class TorchLearner:
             self.reference = {
                 name: weight.detach().clone() for name, weight in self.parameters.items()
             }
+        with self.holding(self.reference):
+            return self.scorer.logprobs(chosen)
+
+    @contextmanager
+    def holding(self, weights: Mapping[str, Any]) -> Iterator[None]:
+        """Inside, the learner computes with these weights instead of its own."""
         now = {name: weight.data for name, weight in self.parameters.items()}
         try:
             for name, weight in self.parameters.items():
-                weight.data = self.reference[name]
-            return self.scorer.logprobs(chosen)
+                weight.data = weights[name].to(weight.device)
+            yield
         finally:
             for name, weight in self.parameters.items():
                 weight.data = now[name]
@@ -426,7 +438,29 @@ class TorchLearner:
             found = self.check()
             self.sampler.version += 1
             self.sampler.unpublished = False
+            self.remember()
         return {**found, "version": float(self.version)}
+
+    def remember(self) -> None:
+        """Takes the weights of now for those of the last publish; a copy is needed only where no
+        draw can be repeated."""
+        self.published = self.stamp()
+        if (
+            not self.repeats
+            and sum(weight.numel() * weight.element_size() for weight in self.parameters.values())
+            <= REMEMBERED
+        ):
+            self.before = {
+                name: weight.detach().cpu().clone() for name, weight in self.parameters.items()
+            }
+
+    def stamp(self) -> tuple[float, ...]:
+        """Sums of the weights: equal only where nothing has changed them, in whatever way."""
+        sums = [
+            weight.detach().sum(dtype=self.torch.float64).cpu()
+            for weight in self.parameters.values()
+        ]
+        return tuple(self.torch.stack(sums).tolist())
 
     def check(self) -> dict[str, float]:
         """How far sampler and learner are apart, see `gem_ma.training.probes`. Raises

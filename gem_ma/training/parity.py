@@ -7,7 +7,7 @@ tokens far above the mean. So the unit is measured: the learner scores the same 
 and the mean of their differences is what rounding does to these weights, these tokens and this
 precision.
 
-What is wrong shows in one of four numbers, all divided by what is allowed for them. Differences of
+What is wrong shows in one of these numbers, all divided by what is allowed for them. Differences of
 unlikely tokens count less, since their rounding is larger (`evened`):
 
 - the mean difference of all n tokens, with 1 + 3 / sqrt(n) times the bound allowed: old weights, a
@@ -16,13 +16,19 @@ unlikely tokens count less, since their rounding is larger (`evened`):
   cache among many that is stale;
 - the difference of one token, with 10 times as much allowed;
 - the slope of the differences over the log-probabilities, in standard errors: another temperature,
-  of which the mean shows little.
+  of which the mean shows little;
+- the part of the last step that the sampler lacks, in standard errors (`lag`): the learner knows
+  what its step did to each token, so old weights show in the sum of many tokens where the step is
+  smaller than the rounding of one.
+
+A sampler in this process is held to the last bit instead, see `gem_ma.training.replay`.
 
 numpy only; knows no model. Axis: n tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +49,9 @@ FEW = 3.0  # the mean of n tokens may be 1 + 3 / sqrt(n) times the bound
 # a token of -2 nats may be off twice as far as a certain one; below -60 no further
 RARE, LEAST = 2.0, 60.0
 TOKEN = 10.0  # times the mean's bound, for one token
-ERRORS = 6.0  # standard errors of the slope
+ERRORS = 6.0  # standard errors of a slope
+LAG = 0.1  # of a step; what lags by less does no harm
+MANY = 32  # tokens, below which the standard error of a lag is too uncertain
 
 
 def unit(spread: Array, dtype: str) -> float:
@@ -101,18 +109,25 @@ class Gap:
         )
 
 
-def gap(sampled: Array, scored: Array, reply: NDArray[np.int64], bound: float, dtype: str) -> Gap:
+def gap(
+    sampled: Array,
+    scored: Array,
+    reply: NDArray[np.int64],
+    bound: float,
+    dtype: str,
+    others: Mapping[str, float] | None = None,
+) -> Gap:
     """Compares log-probabilities [n] of a sampler with the learner's, `reply` [n] saying which
     reply a token is of.
 
-    `bound`: nats that the mean may be. Both must be of the same weights, as far as anybody knows:
-    tokens of an older version stay out.
+    `bound`: nats that the mean may be. `others`: shares that were found otherwise. Both must be of
+    the same weights, as far as anybody knows: tokens of an older version stay out.
 
     >>> gap(np.full(8, -1.0), np.full(8, -1.5), np.zeros(8, np.int64), 0.1, "float32").fits
     False
     """
     if not len(sampled):
-        return Gap(0.0, 0.0, bound, {"the mean": 0.0})
+        return Gap(0.0, 0.0, bound, {"the mean": 0.0, **(others or {})})
     raw = np.abs(sampled - scored)
     if not np.isfinite(raw).all():
         return Gap(float("inf"), float("inf"), bound, {"the mean": float("inf")})
@@ -129,7 +144,7 @@ def gap(sampled: Array, scored: Array, reply: NDArray[np.int64], bound: float, d
         float(raw.mean()),
         float(raw.max()),
         bound,
-        {**shares, "the slope": _slope(sampled - scored, scored, dtype)},
+        {**shares, "the slope": _slope(sampled - scored, scored, dtype), **(others or {})},
     )
 
 
@@ -141,11 +156,35 @@ def _slope(apart: Array, scored: Array, dtype: str) -> float:
     slope.
     """
     away = scored - scored.mean()
-    power = float((away**2).sum())
-    if len(apart) < 16 or power < 1e-2:
+    if len(apart) < 16 or float((away**2).sum()) < 1e-2:
         return 0.0
-    slope = float((away * apart).sum()) / power
-    rest = apart - apart.mean() - slope * away
-    left_out = rest / np.maximum(1 - 1 / len(apart) - away**2 / power, 1e-9)
-    error = float(np.sqrt(((away * left_out) ** 2).sum())) / power
+    slope, error = _fit(away, apart - apart.mean(), 1 / len(apart))
     return abs(slope) / max(ERRORS * error, TILT[dtype.removeprefix("torch.")])
+
+
+def lag(apart: Array, step: Array, scored: Array) -> float:
+    """How much of the last step a sampler lacks, as a share of what is allowed.
+
+    `apart` [n]: sampler minus learner; `step` [n]: what the step took from each log-probability,
+    old minus new. The difference lies along the step by 1 where the sampler has the old weights, by
+    a part of it where a cache is stale, and by 0 where only rounding is left. The step must be
+    scored on another way than the differences: rounding that both have in common would look like a
+    lag. Fewer than 32 tokens say nothing.
+    """
+    weigh = 1 + np.abs(np.clip(scored, -LEAST, 0)) / RARE  # as in `evened`
+    step, apart = step / weigh, apart / weigh
+    if len(apart) < MANY or not np.isfinite(step).all() or float((step**2).sum()) == 0:
+        return 0.0
+    part, error = _fit(step, apart)
+    return max(part, 0.0) / max(ERRORS * few(len(apart)) * error, LAG)
+
+
+def _fit(over: Array, values: Array, mean: float = 0.0) -> tuple[float, float]:
+    """(slope of the values [n] over these numbers [n], its standard error).
+
+    `mean`: the leverage of a mean that was taken out of both.
+    """
+    power = float((over**2).sum())
+    slope = float((over * values).sum()) / power
+    left_out = (values - slope * over) / np.maximum(1 - mean - over**2 / power, 1e-9)
+    return slope, float(np.sqrt(((over * left_out) ** 2).sum())) / power

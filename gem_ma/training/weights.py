@@ -120,3 +120,4 @@ def restore(learner: TorchLearner, files: Mapping[str, bytes]) -> None:
             learner.sampler.take(learner.parameters)
             learner.check()
         learner.sampler.unpublished = unpublished
+        learner.remember()

@@ -1,14 +1,16 @@
 """The parity check on a model: how far rounding goes, and how small a fault it finds.
 
     python tests/benchmarks/parity.py [MODEL] [--dtype float32 bfloat16] [--rates 1e-3 1e-5]
-    [--nulls 8] [--lora 8]
+    [--nulls 8] [--lora 8] [--elsewhere]
 
 For each precision and each learning rate a learner takes one step of the optimiser, and is
 published to a sampler with weights of its own: first rightly, then with each fault planted. The
 fault is as large as that one step, so a small rate says how small a difference is found: `moved`
 is how far the step moved the log-probabilities of the probes, in nats and in units of noise.
-`share` is what the check found, in parts of what it allows: above 1 the weights are refused.
-Without a model a tiny one is made. Rows of `right` are false alarms where they lie above 1.
+`share` is what the check found, in parts of what it allows: above 1 the weights are refused, and
+what found it stands beside. Without a model a tiny one is made. Rows of `right` are false alarms
+where they lie above 1. With --elsewhere the sampler is looked at as one at a server: its weights
+cannot be read, and its draws cannot be repeated.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import random
+import re
 import sys
 import tempfile
 import time
@@ -31,11 +34,21 @@ from gem_ma.engines.drawing import Source
 from gem_ma.engines.tiny import make_model
 from gem_ma.engines.transformers import Transformers
 from gem_ma.settings import LossSettings
+from gem_ma.training import probes
 from gem_ma.training.learner import TorchLearner
 from gem_ma.training.probes import measure
 from gem_ma.training.rows import Row
 from gem_ma.types import Message, Sampling
 
+FAULTS = (
+    "old weights",
+    "one layer off",
+    "old head",
+    "layers shifted",
+    "stale cache",
+    "temperature .95",
+)
+OF_ADAPTERS = ("wrong adapter", "adapter switched off", "another adapter")
 SENTENCES = (
     "Guess a number between 1 and {}. Answer with the number alone.",
     "You are in room {}. There is a door to the north and a window to the east. What do you do?",
@@ -112,6 +125,15 @@ def planted(fault: str, learner: TorchLearner, before: dict[str, Any]) -> Iterat
             "one layer off": f".layers.{layers // 2}." in name,
         }.get(fault, False)
 
+    def another(name: str) -> str:
+        """The name of the weight that stands where this one belongs: the layers are all one
+        place too far up."""
+        if fault != "layers shifted":
+            return name
+        return re.sub(
+            r"\.layers\.(\d+)\.", lambda found: f".layers.{(int(found[1]) + 1) % layers}.", name
+        )
+
     if fault == "stale cache":  # all that was computed before is kept over the change
         sampler.take(before)
         sampler.sample_ids(
@@ -122,7 +144,7 @@ def planted(fault: str, learner: TorchLearner, before: dict[str, Any]) -> Iterat
         check = sampler.decoder._check
         sampler.decoder._check = lambda source: None
     sampler.take(
-        {name: before[name] if is_old(name) else weight for name, weight in weights.items()}
+        {name: before[name] if is_old(name) else weights[another(name)] for name in weights}
     )
     adapter, temperature = sampler.adapter, learner.temperature
     source = type(sampler).source
@@ -130,6 +152,17 @@ def planted(fault: str, learner: TorchLearner, before: dict[str, Any]) -> Iterat
         type(sampler).source = property(
             lambda self: Source(None if self is sampler else self.adapter, -1, "wrong")
         )  # type: ignore[assignment]
+    route = sampler.decoder.route
+    if fault == "adapter switched off":
+        sampler.decoder.route = contextlib.nullcontext
+    if fault == "another adapter":
+        sampler.adapter = sampler.beside("another")
+        sampler.take(
+            {
+                name: weight + 0.02 * weight.std() * (-1) ** at
+                for at, (name, weight) in enumerate(weights.items())
+            }
+        )
     if fault == "temperature .95":
         draw = sampler.decoder.draw
         sampler.decoder.draw = lambda prompt, how, *rest, **more: draw(
@@ -139,6 +172,7 @@ def planted(fault: str, learner: TorchLearner, before: dict[str, Any]) -> Iterat
         yield
     finally:
         type(sampler).source, sampler.adapter, learner.temperature = source, adapter, temperature  # type: ignore[assignment]
+        sampler.decoder.route = route
         if fault == "stale cache":
             sampler.decoder._check = check
         if fault == "temperature .95":
@@ -146,22 +180,25 @@ def planted(fault: str, learner: TorchLearner, before: dict[str, Any]) -> Iterat
         sampler.forget()
 
 
-def table(
-    model: str, dtype: str, rates: list[float], nulls: int, lora: dict[str, Any] | None
-) -> None:
-    """Prints the rows of one precision."""
+def opened(
+    model: str, dtype: str, lora: dict[str, Any] | None, *, elsewhere: bool = False
+) -> TorchLearner:
+    """A learner and a sampler apart from it."""
     engine = Transformers(model, policy="main", dtype=dtype, lora=lora)
     learner = TorchLearner(engine.twin(), Sampling(max_tokens=16), sampler=engine)
+    if elsewhere:
+        learner.repeats = False
+    return learner
+
+
+def table(
+    learner: TorchLearner, dtype: str, rates: list[float], nulls: int, lora: dict[str, Any] | None
+) -> None:
+    """Prints the rows of one precision."""
+    engine: Any = learner.sampler
     kind = "all weights" if lora is None else f"LoRA of rank {lora['rank']}"
-    faults = [
-        "old weights",
-        "one layer off",
-        "old head",
-        "stale cache",
-        "temperature .95",
-        *(["wrong adapter"] if lora else []),
-    ]
     for rate in rates:
+        learner.remember()
         learner.probes = prompts(engine, 0)
         before = {name: weight.detach().clone() for name, weight in learner.parameters.items()}
         draws = engine.sample_ids(learner.probes, [Sampling(max_tokens=16)] * 8, range(100, 108))
@@ -183,9 +220,11 @@ def table(
         )
         print(f"{where} | right | {spread} |", flush=True)
         learner.probes = prompts(engine, 0)
-        for fault in faults:
+        for fault in [*FAULTS, *(OF_ADAPTERS if lora else [])]:
             with planted(fault, learner, before):
-                print(f"{where} | {fault} | {measure(learner).share:.2f} |", flush=True)
+                shares = measure(learner).shares
+            by = ", ".join(f"{name} {share:.2f}" for name, share in shares.items())
+            print(f"{where} | {fault} | {max(shares.values()):.2f}: {by} |", flush=True)
 
 
 def main() -> None:
@@ -197,8 +236,15 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=[1e-3, 1e-5])
     parser.add_argument("--nulls", type=int, default=8)
     parser.add_argument("--lora", type=int, default=0, help="rank of an adapter; 0 = all weights")
+    parser.add_argument(
+        "--elsewhere",
+        action="store_true",
+        help="as a sampler at a server: nothing is compared to the last bit",
+    )
     given = parser.parse_args()
     start = time.process_time()
+    if given.elsewhere:
+        probes._unequal = lambda learner: []
     print(
         "| precision, what learns | rate | moved, nats | sampler | share of what is allowed |\n|"
         " --- | ---: | ---: | --- | --- |"
@@ -207,13 +253,11 @@ def main() -> None:
         if given.model is None:
             make_model(Path(folder, "tiny"), "guess_number", size="tiny")
         for dtype in given.dtype:
-            table(
-                given.model or f"{folder}/tiny",
-                dtype,
-                given.rates,
-                given.nulls,
-                {"rank": given.lora} if given.lora else None,
+            lora = {"rank": given.lora} if given.lora else None
+            learner = opened(
+                given.model or f"{folder}/tiny", dtype, lora, elsewhere=given.elsewhere
             )
+            table(learner, dtype, given.rates, given.nulls, lora)
     print(f"\n{time.process_time() - start:.0f} CPU s")
 
 
