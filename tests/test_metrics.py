@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -430,3 +432,20 @@ def test_a_baseline_says_over_how_many_of_its_episodes_it_was_judged() -> None:
     assert baseline_rows({"baselines": {"idle": whole}}) == [
         ("baseline idle", "0.000 [0.000, 0.034] of 108")
     ]
+
+
+def test_no_turn_is_held_beyond_its_episode() -> None:
+    def alive() -> int:
+        return sum(type(one) is Turn and one.agent == "a counted one" for one in gc.get_objects())
+
+    def passing() -> Iterator[Episode]:
+        for place in range(50):
+            turn = Turn(0, "a counted one", (), None, (), Action(str(place)))
+            yield episode(place, turns=(turn,))
+            most.append(alive())
+
+    most: list[int] = []
+    summary = summarise(
+        passing(), lambda one: True, lambda one: {"turns": len(one.turns)}, lambda one: {"x": "y"}
+    )
+    assert summary["measures"]["turns"]["mean"] == summary["turns"] == 1 and max(most) <= 3

@@ -7,30 +7,14 @@ reads these rows and needs no scenario.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gem_ma.evaluation.groups import Labels, Measures, labels_if_any, labels_of, values_of
 from gem_ma.evaluation.kinds import Kinds
 from gem_ma.types import End, Episode
 
 MOST = 1_000  # rows of one run; `count` counts all
-
-Found = TypeVar("Found")
-
-
-def once(hook: Callable[[Episode], Found]) -> Callable[[Episode], Found]:
-    """The hook, asked once of each episode: some scenarios play a record again to answer. What
-    it raises is raised each time."""
-    answers: dict[int, Found] = {}
-
-    def ask(episode: Episode) -> Found:
-        key = id(episode)
-        if key not in answers:
-            answers[key] = hook(episode)
-        return answers[key]
-
-    return ask
 
 
 def lost_episodes(

@@ -27,8 +27,9 @@ from gem_ma.evaluation.groups import (
     units,
 )
 from gem_ma.evaluation.kinds import RETURN, Kinds
-from gem_ma.evaluation.lost import lost_episodes, once
-from gem_ma.types import End, Episode, Malformed
+from gem_ma.evaluation.lost import lost_episodes
+from gem_ma.evaluation.tallies import Said, take
+from gem_ma.types import End, Episode
 
 __all__ = ["Success", "interval_text", "summarise", "table", "units"]
 
@@ -51,45 +52,26 @@ def summarise(
     bound that the data cannot give is null, as is a mean over nothing. `labels` is explained in
     `gem_ma.evaluation.groups`, `lost` in `gem_ma.evaluation.lost`.
     """
-    measures, labels = (
-        once(measures) if measures is not None else None,
-        (once(labels) if labels is not None else None),
-    )
-    # so that no draw depends on which episode ended first
-    all_ = sorted(episodes, key=lambda episode: episode.id)
+    taken = take(episodes, success, measures, labels)
+    all_, judged, tallies = taken.episodes, taken.judged, taken.tallies
     ok = [episode for episode in all_ if episode.end.scored]
     failed = [episode for episode in all_ if episode.end is End.FAILED]
     agents = list(dict.fromkeys(agent for episode in all_ for agent in episode.cast))
-    judged = [
-        (episode, won)
-        for episode in ok
-        if success is not None and (won := success(episode)) is not None
-    ]
-    replies = [reply for episode in ok for turn in episode.turns for reply in turn.replies]
-    curve = _pass_hat_k(judged)
+    said = {agent: tallies.said.get(agent, Said()) for agent in agents}
+    measures, labels = measures and taken.measures, labels and taken.labels
+    curve, excluded = _pass_hat_k(judged), len(all_) - len(ok) - len(failed)
+    won = [float(one) for _, one in judged]
+    tested = interval(won, [episode for episode, _ in judged], rate=True)
     return {
         "episodes": len(all_),
         "ok": len(ok),
         "failed": len(failed),
-        "excluded": len(all_) - len(ok) - len(failed),
-        "retried": sum(
-            any(reply.attempts for turn in episode.turns for reply in turn.replies)
-            for episode in all_
-        ),
+        "excluded": excluded,
+        "retried": tallies.retried,
         "tasks": len({episode.task for episode in all_}),
         "returns": {agent: _return(agent, ok, len(failed), kinds) for agent in agents},
-        "success": (
-            interval(
-                [float(won) for _, won in judged], [episode for episode, _ in judged], rate=True
-            )
-            if success is not None
-            else None
-        ),
-        "score": (
-            _score(judged, len(failed), len(all_) - len(ok) - len(failed))
-            if success is not None
-            else None
-        ),
+        "success": tested if success is not None else None,
+        "score": _score(judged, len(failed), excluded) if success is not None else None,
         "pass_hat_k": [one["mean"] for one in curve],
         "pass_hat_k_intervals": curve,
         "tries": _tries(judged),
@@ -98,17 +80,20 @@ def summarise(
         "lost": lost_episodes(failed, judged, measures, labels, kinds),
         "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
         "errors": dict(Counter(_cause(episode) for episode in failed).most_common(10)),
-        "turns": _mean([len(episode.turns) for episode in ok]),
-        "steps": _mean(
-            [1 + max((turn.step for turn in episode.turns), default=-1) for episode in ok]
-        ),
-        "tokens": {agent: _tokens(agent, ok) for agent in agents},
-        "model_calls": len(replies),
+        "turns": _share(tallies.turns, len(ok)),
+        "steps": _share(tallies.steps, len(ok)),
+        "tokens": {
+            agent: {"sampled": one.sampled, "prompt": one.prompt} for agent, one in said.items()
+        },
+        "model_calls": tallies.model_calls,
         "truncated": _mean([float(episode.end.bootstraps) for episode in ok]),
-        "illegal": {agent: _illegal(agent, ok) for agent in agents},
-        "malformed": {agent: _malformed(agent, ok) for agent in agents},
-        "cut": {agent: _cut(agent, ok) for agent in agents},
-        **_by_policy(all_),
+        "illegal": {agent: _share(one.illegal, one.choices) for agent, one in said.items()},
+        "malformed": {agent: _share(one.malformed, one.calls) for agent, one in said.items()},
+        "cut": {
+            agent: {"sayings": one.cut_turns, "of": one.turns, "bytes": one.cut_bytes}
+            for agent, one in said.items()
+        },
+        **tallies.by_policy(),
     }
 
 
@@ -311,77 +296,8 @@ def _cause(episode: Episode) -> str:
     ]
 
 
-def _tokens(agent: str, ok: list[Episode]) -> dict[str, int]:
-    replies = [
-        reply
-        for episode in ok
-        for turn in episode.turns
-        if turn.agent == agent
-        for reply in turn.replies
-    ]
-    return {
-        "sampled": sum(
-            len(reply.token_ids) or reply.usage.completion_tokens or 0 for reply in replies
-        ),
-        "prompt": sum(len(reply.prompt_ids) or reply.usage.prompt_tokens or 0 for reply in replies),
-    }
-
-
-def _illegal(agent: str, ok: list[Episode]) -> float | None:
-    """Share of the agent's closed choices in which it named no legal string; None where it never
-    had such a choice."""
-    return _mean(
-        [
-            float(turn.action.parsed is None)
-            for e in ok
-            for turn in e.turns
-            if turn.agent == agent and turn.legal is not None
-        ]
-    )
-
-
-def _malformed(agent: str, ok: list[Episode]) -> float | None:
-    """Share of the agent's tool calls that could not be read; None where it made none."""
-    return _mean(
-        [
-            float(isinstance(call, Malformed))
-            for e in ok
-            for turn in e.turns
-            if turn.agent == agent
-            for call in turn.action.tool_calls
-        ]
-    )
-
-
-def _cut(agent: str, ok: list[Episode]) -> dict[str, int]:
-    """How many of the agent's sayings were longer than `run.max_said`, and the bytes that were
-    cut off."""
-    turns = [turn for episode in ok for turn in episode.turns if turn.agent == agent]
-    lost = [turn.action.cut + sum(reply.cut for reply in turn.replies) for turn in turns]
-    return {"sayings": sum(map(bool, lost)), "of": len(lost), "bytes": sum(lost)}
-
-
-def _by_policy(episodes: list[Episode]) -> dict[str, Any]:
-    """`empty`: of each policy's replies, how many said nothing at all, failed episodes included;
-    `served`: what servers called their models."""
-    counts: dict[str, list[int]] = {}
-    served: dict[str, Counter[str]] = {}
-    for reply in (
-        reply for episode in episodes for turn in episode.turns for reply in turn.replies
-    ):
-        one = counts.setdefault(reply.policy, [0, 0])
-        one[0] += 1
-        one[1] += reply.silent
-        if reply.model:
-            served.setdefault(reply.policy, Counter())[reply.model] += 1
-    empty = {
-        name: {"replies": n, "empty": silent, "share": silent / n}
-        for name, (n, silent) in sorted(counts.items())
-    }
-    return {
-        "empty": empty,
-        "served": {name: dict(found.most_common()) for name, found in sorted(served.items())},
-    }
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def _mean(values: list[Any]) -> float | None:

@@ -1,0 +1,140 @@
+"""What a summary takes from each episode as it passes, so that a run of any length is summarised without holding its turns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gem_ma.evaluation.groups import Labels, Measures, labels_if_any, labels_of, values_of
+from gem_ma.types import End, Entry, Episode, Malformed, Turn
+
+
+@dataclass(slots=True)
+class Said:
+    """Counts over the turns of one agent, of scored episodes."""
+
+    sampled: int = 0  # tokens
+    prompt: int = 0
+    choices: int = 0  # closed ones, and those in which it named no legal string
+    illegal: int = 0
+    calls: int = 0
+    malformed: int = 0
+    turns: int = 0
+    cut_turns: int = 0
+    cut_bytes: int = 0
+
+    def add(self, turn: Turn) -> None:
+        for reply in turn.replies:
+            self.sampled += len(reply.token_ids) or reply.usage.completion_tokens or 0
+            self.prompt += len(reply.prompt_ids) or reply.usage.prompt_tokens or 0
+        if turn.legal is not None:
+            self.choices += 1
+            self.illegal += turn.action.parsed is None
+        self.calls += len(turn.action.tool_calls)
+        self.malformed += sum(isinstance(call, Malformed) for call in turn.action.tool_calls)
+        cut = turn.action.cut + sum(reply.cut for reply in turn.replies)
+        self.turns += 1
+        self.cut_turns += cut > 0
+        self.cut_bytes += cut
+
+
+@dataclass(slots=True)
+class Tallies:
+    """Counts over all episodes that were taken in. `turns`, `steps`, `model_calls`: of scored ones."""
+
+    turns: int = 0
+    steps: int = 0
+    model_calls: int = 0
+    retried: int = 0  # episodes
+    said: dict[str, Said] = field(default_factory=dict)
+    replies: Counter[str] = field(default_factory=Counter)  # by policy, failed episodes included
+    silent: Counter[str] = field(default_factory=Counter)
+    served: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, episode: Episode) -> None:
+        replies = [reply for turn in episode.turns for reply in turn.replies]
+        self.retried += any(reply.attempts for reply in replies)
+        for reply in replies:
+            self.replies[reply.policy] += 1
+            self.silent[reply.policy] += reply.silent
+            if reply.model:
+                self.served.setdefault(reply.policy, Counter())[reply.model] += 1
+        if episode.end.scored:
+            self.turns += len(episode.turns)
+            self.steps += 1 + max((turn.step for turn in episode.turns), default=-1)
+            self.model_calls += len(replies)
+            for turn in episode.turns:
+                self.said.setdefault(turn.agent, Said()).add(turn)
+
+    def by_policy(self) -> dict[str, Any]:
+        """`empty`: of each policy's replies, how many said nothing; `served`: what servers called their models."""
+        empty = {
+            name: {"replies": n, "empty": self.silent[name], "share": self.silent[name] / n}
+            for name, n in sorted(self.replies.items())
+        }
+        served = {
+            name: dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+            for name, found in sorted(self.served.items())
+        }
+        return {"empty": empty, "served": served}
+
+
+@dataclass(slots=True)
+class Taken:
+    """Episodes without their turns, in the order of their ids, and what was asked about the whole ones."""
+
+    episodes: list[Episode]
+    tallies: Tallies
+    judged: list[tuple[Episode, bool]]
+    measured: Mapping[int, Mapping[str, float]]  # by `id` of the episode in `episodes`
+    labelled: Mapping[int, Mapping[str, tuple[str, ...]]]
+
+    def measures(self, episode: Episode) -> Mapping[str, float]:
+        return self.measured[id(episode)]
+
+    def labels(self, episode: Episode) -> Mapping[str, tuple[str, ...]]:
+        return self.labelled[id(episode)]
+
+
+def take(
+    episodes: Iterable[Episode], success: Any, measures: Measures | None, labels: Labels | None
+) -> Taken:
+    """Asks each episode what a summary needs, one after the other, and keeps no turn.
+
+    Raises ScenarioError, and whatever `success` raises.
+    """
+    tallies, kept = Tallies(), []
+    won: dict[int, bool] = {}
+    measured: dict[int, Mapping[str, float]] = {}
+    labelled: dict[int, Mapping[str, tuple[str, ...]]] = {}
+    cast: Mapping[str, Any] = {}
+    for episode in episodes:
+        tallies.add(episode)
+        cast = episode.cast if episode.cast != cast else cast  # one for all that share it
+        slim = _slim(episode, cast)
+        kept.append(slim)
+        if episode.end.scored:
+            if success is not None and (judged := success(episode)) is not None:
+                won[id(slim)] = judged
+            if measures is not None:
+                measured[id(slim)] = values_of(episode, measures)
+            if labels is not None:
+                labelled[id(slim)] = labels_of(episode, labels)
+        elif episode.end is End.FAILED and labels is not None:
+            labelled[id(slim)] = labels_if_any(episode, labels)
+    kept.sort(
+        key=lambda episode: episode.id
+    )  # so that no draw depends on which episode ended first
+    return Taken(
+        kept, tallies, [(one, won[id(one)]) for one in kept if id(one) in won], measured, labelled
+    )
+
+
+def _slim(episode: Episode, cast: Mapping[str, Any]) -> Episode:
+    """An episode with its identity, end and returns only."""
+    ledger = tuple(Entry(-1, agent, value) for agent, value in episode.returns().items())
+    return replace(
+        episode, cast=cast, ledger=ledger, turns=(), calls=(), forks=(), final={}, options={}
+    )
