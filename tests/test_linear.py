@@ -239,8 +239,8 @@ def test_every_reader_is_linear_on_runs_of_each_kind_of_character(name: str) -> 
                 lambda size, unit=unit, before=before: (
                     before + (unit * (size // len(unit) + 1))[:size]
                 ),
-                size=8_000,
-                floor_s=0.1,
+                size=16_000,
+                floor_s=0.05,
             )
             if growth is not None:
                 bad[before, unit] = growth
