@@ -43,6 +43,8 @@ from gem_ma.types import (
 )
 
 SCHEMA = 1
+LARGEST = 10**300  # of numbers that somebody calculates with
+FLOAT_DIGITS = 300  # an integer of more may be beyond the range of floats
 MAX_DEPTH = 64  # of free JSON values: tool arguments, call results, options
 
 
@@ -94,6 +96,8 @@ def _number(value: Any) -> int | float:
         plain = operator.index(value) if hasattr(value, "__index__") else float(value)
     if isinstance(plain, float) and not math.isfinite(plain):
         raise _Wrong(f"{plain} is not a finite number")
+    if isinstance(plain, int) and abs(plain) > LARGEST:
+        raise _Wrong("an integer beyond the range of floats")
     return plain
 
 
@@ -505,12 +509,15 @@ def dump_json(data: Any) -> str:
     )
 
 
-def load_json(line: str | bytes) -> Any:
+def load_json(line: str | bytes, *, bounded: bool = False) -> Any:
     """Strict JSON: UTF-8, no NaN or Infinity, no duplicate key, no lone surrogate. Raises
-    StoreError."""
+    StoreError.
+
+    `bounded`: integers too are such as a float can be, for whoever calculates with them.
+    """
     try:
         text = line.decode("utf-8") if isinstance(line, (bytes, bytearray)) else line
-        value = _DECODER.decode(text)
+        value = (_BOUNDED if bounded else _DECODER).decode(text)
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         return value
@@ -545,7 +552,19 @@ def _float(digits: str) -> float:
     return value
 
 
+def _integer_within(digits: str) -> int:
+    if len(digits) > FLOAT_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits is too large for a float")
+    return int(digits)
+
+
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_float)
+_BOUNDED = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_constant=_constant,
+    parse_float=_float,
+    parse_int=_integer_within,
+)
 
 
 def dump_episode(episode: Episode) -> str:

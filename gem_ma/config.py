@@ -20,6 +20,7 @@ from typing import Any
 from gem_ma import registry
 from gem_ma.document import Document, Fault, Keys, Place, dotted, read, refuse, write
 from gem_ma.errors import ConfigError, DataError
+from gem_ma.files import MOST_JSON
 from gem_ma.fit import check_fit, locate, locate_code, nearest, single
 from gem_ma.folders import read_named
 from gem_ma.grid import Grid, take_grid
@@ -312,7 +313,7 @@ def shipped_configs() -> Iterator[Path]:
 
 def _text(path: Path) -> str:
     try:
-        return read_named(path).decode("utf-8-sig")
+        return read_named(path, MOST_JSON).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
     except OSError as error:

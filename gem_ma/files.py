@@ -21,11 +21,12 @@ import stat
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gem_ma.codec import load_json
 from gem_ma.errors import GemMaError, StoreError
 
+MOST_JSON, MOST_LINE = 64 << 20, 256 << 20  # bytes of a file of one value; of one line
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFDIR: "a folder",
@@ -143,17 +144,39 @@ def stream(path: Path, root: Path | None = None) -> BufferedReader:
     return os.fdopen(open_file(path, os.O_RDONLY, root), "rb")
 
 
-def read(path: Path, root: Path | None = None) -> bytes:
-    """The bytes of a file. Raises StoreError."""
+def read(path: Path, root: Path | None = None, most: int | None = None) -> bytes:
+    """The bytes of a file. Raises StoreError, also where there are more than `most`."""
     with oserror(path), stream(path, root) as file:
-        return file.read()
+        return whole(file, path, most)
+
+
+def whole(file: BinaryIO, path: Path, most: int | None) -> bytes:
+    """What an open file holds. Raises StoreError where that is more than `most` bytes: a few
+    blocks on a disk may stand for any number of zeros, and would fill the memory."""
+    data = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(data) > most:
+        raise StoreError(f"{path}: has more than {most} bytes, which no such file has; damaged")
+    return data
+
+
+def lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    """The lines of an open file, one at a time. Raises StoreError for one that is longer than any
+    that is written."""
+    number = 0
+    while line := file.readline(MOST_LINE + 1):
+        number += 1
+        if len(line) > MOST_LINE:
+            told = f"a line of more than {MOST_LINE} bytes, which no run writes; damaged"
+            raise StoreError(f"{path}:{number}: {told}")
+        yield line
 
 
 def read_json(path: Path, root: Path | None = None) -> Any:
-    """A file of strict JSON. Raises StoreError that names it."""
-    data = read(path, root)
+    """A file of strict JSON, whose numbers are such as floats can be. Raises StoreError that
+    names it."""
+    data = read(path, root, MOST_JSON)
     try:
-        return load_json(data)
+        return load_json(data, bounded=True)
     except StoreError as error:
         raise StoreError(f"{path}: {error}") from None
 

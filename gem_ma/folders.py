@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from gem_ma.errors import StoreError
-from gem_ma.files import is_file, is_folder, names, oserror, stream
+from gem_ma.files import is_file, is_folder, names, oserror, stream, whole
 
 FILES = (
     "config.yaml",
@@ -61,7 +61,7 @@ def run_around(path: Path) -> Path | None:
     )
 
 
-def read_named(path: Path) -> bytes:
+def read_named(path: Path, most: int | None = None) -> bytes:
     """A file that the user or a config named: a model, a table, a config. Raises StoreError,
     FileNotFoundError.
 
@@ -71,12 +71,12 @@ def read_named(path: Path) -> bytes:
     root = run_around(path)
     if root is not None:
         with stream(Path(os.path.abspath(path)), root) as file:
-            return file.read()
+            return whole(file, path, most)
     if not os.path.isfile(path):
         os.stat(path)  # what is not there says so
         raise StoreError(f"{path}: is no regular file")
     with open(path, "rb") as file:
-        return file.read()
+        return whole(file, path, most)
 
 
 def check_named(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from gem_ma.codec import REPLY, dump_json, load_json
 from gem_ma.engines.replay import Recorded
-from gem_ma.files import append, is_file, read, remove
+from gem_ma.files import MOST_LINE, append, is_file, read, remove
 from gem_ma.types import Request
 
 NAME = "interrupted.jsonl"
@@ -51,7 +51,7 @@ def read_replies(path: Path) -> dict[int, Recorded]:
     file = path / NAME
     if not is_file(file, path):
         return {}
-    lines = read(file, path).split(b"\n")
+    lines = read(file, path, MOST_LINE).split(b"\n")
     found: dict[int, Recorded] = {}
     ended: set[str] = set()
     for line in reversed(lines):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from gem_ma.codec import ENDS, check_schema, load_episode, load_json
 from gem_ma.errors import ConfigError, SchemaError, StoreError
-from gem_ma.files import is_file, oserror, read, read_json, stream
+from gem_ma.files import MOST_JSON, MOST_LINE, is_file, lines, oserror, read, read_json, stream
 from gem_ma.store.disk import media_file
 from gem_ma.types import End, Episode
 
@@ -70,8 +70,8 @@ def read_timings(path: Path) -> dict[int, dict[str, Any]]:
     one. A line that cannot be read is passed over."""
     found: dict[int, dict[str, Any]] = {}
     path = Path(path)
-    with contextlib.suppress(OSError), stream(path / "timings.jsonl", path) as lines:
-        for line in lines:
+    with contextlib.suppress(OSError), stream(path / "timings.jsonl", path) as file:
+        for line in lines(file, path / "timings.jsonl"):
             with contextlib.suppress(ValueError, RecursionError):
                 row = json.loads(line.decode("utf-8", "replace"))
                 if isinstance(row, dict) and type(row.get("step")) is int:
@@ -145,8 +145,16 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
 
 
 def _count_lines(file: Path) -> int:
+    """Raises StoreError where a line is longer than any that is written, as soon as that is so."""
+    count, open_line = 0, 0
     with oserror(file), stream(file, file.parent) as opened:
-        return sum(block.count(b"\n") for block in iter(lambda: opened.read(1 << 20), b""))
+        for block in iter(lambda: opened.read(1 << 20), b""):
+            count += block.count(b"\n")
+            end = block.rfind(b"\n")
+            open_line = len(block) - 1 - end if end >= 0 else open_line + len(block)
+            if open_line > MOST_LINE:
+                raise StoreError(f"{file}: a line of more than {MOST_LINE} bytes; damaged")
+    return count
 
 
 def _lines_file(path: Path, name: str, missing_is_empty: bool = False) -> Path:
@@ -166,7 +174,7 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
     if not is_file(file, file.parent):
         return
     with oserror(file), stream(file, file.parent) as opened:
-        for number, line in enumerate(opened, 1):
+        for number, line in enumerate(lines(opened, file), 1):
             if line.endswith(b"\n"):
                 yield number, line
 
@@ -206,7 +214,7 @@ def _checked(data: Any) -> tuple[EpisodeId, End]:
 
 def _metrics_line(file: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        values = load_json(line)
+        values = load_json(line, bounded=True)
     except StoreError as error:
         raise StoreError(f"{file}:{number}: {error}") from None
     if not isinstance(values, dict):
@@ -247,7 +255,7 @@ def _scan(file: Path, found: Scan, take: Callable[[int, bytes], Any]) -> Scan:
     a torn tail."""
     number, last = 0, b""
     with oserror(file), stream(file, file.parent) as opened:
-        for line in opened:
+        for line in lines(opened, file):
             if last:
                 _take_inner(number, last, take)
                 found.end += len(last)
@@ -307,7 +315,7 @@ def read_resolved(path: Path) -> dict[str, Any]:
     from gem_ma.document import read as read_yaml
 
     file = path / "resolved.yaml"
-    data = read(file, path)
+    data = read(file, path, MOST_JSON)
     try:
         document = read_yaml(data.decode("utf-8-sig"), str(file))
         document.refuse()

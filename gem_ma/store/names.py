@@ -174,6 +174,9 @@ def recorded_changes(resumed: Any) -> dict[str, Any]:
             raise StoreError(
                 "manifest.json: resumed: expected a list of {at, changed: {key: [before, after]}}"
             )
+        if strange := sorted(set(changed) - {*RESUME_KEYS, GROWS}):
+            told = f"{strange[0]!r} is no setting that may change when a run goes on"
+            raise StoreError(f"manifest.json: resumed: {told}; it was edited")
         found |= {key: after for key, (_, after) in changed.items()}
     return found
 
