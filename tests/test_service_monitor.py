@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.retail import Retail, Task
-from gem_ma.scenarios.retail.domain import RETAIL, domain_of
+from gem_ma.scenarios.retail.domain import RETAIL, domain_of, more
 from gem_ma.scenarios.service.grading import wishes_in
 from gem_ma.scenarios.service.monitor import CODES, HARD, SOFT, Finding, Monitor
 from gem_ma.scenarios.service.talk import Desk, retell
@@ -289,6 +289,12 @@ def without_a_reminder(acts: Acts, task: Task) -> Acts:
     ]
 
 
+def leaves_something(task: Task) -> bool:
+    """Whether the order holds more than the items that are exchanged."""
+    call = next(call for call in task.actions if call.name == SWAP)
+    return more(ToolCall("call", call.name, dict(call.arguments)), shop().desk(task).store.overlay)
+
+
 def claims_without_writing(acts: Acts, task: Task) -> Acts:
     at = write_at(acts)
     return [*acts[:at], *acts[at + 1 :]]
@@ -400,6 +406,10 @@ def test_an_injected_breach_is_found_under_its_code(
         task = shop().tasks("train")[index]
         assert codes(task, acts_of(index)) == set()
         found, desk = watch(task, edit(acts_of(index), task))
+        if edit is without_a_reminder and not leaves_something(task):
+            # nobody needs to be asked
+            assert codes(task, edit(acts_of(index), task)) == set(), index
+            continue
         finding = next((one for one in found if (one.code, one.hard) == (code, hard)), None)
         assert finding is not None, (index, found, desk.events[-3:])
         assert finding.clear

@@ -127,6 +127,14 @@ def same(call: ToolCall) -> list[str]:
     return [str(item) for item, other in zip(old, new, strict=False) if item == other]
 
 
+def more(call: ToolCall, data: Overlay) -> bool:
+    """Whether an order holds more items than a write names."""
+    order, named = call.arguments.get("order_id"), call.arguments.get("item_ids")
+    if not isinstance(named, list) or not isinstance(order, str) or not data.has("orders", order):
+        return True
+    return len(data.record("orders", order)["items"]) > len(named)
+
+
 def locked(table: str, key: str, record: Mapping[str, Any]) -> bool:
     """Whether an order has gone where no tool can change it any more."""
     return table == "orders" and record.get("status") not in OPEN_STATUSES
@@ -170,6 +178,7 @@ RETAIL = Domain(
     book=BOOK,
     put=put,
     same=same,
+    more=more,
     unnamed=unnamed,
     locked=locked,
 )

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gem_ma.scenarios.retail import naming
-from gem_ma.scenarios.retail.naming_items import items
+from gem_ma.scenarios.retail.naming_items import items, strays
 from gem_ma.scenarios.retail.reasons import REASONS
 from gem_ma.scenarios.retail.words import PRODUCTS
-from gem_ma.scenarios.service.phrases import MISSING, RIGHT, Mention, Pick, fold
+from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, Pick, fold
 from gem_ma.scenarios.service.task import Wish
 
 CANCEL, RETURN = "cancel_pending_order", "return_delivered_order_items"
@@ -28,6 +28,7 @@ PAYMENT, ORDER_ADDRESS, USER_ADDRESS = (
 )
 ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
 SWAPS = frozenset((EXCHANGE, MODIFY))
+CHANGES = SWAPS | {PAYMENT, ORDER_ADDRESS, USER_ADDRESS}  # what "I can change that" may mean
 NONE: frozenset[str] = frozenset()
 _MEANT = {  # intent of an impossible wish -> the writes that would serve it
     "cancel": frozenset((CANCEL,)),
@@ -76,6 +77,10 @@ _PART = re.compile(
 )
 _BOTH = re.compile(
     r"\b(?:and|also|plus)(?: also)?(?: your| the| my)? (?:default|account|profile)\b"
+)
+_ITEMS = re.compile(
+    r"\b(?:items?|products?|articles?|variants?|options?|colou?rs?|sizes?|versions?|models?|styles?|ones?|to"
+    r" (?:an?|the))\b"
 )
 _REFUND = re.compile(r"\brefund\w*\b")
 
@@ -162,6 +167,29 @@ class RetailPhrasebook:
             for name, axes in given.items()
         }
 
+        self.short = {name: found for name in self.products if (found := self._last_word(name))}
+
+    def _last_word(self, name: str) -> re.Pattern[str] | None:
+        """Where the last word of a product's name stands alone, None where it may mean something
+        else."""
+        before, _, last = name.rpartition(" ")
+        options = (
+            word
+            for axes in self.products.values()
+            for axis, values in axes.items()
+            for word in (axis, *values)
+        )
+        if (
+            not before
+            or any(last in word for word in options)
+            or sum(last in other for other in self.products) > 1
+        ):
+            return None
+        plural = "" if last.endswith("s") else "s?"
+        return re.compile(
+            rf"(?<!{re.escape(before)} )(?<![\w-]){re.escape(last)}(?={plural}(?![\w-]))"
+        )
+
     # -- understanding ----------------------------------------------------------------------------
 
     def writes(self, sentence: str) -> frozenset[str]:
@@ -189,7 +217,7 @@ class RetailPhrasebook:
         if _SWAP_VERB.search(sentence) and PAYMENT not in found:
             found |= SWAPS
         if not found and _MODIFY_VERB.search(sentence):
-            found |= SWAPS
+            found |= SWAPS if self._of_items(sentence) else CHANGES
         if (
             not found
             and _REFUND.search(sentence)
@@ -197,6 +225,12 @@ class RetailPhrasebook:
         ):
             found |= {CANCEL, RETURN}
         return frozenset(found)
+
+    def _of_items(self, sentence: str) -> bool:
+        """Whether a sentence speaks of items, by a general word or by the name of a product."""
+        return _ITEMS.search(sentence) is not None or any(
+            name in sentence for name in self.products
+        )
 
     def kinds(self, wish: Wish) -> frozenset[str]:
         if wish.writes:
@@ -222,7 +256,7 @@ class RetailPhrasebook:
             elif name == "payment_method_id":
                 verdicts[name] = naming.method(wish, str(value), text)
             elif name == "item_ids":
-                verdicts |= items(wish, text, lines, self.products)
+                verdicts |= self._items(wish, text, lines)
             elif name in ADDRESS:
                 verdicts[name] = naming.address_part(name, str(value), lines)
         if (
@@ -234,6 +268,25 @@ class RetailPhrasebook:
         ) and verdicts["order_id"] == RIGHT:
             verdicts["order_id"] = MISSING  # of more, or less, than the order
         return verdicts
+
+    def _items(self, wish: Wish, text: str, lines: str) -> dict[str, str]:
+        """How a text names items; where only the last words of their names stand there, wrongly
+        only if it names values that are not theirs."""
+        found, full = items(wish, text, lines, self.products), self._in_full(wish, lines)
+        if full == lines or WRONG in found.values():
+            return found
+        closer = items(wish, text, full, self.products)
+        return (
+            closer if WRONG not in closer.values() or strays(wish, lines, self.products) else found
+        )
+
+    def _in_full(self, wish: Wish, lines: str) -> str:
+        """A folded text in which the last word of a product of the wish stands for its whole
+        name, where no other thing is called so."""
+        for item in wish.words.get("items", ()):
+            short = self.short.get(fold(item.name))
+            lines = short.sub(fold(item.name), lines) if short else lines
+        return lines
 
     # -- items ------------------------------------------------------------------------------------
 

@@ -311,6 +311,19 @@ def _runs(one: tuple[str, bool], other: tuple[str, bool], text: str) -> bool:
     )
 
 
+def strays(wish: Wish, lines: str, products: Products) -> bool:
+    """Whether a text names a value of an option that no item of the wish has, nor what is to
+    replace it."""
+    own: dict[tuple[str, str], set[str]] = {}
+    for item in wish.words.get("items", ()):
+        for axis, value in (*item.options.items(), *(item.wanted or {}).items()):
+            own.setdefault((fold(item.name), fold(axis)), set()).add(fold(str(value)))
+    return any(
+        _present((*products.get(name, {}).get(axis, ()), *values), lines) - values
+        for (name, axis), values in own.items()
+    )
+
+
 def _present(values: Collection[str], text: str) -> set[str]:
     """The values that stand in a text, longest first: `carbon steel` is not also `steel`."""
     found = set()

@@ -25,6 +25,7 @@ SURE = 0.5  # an act below this confidence is asked about, never acted upon
 # characters of a message that are read, its first and its last half of them; twice `run.max_said`
 READ = 65_536
 PROPOSED = 64  # proposals of one message that are looked at beyond what they say
+CLAUSE = 300  # characters of a second question in a sentence that are looked at
 # of a proposal that negates itself or leaves open what is to be done: even a yes to it says little
 OPEN = 0.2
 
@@ -150,6 +151,16 @@ def _look(said: str, phrasebook: Phrasebook, listed: bool) -> _Look:
     strong = found is not None and (
         where is None or where.start() > found.start() or ":" in said[where.start() : found.start()]
     )
+    second = (
+        not strong
+        and found is not None
+        and any(
+            _asks_for_a_yes(said[joint.end() : joint.end() + CLAUSE])
+            for joint in cues.AND_ASKS.finditer(said)
+        )
+    )
+    # two questions in a sentence: "How would you like to pay, and may I go ahead?"
+    strong |= second
     weak, note, more = (
         cues.WEAK.search(said) is not None,
         cues.NOTE.search(said) is not None,
@@ -192,10 +203,13 @@ def _look(said: str, phrasebook: Phrasebook, listed: bool) -> _Look:
         if len(writes) > 1 and either and not strong and not named:
             acts.append(("ask", 0.8, "request"))  # a choice of what to do
         elif (
-            slots and (not strong or (either and not writes)) and not (weak and named) and not more
+            slots
+            and (not strong or second or (either and not writes))
+            and not (weak and named)
+            and not more
         ):
             acts += [("ask", 0.9 if not named else 0.6, slot) for slot in slots]
-            strong = weak = False
+            strong, weak = second, False
         elif not slots and not strong and cues.OPEN.search(said) and not more:
             acts.append(("ask", 0.8, "request"))
     if not acts and cues.WAIT.search(said) and not writes and "transfer" not in said and not strong:
@@ -209,6 +223,10 @@ def _look(said: str, phrasebook: Phrasebook, listed: bool) -> _Look:
     return _Look(
         writes, asks, strong, weak, note, tuple(acts), kind, _twisted(said, writes, phrasebook)
     )
+
+
+def _asks_for_a_yes(clause: str) -> bool:
+    return cues.STRONG.search(clause) is not None and cues.WH_START.search(clause) is None
 
 
 def _twisted(said: str, writes: frozenset[str], phrasebook: Phrasebook) -> bool:
@@ -371,6 +389,8 @@ def judge(act: Act, wish: Wish, phrasebook: Phrasebook) -> Judgement | None:
     None where it is of another kind."""
     if not act.writes & phrasebook.kinds(wish):
         return None
+    # what an order holds is no proposal, unless it says "all of them"
+    texts = {act.text, cues.CONTENTS.sub(r"\1", act.text)}
     served = (
         wish,
         *(
@@ -382,7 +402,11 @@ def judge(act: Act, wish: Wish, phrasebook: Phrasebook) -> Judgement | None:
             for other in wish.choices
         ),
     )
-    found = [Judgement(phrasebook.judge(each, act.text)) for each in served]
+    found = [
+        Judgement(phrasebook.judge(each, text))
+        for each in served
+        for text in sorted(texts, reverse=True)
+    ]
     return min(found, key=lambda judgement: (len(judgement.wrong), len(judgement.missing)))
 
 

@@ -14,10 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from gem_ma.scenarios.service import cues
 from gem_ma.scenarios.service.acts import SURE, Act, Judgement, judge, read, tells
 from gem_ma.scenarios.service.phrases import WRONG, Phrasebook, fold, plain
 from gem_ma.scenarios.service.stated import Answers, Said
 from gem_ma.scenarios.service.task import Task, Wish
+from gem_ma.scenarios.service.values import like
 
 OPEN, RAISED, PROPOSED, APPROVED, DONE, REFUSED, DROPPED = (
     "open",
@@ -44,6 +46,8 @@ class Goal:
     refusals: int = 0
     fallback: bool = False
     approved_unasked: bool = False
+    # a value of the kind that it waits for was told since it was asked, right or wrong
+    answered: bool = False
 
     @property
     def wanted(self) -> Wish:
@@ -157,6 +161,9 @@ class Agenda:
                 ]
                 heard.told |= len(left) < len(goal.untold)
                 goal.untold = left
+                goal.answered |= goal.status != OPEN and any(
+                    like(output, heard.text) for output in left
+                )
         left = [output for output in self.loose if not self._tells(heard.text, output)]
         heard.told |= len(left) < len(self.loose)
         self.loose = left
@@ -184,6 +191,8 @@ class Agenda:
                 for goal in self.goals
                 if goal.status in (RAISED, PROPOSED) and act.writes and self._fits(goal.wanted, act)
             ]
+            if approved and cues.ALL.search(plain(act.text)):
+                approved += [goal for goal in asked if not self._wrong(goal.wanted, act.text)]
             for goal in (
                 approved
                 or [

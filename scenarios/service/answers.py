@@ -9,6 +9,7 @@ or wants something else.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from gem_ma.scenarios.service.phrases import plain
 
@@ -18,13 +19,16 @@ _SENTENCE = re.compile(r"[^.!?;\n]+[.!?;\n]?")
 _FILLS = re.compile(  # what may stand before an answer and says nothing
     r"^\W*(?:(?:oh|ah|aha|well|great|perfect|wonderful|excellent|awesome|thanks?(?: you)?(?: so"
     r" much| very much| a lot)?|hi|hello|hey|good"
-    r"|alright|all right|hm+|u[mh]+|sorry|ok(?:ay)?|so|then|and|in that case|now|you know"
-    r" what|duh|please|but|got it|i see|understood)\b[\W_]*)+"
+    r"|alright(?:y)?|all right|hm+|u[mh]+|sorry|ok(?:ay)?|so|then|and|or"
+    r"|in that case|now|you know what|duh|please|but|got it|i see|understood)\b[\W_]*)+"
 )
 _NO = re.compile(
-    r"^\W*(?:no(?!\w| (?:idea|clue|one)\b)|nope|nah|negative|never\b(?! mind)|don't|do"
-    r" not|stop\b(?!#)"
-    r"|not (?!yet|sure|really sure|certain)|please (?:don't|do not)"
+    r"^\W*(?:no(?!\w| (?:idea|clue|one|objections?|complaints?)\b)|nope|nah|negative|never\b(?!"
+    r" mind)|don't|do not|stop\b(?!#)"
+    r"|not (?!yet|sure|really sure|certain|until|unless)|please (?:don't|do not)|let's"
+    r" not\b|i(?:'ll| will| think i'll) pass\b"
+    r"|(?:please |let's |just )?(?:leave|keep) (?:it|that|this|them|everything|things|all)(?: all)?"
+    r" (?:as|the way|like|how)\b"
     r"|(?:certainly|absolutely|definitely|of course|surely|obviously|clearly|hell) not?\b"
     r"|(?:that|this|it)(?:'s| is| was| isn't| wasn't| doesn't| does not)(?: all)?"
     r" (?:not\b|wrong|incorrect|false|what i)"
@@ -39,6 +43,8 @@ _NO_OTHER = re.compile(  # a no to another question than the proposal: whether t
     r" ?thing|nothing|none|no one) else|nothing (?:more|further)"
     r"|else|(?:other|more|further|additional)\b|(?:that|this|it)(?:'s| is| was| will be| would be)"
     r" (?:all|it|everything|the only)"
+    r"|(?:changes?|corrections?|questions?|objections?) (?:needed|necessary|required|from me|at"
+    r" all|there|here)"
     r"|just (?:that|this|these|those)|only (?:that|this|these|those|the)|i(?:'m| am)"
     r" (?:good|fine|all set))"
 )
@@ -53,18 +59,20 @@ _HOLDS = re.compile(
     r"\b(?:but (?!that|thanks|thank|yes|ok|no\b|please hurry|first thank)|however|except\b|only"
     r" if|as long as"
     r"|provided (?:that|it)\b|unless|on one condition"
-    r"|wait\b|hold on|hang on|hold off|not yet|not now|not right now|one moment|(?:a|one)"
-    r" (?:sec|second|minute)\b|actually\b|instead\b"
-    r"|although|before (?:you|we|i)\b|if (?:it|that|you|the|i|there)\b|rather\b(?!"
+    r"|(?<!can't )(?<!cannot )wait\b|hold on|hang on|hold off|not yet|not now|not right now"
+    r"|one moment|(?:a|one) (?:sec|second|minute)\b|actually\b|instead\b"
+    r"|although|before (?:you|we|i)\b|if (?:it|that|you|the|i|there)\b"
+    r"|(?:to|for|with) the (?:first|second|third|last|former|latter|other)\b|rather\b(?!"
     r" (?:good|nice|fine))|changed? my mind|on second thou?ghts?)"
 )
 _STRONG = re.compile(
-    r"\b(?:y+e+s+|yep|yeah|yea|yup|yas|affirmative|aye)\b(?! (?:or|if|man)\b)"
+    r"\b(?:y+e+s+(?:sir|siree)?|yep|yeah|yea|yup|yas|affirmative|aye)\b(?! (?:or|if|man)\b)"
     r"|\bi (?:do |hereby |can |fully )?(?:confirm|agree|approve|consent|accept)\b"
 )
 _PLAINLY = re.compile(
-    r"^\W*(?:confirm(?:ed)?|agreed|approved|absolutely|definitely|certainly|exactly|correct|of"
-    r" course|by all means|obviously|naturally|indeed"
+    r"^\W*(?:is (?:all )?(?:right|correct|fine|good)"
+    r"|confirm(?:ed)?|agreed|approved|absolutely|definitely|certainly|exactly|correct|of course|by"
+    r" all means|obviously|naturally|indeed"
     r"|deal|precisely|totally|gladly|with pleasure)\b|^\W*why not\W*$"
 )
 _POLITE = (
@@ -73,8 +81,9 @@ _POLITE = (
 )
 _WEAK = re.compile(  # a yes only where hardly anything follows
     rf"^\W*(?:sure(?: thing)?|ok(?:ay)?|k|right|fine|alright|all right|ya){_POLITE}"
-    r"(?:[\W_]*(?:thanks?|thank you|thx|cheers|great|good|fine|ok)\b)*\W*$"
+    r"(?:[\W_]*(?:thanks?|thank you|thx|cheers|great|good|fine|ok|like (?:this|that))\b)*\W*$"
     rf"|^\W*(?:good|great|perfect|wonderful|excellent|cool|lovely){_POLITE}\W*$|^\W*[👍✅👌]"
+    r"|^\W*(?:no objections?|please and thank you)\b[^,]*$"
     r"|^\W*(?:sure|ok(?:ay)?|fine|alright|great|perfect)[, ]+please"
     r" (?!note|wait|hold|tell|let|use|explain|check|don't|send|give|clarify)"
 )
@@ -86,7 +95,16 @@ _DO = re.compile(
     r" (?:it|that|this|them|the (?:order|exchange|return|change|request)s?)"
     r"|you (?:may|can|have my|do have my|got my)(?:"
     r" (?:permission|approval|consent|ok(?:ay)?|go-ahead|blessing))?\b(?=\W*$|.{0,40}\b(?:proceed|go))"
-    r"|you have my (?:permission|approval|consent|ok(?:ay)?|go-ahead))"
+    r"|you have my (?:permission|approval|consent|ok(?:ay)?|go-ahead)|please"
+    r" (?:submit|process|continue|finali[sz]e|complete)\b"
+    r"|you (?:can|may)(?: now| please| just)? "
+    r"(?!not\b|see|find|check|tell|explain|keep|leave|forget|skip|stop)[a-z]+"
+    r" (?:it|this|that|them|both|these|those)\b"
+    r"|(?:it|that)(?:'s| is) a (?:go|deal|yes)\b|green light|(?:fire|go) (?:away|right ahead)|be my"
+    r" guest"
+    r"|i(?:'m| am) (?:on board|all for it|game|in favou?r)|let's (?:roll|get (?:it|this|that) done)"
+    r"|my (?:confirmation|consent|approval|go-ahead)\b|(?:all )?suits me|(?:that|this|it)(?:'ll|"
+    r" will) (?:do|work)\b)"
 )
 _FITS = re.compile(
     r"\b(?:that|this|it|everything|all(?! right)(?: of (?:it|that|this))?|those|these|the"
@@ -106,7 +124,7 @@ _FITS = re.compile(
     r"|\bi(?:'m| am) (?:quite |very |absolutely |totally )?sure(?!"
     r" (?:you|that|it|there|about|if|we|this)\b)"
 )
-_CLAUSE = re.compile(r"[,:]|\band\b|\bso\b")
+_CLAUSE = re.compile(r"[,:]|\band\b|\bso\b(?!\W*$)")
 _TAKES_BACK = re.compile(r"\b(?:actually|instead|wait|hold on|rather|changed? my mind|not yet)\b")
 _BEHIND_YES = re.compile(
     r"no(?:t|pe)?\b(?!"
@@ -120,7 +138,7 @@ _MIND = re.compile(
     r"\b(?:changed? my mind|on second thou?ghts?|thinking about it|thought about it|scratch"
     r" that|forget (?:that"
     r"|it|what i)|actually,? (?:i|let|can|could|please|make|no)|never ?mind|i(?:'d| would)"
-    r" rather)\b"
+    r" rather(?! not\b))\b"
 )
 _CORRECT = re.compile(
     r"\b(?:sorry|apolog\w+|my mistake|i (?:meant|misspoke|mistyped|misread|got that wrong|gave you"
@@ -140,8 +158,7 @@ def answer(text: str) -> str:
     ('no', 'no', 'yes', '')
     """
     meant = ""
-    for sentence in _SENTENCE.findall(plain(text[:READ])):
-        said = _sentence(sentence)
+    for sentence, said in sentences(text):
         if said == "hold" or (said == "doubt" and (not meant or sentence.count(" ") < SHORT)):
             return ""  # a yes with a but, or a doubt: neither
         if not meant:
@@ -149,6 +166,13 @@ def answer(text: str) -> str:
         elif meant == "yes" and said == "no":
             return "no"
     return meant
+
+
+def sentences(text: str) -> Iterator[tuple[str, str]]:
+    """The sentences of a message, each with what it says by itself: `yes`, `no`, `hold` (it
+    waits or sets a condition), `doubt`, or ""."""
+    for sentence in _SENTENCE.findall(plain(text[:READ])):
+        yield sentence, _sentence(sentence)
 
 
 def _sentence(sentence: str) -> str:

@@ -9,18 +9,22 @@ Whether a proposal lists all details, and whether an answer is a yes, is read fr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gem_ma.scenarios.service import cues
 from gem_ma.scenarios.service.acts import OPEN, Act, Judgement, judge, read
+from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
 from gem_ma.scenarios.service.domain import Domain, spoken
+from gem_ma.scenarios.service.grants import content, narrowed, ordered, partly
 from gem_ma.scenarios.service.overlay import Overlay
 from gem_ma.scenarios.service.phrases import Phrasebook, fold
 from gem_ma.scenarios.service.task import Wish
 
 from gem_ma import ToolCall
 
+Records = Mapping[str, frozenset[str]]  # id -> the words that the record holds
 ALL_OF_IT = -1  # the place of a proposal that is a whole message
 _WORD = re.compile(r"[^\W_]+")
 _SAYS_LITTLE = frozenset(("order", "account", "ending", "longer", "needed", "ordered", "mistake"))
@@ -50,6 +54,11 @@ class Consent:
     kinds: set[str] = field(default_factory=set)
     used: set[int] = field(default_factory=set)
     made: list[str] = field(default_factory=list)  # the writes that it covered
+    part: str = ""  # the customer's words that allow no more than a part
+    apart: str = ""  # what was proposed beside it, and kept back
+    # an order of the customer, read against an earlier proposal: what does not fit it is no
+    # mismatch
+    loose: bool = False
 
 
 @dataclass(slots=True)
@@ -61,14 +70,23 @@ class Said:
     # messages that the customer has answered, folded, with the kinds of writes
     answered: list[tuple[str, set[str]]] = field(default_factory=list)
     waiting: list[tuple[str, set[str]]] = field(default_factory=list)
+    wanted: set[str] = field(default_factory=set)  # the kinds of writes that the customer spoke of
 
     def assistant(self, text: str, domain: Domain) -> None:
         self.texts.append(text)
-        folded = fold(text)
-        self.waiting.append((folded, domain.speaks_of(folded)))
+        self.waiting.append((fold(text), self.kinds(text, domain)))
 
-    def customer(self, text: str) -> None:
+    def kinds(self, text: str, domain: Domain) -> set[str]:
+        """The writes that a message may speak of: `Shall I submit it?` speaks of what the
+        customer asked for."""
+        folded = fold(text)
+        found = domain.speaks_of(folded)
+        bare = domain.book is None or not any(domain.book.writes(line) for line in _lines(text))
+        return found | (self.wanted if bare and cues.STRONG.search(folded) else set())
+
+    def customer(self, text: str, domain: Domain) -> None:
         self.texts.append(text)
+        self.wanted |= domain.speaks_of(fold(text))
         self.answered += self.waiting
         self.waiting = []
 
@@ -101,6 +119,11 @@ def _telling(values: Any) -> set[str]:
     }
 
 
+def read_proposals(text: str, book: Phrasebook) -> tuple[Act, ...]:
+    """The proposals of a message."""
+    return tuple(act for act in read(text, book) if act.kind == "propose")
+
+
 def _lines(text: str) -> list[str]:
     return [fold(line) for line in _LINE.split(text) if line.strip()]
 
@@ -125,15 +148,51 @@ class Consents:
     """The yeses that are not used up."""
 
     given: list[Consent] = field(default_factory=list)
+    # the words of the records that were read, by their ids
+    records: dict[str, frozenset[str]] = field(default_factory=dict)
+    # all proposals, with the kinds of writes that they may speak of
+    listed: list[tuple[str, set[str]]] = field(default_factory=list)
 
     @property
     def owed(self) -> list[Consent]:
         """Those that wait for a write."""
         return [consent for consent in self.given if len(consent.used) < len(consent.acts)]
 
-    def add(self, step: int, proposal: str, domain: Domain, book: Phrasebook) -> None:
-        acts = tuple(act for act in read(proposal, book) if act.kind == "propose")
-        self.given.append(Consent(step, proposal, acts, domain.speaks_of(fold(proposal))))
+    def heard(
+        self, step: int, text: str, proposal: str | None, kinds: set[str], book: Phrasebook
+    ) -> None:
+        """A message of the customer; `proposal` is what it answers, with the `kinds` of writes
+        that this may speak of."""
+        said, part = answer(text), partly(text)
+        took_back = (said == "no" or changes_mind(text) or corrects(text)) and not part
+        if took_back:
+            self.given.clear()
+        if proposal is not None and read_proposals(proposal, book):
+            self.listed.append((proposal, kinds))
+        if proposal is not None and (said == "yes" or part) and not took_back:
+            text, apart = narrowed(proposal, part) if said != "yes" else (proposal, "")
+            self.given.append(
+                Consent(
+                    step,
+                    text,
+                    read_proposals(text, book),
+                    kinds,
+                    part=part if said != "yes" else "",
+                    apart=apart,
+                )
+            )
+        elif wanted := ordered(text, book):
+            earlier = next((each for each in reversed(self.listed) if each[1] & wanted), None)
+            if earlier is not None:
+                self.given.append(
+                    Consent(
+                        step,
+                        earlier[0],
+                        read_proposals(earlier[0], book),
+                        earlier[1] & wanted,
+                        loose=True,
+                    )
+                )
 
     def agreed(self, call: ToolCall, named: Sequence[str]) -> bool:
         """Whether there is a yes to a text that speaks of such a write, and names these records."""
@@ -143,14 +202,32 @@ class Consents:
         )
 
     def check(
-        self, call: ToolCall, wish: Wish | None, book: Phrasebook, failed: bool
+        self, call: ToolCall, wish: Wish | None, book: Phrasebook, failed: bool, named: Records
     ) -> Breach | None:
         """What the words say against a write; a yes that covers it is used up, unless the write
-        failed."""
+        failed. `named`: the records that it changes."""
+        if any(self._kept_back(key, words) for key, words in named.items()):
+            return Breach("CONSENT", f"the customer kept it back: {spoken(call)}")
         breach = self._parted(call, wish, book, failed)
         if breach is None or not breach.clear:
             return breach
         return self._whole(call, wish, book, failed, breach)
+
+    def _kept_back(self, key: str, words: frozenset[str]) -> bool:
+        """Whether the last consent that speaks of a record allowed only another one: as the
+        entries of its list tell, or what the records hold."""
+        for consent in reversed(self.given):
+            if key in consent.text:
+                others = [
+                    found
+                    for other, found in self.records.items()
+                    if other != key and other in consent.text
+                ]
+                meant = content(consent.part).difference(*(words & found for found in others))
+                return not meant & words and any(meant & other for other in others)
+            if key in consent.apart:
+                return True
+        return False
 
     def _whole(
         self, call: ToolCall, wish: Wish | None, book: Phrasebook, failed: bool, breach: Breach
@@ -198,7 +275,9 @@ class Consents:
                             clear=False,
                         )
                     return None
-                elif near is None or _rank(judgement) < _rank(near[0]):
+                elif not (consent.loose and judgement.wrong) and (
+                    near is None or _rank(judgement) < _rank(near[0])
+                ):
                     near = (judgement, consent, place)
         if near is None or spent:
             why = "the yes to it is used up" if spent else "nobody said yes to it"

@@ -60,6 +60,8 @@ STRONG = re.compile(
     r"|\bdo i have your (?:ok|okay|permission|approval|consent|go-ahead|confirmation)\b|\bdoes"
     r" (?:that"
     r"|this) (?:work|suit|match)\b|\bhappy (?:for me )?to (?:proceed|go ahead)\b"
+    r"|\bis (?:it|that|this) (?:a (?:go|deal|yes)|all right|alright|settled)\b|\bgood to"
+    r" go\b(?=[^.!]{0,200}\?)|\b(?:do|shall) we have a deal\b"
     r"|\bgive me (?:the|a|your) (?:go-ahead|green light|ok|okay|yes)\b|\bwould you like this"
     r" (?:done|changed|processed)\b"
 )
@@ -70,9 +72,11 @@ WEAK = re.compile(
     r"|\bonce you(?:'ve)? (?:approve|agree|say yes|give)\b|\bauthori[sz]e\b"
 )
 INTENDS = re.compile(
-    r"\b(?:i|we)(?:'ll| will| am going to|'m going to|'m about to| am about to) (?:now |then |go"
-    r" ahead and "
-    r"|proceed to |just )*(?!need|check|look|be able|transfer|help|have)\w+"
+    r"\b(?:i|we)(?:'ll|'d| will| would| am going to|'m going to|'m about to| am about to) (?:now"
+    r" |then |go ahead and "
+    r"|proceed to |just"
+    r" )*(?!like|love|be\b|suggest|recommend|rather|prefer|appreciate|first|need|check|look|be"
+    r" able|transfer|help|have)\w+"
 )
 MODAL = re.compile(
     r"\b(?:will|would|'ll|once|after|before|when|if|until|unless|to"
@@ -167,6 +171,18 @@ GREET = re.compile(
     r"|pleasure) to (?:help|assist|serve)\b|\bthank(?:s| you)\b|\byou're (?:very"
     r" )?welcome\b|\b(?:goodbye"
     r"|bye|take care|have a (?:great|nice|good|wonderful|lovely))\b"
+)
+ALL = re.compile(r"\b(?:both|all (?:of|two|three|your|the|changes|requests)|everything)\b")
+DURATION = re.compile(
+    r"\b(\d{1,3})(?:\s?(?:-|to|or|and)\s?(\d{1,3}))?[\s-](?:business |working |calendar"
+    r" )?(minute|hour|day|week|month)s?\b"
+)
+AND_ASKS = re.compile(
+    r"[,;]? (?:and|or) (?=(?:do|does|shall|should|may|can|could|is|are|would|will)\b)"
+)
+CONTENTS = re.compile(  # the list of what a record holds, behind a line that says so
+    r"(?i)(\b(?:contains?|includes?|holds?|consists? of|comes"
+    r" with)\b[^\n:]{0,40}:[^\S\n]*\n\n?)(?:[^\S\n]*(?:[-*•]|\d{1,2}[.)])[^\n]*(?:\n|$))+"
 )
 OPEN = re.compile(
     r"\b(?:how|what) (?:can|may|could|should) (?:i|we) (?:help|assist|do)\b|\bwhat"

@@ -52,6 +52,10 @@ def nothing_same(call: ToolCall) -> Sequence[str]:
     return ()
 
 
+def always_more(call: ToolCall, data: Overlay) -> bool:
+    return True
+
+
 def nothing_unnamed(call: ToolCall, data: Overlay, texts: Sequence[str]) -> Sequence[str]:
     return ()
 
@@ -85,7 +89,8 @@ class Domain:
     `facts`: a record as facts. `identified`: the id that a find call found. `put`: a write as a
     customer would put it, before it is made. `unnamed`: the arguments of a write, made on these
     data, that none of these texts names in any way; () where it cannot be told. `same`: what a
-    write changes into itself. `locked`: whether a record can be changed no more.
+    write changes into itself. `more`: whether a record holds more than a write names. `locked`:
+    whether a record can be changed no more.
     """
 
     roles: Mapping[str, str]
@@ -102,6 +107,7 @@ class Domain:
     identified: Callable[[ToolCall, str], str] = result_itself
     put: Put = in_no_words
     same: Callable[[ToolCall], Sequence[str]] = nothing_same
+    more: Callable[[ToolCall, Overlay], bool] = always_more
     unnamed: Callable[[ToolCall, Overlay, Sequence[str]], Sequence[str]] = nothing_unnamed
     locked: Callable[[str, str, Mapping[str, Any]], bool] = never_locked
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from gem_ma.scenarios.service.agenda import APPROVED, OPEN, RAISED, Agenda, Goal, Heard, chain
 from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
-from gem_ma.scenarios.service.phrases import Phrasebook, fold, names, plain
+from gem_ma.scenarios.service.phrases import Mention, Phrasebook, fold, names, plain
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event
 from gem_ma.scenarios.service.task import Task
 
@@ -59,13 +59,13 @@ class Fault:
 
 
 _ROLE = re.compile(
-    r"\bhow (?:can|may) i (?:help|assist) you\b|\bis there anything else i can"
-    r" (?:help|assist|do)\b|\bi(?:'ve"
+    r"\bhow (?:can|may) i (?:help|assist) you\b|\banything else (?:that )?i can"
+    r" (?:help|assist|do)\b|\bglad i could (?:help|assist)\b|\bi(?:'ve"
     r"| have) (?:now |just |successfully"
     r" )?(?:cancel+ed|processed|updated|modified|submitted|completed)\b"
     r"|\b(?:let me|i(?:'ll| will)) (?:look up|pull up|check|process|update|transfer)"
     r" (?:your|you)\b|\bthank you for (?:contacting"
-    r"|reaching out|your patience)\b|\bfor verification purposes\b"
+    r"|reaching out)\b|\bfor verification purposes\b"
     r"|\bas an? (?:ai|assistant|agent|language"
     r" model)\b|<tool_call>|\"(?:name|arguments|tool)\"\s*:|\b[a-z]+(?:_[a-z]+){1,6}\s*\("
 )
@@ -95,7 +95,7 @@ class Ledger:
         self._leaked: set[str] = set()
         self._settled_for = 0
         self._ended = False
-        self._asked = False
+        self._asked = self._refused = False
 
     def see(self, event: Event) -> tuple[Fault, ...]:
         """Takes an event in; only what was said and how the talk ended matters."""
@@ -103,6 +103,7 @@ class Ledger:
         if event.kind == "said" and event.agent == ASSISTANT:
             self.heard = self.agenda.hear(event.text)
             self._told += "\n" + fold(event.text)
+            self._refused = any(act.kind == "refuse" for act in self.heard.acts)
             self._asked = any(act.kind in ("ask", "propose") for act in self.heard.acts)
         elif event.kind == "said" and event.agent == USER:
             self._said(event.text, event.step)
@@ -143,7 +144,8 @@ class Ledger:
         self._replies(text, step, said)
         self._raise(text)
         self._texts.append(text)
-        if self.agenda.settled and not self._asked:  # who is asked may answer
+        # who is asked may answer, who is refused ask why
+        if self.agenda.settled and not self._asked and not (self._refused and "?" in text):
             self._settled_for += 1
             if self._settled_for == 2:
                 self._add("late_stop", step, text)
@@ -165,7 +167,9 @@ class Ledger:
 
     def _values(self, text: str, step: int) -> None:
         right_again = corrects(text)
-        stated = self.book.mentions(text)
+        stated = [
+            mention for mention in self.book.mentions(text) if not self._another(mention, text)
+        ]
         self._doubtful = [(slot, value, at, age + 1) for slot, value, at, age in self._doubtful]
         for mention in stated:
             known = self._knows(mention.slot, mention.value)
@@ -209,6 +213,18 @@ class Ledger:
             ):
                 self._leaked.add(slot.name)
                 self._add("leak", step, f"{slot.name}: {slot.value}")
+
+    def _another(self, mention: Mention, text: str) -> bool:
+        """Whether a message gives the right value of a slot beside this: `one of these two`
+        invents nothing that could mislead."""
+        alike = (
+            [each.value for each in self.book.mentions(text) if each.slot == mention.slot]
+            if mention.slot in self.book.single
+            else []
+        )
+        return not self._knows(mention.slot, mention.value) and any(
+            self._knows(mention.slot, value) for value in alike
+        )
 
     def _expire(self, age: int) -> None:
         for slot, value, at, since in self._doubtful:
@@ -298,6 +314,8 @@ class Ledger:
         elif reason == "transferred" and self.agenda.transferred:
             waiting = []
         for goal in waiting:
+            if goal.answered and goal.wanted.kind == "question":
+                continue  # it was told something of the kind, and cannot know that it is wrong
             if goal.refusals and goal.wanted.writes:
                 continue  # it was told that this cannot be, and believed it: that is no early end
             if goal.status != OPEN or reason in ("gave_up", "out_of_scope"):

@@ -14,10 +14,11 @@ counted apart: marked (w) below. Of CONSENT and MISMATCH `consent` says what is 
   result nor the customer has shown (H) ONE_CALL    two calls in a turn, or a call beside a text (H)
   TWICE       a second change of a kind that a record bears once (H) UNREAD      a write on a record
   that was not read since the customer was identified (s) SAME_ITEM   something changed into itself
-  (s) REMINDER    a change that can be made once proposed without asking whether that is all (s, w)
-  CLAIM       a change told as made that was not (H, w) UNFOUNDED   a number or an id told that
-  nothing shown holds or leads to by one calculator step (H) TRANSFER    a feasible task handed over
-  or refused (w); silence in place of the due refusal (w) or transfer (H)
+  (s) REMINDER    a change that can be made once, made without having asked whether that is all,
+  where more could be (s, w) CLAIM       a change told as made that was not (H, w) UNFOUNDED   a
+  number or an id told that nothing shown holds or leads to by one calculator step or a sum written
+  out (H); a span of time (H, w) TRANSFER    a feasible task handed over or refused (w); silence in
+  place of the due refusal (w) or transfer (H)
 
 Not looked at, since no text decides it without a judge: tone, advice.
 """
@@ -31,8 +32,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from gem_ma.scenarios.service import cues
 from gem_ma.scenarios.service.acts import SURE, Act, read
-from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
 from gem_ma.scenarios.service.consent import Consents, Said
 from gem_ma.scenarios.service.domain import (
     CATALOGUE,
@@ -44,8 +45,17 @@ from gem_ma.scenarios.service.domain import (
     spoken,
 )
 from gem_ma.scenarios.service.facts import folded
-from gem_ma.scenarios.service.grading import hands_over, refused, refuses, transferred, wishes_in
+from gem_ma.scenarios.service.grading import (
+    gives_reasons,
+    hands_over,
+    refused,
+    refuses,
+    transferred,
+    wishes_in,
+)
+from gem_ma.scenarios.service.grants import content
 from gem_ma.scenarios.service.overlay import Overlay, Slot
+from gem_ma.scenarios.service.phrases import plain
 from gem_ma.scenarios.service.talk import (
     ASSISTANT,
     NOT_FIRST,
@@ -57,7 +67,7 @@ from gem_ma.scenarios.service.talk import (
     Pay,
 )
 from gem_ma.scenarios.service.task import Task
-from gem_ma.scenarios.service.values import Shown, numbers, unmarked
+from gem_ma.scenarios.service.values import Shown, numbers, unmarked, worked_out
 
 from gem_ma import ToolCall
 
@@ -80,8 +90,9 @@ LONG = 10_000  # a number of so many digits may be that of an id
 _BARE = re.compile(r"#?([A-Za-z]{0,2}(\d{5,}))")
 _FOLLOWS = re.compile(r"refund|charg|credit|difference|e-?mail|pay")
 _ALL = re.compile(
-    r"\b(everything|(any|some)thing else|(any|no) (other|more|further)|more (of (its|the|your)"
-    r" )?items|all (of )?(the|your) items|is that all"
+    r"\b(everything|(any|some|no)thing (else|more|further)"
+    r"|(any|no) (other|more|further)|more (of (its|the|your) )?items|all (of )?(the|your) items|is"
+    r" that all"
     r"|that's all|only (?:one|be \w+ once|once|change)|(just|possible|only|\w+ed|done) once|once"
     r" (per|for|only)"
     r"|one-time|(provided|listed|included) all|all items)\b"
@@ -125,6 +136,8 @@ class Monitor:
     proposed: str | None = None
     refused: bool = False
     reminded: bool = False  # the customer was asked whether that is all
+    # the last proposal of a change that can be made once, where it was not
+    unasked: Event | None = None
     heard_at: int = -1  # the customer's last message
     refused_at: int = -1  # the first refusal since the last write
     stalled_at: int = -1  # the first text since a yes that still waits for its write
@@ -176,13 +189,11 @@ class Monitor:
         self.shown.add(event.text)
         self.own.add(event.text)
         self.given.append(folded(event.text))
-        self.said.customer(event.text)
+        kinds = self.said.kinds(self.proposed or "", self.domain)
+        self.said.customer(event.text, self.domain)
         self.heard_at = event.step
-        said = answer(event.text)
-        if said == "no" or changes_mind(event.text) or corrects(event.text):
-            self.consents.given.clear()
-        elif said == "yes" and self.proposed is not None and self.domain.book is not None:
-            self.consents.add(event.step, self.proposed, self.domain, self.domain.book)
+        if self.domain.book is not None:
+            self.consents.heard(event.step, event.text, self.proposed, kinds, self.domain.book)
         self.proposed = None
 
     # -- calls ------------------------------------------------------------------------------------
@@ -219,6 +230,7 @@ class Monitor:
             self.catalogue.add(event.result)
         if self.subject and role in (PERSONAL, WRITE):
             self.read.update(slots)
+            self.consents.records |= {key: content(event.result) for _, key in slots}
         if role == WRITE:
             self.made.append((event.step, call))
             self.refused_at = self.stalled_at = -1
@@ -291,8 +303,24 @@ class Monitor:
                 self._find(event, "UNREAD", False, f"{slot[1]} was not read: {spoken(call)}")
         for item in self.domain.same(call):
             self._find(event, "SAME_ITEM", False, f"{item} for itself: {spoken(call)}")
-        if self.domain.book is not None:
-            self._agreed(event, call)
+        if self.domain.book is None:
+            return
+        proposal, data = self.unasked, self.before
+        if (
+            call.name in self.domain.gathers
+            and not self.reminded
+            and proposal is not None
+            and data is not None
+            and self.domain.more(call, data)
+        ):
+            self._find(
+                proposal,
+                "REMINDER",
+                False,
+                f"not asked whether that is all: {proposal.text}",
+                sure=False,
+            )
+        self._agreed(event, call)
 
     def _agreed(self, event: Event, call: ToolCall) -> None:
         """Whether what was said covers this write."""
@@ -304,9 +332,12 @@ class Monitor:
             key for table, key in self.domain.records(call) if self.domain.owners.get(table) != ""
         ]
         agreed = self.consents.agreed(call, named)
+        words = self.consents.records
         # what failed changed nothing
         certain = None if event.failed else self.said.lacks(call, wish, self.domain, before, agreed)
-        read_out = self.consents.check(call, wish, book, event.failed)
+        read_out = self.consents.check(
+            call, wish, book, event.failed, {key: words.get(key, frozenset()) for key in named}
+        )
         if (
             event.failed
             and agreed
@@ -347,17 +378,11 @@ class Monitor:
             self.refused_at, self.refused = event.step, True
         if self.stalled_at < 0 and self.owed:
             self.stalled_at = event.step
-        gathered = any(
-            act.kind == "propose" and act.writes and act.writes <= self.domain.gathers
-            for act in acts
-        )
         self.reminded |= _ALL.search(folded(event.text)) is not None or any(
             act.kind == "offer_more" for act in acts
         )
-        if gathered and not self.reminded:
-            self._find(
-                event, "REMINDER", False, f"not asked whether that is all: {event.text}", sure=False
-            )
+        if any(act.kind == "propose" and act.writes & self.domain.gathers for act in acts):
+            self.unasked = event
         for act in acts:
             if act.kind == "claim_done" and act.confidence >= SURE:
                 self._claimed(event, act)
@@ -380,14 +405,29 @@ class Monitor:
         for value in dict.fromkeys(self.domain.ids.findall(text)):
             if not self.shown.holds(value):
                 self._find(event, "UNFOUNDED", True, f"{value} was never shown: {event.text}")
-        for number in sorted(numbers(text)):
-            if number < 10**9 and not self.shown.reaches(number) and not self._inside(number):
-                self._find(
-                    event,
-                    "UNFOUNDED",
-                    True,
-                    f"{number} is in no result and follows from none in one step: {event.text}",
-                )
+        wild = {
+            number
+            for number in numbers(text)
+            if number < 10**9 and not self.shown.reaches(number) and not self._inside(number)
+        }
+        wild -= worked_out([text], wild) if wild else set()
+        for number in sorted(wild):
+            self._find(
+                event,
+                "UNFOUNDED",
+                True,
+                f"{number} is in no result and follows from none in one step: {event.text}",
+            )
+        spans = _durations(text).difference(*map(_durations, self.shown.texts))
+        if spans and not any(Decimal(number) in wild for number, _ in spans):
+            span = " ".join(min(spans))
+            self._find(
+                event,
+                "UNFOUNDED",
+                True,
+                f"nothing shown speaks of {span}s: {event.text}",
+                sure=False,
+            )
 
     def _inside(self, number: Decimal) -> bool:
         """Whether the digits of a long number are those of an id that was shown: people tell ids
@@ -414,7 +454,17 @@ class Monitor:
                 and not named & done
                 and {table for table, _ in done} <= {table for table, _ in named}
             )
-            if others or (not calls and not (now and _FOLLOWS.search(act.text.casefold()))):
+            fewer = (
+                calls
+                and len(act.writes) > 1
+                and cues.ALL.search(plain(act.text))
+                and sum(map(_things, calls)) < 2
+            )
+            if (
+                others
+                or fewer
+                or (not calls and not (now and _FOLLOWS.search(act.text.casefold())))
+            ):
                 self._find(event, "CLAIM", True, f"not made: {act.text}", sure=False)
             return
         if now:
@@ -442,6 +492,7 @@ class Monitor:
                 _feasible(task)
                 and event.reason in ("refused", "gave_up")
                 and self._refused_some(said)
+                and not self._tried(task)
             ):
                 self._find(
                     event,
@@ -456,7 +507,11 @@ class Monitor:
                 self._find(event, "TRANSFER", True, "the due transfer was not made")
         elif handed_over:
             self._find(event, "TRANSFER", True, "handed over in place of the due refusal")
-        elif said and not refused(task, said, self.domain):
+        elif (
+            said
+            and not refused(task, said, self.domain)
+            and not (event.reason == "refused" and gives_reasons(task, said, self.domain))
+        ):
             self._find(event, "TRANSFER", True, "the due refusal was not given", sure=False)
 
     def _refused_some(self, said: list[str]) -> bool:
@@ -465,6 +520,13 @@ class Monitor:
             if self.domain.book is None
             else self.refused
         )
+
+    def _tried(self, task: Task) -> bool:
+        """Whether a write of each kind that is wanted was made, rightly or not: what is refused
+        then is to undo it."""
+        made = {call.name for _, call in self.made}
+        wanted = {wish.kind for wish in wishes_in(task) if wish.writes}
+        return bool(wanted) and wanted <= made
 
     def undone(self, task: Task) -> list[Finding]:
         """What, as far as texts can be read, kept the assistant from serving to the end:
@@ -508,6 +570,21 @@ class Monitor:
 def _digits(text: str) -> frozenset[str]:
     """The long runs of digits in a text."""
     return frozenset(re.findall(r"\d{5,}", text))
+
+
+@lru_cache(maxsize=4096)
+def _durations(text: str) -> frozenset[tuple[str, str]]:
+    """The spans of time that a text speaks of, each number with its unit."""
+    found = cues.DURATION.findall(plain(text))
+    return frozenset(
+        (number, unit) for first, last, unit in found for number in (first, last) if number
+    )
+
+
+def _things(call: ToolCall) -> int:
+    """How many things a write changes: the entries of its longest list, or one."""
+    values = call.arguments.values() if isinstance(call.arguments, Mapping) else ()
+    return max((len(value) for value in values if isinstance(value, list)), default=1)
 
 
 def _feasible(task: Task) -> bool:

@@ -155,10 +155,10 @@ def guessed(outputs: Sequence[str], said: Sequence[str], shown: Iterable[str]) -
         basis = Shown(held)
         # sums beside an answer; counts are guessed too easily
         found = {number for number in found if not (number % 1 and basis.reaches(number))}
-    return found - _worked_out(said, found) if len(found) > GUESSES else found
+    return found - worked_out(said, found) if len(found) > GUESSES else found
 
 
-def _worked_out(said: Sequence[str], found: set[Decimal]) -> set[Decimal]:
+def worked_out(said: Sequence[str], found: set[Decimal]) -> set[Decimal]:
     """Those of the numbers that come out of sums which are written down in full, from numbers
     that were shown or came out of such sums."""
     known: set[Decimal] = set()

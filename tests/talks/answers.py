@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def meant() -> dict[str, str]:
-    """Each answer with `yes`, `no`, or "" for neither."""
+def meant(part: str = ".") -> dict[str, str]:
+    """Each answer of a part (`.`, or the held-out `fresh`) with `yes`, `no`, or "" for neither."""
     found, meaning = {"": ""}, ""
-    for line in (Path(__file__).parent / "answers.lst").read_text("utf-8").splitlines():
+    for line in (Path(__file__).parent / part / "answers.lst").read_text("utf-8").splitlines():
         if line.startswith("# "):
             meaning = line.removeprefix("# ").replace("neither", "")
         else:

@@ -57,11 +57,12 @@ def scenario() -> Retail:
     return Retail(data=str(write_tables(Path(tempfile.mkdtemp(prefix="talks-")), shop.tables())))
 
 
-@lru_cache(maxsize=1)
-def talks() -> tuple[Labelled, ...]:
-    """Every labelled talk, in the order of files and lines."""
+@lru_cache
+def talks(part: str = ".") -> tuple[Labelled, ...]:
+    """Every labelled talk of a part, in the order of files and lines: `.`, or the held-out
+    `fresh`."""
     found = []
-    for path in sorted(FOLDER.glob("*.txt")):
+    for path in sorted((FOLDER / part).glob("*.txt")):
         for part in re.split(r"^== ", path.read_text("utf-8"), flags=re.MULTILINE)[1:]:
             head, body = part.split("\n", 1)
             found.append(_talk([field.strip() for field in head.split("|")], body))

@@ -1,0 +1,89 @@
+"""What a message of a customer allows where it is no clear yes as a whole: a part of what was
+proposed, or a change that it orders in so many words.
+
+Like all that is read from words, this decides no certain finding: it only keeps an honest write
+from being called unasked.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from gem_ma.scenarios.service import cues
+from gem_ma.scenarios.service.answers import READ, sentences
+from gem_ma.scenarios.service.phrases import Phrasebook, fold, plain
+
+_APART = re.compile(
+    r"\b(?:others?|rest|remaining|second|third|first|last|latter|former|keep|leave)\b"
+)
+_ONLY = re.compile(
+    r"^\W*(?:(?:yes|ok(?:ay)?|fine|sure)\W+)?(?:only|just)\b"
+    r" (?!(?:asking|wondering|curious|checking|a (?:moment|second|minute|sec)))"
+)
+_LEADS = re.compile(
+    r"^\W*(?:(?:yes|ok(?:ay)?|fine|sure|alright|right|then|so|and|please|kindly|just|also|now|go"
+    r" ahead and|do|let's|(?:you|u) (?:can|may|should)"
+    r"|i(?:'d| would) like you to|i want you to|(?:stick|stay|go|continue) with|take)\b\W*)+"
+)
+_OWN = re.compile(
+    r"^(?:i|we|my|our|he|she|they|it|this|that|there|what|why|how|when|if|is|are|was|can|could|would|will|did|does)\b"
+)
+_HELD = re.compile(
+    r"\b(?:not|don't|never|wait|hold|before|unless|until|if|instead|maybe|think|no)\b"
+)
+_WORD = re.compile(r"[^\W_]{4,}")
+NEXT = 5  # words behind the lead of an order that must say what is to be done
+
+
+def partly(text: str) -> str:
+    """The sentences that allow a part of what was proposed, while others keep the rest of it back;
+    "" where there are not both.
+
+    >>> partly("Only the chair, please. We'll keep the other one."), partly("Yes. But wait, not yet.")
+    ('only the chair, please.', '')
+    """
+    allowed: list[str] = []
+    apart = False
+    for sentence, said in sentences(text):
+        if _APART.search(sentence) and said != "yes":
+            apart = True
+        elif said in ("hold", "doubt", "no"):
+            return ""
+        elif said == "yes" or (_ONLY.search(sentence) and "?" not in sentence):
+            allowed.append(sentence.strip())
+    return " ".join(allowed) if apart else ""
+
+
+def ordered(text: str, book: Phrasebook) -> frozenset[str]:
+    """The kinds of writes that a message orders in so many words, such as `Please cancel it
+    too`."""
+    found = frozenset[str]()
+    for sentence, said in sentences(text):
+        if said in ("hold", "doubt", "no") or "?" in sentence:
+            continue
+        lead = _LEADS.match(sentence)
+        rest = " ".join(sentence[lead.end() if lead else 0 :].split()[:NEXT])
+        if not (_OWN.search(rest) or _HELD.search(sentence)):
+            found |= book.writes(rest)
+    return found
+
+
+def narrowed(proposal: str, part: str) -> tuple[str, str]:
+    """A proposal without the entries of its list that `part` does not mean, and those; all of it
+    where no entry is told apart."""
+    lines = proposal.splitlines()
+    entries = [line for line in lines if cues.ITEM.match(line)]
+    shared = frozenset.intersection(*map(content, entries)) if entries else frozenset[str]()
+    apart = {line for line in entries if not (content(line) - shared) & content(part)}
+    if len(apart) == len({*entries}):
+        return proposal, ""
+    return "\n".join(line for line in lines if line not in apart), "\n".join(
+        line for line in lines if line in apart
+    )
+
+
+@lru_cache(maxsize=256)
+def content(text: str) -> frozenset[str]:
+    """The words of a text that may tell one thing from another, folded."""
+    return frozenset(_WORD.findall(fold(plain(text[:READ]))))
