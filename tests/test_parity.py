@@ -3,6 +3,7 @@ every precision."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 from collections.abc import Callable
@@ -170,10 +171,19 @@ def _one_layer_off(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> Non
             monkeypatch.setitem(part.scaling, engine.adapter, 0.0)
 
 
+def _own_head(engine: Transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token loop samples from a module of its own, whose head is a little off."""
+    other = copy.deepcopy(engine.model)
+    with torch.no_grad():
+        other.get_output_embeddings().weight[::7] *= 1.01
+    monkeypatch.setattr(engine.decoder, "model", other)
+
+
 SMALL: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool]] = {
     "stale cache": (_stale_cache, False),
     "wrong adapter": (_wrong_adapter, False),
     "adapter switched off": (_route_off, False),
+    "another head": (_own_head, False),
     "old weights while it samples": (_old_while_sampling, False),
     "one layer off": (_one_layer_off, True),
 }

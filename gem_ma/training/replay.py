@@ -12,12 +12,11 @@ before a fault is reported. Knows decoders; knows no statistic.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gem_ma.engines.decoding import Decoder
 from gem_ma.engines.drawing import Source
 from gem_ma.errors import EngineError
 from gem_ma.types import Sampling
@@ -37,17 +36,26 @@ Asked = tuple[Sequence[tuple[int, ...]], Sequence[Sampling], Sequence[int]]
 
 
 def cold(engine: Transformers, asked: Asked) -> list[Any]:
-    """The draws of an engine's weights and adapter [B], by a decoder that has kept nothing and does
-    not choose the adapter.
+    """The draws of an engine's weights and adapter [B], by a token loop of their own.
 
-    The adapter is chosen around it, as for the learner's passes: a decoder that takes another
-    one is found out.
+    It has kept nothing, and takes nothing from the loop that is looked at but its bounds. The
+    adapter is chosen around it, as for the learner's passes: a loop that takes another is found.
     """
-    decoder = copy.copy(engine.decoder)
-    decoder.route = nullcontext
+    bounds = engine.decoder
+    loop = Decoder(
+        engine.torch,
+        engine.model,
+        banned=engine.banned,
+        ends=engine.ends,
+        positions=engine.positions,
+        device=engine.device,
+        padded_tokens=bounds.padded_tokens,
+        text=lambda ids, stop: "",
+        kv_tokens=bounds.kv_tokens,
+    )
     source = Source(engine.adapter, engine.version, f"policy {engine.policy!r}")
     with engine.lock, engine.active():
-        return decoder.sample(*asked, [source] * len(asked[0]), keep=engine.kv_tokens != 0)
+        return loop.sample(*asked, [source] * len(asked[0]), keep=engine.kv_tokens != 0)
 
 
 def apart(draws: Sequence[Any], others: Sequence[Any]) -> float:
