@@ -214,7 +214,7 @@ def readers_of_talk() -> dict[str, Callable[[str], Any]]:
         "numbers": values._numbers.__wrapped__,
         "mentions": naming.mentions.__wrapped__,
         "plain": phrases.plain,
-        "sums": lambda text: values._worked_out([text], set()),
+        "sums": lambda text: values.worked_out([text], set()),
         "told": lambda text: values.told("625.60", [text]),
         "shown": lambda text: values.Shown().add(text),
     }

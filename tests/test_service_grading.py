@@ -19,7 +19,7 @@ from gem_ma.scenarios.service.facts import distance
 from gem_ma.scenarios.service.grading import goals_of, refused
 from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event, Outcome
 from gem_ma.scenarios.service.task import GoldCall, Wish
-from gem_ma.scenarios.service.values import Shown, _worked_out, kind_of, told
+from gem_ma.scenarios.service.values import Shown, kind_of, told, worked_out
 
 from gem_ma import ToolCall
 from tests.natural_refusals import NATURAL, SCATTERED
@@ -533,4 +533,4 @@ def test_a_sum_is_read_in_full_whatever_stands_around_it() -> None:
     long = "+".join(["1"] * 50)
     said = ["3 = 5 + 2 = 7", "$1,000.50 - 1 = 999.5, 2+2 = 5", f"{long} = 41", f"{long} = 50"]
     # the last 41 terms count
-    assert _worked_out(said, set()) == {Decimal(7), Decimal("999.5"), Decimal(41)}
+    assert worked_out(said, set()) == {Decimal(7), Decimal("999.5"), Decimal(41)}
