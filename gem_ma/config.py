@@ -201,10 +201,11 @@ def _open(
         )
         document.refuse()
     _extend(document, path, file)
+    _spell_seats(document)
     for override in overrides:
         _override(document, override)
-        # each: what a later one replaces stands in the manifest all the same
-        check_secrets(document)
+        _spell_seats(document)  # each: a later one may set a key of a seat
+        check_secrets(document)  # each: what a later one replaces stands in the manifest all the same
     check_comments(document, text)
     return path, text, document, take_grid(document)
 
@@ -392,18 +393,22 @@ def _override(document: Document, override: str) -> None:
     )
 
 
+def _spell_seats(document: Document) -> None:
+    """`agents.X: NAME` is short for a behaviour, or for a model such as `human/me`."""
+    agents = document.get("agents")
+    for agent, name in list(agents.items()) if isinstance(agents, dict) else ():
+        if isinstance(name, str):
+            kind = "model" if name.partition("/")[0] in registry.catalog("engines") else "behaviour"
+            at = document.place(("agents", agent))
+            values = {kind: f"{name}/me" if name == "human" else name}
+            document.put(("agents", agent), Document(values, {(): at, (kind,): at}))
+
+
 def _name_policies(document: Document) -> None:
-    """`agents.X.model: M` is short for a frozen policy of its own, called X; `agents.X: NAME`
-    for a behaviour, or for a model such as `human/me`."""
+    """`agents.X.model: M` is short for a frozen policy of its own, called X."""
+    _spell_seats(document)
     agents, policies = document.get("agents"), document.get("policies")
     for agent, values in list(agents.items()) if isinstance(agents, dict) else ():
-        if isinstance(values, str):
-            kind = (
-                "model" if values.partition("/")[0] in registry.catalog("engines") else "behaviour"
-            )
-            at = document.place(("agents", agent))
-            values = {kind: f"{values}/me" if values == "human" else values}
-            document.put(("agents", agent), Document(values, {(): at, (kind,): at}))
         if not isinstance(values, dict) or "model" not in values:
             continue
         at = document.place(("agents", agent, "model"))

@@ -21,6 +21,7 @@ from gem_ma.settings import Config, StudySections
 SECTIONS = tuple(StudySections.model_fields)
 MAX_CELLS = 500
 Names = tuple[str, ...]  # of a cell, one per axis
+SEATS: Keys = ("agents",)  # the one axis that is a whole section: its cells set several seats together
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,24 @@ class Grid:
         """A copy of the document with this cell's value at every axis."""
         copy = Document(deepcopy(document.value), dict(document.places), list(document.faults))
         for (axis, values), name in zip(self.values.items(), names, strict=True):
-            value = values[name]
-            copy.put(axis, Document(deepcopy(value.value), dict(value.places)))
+            for path, value in _replaced(axis, values[name]):
+                copy.put(path, Document(deepcopy(value.value), dict(value.places)))
         if self.sections.study.repeats is not None:
             place: dict[Keys, Place] = {(): copy.place(("run",))}
             copy.put(("run", "episodes_per_task"), Document(self.sections.study.repeats, place))
         return copy
+
+
+def _replaced(axis: Keys, value: Document) -> list[tuple[Keys, Document]]:
+    """What a cell replaces: the value at the axis; on the axis `agents` the seats that the cell names, and no others."""
+    if axis != SEATS or not isinstance(value.value, dict):
+        return [(axis, value)]
+    seats = []
+    for agent, seat in value.value.items():
+        places = {path[1:]: place for path, place in value.places.items() if path[:1] == (agent,)}
+        places.setdefault((), value.place(()))
+        seats.append(((*axis, agent), Document(seat, places)))
+    return seats
 
 
 def take_grid(document: Document) -> Grid | None:
@@ -106,23 +119,18 @@ def _axes(parts: Document, sections: StudySections) -> dict[Keys, dict[str, Docu
             return {}
         above: Keys = ("cross_play", "population")
         found: dict[Keys, dict[str, Document]] = {
-            ("agents", agent): _values(parts, (*above, agent), seat=True)
-            for agent in sections.cross_play.population
+            ("agents", agent): _values(parts, (*above, agent)) for agent in sections.cross_play.population
         }
     else:
         above = ("grid",)
-        found = {
-            tuple(axis.split(".")): _values(parts, ("grid", axis), seat=axis.startswith("agents."))
-            for axis in sections.grid
-        }
+        found = {tuple(axis.split(".")): _values(parts, ("grid", axis)) for axis in sections.grid}
     if not found:
         parts.fault(above, "names no axis; the study would be a single run")
     return found
 
 
-def _values(parts: Document, path: Keys, *, seat: bool) -> dict[str, Document]:
-    """Name -> value of one axis. A list stands for its items, each named after itself; a seat
-    may be given as the name of its behaviour."""
+def _values(parts: Document, path: Keys) -> dict[str, Document]:
+    """Name -> value of one axis. A list stands for its items, each named after itself."""
     given = parts.get(*path)
     if not given:
         parts.fault(path, "names no cell")
@@ -152,8 +160,6 @@ def _values(parts: Document, path: Keys, *, seat: bool) -> dict[str, Document]:
             if inner[: len(at)] == at
         }
         places.setdefault((), parts.place(at))
-        if seat and isinstance(value, str):
-            value, places = {"behaviour": value}, {(): places[()], ("behaviour",): places[()]}
         named[name] = Document(value, places)
     return named
 
@@ -168,23 +174,18 @@ def _check_axis(
     )
     sections = [name for name in Config.model_fields if name != "train"]
     if axis[0] not in sections:
-        parts.fault(
-            written,
-            "an axis is a dotted path into a section of the"
-            f" config{nearest(str(axis[0]), sections)}",
-        )
-    elif len(axis) < 2 or not all(axis):
-        parts.fault(
-            written, "an axis is a dotted path such as agents.X, policies.X or scenario.option"
-        )
+        parts.fault(written, f"an axis is a dotted path into a section of the config{nearest(str(axis[0]), sections)}")
+    elif axis == SEATS and not all(isinstance(value.value, dict) and value.value for value in values[axis].values()):
+        parts.fault(written, "a cell of the axis `agents` names seats: {name: {agent: behaviour, ...}}")
+    elif (len(axis) < 2 and axis != SEATS) or not all(axis):
+        parts.fault(written, "an axis is a dotted path such as agents.X, policies.X or scenario.option, or `agents` for several seats together")
     if any(other != axis and axis[: len(other)] == other for other in values):
         parts.fault(written, "another axis replaces the whole of what holds this one")
-    place = document.place(axis)
-    if axis in document.places and not place.line:  # line 0: it was typed
-        parts.fault(
-            written,
-            f"the axis sets this in every cell, and so does the {place.file}; leave one out",
-        )
+    for path in dict.fromkeys(path for value in values[axis].values() for path, _ in _replaced(axis, value)):
+        place = document.place(path)
+        if path in document.places and not place.line:  # line 0: it was typed
+            what = "this in every cell" if path == axis else dotted(path)
+            parts.fault(written, f"the axis sets {what}, and so does the {place.file}; leave one out")
 
 
 def _reference(

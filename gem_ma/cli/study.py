@@ -176,13 +176,8 @@ def study(
             resamples=report.tests.n,
             correct=report.tests.correct,
         )
-        summary = {
-            "schema": 1,
-            "name": loaded.stem,
-            "command": again,
-            "planned": sum(planned.values()),
-            **summary,
-        }
+        whole = sum(max(wanted, found[names].summary["episodes"]) for names, wanted in planned.items())  # an earlier command may have wanted more
+        summary = {"schema": 1, "name": loaded.stem, "command": again, "planned": whole, **summary}
         write_file(path / "study.json", _json(summary))
     show_study(summary, path, as_json, _page(loaded, summary, path), loaded.sections.report.tables)
     return _verdict(loaded, summary, path)
@@ -435,7 +430,7 @@ def show_study(
     from gem_ma.cli.terminal import columns, emit, emit_json
 
     if as_json:
-        emit_json({"folder": str(path), "report": str(report) if report else None, **summary})
+        emit_json({"run": str(path), "report": str(report) if report else None, **summary})
         return
     for score in summary["compared"]:
         if len(summary["axes"]) == 2 and "success_matrix" in tables:

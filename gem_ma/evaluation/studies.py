@@ -79,14 +79,16 @@ def study_summary(
     resamples: int = 10_000,
     correct: str = "holm",
 ) -> dict[str, Any]:
-    """The whole comparison as JSON values. The first score (success, else the first return) and
-    those of `measures` are compared.
+    """The whole comparison as JSON values. The first score and those of `measures` are compared: success comes first, else the returns of the agents
+    whose seats are axes, in their order, then those of the others.
 
     Keys: `axes reference paired_by resamples correct scores compared rates better cells
     comparisons margins interactions`. Raises ConfigError for a measure that no cell has.
     """
     scores = list(dict.fromkeys(score for cell in cells.values() for score in cell.values))
-    scores.sort(key=lambda score: (score != SUCCESS, not score.startswith("return ")))
+    studied = [f"return {axis.removeprefix('agents.')}" for axis in axes if axis.startswith("agents.")]
+    order = {score: place for place, score in enumerate([SUCCESS, *studied])}
+    scores.sort(key=lambda score: (order.get(score, len(order)), not score.startswith("return ")))
     for name in measures:
         if name not in scores:
             raise ConfigError(
