@@ -205,7 +205,9 @@ def _open(
     for override in overrides:
         _override(document, override)
         _spell_seats(document)  # each: a later one may set a key of a seat
-        check_secrets(document)  # each: what a later one replaces stands in the manifest all the same
+        check_secrets(
+            document
+        )  # each: what a later one replaces stands in the manifest all the same
     check_comments(document, text)
     return path, text, document, take_grid(document)
 

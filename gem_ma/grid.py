@@ -21,7 +21,9 @@ from gem_ma.settings import Config, StudySections
 SECTIONS = tuple(StudySections.model_fields)
 MAX_CELLS = 500
 Names = tuple[str, ...]  # of a cell, one per axis
-SEATS: Keys = ("agents",)  # the one axis that is a whole section: its cells set several seats together
+SEATS: Keys = (
+    "agents",
+)  # the one axis that is a whole section: its cells set several seats together
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,8 @@ def _axes(parts: Document, sections: StudySections) -> dict[Keys, dict[str, Docu
             return {}
         above: Keys = ("cross_play", "population")
         found: dict[Keys, dict[str, Document]] = {
-            ("agents", agent): _values(parts, (*above, agent)) for agent in sections.cross_play.population
+            ("agents", agent): _values(parts, (*above, agent))
+            for agent in sections.cross_play.population
         }
     else:
         above = ("grid",)
@@ -174,18 +177,32 @@ def _check_axis(
     )
     sections = [name for name in Config.model_fields if name != "train"]
     if axis[0] not in sections:
-        parts.fault(written, f"an axis is a dotted path into a section of the config{nearest(str(axis[0]), sections)}")
-    elif axis == SEATS and not all(isinstance(value.value, dict) and value.value for value in values[axis].values()):
-        parts.fault(written, "a cell of the axis `agents` names seats: {name: {agent: behaviour, ...}}")
+        parts.fault(
+            written,
+            f"an axis is a dotted path into a section of the config{nearest(str(axis[0]), sections)}",
+        )
+    elif axis == SEATS and not all(
+        isinstance(value.value, dict) and value.value for value in values[axis].values()
+    ):
+        parts.fault(
+            written, "a cell of the axis `agents` names seats: {name: {agent: behaviour, ...}}"
+        )
     elif (len(axis) < 2 and axis != SEATS) or not all(axis):
-        parts.fault(written, "an axis is a dotted path such as agents.X, policies.X or scenario.option, or `agents` for several seats together")
+        parts.fault(
+            written,
+            "an axis is a dotted path such as agents.X, policies.X or scenario.option, or `agents` for several seats together",
+        )
     if any(other != axis and axis[: len(other)] == other for other in values):
         parts.fault(written, "another axis replaces the whole of what holds this one")
-    for path in dict.fromkeys(path for value in values[axis].values() for path, _ in _replaced(axis, value)):
+    for path in dict.fromkeys(
+        path for value in values[axis].values() for path, _ in _replaced(axis, value)
+    ):
         place = document.place(path)
         if path in document.places and not place.line:  # line 0: it was typed
             what = "this in every cell" if path == axis else dotted(path)
-            parts.fault(written, f"the axis sets {what}, and so does the {place.file}; leave one out")
+            parts.fault(
+                written, f"the axis sets {what}, and so does the {place.file}; leave one out"
+            )
 
 
 def _reference(

@@ -141,7 +141,7 @@ def test_agents_engines_and_runs_are_listed(
     def listed(kind: str) -> dict[str, dict[str, object]]:
         assert main(["list", kind, "--json"]) == 0
         return {
-            str(one.get("id") or one["path"]): one for one in json.loads(capsys.readouterr().out)
+            str(one.get("id") or one["run"]): one for one in json.loads(capsys.readouterr().out)
         }
 
     assert (

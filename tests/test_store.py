@@ -682,7 +682,7 @@ def test_runs_are_listed_newest_first_and_a_broken_one_is_named(tmp_path: Path) 
     runs = {run["name"]: run for run in list_runs(tmp_path)}
     assert runs.keys() == {"one", "two", "bad"}
     assert (
-        runs["two"]["lines"],
+        runs["two"]["episodes"],
         runs["two"]["finished"],
         runs["two"]["scenario"],
         runs["one"]["finished"],
@@ -691,7 +691,69 @@ def test_runs_are_listed_newest_first_and_a_broken_one_is_named(tmp_path: Path) 
     assert list_runs(tmp_path / "absent") == []
 
 
-# -- checkpoints ---------------------------------------------------------------------------------
+LISTED: dict[str, tuple[Any, dict[str, float]]] = {
+    "judged": ({"success": {"mean": 0.5}, "returns": {"a": {"mean": 2.0}}}, {"success": 0.5}),
+    "paid": (
+        {"success": None, "returns": {"a": {"mean": 2.0}, "b": {"mean": -1}}},
+        {"return a": 2.0, "return b": -1.0},
+    ),
+    "learned": (
+        {"after": {"sampled": {"success": None, "return": {"a": 0.25}}}},
+        {"return a": 0.25},
+    ),
+    "learned to win": (
+        {"after": {"sampled": {"success": 1.0, "return": {"a": 0.25}}}},
+        {"success": 1.0},
+    ),
+    "nothing": ({"success": None, "returns": {}}, {}),
+    **{
+        f"of another shape {one!r}": (one, {})
+        for one in (
+            {"success": 1, "returns": [1]},
+            {"after": 3},
+            {"after": {"sampled": {"return": "x"}}},
+        )
+    },
+    **{
+        f"of odd values {one!r}": (
+            {"success": {"mean": one}, "returns": {"a": one, "b": {"mean": one}}},
+            {},
+        )
+        for one in ("x", None, True, [1])
+    },
+}
+
+
+@pytest.mark.parametrize("which", LISTED)
+def test_a_listed_run_says_its_score_whatever_its_summary_is(which: str, tmp_path: Path) -> None:
+    summary, score = LISTED[which]
+    with opened(tmp_path / "one") as folder:
+        folder.append([episode(1)])
+    folder.path.joinpath("summary.json").write_text(json.dumps(summary))
+    (run,) = list_runs(tmp_path)
+    assert run["score"] == score and run["finished"] and run["error"] is None
+
+
+@pytest.mark.parametrize("odd", [None, 3, "x", [1], {"a": 3}, {"a": {"policy": ["x"]}}])
+def test_a_listed_run_says_who_played_whatever_its_config_is(odd: Any, tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as folder:
+        folder.append([episode(1)])
+    resolved = {
+        "scenario": {"id": "toy"},
+        "agents": {"a": {"behaviour": "direct", "policy": "main"}},
+        "policies": {"main": {"model": "openai/x"}},
+    }
+    folder.path.joinpath("resolved.yaml").write_text(json.dumps(resolved))
+    (run,) = list_runs(tmp_path)
+    assert (run["cast"], run["models"]) == ({"a": "main"}, {"main": "openai/x"})
+    folder.path.joinpath("resolved.yaml").write_text(
+        json.dumps({**resolved, "agents": odd, "policies": odd})
+    )
+    (run,) = list_runs(tmp_path)
+    assert run["error"] is None and all(isinstance(who, str) for who in run["cast"].values())
+
+
+# -- checkpoints --------------------------------------------------------------------------------------------------------------------
 
 FILES = {"main.safetensors": b"\x00\x01weights", "trainer.json": b'{"step": 20}'}
 

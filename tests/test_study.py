@@ -164,20 +164,62 @@ def test_the_shipped_matrix_is_a_study_of_the_careful_assistant_against_weaker_o
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (("[first_legal, random_legal]", "[first_legl]"), "who.yaml:6: agents.player_0.behaviour: no behaviour is called 'first_legl'"),
-        (("{behaviour: random_legal}", "{behavior: random_legal}"), "who.yaml:7: agents.player_1.behavior: unknown key (did you mean 'behaviour'?)"),
-        (("agents.player_1:", "agents.player_2:"), "who.yaml:7: agents.player_2: no agent of dilemma is called so"),
-        (("agents.player_1:", "agnts.player_1:"), "who.yaml:7: grid.agnts.player_1: an axis is a dotted path into a section"),
-        (("agents.player_1:", "scenario:"), "who.yaml:7: grid.scenario: an axis is a dotted path such as"),
-        (("agents.player_1:", "agents:"), "who.yaml:6: grid.agents.player_0: another axis replaces the whole"),
-        (("agents.player_1:", "agents.player_0.options:"), "who.yaml:7: grid.agents.player_0.options: another axis replaces the whole"),
-        (("{repeats: 2}", "{repets: 2}"), "who.yaml:2: study.repets: unknown key (did you mean 'repeats'?)"),
-        (("{repeats: 2}", "{repeats: 0}"), "who.yaml:2: study.repeats: should be greater than or equal to 1; got 0"),
-        (("{repeats: 2}", "{design: gird}"), "who.yaml:2: study.design: wants 'grid', 'cross_play' or null; got 'gird'"),
-        (("{repeats: 2}", "{design: cross_play}"), "who.yaml:2: study.design: no section `cross_play:`"),
-        (("{repeats: 2}", "{paired_by: [seed]}"), "who.yaml:2: study.paired_by: pairs within a task"),
-        (("{repeats: 2}", "{reference: {player_0: nobody}}"), "who.yaml:2: study.reference.player_0: no cell of agents.player_0 is called 'nobody'"),
-        (("{repeats: 2}", "{reference: {player_9: kind}}"), "who.yaml:2: study.reference.player_9: no axis is called so"),
+        (
+            ("[first_legal, random_legal]", "[first_legl]"),
+            "who.yaml:6: agents.player_0.behaviour: no behaviour is called 'first_legl'",
+        ),
+        (
+            ("{behaviour: random_legal}", "{behavior: random_legal}"),
+            "who.yaml:7: agents.player_1.behavior: unknown key (did you mean 'behaviour'?)",
+        ),
+        (
+            ("agents.player_1:", "agents.player_2:"),
+            "who.yaml:7: agents.player_2: no agent of dilemma is called so",
+        ),
+        (
+            ("agents.player_1:", "agnts.player_1:"),
+            "who.yaml:7: grid.agnts.player_1: an axis is a dotted path into a section",
+        ),
+        (
+            ("agents.player_1:", "scenario:"),
+            "who.yaml:7: grid.scenario: an axis is a dotted path such as",
+        ),
+        (
+            ("agents.player_1:", "agents:"),
+            "who.yaml:6: grid.agents.player_0: another axis replaces the whole",
+        ),
+        (
+            ("agents.player_1:", "agents.player_0.options:"),
+            "who.yaml:7: grid.agents.player_0.options: another axis replaces the whole",
+        ),
+        (
+            ("{repeats: 2}", "{repets: 2}"),
+            "who.yaml:2: study.repets: unknown key (did you mean 'repeats'?)",
+        ),
+        (
+            ("{repeats: 2}", "{repeats: 0}"),
+            "who.yaml:2: study.repeats: should be greater than or equal to 1; got 0",
+        ),
+        (
+            ("{repeats: 2}", "{design: gird}"),
+            "who.yaml:2: study.design: wants 'grid', 'cross_play' or null; got 'gird'",
+        ),
+        (
+            ("{repeats: 2}", "{design: cross_play}"),
+            "who.yaml:2: study.design: no section `cross_play:`",
+        ),
+        (
+            ("{repeats: 2}", "{paired_by: [seed]}"),
+            "who.yaml:2: study.paired_by: pairs within a task",
+        ),
+        (
+            ("{repeats: 2}", "{reference: {player_0: nobody}}"),
+            "who.yaml:2: study.reference.player_0: no cell of agents.player_0 is called 'nobody'",
+        ),
+        (
+            ("{repeats: 2}", "{reference: {player_9: kind}}"),
+            "who.yaml:2: study.reference.player_9: no axis is called so",
+        ),
         (("[first_legal, random_legal]", "[]"), "who.yaml:6: grid.agents.player_0: names no cell"),
         (
             ("[first_legal, random_legal]", "[silent, silent]"),
@@ -220,34 +262,58 @@ grid:
     clever: {player_1: {behaviour: random_legal}}
 """
     study = load_study(written(tmp_path, text))
-    casts = {names: {agent: seat.behaviour for agent, seat in cell.config.agents.items()} for names, cell in study.cells.items()}
+    casts = {
+        names: {agent: seat.behaviour for agent, seat in cell.config.agents.items()}
+        for names, cell in study.cells.items()
+    }
     assert casts == {
         ("naive",): {"player_0": "first_legal", "player_1": "first_legal"},
         ("clever",): {"player_0": "random_legal", "player_1": "random_legal"},
     }
     for change, line in (
-        (("player_1: first_legal", "player_1: first_legl"), "who.yaml:5: agents.player_1.behaviour: no behaviour is called 'first_legl'"),
-        (("player_1: first_legal", "player_7: first_legal"), "who.yaml:5: agents.player_7: no agent of kuhn_poker is called so"),
-        (("{player_1: {behaviour: random_legal}}", "random_legal"), "who.yaml:4: grid.agents: a cell of the axis `agents` names seats"),
+        (
+            ("player_1: first_legal", "player_1: first_legl"),
+            "who.yaml:5: agents.player_1.behaviour: no behaviour is called 'first_legl'",
+        ),
+        (
+            ("player_1: first_legal", "player_7: first_legal"),
+            "who.yaml:5: agents.player_7: no agent of kuhn_poker is called so",
+        ),
+        (
+            ("{player_1: {behaviour: random_legal}}", "random_legal"),
+            "who.yaml:4: grid.agents: a cell of the axis `agents` names seats",
+        ),
     ):
         assert any(one.startswith(line) for one in refused(tmp_path, text.replace(*change))), line
     (line,) = refused(tmp_path, text, "agents.player_1=silent")
     assert "grid.agents: the axis sets agents.player_1, and so does the command line" in line
 
 
-@pytest.mark.parametrize("cells", ["[first_legal, silent]", "{first_legal: first_legal, silent: silent}"])
+@pytest.mark.parametrize(
+    "cells", ["[first_legal, silent]", "{first_legal: first_legal, silent: silent}"]
+)
 def test_an_axis_below_a_seat_is_taken_as_it_stands(tmp_path: Path, cells: str) -> None:
     text = f"scenario: {{id: dilemma}}\nagents: {{player_0: random_legal, player_1: random_legal}}\ngrid:\n  agents.player_0.behaviour: {cells}\n"
     study = load_study(written(tmp_path, text))
-    assert [cell.config.agents["player_0"].behaviour for cell in study.cells.values()] == ["first_legal", "silent"]
+    assert [cell.config.agents["player_0"].behaviour for cell in study.cells.values()] == [
+        "first_legal",
+        "silent",
+    ]
 
 
 def test_a_seat_in_short_form_takes_single_keys_from_the_command_line(tmp_path: Path) -> None:
     """Whatever is short for a seat is spelled out before a key of it is set, by an axis or on the command line."""
     text = "scenario: {id: dilemma}\nagents: {player_0: random_legal, player_1: random_legal}\n"
-    typed = ["agents.player_0.behaviour=silent", "agents.player_1=human", "agents.player_1.behaviour=react"]
+    typed = [
+        "agents.player_0.behaviour=silent",
+        "agents.player_1=human",
+        "agents.player_1.behaviour=react",
+    ]
     seats = load(written(tmp_path, text), typed).config.agents
-    assert seats["player_0"].behaviour == "silent" and (seats["player_1"].behaviour, seats["player_1"].policy) == ("react", "player_1")
+    assert seats["player_0"].behaviour == "silent" and (
+        seats["player_1"].behaviour,
+        seats["player_1"].policy,
+    ) == ("react", "player_1")
 
 
 def test_a_grid_that_explodes_is_refused_before_a_cell_is_made(tmp_path: Path) -> None:
@@ -546,8 +612,15 @@ def test_a_study_plays_its_cells_once_and_prints_intervals_and_differences(folde
     assert episodes_below(folder / "out") == played
     found = json.loads(again.stdout)
     assert found["compared"] == ["return player_0", "return player_1"] and len(found["cells"]) == 4
-    assert found == {"run": "out", "report": "out/report.html", **json.loads((folder / "out" / "study.json").read_text())}
-    whole = {tuple(one["names"].values()): one["scores"]["return player_0"]["mean"] for one in found["cells"]}
+    assert found == {
+        "run": "out",
+        "report": "out/report.html",
+        **json.loads((folder / "out" / "study.json").read_text()),
+    }
+    whole = {
+        tuple(one["names"].values()): one["scores"]["return player_0"]["mean"]
+        for one in found["cells"]
+    }
     assert whole["first_legal", "kind"] == 9.0  # three rounds of mutual cooperation at 3 each
 
 
@@ -556,9 +629,16 @@ def test_the_returns_of_who_is_studied_come_first(tmp_path: Path) -> None:
     written(tmp_path, text)
     done = gem_ma("study", "who.yaml", "-n", "6", "--out", "out", "--json", cwd=tmp_path)
     found = json.loads(done.stdout)
-    assert found["compared"] == ["return player_1"] and found["scores"] == ["return player_1", "return player_0"]
-    fewer = json.loads(gem_ma("study", "who.yaml", "-n", "2", "--out", "out", "--json", cwd=tmp_path).stdout)
-    assert fewer["planned"] == sum(cell["episodes"] for cell in fewer["cells"]) == 12  # what an earlier command played is counted too
+    assert found["compared"] == ["return player_1"] and found["scores"] == [
+        "return player_1",
+        "return player_0",
+    ]
+    fewer = json.loads(
+        gem_ma("study", "who.yaml", "-n", "2", "--out", "out", "--json", cwd=tmp_path).stdout
+    )
+    assert (
+        fewer["planned"] == sum(cell["episodes"] for cell in fewer["cells"]) == 12
+    )  # what an earlier command played is counted too
 
 
 def test_a_cell_is_an_ordinary_run_folder(folder: Path) -> None:

@@ -50,14 +50,14 @@ _HEADS = {
     "agents": ("behaviour", "needs", "summary"),
     "engines": ("engine", "learns", "summary"),
     "configs": ("config", "type", "what it is"),
-    "runs": ("run", "scenario", "created", "episodes", "state"),
+    "runs": ("run", "scenario", "created", "episodes", "score", "who plays", "state"),
 }
 
 
 def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
     if one.get("error"):
         return (
-            one.get("id") or one["path"],
+            one.get("id") or one["run"],
             *[""] * (len(_HEADS[kind]) - 2),
             f"unreadable: {one['error']}",
         )
@@ -73,13 +73,25 @@ def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
         return (one["id"], one["command"], one["summary"])
     if kind == "engines":
         return (one["id"], "yes" if one["trainable"] else "no", one["summary"])
+    state = "finished" if one["finished"] else "open"
+    score = ", ".join(f"{name} {value:.3f}" for name, value in one["score"].items())
     return (
-        one["path"],
-        str(one["scenario"]),
-        one["created"],
-        str(one["lines"]),
-        "finished" if one["finished"] else "open",
+        one["run"],
+        one["scenario"],
+        one["created"][:16],
+        str(one["episodes"]),
+        score,
+        players(one["cast"], one["models"]),
+        state,
     )
+
+
+def players(cast: dict[str, str], models: dict[str, str]) -> str:
+    """Who plays, in short: agents that are played by the same stand together, and a policy is its model."""
+    played: dict[str, list[str]] = {}
+    for agent, who in cast.items():
+        played.setdefault(models.get(who) or who, []).append(agent)
+    return ", ".join(f"{' and '.join(agents)}: {who}" for who, agents in played.items())
 
 
 def objects(kind: str) -> list[dict[str, Any]]:

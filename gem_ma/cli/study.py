@@ -176,7 +176,9 @@ def study(
             resamples=report.tests.n,
             correct=report.tests.correct,
         )
-        whole = sum(max(wanted, found[names].summary["episodes"]) for names, wanted in planned.items())  # an earlier command may have wanted more
+        whole = sum(
+            max(wanted, found[names].summary["episodes"]) for names, wanted in planned.items()
+        )  # an earlier command may have wanted more
         summary = {"schema": 1, "name": loaded.stem, "command": again, "planned": whole, **summary}
         write_file(path / "study.json", _json(summary))
     show_study(summary, path, as_json, _page(loaded, summary, path), loaded.sections.report.tables)

@@ -86,7 +86,9 @@ def study_summary(
     comparisons margins interactions`. Raises ConfigError for a measure that no cell has.
     """
     scores = list(dict.fromkeys(score for cell in cells.values() for score in cell.values))
-    studied = [f"return {axis.removeprefix('agents.')}" for axis in axes if axis.startswith("agents.")]
+    studied = [
+        f"return {axis.removeprefix('agents.')}" for axis in axes if axis.startswith("agents.")
+    ]
     order = {score: place for place, score in enumerate([SUCCESS, *studied])}
     scores.sort(key=lambda score: (order.get(score, len(order)), not score.startswith("return ")))
     for name in measures:

@@ -29,7 +29,6 @@ from gem_ma.store.disk import hold_folder, write_file
 from gem_ma.store.folder import RunFolder, note_in_manifest
 from gem_ma.store.lines import (
     EpisodeId,
-    list_runs,
     read_ends,
     read_episodes,
     read_manifest,
@@ -39,6 +38,7 @@ from gem_ma.store.lines import (
     read_summary,
     read_timings,
 )
+from gem_ma.store.listing import list_runs
 from gem_ma.store.names import result_digest, result_settings, run_path
 
 __all__ = [

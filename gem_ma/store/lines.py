@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
@@ -116,45 +115,6 @@ def read_media(path: Path, digest: str) -> bytes:
     if hashlib.sha256(data).hexdigest() != digest:
         raise StoreError(f"{file}: its bytes differ from its name, which is their SHA-256")
     return data
-
-
-def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
-    """Run folders below `root`, newest first: `name`, `path`, `created`, `scenario`, `lines`,
-    `finished`, or `error` for an unreadable one."""
-    found: list[dict[str, Any]] = []
-    root = Path(root)
-    for folder in (root / name for name in sorted(os.listdir(root))) if root.is_dir() else []:
-        if not os.path.lexists(folder / "manifest.json"):
-            continue
-        run: dict[str, Any] = {"name": folder.name, "path": str(folder)}
-        try:
-            manifest = read_manifest(folder)
-            scenario = read_resolved(folder).get("scenario", {})
-            named = scenario.get("id") if isinstance(scenario, dict) else scenario
-            run |= {"created": str(manifest.get("created") or ""), "scenario": str(named or "")}
-            finished = is_file(folder / "summary.json", folder)
-            run |= {
-                "lines": _count_lines(folder / "episodes.jsonl"),
-                "finished": finished,
-                "error": None,
-            }
-        except (StoreError, OSError) as error:
-            run["error"] = str(error)
-        found.append(run)
-    return sorted(found, key=lambda run: str(run.get("created", "")), reverse=True)
-
-
-def _count_lines(file: Path) -> int:
-    """Raises StoreError where a line is longer than any that is written, as soon as that is so."""
-    count, open_line = 0, 0
-    with oserror(file), stream(file, file.parent) as opened:
-        for block in iter(lambda: opened.read(1 << 20), b""):
-            count += block.count(b"\n")
-            end = block.rfind(b"\n")
-            open_line = len(block) - 1 - end if end >= 0 else open_line + len(block)
-            if open_line > MOST_LINE:
-                raise StoreError(f"{file}: a line of more than {MOST_LINE} bytes; damaged")
-    return count
 
 
 def _lines_file(path: Path, name: str, missing_is_empty: bool = False) -> Path:

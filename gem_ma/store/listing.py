@@ -1,0 +1,93 @@
+"""The run folders below a folder: what each played, with whom, and what came of it. It reads, and runs no code that a folder names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gem_ma.errors import StoreError
+from gem_ma.files import is_file, oserror, stream
+from gem_ma.store.lines import read_manifest, read_resolved, read_summary
+
+
+def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
+    """Run folders below `root`, newest first: `name run created scenario episodes cast models score finished error`.
+
+    `cast`: agent -> its policy, or its behaviour where it has none. `models`: policy -> model. `score`: name -> mean, success where it was judged,
+    else every return; of a training those after it. An unreadable folder has `name`, `run` and its `error`.
+    """
+    found: list[dict[str, Any]] = []
+    root = Path(root)
+    for folder in (root / name for name in sorted(os.listdir(root))) if root.is_dir() else []:
+        if not os.path.lexists(folder / "manifest.json"):
+            continue
+        run: dict[str, Any] = {"name": folder.name, "run": str(folder)}
+        try:
+            manifest, resolved = read_manifest(folder), read_resolved(folder)
+            scenario = resolved.get("scenario", {})
+            named = scenario.get("id") if isinstance(scenario, dict) else scenario
+            run |= {
+                "created": str(manifest.get("created") or ""),
+                "scenario": str(named or ""),
+                "episodes": _count_lines(folder / "episodes.jsonl"),
+            }
+            run |= {"cast": _cast(resolved), "models": _models(resolved), "score": _score(folder)}
+            run |= {"finished": is_file(folder / "summary.json", folder), "error": None}
+        except (StoreError, OSError) as error:
+            run["error"] = str(error)
+        found.append(run)
+    return sorted(found, key=lambda run: str(run.get("created", "")), reverse=True)
+
+
+def _entries(value: Any, key: str) -> dict[str, Mapping[str, Any]]:
+    """The mappings in a section; nothing of another shape, since the file may be a stranger's."""
+    section = value.get(key) if isinstance(value, Mapping) else None
+    return (
+        {str(name): one for name, one in section.items() if isinstance(one, Mapping)}
+        if isinstance(section, Mapping)
+        else {}
+    )
+
+
+def _cast(resolved: Any) -> dict[str, str]:
+    return {
+        agent: str(seat.get("policy") or seat.get("behaviour") or "")
+        for agent, seat in _entries(resolved, "agents").items()
+    }
+
+
+def _models(resolved: Any) -> dict[str, str]:
+    return {
+        policy: str(options.get("model") or "")
+        for policy, options in _entries(resolved, "policies").items()
+    }
+
+
+def _score(folder: Path) -> dict[str, float]:
+    """The means that a summary gives; none where there is no summary, or one of another shape."""
+    try:
+        summary: Any = read_summary(folder) or {}
+    except StoreError:
+        return {}
+    if "after" in summary:  # a training: its last exam, as sampled
+        exam = _entries(summary, "after").get("sampled", {})
+        success, returns = exam.get("success"), exam.get("return")
+    else:
+        success, returns = summary.get("success"), summary.get("returns")
+        success = success.get("mean") if isinstance(success, Mapping) else None
+        returns = {agent: one.get("mean") for agent, one in _entries(summary, "returns").items()}
+    paid = (
+        {f"return {agent}": value for agent, value in returns.items()}
+        if isinstance(returns, Mapping)
+        else {}
+    )
+    means: dict[str, Any] = {"success": success, **paid}
+    known = {name: float(value) for name, value in means.items() if type(value) in (int, float)}
+    return {"success": known["success"]} if "success" in known else known
+
+
+def _count_lines(file: Path) -> int:
+    with oserror(file), stream(file, file.parent) as opened:
+        return sum(block.count(b"\n") for block in iter(lambda: opened.read(1 << 20), b""))
