@@ -55,7 +55,7 @@ class Grid:
 
 
 def _replaced(axis: Keys, value: Document) -> list[tuple[Keys, Document]]:
-    """What a cell replaces: the value at the axis; on the axis `agents` the seats that the cell names, and no others."""
+    """What a cell replaces: the value at the axis; on the axis `agents` the seats that it names."""
     if axis != SEATS or not isinstance(value.value, dict):
         return [(axis, value)]
     seats = []
@@ -179,7 +179,8 @@ def _check_axis(
     if axis[0] not in sections:
         parts.fault(
             written,
-            f"an axis is a dotted path into a section of the config{nearest(str(axis[0]), sections)}",
+            "an axis is a dotted path into a section of the"
+            f" config{nearest(str(axis[0]), sections)}",
         )
     elif axis == SEATS and not all(
         isinstance(value.value, dict) and value.value for value in values[axis].values()
@@ -190,7 +191,8 @@ def _check_axis(
     elif (len(axis) < 2 and axis != SEATS) or not all(axis):
         parts.fault(
             written,
-            "an axis is a dotted path such as agents.X, policies.X or scenario.option, or `agents` for several seats together",
+            "an axis is a dotted path such as agents.X, policies.X or scenario.option,"
+            " or `agents` for several seats together",
         )
     if any(other != axis and axis[: len(other)] == other for other in values):
         parts.fault(written, "another axis replaces the whole of what holds this one")

@@ -293,7 +293,9 @@ grid:
     "cells", ["[first_legal, silent]", "{first_legal: first_legal, silent: silent}"]
 )
 def test_an_axis_below_a_seat_is_taken_as_it_stands(tmp_path: Path, cells: str) -> None:
-    text = f"scenario: {{id: dilemma}}\nagents: {{player_0: random_legal, player_1: random_legal}}\ngrid:\n  agents.player_0.behaviour: {cells}\n"
+    seats = "{player_0: random_legal, player_1: random_legal}"
+    axis = f"  agents.player_0.behaviour: {cells}\n"
+    text = f"scenario: {{id: dilemma}}\nagents: {seats}\ngrid:\n{axis}"
     study = load_study(written(tmp_path, text))
     assert [cell.config.agents["player_0"].behaviour for cell in study.cells.values()] == [
         "first_legal",
@@ -302,7 +304,7 @@ def test_an_axis_below_a_seat_is_taken_as_it_stands(tmp_path: Path, cells: str) 
 
 
 def test_a_seat_in_short_form_takes_single_keys_from_the_command_line(tmp_path: Path) -> None:
-    """Whatever is short for a seat is spelled out before a key of it is set, by an axis or on the command line."""
+    """What is short for a seat is spelled out before a key of it is set."""
     text = "scenario: {id: dilemma}\nagents: {player_0: random_legal, player_1: random_legal}\n"
     typed = [
         "agents.player_0.behaviour=silent",
@@ -625,7 +627,8 @@ def test_a_study_plays_its_cells_once_and_prints_intervals_and_differences(folde
 
 
 def test_the_returns_of_who_is_studied_come_first(tmp_path: Path) -> None:
-    text = "scenario: {id: dilemma}\nagents: {player_0: random_legal}\ngrid:\n  agents.player_1: [first_legal, random_legal]\n"
+    axis = "  agents.player_1: [first_legal, random_legal]\n"
+    text = f"scenario: {{id: dilemma}}\nagents: {{player_0: random_legal}}\ngrid:\n{axis}"
     written(tmp_path, text)
     done = gem_ma("study", "who.yaml", "-n", "6", "--out", "out", "--json", cwd=tmp_path)
     found = json.loads(done.stdout)

@@ -87,7 +87,7 @@ def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
 
 
 def players(cast: dict[str, str], models: dict[str, str]) -> str:
-    """Who plays, in short: agents that are played by the same stand together, and a policy is its model."""
+    """Who plays, in short: agents that one plays stand together, and a policy is its model."""
     played: dict[str, list[str]] = {}
     for agent, who in cast.items():
         played.setdefault(models.get(who) or who, []).append(agent)

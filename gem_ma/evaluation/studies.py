@@ -79,8 +79,10 @@ def study_summary(
     resamples: int = 10_000,
     correct: str = "holm",
 ) -> dict[str, Any]:
-    """The whole comparison as JSON values. The first score and those of `measures` are compared: success comes first, else the returns of the agents
-    whose seats are axes, in their order, then those of the others.
+    """The whole comparison as JSON values. The first score and those of `measures` are compared.
+
+    Success comes first, then the returns of the agents whose seats are axes, in their order, then
+    those of the others.
 
     Keys: `axes reference paired_by resamples correct scores compared rates better cells
     comparisons margins interactions`. Raises ConfigError for a measure that no cell has.

@@ -1,4 +1,7 @@
-"""The run folders below a folder: what each played, with whom, and what came of it. It reads, and runs no code that a folder names."""
+"""The run folders below a folder: what each played, with whom, and what came of it.
+
+It reads, and runs no code that a folder names.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ from gem_ma.store.lines import read_manifest, read_resolved, read_summary
 
 
 def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
-    """Run folders below `root`, newest first: `name run created scenario episodes cast models score finished error`.
+    """Run folders below `root`, newest first.
 
-    `cast`: agent -> its policy, or its behaviour where it has none. `models`: policy -> model. `score`: name -> mean, success where it was judged,
-    else every return; of a training those after it. An unreadable folder has `name`, `run` and its `error`.
+    Keys: `name run created scenario episodes cast models score finished error`. `cast`: agent ->
+    its policy, or its behaviour where it has none. `models`: policy -> model. `score`: name ->
+    mean, success where it was judged, else every return; of a training those after it. An
+    unreadable folder has `name`, `run` and its `error`.
     """
     found: list[dict[str, Any]] = []
     root = Path(root)
