@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from gem_ma.codec import ENDS, check_schema, load_episode, load_json
 from gem_ma.errors import ConfigError, SchemaError, StoreError
-from gem_ma.files import MOST_JSON, MOST_LINE, is_file, lines, oserror, read, read_json, stream
+from gem_ma.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 from gem_ma.store.disk import media_file
 from gem_ma.types import End, Episode
 

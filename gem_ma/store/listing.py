@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.errors import StoreError
-from gem_ma.files import is_file, oserror, stream
+from gem_ma.files import MOST_LINE, is_file, oserror, stream
 from gem_ma.store.lines import read_manifest, read_resolved, read_summary
 
 
@@ -94,5 +94,13 @@ def _score(folder: Path) -> dict[str, float]:
 
 
 def _count_lines(file: Path) -> int:
+    """Raises StoreError where a line is longer than any that is written, as soon as that is so."""
+    count, open_line = 0, 0
     with oserror(file), stream(file, file.parent) as opened:
-        return sum(block.count(b"\n") for block in iter(lambda: opened.read(1 << 20), b""))
+        for block in iter(lambda: opened.read(1 << 20), b""):
+            count += block.count(b"\n")
+            end = block.rfind(b"\n")
+            open_line = len(block) - 1 - end if end >= 0 else open_line + len(block)
+            if open_line > MOST_LINE:
+                raise StoreError(f"{file}: a line of more than {MOST_LINE} bytes; damaged")
+    return count
