@@ -17,7 +17,7 @@ from gem_ma.settings import Config
 from gem_ma.store import RunFolder, read_manifest
 from gem_ma.store.names import run_path
 from gem_ma.training.checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
-from gem_ma.training.train import run_training
+from gem_ma.training.entry import run_training
 from tests.broken_runs import Killed
 
 SMALL = (
@@ -42,7 +42,7 @@ def trained(
     import asyncio
 
     from gem_ma.plans import open_policies, scenario_of
-    from gem_ma.training.train import train
+    from gem_ma.training.entry import train
 
     notes: list[str] = []
 

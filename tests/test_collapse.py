@@ -22,10 +22,12 @@ from gem_ma.settings import Config
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training import collapse
 from gem_ma.training.collapse import Watch, first_share, health, private_effect
+from gem_ma.training.entry import run_training, train
 from gem_ma.training.guard import Guard
 from gem_ma.training.league import League
-from gem_ma.training.schedule import exam_plans, play_all, training_plans
-from gem_ma.training.train import open_learner, run_training, train
+from gem_ma.training.opening import open_learner
+from gem_ma.training.roles import play_all
+from gem_ma.training.schedule import exam_plans, training_plans
 from gem_ma.types import Action, End, Entry, Episode, Malformed, Message, Reply, Seat, Turn
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")

@@ -394,7 +394,7 @@ def test_lost_reward_is_an_error_and_not_a_wrong_number(monkeypatch):
 
 def test_every_batch_of_a_training_is_checked_for_lost_reward(monkeypatch):
     from gem_ma import config
-    from gem_ma.training.train import run_training
+    from gem_ma.training.entry import run_training
 
     small = ("train.steps=3", "train.episodes=8", "evaluate.episodes=8", "train.warm_start={}")
     run_training(config.load("referential_table", small).config)

@@ -19,7 +19,7 @@ from gem_ma.rollout import Plan, play_many
 from gem_ma.settings import CriticSettings
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.critic import TableCritic
-from gem_ma.training.train import run_training
+from gem_ma.training.entry import run_training
 from gem_ma.training.updates import still_here
 from gem_ma.types import End, Episode, Limits, Sampling, Seat
 

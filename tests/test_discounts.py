@@ -18,7 +18,7 @@ from gem_ma.settings import Config, CreditSettings, EstimatorSettings, TrainSett
 from gem_ma.store import RunFolder, read_episodes, read_metrics, result_digest
 from gem_ma.training.alternation import settings_of
 from gem_ma.training.discounts import check_discounts, discounts
-from gem_ma.training.train import run_training
+from gem_ma.training.entry import run_training
 
 SMALL = (
     "train.steps=4",
@@ -279,7 +279,7 @@ def test_many_cut_episodes_are_told_once(overrides: tuple[str, ...], names: str)
     import asyncio
 
     from gem_ma.plans import open_policies, scenario_of
-    from gem_ma.training.train import train
+    from gem_ma.training.entry import train
 
     settings = small("run.max_steps=1", *overrides)
     notes: list[str] = []
@@ -432,7 +432,8 @@ def _played() -> list[Any]:
     import asyncio
 
     from gem_ma.plans import open_policies, scenario_of
-    from gem_ma.training.schedule import play_all, training_plans
+    from gem_ma.training.roles import play_all
+    from gem_ma.training.schedule import training_plans
 
     settings = small()
     assert settings.train is not None

@@ -19,9 +19,10 @@ from gem_ma.rollout import Branch, play
 from gem_ma.scenario import Call, replay
 from gem_ma.settings import Config, ForkSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.training.entry import run_training, train
 from gem_ma.training.forking import cost, grow
-from gem_ma.training.schedule import play_all, training_plans
-from gem_ma.training.train import run_training, train
+from gem_ma.training.roles import LocalPlayers, play_all
+from gem_ma.training.schedule import training_plans
 from gem_ma.types import End, Episode
 
 
@@ -88,7 +89,9 @@ def grown(**fork) -> tuple[list[Episode], list[Episode], dict]:
         opened = policies()
         plans = training_plans(settings, settings.train, Market(), 0)
         trunks = await play_all(settings, plans, opened)
-        found = await grow(settings, settings.train, 0, plans, trunks, opened)
+        found = await grow(
+            settings, settings.train, 0, plans, trunks, LocalPlayers(settings, opened)
+        )
         return trunks, list(found.episodes), dict(found.metrics)
 
     return asyncio.run(work())
@@ -274,7 +277,11 @@ def test_only_decision_points_of_policies_that_learn_at_this_step_are_forked():
         opened = {name: Policy(name, Table(policy=name)) for name in ("main", "other")}
         plans = training_plans(settings, settings.train, Market(), step)
         trunks = await play_all(settings, plans, opened)
-        branches = (await grow(settings, settings.train, step, plans, trunks, opened)).episodes
+        branches = (
+            await grow(
+                settings, settings.train, step, plans, trunks, LocalPlayers(settings, opened)
+            )
+        ).episodes
         return {branch.forks[-1][0] for branch in branches}
 
     buyer, seller = {0, 2, 4, 6, 8}, {1, 3, 5, 7, 9}

@@ -22,10 +22,11 @@ from gem_ma.settings import Config, PoolSettings, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.alternation import learning, settings_of
 from gem_ma.training.checks import checked
+from gem_ma.training.entry import run_training, train
 from gem_ma.training.league import League, prioritised
 from gem_ma.training.mapping import casts
-from gem_ma.training.schedule import exam_plans, play_all, training_plans
-from gem_ma.training.train import run_training, train
+from gem_ma.training.roles import play_all
+from gem_ma.training.schedule import exam_plans, training_plans
 from gem_ma.types import Seat
 
 SMALL = (

@@ -22,8 +22,8 @@ pytest.importorskip("peft", reason="needs the train extra")
 
 from gem_ma.engines.transformers import Transformers  # noqa: E402
 from gem_ma.training.critic import TorchCritic  # noqa: E402
+from gem_ma.training.entry import run_training  # noqa: E402
 from gem_ma.training.learner import TorchLearner  # noqa: E402
-from gem_ma.training.train import run_training  # noqa: E402
 from tests.broken_runs import broken_and_whole  # noqa: E402
 
 CONFIGS = Path(__file__).parents[1] / "configs"

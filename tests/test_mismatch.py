@@ -18,8 +18,8 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.rollout import DRAWS
 from gem_ma.settings import Config
 from gem_ma.store import read_metrics
+from gem_ma.training.entry import run_training
 from gem_ma.training.mismatch import check_fresh, fresh_gap
-from gem_ma.training.train import run_training
 from gem_ma.types import Action, Asked, Reply, Request
 from tests.broken_runs import trained
 

@@ -19,7 +19,7 @@ from gem_ma.evaluation.mixture import Mixture
 from gem_ma.registry import make
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.averaging import as_table
-from gem_ma.training.train import run_training
+from gem_ma.training.entry import run_training
 
 
 def drawn(seed, whole=True):

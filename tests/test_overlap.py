@@ -18,9 +18,9 @@ from gem_ma.settings import Config, LossSettings, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.alternation import settings_of
 from gem_ma.training.checkpoint import latest_checkpoint
+from gem_ma.training.entry import run_training
 from gem_ma.training.overlap import FILE, Played, beside
 from gem_ma.training.staleness import fresh, lag, warning
-from gem_ma.training.train import run_training
 from gem_ma.types import Action, End, Episode, Reply, Seat, Turn
 
 SMALL = (
@@ -416,7 +416,7 @@ def test_a_policy_that_rests_keeps_fresh_what_was_played_ahead(tmp_path):
 
 async def _noted(path: Path, settings: Config, notes: list[str]) -> None:
     from gem_ma.plans import open_policies, scenario_of
-    from gem_ma.training.train import train
+    from gem_ma.training.entry import train
 
     with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
         await train(

@@ -355,7 +355,7 @@ def test_a_process_that_is_killed_ends_all_with_one_line_and_the_same_command_go
 def test_what_several_processes_cannot_share_is_refused():
     from gem_ma import config
     from gem_ma.engines.base import Policy
-    from gem_ma.training.train import check_processes
+    from gem_ma.training.opening import check_processes
 
     class Elsewhere:
         def trained(self):

@@ -67,9 +67,9 @@ from gem_ma.rollout import Plan, play_many
 from gem_ma.settings import Config
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.store.lines import read_resolved
+from gem_ma.training.entry import run_training, train
 from gem_ma.training.exams import measures
 from gem_ma.training.rows import rows
-from gem_ma.training.train import run_training, train
 from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
 from tests.fault_server import FaultServer, says
 

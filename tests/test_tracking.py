@@ -23,7 +23,7 @@ from gem_ma.store import RunFolder, read_metrics, read_timings
 from gem_ma.store.names import result_digest
 from gem_ma.tracking import Facts, Tracking, options_of
 from gem_ma.tracking.names import flat
-from gem_ma.training.train import run_training
+from gem_ma.training.entry import run_training
 
 SMALL = (
     "train.steps=6",
@@ -256,7 +256,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_run_is_the_same(
     import asyncio
 
     from gem_ma.plans import scenario_of
-    from gem_ma.training.train import train
+    from gem_ma.training.entry import train
 
     trained(tmp_path / "alone", small())
     settings = small(

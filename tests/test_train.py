@@ -22,8 +22,11 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.plans import open_policies, scenario_of
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
-from gem_ma.training.schedule import TRAINING_SEEDS, learning_rate, play_all, training_plans
-from gem_ma.training.train import check_discounts, open_learner, run_training, train
+from gem_ma.training.discounts import check_discounts
+from gem_ma.training.entry import run_training, train
+from gem_ma.training.opening import open_learner
+from gem_ma.training.roles import play_all
+from gem_ma.training.schedule import TRAINING_SEEDS, learning_rate, training_plans
 
 SMALL = (
     "train.steps=6",
@@ -196,7 +199,7 @@ import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
 from gem_ma import config
 from gem_ma.store import RunFolder
-from gem_ma.training.train import run_training
+from gem_ma.training.entry import run_training
 settings = config.load("referential_table", {[*SMALL, *WARM, "train.episodes=64"]!r}).config
 with RunFolder.open(Path(sys.argv[1]), config_text="", resolved=settings.model_dump(mode="json")) as folder:
     print("open", flush=True)

@@ -1,8 +1,10 @@
 """docs/training.md: every command is one that training takes, and the table of estimators is the
 registry's."""
 
+import inspect
 import re
 import shlex
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from gem_ma.estimators import ESTIMATORS, columns
 from gem_ma.plans import scenario_of
 from gem_ma.training.checks import checked
 from gem_ma.training.discounts import check_discounts
+from gem_ma.training.train import Trainer
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```bash\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -69,3 +72,14 @@ def test_the_table_of_estimators_is_the_registry() -> None:
     assert loud is not None and re.findall(r"`(\w+)`", loud[1]) == [
         name for name, found in ESTIMATORS.items() if not found.silent and not found.critic
     ]
+
+
+def test_the_loop_of_the_page_is_the_loop_of_the_file() -> None:
+    page, source = PAGE, textwrap.dedent(inspect.getsource(Trainer.train))
+    loop = page.split("```text\n")[1].split("```")[0].strip().splitlines()
+    assert source.splitlines()[-len(loop) :] == [f"    {line}" for line in loop]
+    assert len(loop) <= 15
+
+
+def test_the_file_of_the_loop_is_short() -> None:
+    assert len(Path(inspect.getfile(Trainer)).read_text().splitlines()) <= 150

@@ -32,8 +32,8 @@ def follow(loaded: Loaded) -> int:
     from gem_ma.errors import GemMaError
     from gem_ma.plans import open_policies, scenario_of
     from gem_ma.training.checks import checked
+    from gem_ma.training.entry import train
     from gem_ma.training.processes import LostError, join
-    from gem_ma.training.train import train
 
     config = loaded.config
     # the first process drains and then ends; the others end with it

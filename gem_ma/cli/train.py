@@ -110,8 +110,8 @@ def learn(
     from gem_ma.plans import open_policies, scenario_of, try_seats
     from gem_ma.training.checks import checked
     from gem_ma.training.discounts import check_discounts
+    from gem_ma.training.entry import train
     from gem_ma.training.processes import LostError, join
-    from gem_ma.training.train import train
 
     config = loaded.config
     with loaded.placing():  # before a folder is made

@@ -178,6 +178,11 @@ class Tracking:
             self._folder.log(row)
         self._tell(row, step)
 
+    def note(self, line: str) -> None:
+        """One line for the user, who may not be there."""
+        if self._on_note is not None:
+            self._on_note(line)
+
     def time(self, values: Mapping[str, Any], step: int) -> None:
         """One row of timings.jsonl, which is apart because no two runs agree on it."""
         row = {"step": step, **values}
@@ -241,12 +246,11 @@ class Tracking:
         """The one place where a fault of somebody else's library ends: the run goes on without
         that tracker."""
         self._trackers.pop(name, None)
-        if self._on_note is not None:
-            said = " ".join(str(error).split())[:200]
-            self._on_note(
-                f"tracker {name} is off: {type(error).__name__}: {said}; training goes on,"
-                " metrics.jsonl has every number (train.log)"
-            )
+        fault = " ".join(str(error).split())[:200]
+        self.note(
+            f"tracker {name} is off: {type(error).__name__}: {fault}; training goes on,"
+            " metrics.jsonl has every number (train.log)"
+        )
 
     def _keep(self) -> None:
         """Notes in tracking.json who has got what; a note that cannot be written costs no run."""

@@ -20,6 +20,7 @@ from gem_ma.evaluation.exploitability import TokenStrategy, decisions
 from gem_ma.evaluation.mixture import Mixture
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config
+from gem_ma.training.step import NO_FILES, Attendant, Step
 
 # of a game that is listed for it: asking a model at every decision is one pass per publication
 NODES, DECISIONS = 10_000, 200
@@ -45,7 +46,7 @@ def as_table(mixture: Mixture, policy: str) -> Table:
     return table
 
 
-class Averages:
+class Averages(Attendant):
     """The mixtures of one run by policy; none where the game cannot be listed or is too large."""
 
     def __init__(self, config: Config, scenario: Scenario, learners: Mapping[str, Any]) -> None:
@@ -61,6 +62,14 @@ class Averages:
             if len(listed) <= DECISIONS:
                 self.mixtures = {name: Mixture(listed) for name in names}
 
+    name = "averages"
+    shape = dict[str, dict[str, Any]]
+    optional = True
+
+    def updated(self, step: Step) -> None:
+        """Adds the weights that were published just now; at the beginning those of all."""
+        self.take(step.taught if step.number else self.mixtures)
+
     def take(self, policies: Iterable[str]) -> None:
         """Adds the weights of now of these policies."""
         for name in policies:
@@ -71,7 +80,7 @@ class Averages:
         """For a checkpoint, as JSON values."""
         return {name: mixture.state() for name, mixture in self.mixtures.items()}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
         """The inverse of `state`."""
         for name in self.mixtures.keys() & state.keys():
             self.mixtures[name].load(state[name])

@@ -28,11 +28,12 @@ from gem_ma.settings import Config
 from gem_ma.training.averaging import Averages, exact
 from gem_ma.training.collapse import first_share, private_effect
 from gem_ma.training.league import anchor_seat
-from gem_ma.training.schedule import exam_plans, play_all, seatings
+from gem_ma.training.roles import Players
+from gem_ma.training.schedule import exam_plans, seatings
 from gem_ma.types import Episode
 
 # of whom `measures` tells the returns one by one; a league's standing is told by its ratings
-PLAYERS = 4
+MOST_PLAYERS = 4
 
 
 def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
         },
     }
     seated = {tuple(map(player_of, episode.cast.values())) for episode in scored}
-    few = len({player for players in seated for player in players}) <= PLAYERS
+    few = len({player for players in seated for player in players}) <= MOST_PLAYERS
     return result | _players(scored) if len(seated) > 1 and few else result
 
 
@@ -84,6 +85,7 @@ def _players(episodes: Sequence[Episode]) -> dict[str, Any]:
 async def exam(
     config: Config,
     scenario: Scenario,
+    players: Players,
     policies: Mapping[str, Policy],
     learners: Mapping[str, Any],
     averages: Averages | None = None,
@@ -100,20 +102,12 @@ async def exam(
     result: dict[str, Any] = {}
     signs: dict[str, float] = {}
     for name, temperature in (("sampled", None), ("greedy", 0.0)):
-        players = {
-            key: (
-                policy
-                if temperature is None
-                else replace(policy, sampling=replace(policy.sampling, temperature=temperature))
-            )
-            for key, policy in policies.items()
-        }
-        episodes = await play_all(config, plans, players)
+        episodes = await players.play(plans, temperature=temperature)
         result[name] = measures(episodes, scenario)
         if temperature is None and config.train is not None and config.train.on_collapse != "off":
             signs = _signs(config, scenario, policies, learners, episodes)
     result |= signs
-    result |= await _against_anchors(config, scenario, policies)
+    result |= await _against_anchors(config, scenario, players)
     return result | _exact(config, scenario, policies, learners, averages)
 
 
@@ -153,9 +147,7 @@ def _signs(
     return found
 
 
-async def _against_anchors(
-    config: Config, scenario: Scenario, policies: Mapping[str, Policy]
-) -> dict[str, Any]:
+async def _against_anchors(config: Config, scenario: Scenario, players: Players) -> dict[str, Any]:
     """`against NAME` for every anchor: each learned seat in turn against it on the same seeds,
     its return and standard error by policy."""
     train = config.train
@@ -181,7 +173,7 @@ async def _against_anchors(
                 ]
             ]
             focus += [agent] * (len(plans) - len(focus))
-        episodes = await play_all(config, plans, policies)
+        episodes = await players.play(plans)
         paid: dict[str, list[float]] = {}
         for episode, agent in zip(episodes, focus, strict=True):
             if episode.end.scored:

@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gem_ma.engines.base import Policy, stable_seed
+from gem_ma.engines.base import stable_seed
 from gem_ma.rollout import Branch, Plan
 from gem_ma.settings import Config, ForkSettings, TrainSettings
 from gem_ma.training.alternation import learning
-from gem_ma.training.schedule import play_all
+from gem_ma.training.roles import Players
 from gem_ma.types import Episode
 
 
@@ -64,7 +64,7 @@ async def grow(
     step: int,
     plans: Sequence[Plan],
     trunks: Sequence[Episode],
-    policies: Mapping[str, Policy],
+    players: Players,
 ) -> Grown:
     """Plays the branches of these trunks, level by level. Trunks that failed are not forked."""
     fork = settings.fork
@@ -84,7 +84,7 @@ async def grow(
         if not wanted:
             break
         level_plans = [plan for _, branches in wanted for plan in branches]
-        episodes = await play_all(config, level_plans, policies)
+        episodes = await players.play(level_plans, learning=True)
         points += len(wanted)
         off_policy += sum(len(branches) for line, branches in wanted if line.greedy)
         at = 0

@@ -12,11 +12,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings
-from gem_ma.training.collapse import HARMLESS, WINDOW, Alarm, Encode, Watch, health
+from gem_ma.training.collapse import ADVICE, HARMLESS, WINDOW, Alarm, Encode, Watch, health
 from gem_ma.training.league import League
 from gem_ma.training.learner import Learner
+from gem_ma.training.step import NO_FILES, Attendant, Step
 from gem_ma.types import Episode
 
 Files = Mapping[str, bytes]
@@ -30,8 +33,21 @@ NAMES = {
 }
 
 
-class Guard:
+class GuardState(TypedDict):
+    """What a checkpoint holds of it, beside the weights."""
+
+    past: dict[str, list[Any]]
+    active: dict[str, int]
+    brake: dict[str, float]
+    kept: dict[str, dict[str, int]]
+    told: dict[str, int]
+
+
+class Guard(Attendant):
     """Watches the learned policies of one run."""
+
+    name = "guard"
+    shape = GuardState
 
     def __init__(
         self,
@@ -54,6 +70,34 @@ class Guard:
         self.kept: dict[str, dict[str, tuple[int, Files]]] = {}
         self.told: dict[str, int] = {}  # policy and signal -> alarms so far
         self._alarms: list[Alarm] = []
+
+    def updated(self, step: Step) -> None:
+        """Takes the episodes of an update, and adds what was measured to its metrics."""
+        if step.number:
+            policies = step.metrics["policies"]
+            measured = self.after_update(
+                step.plays.episodes, step.metrics["return"], list(policies)
+            )
+            for name, values in measured.items():
+                policies[name] |= values
+
+    def examined(self, step: Step) -> None:
+        """Takes an exam, and acts on all alarms since the last call."""
+        if step.scores is not None:
+            self.after_exam(step.scores, step.number)
+        alarms = self.settle(step.number, last=step.last)
+        back = [alarm for alarm in alarms if "rolled_back_to" in alarm]
+        if step.ahead is not None and back:
+            for alarm in back:  # they were played with the weights that are gone
+                alarm["discarded"] = len(step.ahead.episodes)
+            step.ahead = None
+        if step.number:
+            step.rows += alarms
+            step.notes += map(_advice, alarms)
+
+    def summary(self) -> Mapping[str, Any]:
+        """See `Attendant.summary`."""
+        return {"alarms": self.told} if self.told else {}
 
     def after_update(
         self,
@@ -142,7 +186,7 @@ class Guard:
         ]
         return {f"{where}.{file}": data for where, files in ages for file, data in files.items()}
 
-    def load(self, state: Mapping[str, Any], files: Files) -> None:
+    def load(self, state: Any, files: Files = NO_FILES) -> None:
         """The inverse of `state` and `files`; `files` may hold others."""
         self.watch.past, self.watch.active, self.brake = (
             state["past"],
@@ -162,6 +206,20 @@ class Guard:
                         if file.startswith(prefix)
                     },
                 )
+
+
+def _advice(alarm: Mapping[str, Any]) -> str:
+    """An alarm as a line for the user, with what was done about it or what to try."""
+    text = f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}"
+    if "rolled_back_to" in alarm:
+        text += f"; back to the weights of step {alarm['rolled_back_to']}"
+        text += " at half the learning rate"
+    if "mixed_pool" in alarm:
+        text += "; half of its games against itself go to the pool"
+    advice = ADVICE.get(alarm["signal"], "").format(policy=alarm["policy"])
+    if advice and "rolled_back_to" not in alarm and "mixed_pool" not in alarm:
+        text += f"; try: {advice}"
+    return text
 
 
 def _encoder(learner: Learner) -> Encode | None:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from gem_ma import registry
 from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.errors import ConfigError, DataError, EngineError
@@ -29,6 +31,7 @@ from gem_ma.fit import needs_policy
 from gem_ma.plans import cast_of
 from gem_ma.rollout import Plan
 from gem_ma.settings import Config, OpponentSettings, PoolSettings, TrainSettings
+from gem_ma.training.step import NO_FILES, Attendant, Step
 from gem_ma.types import Episode, Seat
 
 FOLDER = "league"
@@ -110,7 +113,15 @@ def check_opponents(config: Config, settings: TrainSettings) -> None:
         raise ConfigError("train.opponents: this scenario has one agent, which has no opponents")
 
 
-class League:
+class LeagueState(TypedDict):
+    """What a checkpoint holds of it, beside the snapshots on disk."""
+
+    members: list[tuple[str, int, int, str]]
+    games: list[tuple[str, str, float, float]]
+    mixed: bool
+
+
+class League(Attendant):
     """The pool, the games of the run so far, and the draw of opponents; without `train.opponents`
     all seats are as the config says.
 
@@ -148,7 +159,27 @@ class League:
         self.won: dict[Pair, float] = {}  # (i, j) -> wins of i over j, half the ties included
         self.recent: dict[Pair, float] = {}  # the same, older games counting less
         self.mixed = False  # half of `latest` goes to the pool
+        self._steps = 0
         self._open: dict[str, tuple[Policy, str]] = {}
+
+    name = "league"
+    shape = LeagueState
+
+    def played(self, step: Step) -> None:
+        """Counts the games of the step."""
+        self.note(step.plays.plays)
+
+    def examined(self, step: Step) -> None:
+        """Says how the players stand after an exam, and adds the weights of now to the pool."""
+        if step.scores is not None and step.number and self.active:
+            step.rows.append(self.standing(step.number))
+        self._steps = step.number
+        if not step.last:
+            self.snapshot(step.number)
+
+    def summary(self) -> Mapping[str, Any]:
+        """See `Attendant.summary`."""
+        return {"league": self.standing(self._steps)} if self.active else {}
 
     # -- the pool ---------------------------------------------------------------------------------
 
@@ -343,7 +374,7 @@ class League:
         counts = [[*pair, won, self.recent.get(pair, 0.0)] for pair, won in self.won.items()]
         return {"members": members, "games": counts, "mixed": self.mixed}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
         """The inverse of `state`."""
         self.members = [Member(*values) for values in state["members"]]
         self.won = {(i, j): won for i, j, won, _ in state["games"]}

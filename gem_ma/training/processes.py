@@ -15,7 +15,6 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
@@ -131,8 +130,6 @@ class Team:
 
 
 SOLO = Team()
-# among whom the plans of a step are shared
-PLAYERS: ContextVar[Team] = ContextVar("gem_ma_players", default=SOLO)
 
 
 class Teams:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired
 
@@ -15,7 +14,6 @@ from gem_ma.files import damage
 from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder
 from gem_ma.training.alternation import settings_of
-from gem_ma.training.averaging import Averages
 from gem_ma.training.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -23,60 +21,31 @@ from gem_ma.training.checkpoint import (
     write_checkpoint,
 )
 from gem_ma.training.critic import Critic
-from gem_ma.training.guard import Guard
-from gem_ma.training.league import League
 from gem_ma.training.learner import Learner
 from gem_ma.training.overlap import FILE as AHEAD
 from gem_ma.training.overlap import Played
-from gem_ma.training.taught import Taught
+from gem_ma.training.step import Attendant, Step
 
 
-class _First(TypedDict):
-    scores: dict[str, Any]
-    weights: dict[str, str]
+class _Trainer(TypedDict):
+    """trainer.json of a checkpoint, beside the entries of the attendants."""
 
-
-class _League(TypedDict):
-    members: list[tuple[str, int, int, str]]
-    games: list[tuple[str, str, float, float]]
-    mixed: bool
-
-
-class _Guard(TypedDict):
-    past: dict[str, list[Any]]
-    active: dict[str, int]
-    brake: dict[str, float]
-    kept: dict[str, dict[str, int]]
-    told: dict[str, int]
-
-
-class _State(TypedDict):
-    """trainer.json of a checkpoint. Whoever adds to it says here what it holds."""
-
-    mark: dict[str, int]
+    mark: dict[str, int]  # lines of the record that it counts on
     estimators: dict[str, dict[str, float]]
-    first: _First
-    league: _League
-    guard: _Guard
-    averages: NotRequired[dict[str, dict[str, Any]]]  # older checkpoints have none
-    taught: NotRequired[dict[str, dict[str, int]]]  # the same
-    end: NotRequired[bool]  # the same: whether it was the last step of its run
+    end: NotRequired[bool]  # whether it was the last step of its run; older checkpoints have none
 
 
-def checked_state(state: Any) -> Any:
+def checked_state(state: Any, shape: Any) -> Any:
     """The state itself, unchanged. Raises ValueError where it is none: its digest says who wrote
     it last, not what it is."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        TypeAdapter(_State).validate_python(state)
+        TypeAdapter(shape).validate_python(state)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         raise ValueError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
     return state
-
-
-_KEPT_WEIGHTS = re.compile(r".+@(healthy|candidate)\.")  # files of the guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,109 +55,79 @@ class Run:
     learners: Mapping[str, Learner]
     critics: Mapping[str, Critic]
     states: dict[str, dict[str, float]]
-    league: League
-    guard: Guard
-    averages: Averages
-    taught: Taught
+    attendants: Sequence[Attendant]
 
-    def save(
-        self,
-        folder: RunFolder | None,
-        step: int,
-        first: Mapping[str, Any],
-        ahead: Played | None,
-        settings: TrainSettings,
-    ) -> None:
-        """Writes the checkpoint of a step, and deletes those that are not to be kept. `first`:
-        what was true before step 1; `ahead`: what was played for the next one.
-        """
+    def save(self, folder: RunFolder | None, step: Step, settings: TrainSettings) -> None:
+        """Writes the checkpoint of a step, and deletes those that are not to be kept."""
         if folder is None:
             return
-        kept = {
-            "league": self.league.state(),
-            "guard": self.guard.state(),
-            "averages": self.averages.state(),
-            "taught": self.taught.state(),
-        }
-        trainer = {
+        trainer: dict[str, Any] = {
             "mark": folder.mark(),
             "estimators": self.states,
-            "first": first,
-            "end": step == settings.steps,
-            **kept,
+            "end": step.number == settings.steps,
         }
         files = {
             f"{name}.{file}": data
             for name, part in self._learned().items()
             for file, data in part.state().items()
         }
-        files |= self.guard.files()
-        if ahead is not None:
-            folder.keep_images(ahead.episodes)
-            files[AHEAD] = ahead.dump()
-        write_checkpoint(
-            folder.path / "checkpoints",
-            step,
-            {"trainer.json": json.dumps(trainer).encode(), **files},
-        )
-        prune_checkpoints(
-            folder.path / "checkpoints", step, settings.checkpoints.keep, settings.checkpoints.every
-        )
+        for attendant in self.attendants:
+            if attendant.name:
+                trainer[attendant.name] = attendant.state()
+                files |= attendant.files()
+        if step.ahead is not None:
+            folder.keep_images(step.ahead.episodes)
+            files[AHEAD] = step.ahead.dump()
+        files["trainer.json"] = json.dumps(trainer).encode()
+        checkpoints, kept = folder.path / "checkpoints", settings.checkpoints
+        write_checkpoint(checkpoints, step.number, files)
+        prune_checkpoints(checkpoints, step.number, kept.keep, kept.every)
 
-    def resume(
-        self, folder: RunFolder | None, found: Checkpoint | None
-    ) -> tuple[int, dict[str, Any] | None, Played | None]:
-        """Takes folder and parts back to a checkpoint: (steps done, what was true before step 1,
-        what was played ahead).
-
-        (0, None, None) for a new run.
-        """
-        if found is None:
+    def resume(self, folder: RunFolder | None, checkpoint: Checkpoint | None) -> Step:
+        """Takes folder and parts back to a checkpoint, and gives its step; that of number 0 for a
+        new run."""
+        if checkpoint is None:
             if folder is not None:
                 folder.rewind({"episodes": 0, "metrics": 0})
-            return 0, None, None
-        with damage(
-            found.path / "trainer.json",
-            f"remove {found.path} to go on from the checkpoint before it",
-        ):
-            trainer = checked_state(json.loads(found.read("trainer.json")))
-            first = trainer["first"]
+            return Step(0)
+        remedy = f"remove {checkpoint.path} to go on from the checkpoint before it"
+        with damage(checkpoint.path / "trainer.json", remedy):
+            trainer = checked_state(json.loads(checkpoint.read("trainer.json")), _Trainer)
             if folder is not None:
                 folder.rewind(trainer["mark"])
             self.states.update(trainer["estimators"])
-            self.league.load(trainer["league"])
-            self.averages.load(trainer.get("averages", {}))
-            self.taught.load(trainer.get("taught", {}))
-            self.guard.load(
-                trainer["guard"],
-                {file: found.read(file) for file in found.files if _KEPT_WEIGHTS.match(file)},
-            )
+            self._attendants(trainer, checkpoint)
             for name, part in self._learned().items():
                 prefix = f"{name}."
-                part.load(
-                    {
-                        file.removeprefix(prefix): found.read(file)
-                        for file in found.files
-                        if file.startswith(prefix)
-                    }
-                )
-            return (
-                found.step,
-                first,
-                Played.load(found.read(AHEAD)) if AHEAD in found.files else None,
+                owned = [file for file in checkpoint.files if file.startswith(prefix)]
+                part.load({file.removeprefix(prefix): checkpoint.read(file) for file in owned})
+            ahead = AHEAD in checkpoint.files
+            return Step(
+                checkpoint.step, ahead=Played.load(checkpoint.read(AHEAD)) if ahead else None
             )
 
-    def _learned(self) -> dict[str, Learner | Critic]:
-        return {
-            **self.learners,
-            **{f"{name}@critic": critic for name, critic in self.critics.items()},
+    def _attendants(self, trainer: Mapping[str, Any], checkpoint: Checkpoint) -> None:
+        known = ("trainer.json", AHEAD, *(f"{name}." for name in self._learned()))
+        files = {
+            file: checkpoint.read(file) for file in checkpoint.files if not file.startswith(known)
         }
+        for attendant in self.attendants:
+            if not attendant.name:
+                continue
+            if attendant.name not in trainer and not attendant.optional:
+                raise ValueError(f"{attendant.name}: Field required")
+            state = trainer.get(attendant.name, {})
+            attendant.load(checked_state(state, attendant.shape), files)
+
+    def _learned(self) -> dict[str, Learner | Critic]:
+        critics = {f"{name}@critic": critic for name, critic in self.critics.items()}
+        return {**self.learners, **critics}
 
 
-def _trainer(one: Checkpoint) -> dict[str, Any]:
+def _trainer(checkpoint: Checkpoint) -> dict[str, Any]:
     """trainer.json; {} where it is none of ours, which `resume` tells."""
     try:
-        state = checked_state(json.loads(one.read("trainer.json")))
+        state = checked_state(json.loads(checkpoint.read("trainer.json")), _Trainer)
     except (ValueError, RecursionError):
         return {}
     return state if isinstance(state, dict) else {}

@@ -7,19 +7,18 @@ construction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from gem_ma.engines.base import Policy, stable_seed
-from gem_ma.errors import BudgetError, EngineError
 from gem_ma.plans import cast_of
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.settings import Config, TrainSettings, WarmStartSettings
 from gem_ma.training.mapping import casts, plays_per_start
-from gem_ma.training.processes import PLAYERS, together
+from gem_ma.training.roles import Players
 from gem_ma.training.rows import Demonstration
-from gem_ma.types import End, Episode, Message, Request, Seat, spoken
+from gem_ma.types import Episode, Message, Request, Seat, spoken
 
 TRAINING_SEEDS = 1 << 62
 
@@ -101,39 +100,8 @@ def seatings(config: Config) -> list[dict[str, Seat]]:
     return casts(cast, "swap" if swapped else "fixed", 0, 0)
 
 
-async def play_all(
-    config: Config, plans: Sequence[Plan], policies: Mapping[str, Policy]
-) -> list[Episode]:
-    """The episodes of these plans, in their order; each process of `PLAYERS` plays its share.
-    Raises EngineError where every one failed."""
-
-    async def play(mine: Sequence[Plan]) -> list[Episode]:
-        order = {plan.id: index for index, plan in enumerate(mine)}
-        played = [
-            e
-            async for e in play_many(
-                mine, policies, concurrency=config.run.concurrency, deterministic=True
-            )
-        ]
-        refused = next(
-            (episode.error for episode in played if episode.end is End.INTERRUPTED), None
-        )
-        if refused is not None:  # a step is learned from whole or not at all
-            raise BudgetError(refused.removeprefix("BudgetError: "))
-        return sorted(played, key=lambda episode: order[episode.id])
-
-    played = await together(PLAYERS.get(), plans, play)
-    if not any(episode.end.scored for episode in played):
-        raise EngineError(f"all {len(played)} episodes failed; the first: {played[0].error}")
-    return played
-
-
 async def demonstrations(
-    config: Config,
-    scenario: Scenario,
-    policies: Mapping[str, Policy],
-    policy: str,
-    warm: WarmStartSettings,
+    config: Config, scenario: Scenario, players: Players, policy: Policy, warm: WarmStartSettings
 ) -> list[Demonstration]:
     """What the agents of a policy are asked and say in episodes of the demonstrators. They are
     no episodes of the run."""
@@ -141,24 +109,21 @@ async def demonstrations(
     split = config.train.split if config.train else "train"
     known = len(scenario.tasks(split))
     seeds = [
-        TRAINING_SEEDS | stable_seed(warm.seed, "demonstration", policy, index)
+        TRAINING_SEEDS | stable_seed(warm.seed, "demonstration", policy.name, index)
         for index in range(warm.episodes)
     ]
-    played = await play_all(
-        config,
-        [
-            _plan(config, scenario, cast, f"{split}/{n % known}", seed)
-            for n, seed in enumerate(seeds)
-        ],
-        policies,
-    )
-    agents = [agent for agent, given in config.agents.items() if given.policy == policy]
+    plans = [
+        _plan(config, scenario, cast, f"{split}/{index % known}", seed)
+        for index, seed in enumerate(seeds)
+    ]
+    episodes = await players.play(plans)
+    agents = [agent for agent, given in config.agents.items() if given.policy == policy.name]
     return [
-        shown
-        for episode in played
+        demonstration
+        for episode in episodes
         if episode.end.scored
         for agent in agents
-        for shown in _shown(episode, agent, policies[policy])
+        for demonstration in _shown(episode, agent, policy)
     ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_ma.settings import Config
+from gem_ma.training.step import NO_FILES, Attendant, Step
 from gem_ma.types import End, Episode
 
 # of a step's episodes; more cut ones than that bias what is learned, and it is said
@@ -28,7 +29,7 @@ LONGER = (
 )
 
 
-class Taught:
+class Taught(Attendant):
     """What the policies of a run were taught so far, by policy: steps, trained tokens, steps with
     an advantage, and what became of its episodes.
 
@@ -36,9 +37,37 @@ class Taught:
     met a model's `context`, or left it `silent`.
     """
 
-    def __init__(self, config: Config, policies: Iterable[str]) -> None:
-        self.config = config
+    name = "taught"
+    shape = dict[str, dict[str, int]]
+    optional = True
+
+    def __init__(
+        self, config: Config, policies: Iterable[str], *, without_critic: Sequence[str] = ()
+    ) -> None:
+        self.config, self.without_critic = config, without_critic
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in policies}
+
+    def played(self, step: Step) -> None:
+        """Says once that limits cut episodes, where nobody values what would have followed."""
+        line = cut_note(step.number, step.plays.plays, self.without_critic)
+        if line is not None:
+            step.notes.append(line)
+            self.without_critic = ()
+
+    def updated(self, step: Step) -> None:
+        """Counts, and says after the first step who had nothing to learn from: many steps may
+        follow."""
+        if not step.number:
+            return
+        for name, numbers in step.metrics["policies"].items():
+            self.note(name, step.plays.episodes, numbers)
+        if step.number == 1:
+            step.notes += (f"step 1: so far {line}" for line in self.speechless())
+
+    def summary(self) -> Mapping[str, Any]:
+        """See `Attendant.summary`."""
+        nothing = self.nothing()
+        return {"learned_nothing": nothing} if nothing else {}
 
     def note(self, policy: str, episodes: Sequence[Episode], stats: Mapping[str, Any]) -> None:
         """Takes the episodes and the numbers of one update of a policy."""
@@ -122,7 +151,7 @@ class Taught:
         """For a checkpoint, as JSON values."""
         return {name: dict(count) for name, count in self.counts.items()}
 
-    def load(self, state: Mapping[str, Mapping[str, int]]) -> None:
+    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
         """The inverse of `state`; checkpoints of older versions have none, and count as taught."""
         for name, count in self.counts.items():
             count.clear()

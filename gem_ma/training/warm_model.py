@@ -22,6 +22,7 @@ from gem_ma.engines.untrained import MARK, NOTE
 from gem_ma.errors import ConfigError, StoreError
 from gem_ma.fit import needs_policy
 from gem_ma.settings import Config, WarmStartSettings
+from gem_ma.training.roles import LocalPlayers
 from gem_ma.training.rows import Demonstration
 from gem_ma.training.schedule import demonstrations
 
@@ -77,9 +78,9 @@ def make_warm_model(
         }
     )
     unheard: Any = None  # scripted plays sample from nothing
-    shown = asyncio.run(
-        demonstrations(config, played, {"main": Policy("main", unheard)}, "main", warm)
-    )
+    main = Policy("main", unheard)
+    players = LocalPlayers(config, {"main": main})
+    shown = asyncio.run(demonstrations(config, played, players, main, warm))
     asked = shown[::ASKED] if len(shown) > ASKED else []
     cloning = [one for at, one in enumerate(shown) if not asked or at % ASKED]
     try:

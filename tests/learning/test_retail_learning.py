@@ -12,8 +12,10 @@ import pytest
 from gem_ma import config
 from gem_ma.plans import open_policies, scenario_of
 from gem_ma.rollout import Plan, play_many
+from gem_ma.training.entry import run_training
+from gem_ma.training.opening import open_learner
+from gem_ma.training.roles import LocalPlayers
 from gem_ma.training.schedule import demonstrations
-from gem_ma.training.train import open_learner, run_training
 from gem_ma.types import Message, Seat
 
 pytestmark = pytest.mark.learning
@@ -92,7 +94,9 @@ def test_the_cloned_assistant_reads_the_order(tmp_path):
         given.train.warm_start["assistant"],
     )
     learner = open_learner(policies["assistant"])
-    learner.clone(asyncio.run(demonstrations(given, scenario, policies, "assistant", warm)), warm)
+    players, assistant = LocalPlayers(given, policies), policies["assistant"]
+    shown = asyncio.run(demonstrations(given, scenario, players, assistant, warm))
+    learner.clone(shown, warm)
     chat = learner.engine.chat
 
     def chance(order, answer):

@@ -20,8 +20,9 @@ from gem_ma.registry import make
 from gem_ma.rollout import Plan, play_many
 from gem_ma.settings import Config
 from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.training.entry import run_training
 from gem_ma.training.learner import TorchLearner
-from gem_ma.training.train import open_learner, run_training
+from gem_ma.training.opening import open_learner
 from gem_ma.types import End, Sampling, Seat
 from tests.vllm.serving import ROOT, VllmServer
 from tests.vllm.test_weights import move
