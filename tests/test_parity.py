@@ -240,6 +240,26 @@ def test_an_adapter_that_was_changed_for_another_is_found(byte_model: Path) -> N
         learner.publish()
 
 
+def test_the_second_way_keeps_to_the_memory_of_a_pass(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, learner = opened(byte_model, "float32", False)
+    pairs = [(prompt, [40, 41, 42]) for prompt in learner.probes] * 4
+    whole = learner.scorer.score_again(pairs)
+    fed: list[int] = []
+    forward = type(learner.scorer.model).forward
+
+    def counted(self: Any, *asked: Any, **given: Any) -> Any:
+        fed.append(given["input_ids"].numel())
+        return forward(self, *asked, **given)
+
+    monkeypatch.setattr(type(learner.scorer.model), "forward", counted)
+    learner.scorer.pass_tokens = 2 * max(len(prompt) + len(ids) for prompt, ids in pairs)
+    parts = learner.scorer.score_again(pairs)
+    assert whole is not None and parts is not None and max(fed) <= learner.scorer.pass_tokens
+    np.testing.assert_allclose(np.concatenate(parts), np.concatenate(whole), atol=1e-5)
+
+
 def test_a_cache_of_the_same_weights_may_be_used_again(byte_model: Path) -> None:
     """A publish that changes nothing meets what was kept, which rounds otherwise than afresh."""
     engine, learner = opened(byte_model, "bfloat16", False)

@@ -220,8 +220,20 @@ class Scorer:
     ) -> list[NDArray[np.float64]] | None:
         """What `score` gives, on another way: prompts padded on the left, then the ids in one
         piece on top of their cache. None where this architecture does not go that way. How far
-        the two differ is how far rounding goes.
+        the two differ is how far rounding goes. No pass is longer than `pass_tokens`, save of one.
         """
+        widest = max(len(prompt) + len(ids) for prompt, ids in sequences)
+        size = max(1, self.pass_tokens // widest)
+        parts = [
+            self._padded_left(sequences[at : at + size]) for at in range(0, len(sequences), size)
+        ]
+        done = [part for part in parts if part is not None]
+        return [one for part in done for one in part] if len(done) == len(parts) else None
+
+    def _padded_left(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[NDArray[np.float64]] | None:
+        """One pass of `score_again`."""
         torch, width = self.torch, max(len(prompt) for prompt, _ in sequences)
         size, longest = len(sequences), max(len(ids) for _, ids in sequences)
         fed, shown, places = np.zeros((3, size, width + longest), np.int64)
