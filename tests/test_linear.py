@@ -227,7 +227,6 @@ SPOKEN = ("acts", "answer", "numbers", "mentions", "plain", "sums", "told", "sho
 @pytest.mark.parametrize("name", [*READERS, *SPOKEN])
 def test_every_reader_is_linear_on_runs_of_each_kind_of_character(name: str) -> None:
     reader = READERS.get(name) or readers_of_talk()[name]
-    bad = {}
     for unit in UNITS:
         for before in (
             ("", "[TOOL_CALLS]a", "<tool_call>", "Action: ")
@@ -237,14 +236,12 @@ def test_every_reader_is_linear_on_runs_of_each_kind_of_character(name: str) -> 
             growth = superlinear(
                 reader,
                 lambda size, unit=unit, before=before: (
-                    before + (unit * (size // len(unit) + 1))[:size]
+                    before + (unit * (size // len(unit) + 1))[:size] + "~"  # an end that fails
                 ),
                 size=16_000,
                 floor_s=0.05,
             )
-            if growth is not None:
-                bad[before, unit] = growth
-    assert not bad
+            assert growth is None, (before, unit, growth)  # the first: each more costs seconds
 
 
 # -- plays ---------------------------------------------------------------------------------------
