@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gem_ma.document import Document, Fault, Keys, Place
+from gem_ma.config.document import Document, Fault, Keys, Place
 from gem_ma.errors import ConfigError
 
 NO_SECRET = ("EMPTY", "none")  # what local servers want where there is no key

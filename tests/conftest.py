@@ -22,7 +22,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 def _model(tmp_path_factory: pytest.TempPathFactory, scenario: str, size: str) -> Path:
     pytest.importorskip("torch", reason="needs the train extra")
     pytest.importorskip("transformers", reason="needs the train extra")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     path = tmp_path_factory.mktemp("models") / f"{scenario}-{size}"
     make_model(path, scenario, size=size, seed=1)

@@ -24,7 +24,7 @@ from gem_ma import (
     play,
 )
 from gem_ma.engines.base import Policy
-from gem_ma.engines.scripted import Scripted
+from gem_ma.engines.small.scripted import Scripted
 
 WAYS = ("settled", "refused", "gave_up")
 LEAVE = Tool(

@@ -27,7 +27,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 peft = pytest.importorskip("peft", reason="needs the train extra")
 transformers = pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.transformers import Transformers  # noqa: E402
+from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 
 
 def moved(engine: Transformers, seed: int = 0) -> Transformers:
@@ -137,7 +137,7 @@ def test_fifty_snapshots_are_fifty_small_files_on_one_base_and_their_memory_is_g
 def test_a_base_is_let_go_with_its_last_policy_and_read_anew_when_its_files_change(
     kuhn_model: Path, tmp_path: Path
 ) -> None:
-    from gem_ma.engines.bases import _SHARED
+    from gem_ma.engines.local.shared_model import _SHARED
 
     folder = shutil.copytree(kuhn_model, tmp_path / "model")
     gc.collect()
@@ -443,7 +443,7 @@ def test_a_damaged_or_foreign_adapter_is_one_line_that_names_it(
 def test_an_adapter_of_another_base_is_refused_by_its_shapes_or_by_its_weights(
     kuhn_model: Path, byte_model: Path, tmp_path: Path
 ) -> None:
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     folder = adapter(kuhn_model, tmp_path / "adapter")
     make_model(tmp_path / "twin", "kuhn_poker", seed=2)  # the same shapes, other weights

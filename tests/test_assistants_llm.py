@@ -35,9 +35,9 @@ from gem_ma import (
 from gem_ma.behaviour import as_factory
 from gem_ma.codec import dump_episode
 from gem_ma.engines.base import Policy, open_engine
-from gem_ma.engines.human import Human
-from gem_ma.engines.replay import Replay
-from gem_ma.engines.scripted import Scripted
+from gem_ma.engines.small.human import Human
+from gem_ma.engines.small.replay import Replay
+from gem_ma.engines.small.scripted import Scripted
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.types import Sampling
 from tests.command_line import environment

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.chat import Chat
+from gem_ma.engines.local.chat import Chat
 from gem_ma.errors import ConfigError
 from gem_ma.types import Malformed, Message, Reply, Request, Tool, ToolCall
 from tests.chat_templates import FAMILIES, HEADERS, THINKING
@@ -456,7 +456,7 @@ def test_a_control_token_that_only_the_vocabulary_marks_as_such_is_one(
     from tokenizers import AddedToken
     from transformers import AutoTokenizer
 
-    from gem_ma.engines.transformers import Transformers
+    from gem_ma.engines.local.transformers import Transformers
 
     folder = tmp_path / "model"
     shutil.copytree(byte_model, folder)

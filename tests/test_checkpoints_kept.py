@@ -12,12 +12,12 @@ import pytest
 
 from gem_ma import config
 from gem_ma.cli.main import main
+from gem_ma.config.settings import Config
 from gem_ma.errors import ConfigError, StoreError
-from gem_ma.settings import Config
 from gem_ma.store import RunFolder, read_manifest
 from gem_ma.store.names import run_path
-from gem_ma.training.checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
 from gem_ma.training.entry import run_training
+from gem_ma.training.loop.checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
 from tests.broken_runs import Killed
 
 SMALL = (
@@ -41,7 +41,7 @@ def trained(
     """Trains in this folder; the notes of the run."""
     import asyncio
 
-    from gem_ma.plans import open_policies, scenario_of
+    from gem_ma.config.plans import open_policies, scenario_of
     from gem_ma.training.entry import train
 
     notes: list[str] = []

@@ -12,22 +12,22 @@ import numpy as np
 import pytest
 
 from gem_ma import config, credit
+from gem_ma.config.plans import open_policies, scenario_of
+from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
-from gem_ma.engines.table import Table, view_key
+from gem_ma.engines.small.table import Table, view_key
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import engine_strategy, exploitability
-from gem_ma.plans import open_policies, scenario_of
 from gem_ma.registry import make
-from gem_ma.settings import Config
 from gem_ma.store import RunFolder, read_episodes, read_metrics
-from gem_ma.training import collapse
-from gem_ma.training.collapse import Watch, first_share, health, private_effect
 from gem_ma.training.entry import run_training, train
-from gem_ma.training.guard import Guard
-from gem_ma.training.league import League
-from gem_ma.training.opening import open_learner
-from gem_ma.training.roles import play_all
-from gem_ma.training.schedule import exam_plans, training_plans
+from gem_ma.training.loop.opening import open_learner
+from gem_ma.training.loop.roles import play_all
+from gem_ma.training.schedule.plans import exam_plans, training_plans
+from gem_ma.training.selfplay import collapse
+from gem_ma.training.selfplay.collapse import Watch, first_share, health, private_effect
+from gem_ma.training.selfplay.guard import Guard
+from gem_ma.training.selfplay.league import League
 from gem_ma.types import Action, End, Entry, Episode, Malformed, Message, Reply, Seat, Turn
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
@@ -492,7 +492,7 @@ def test_answers_that_cannot_be_read_ring_from_the_first_updates_on(
 
 
 def test_every_alarm_says_what_to_type() -> None:
-    from gem_ma.training import collapse
+    from gem_ma.training.selfplay import collapse
 
     signals = {"side", "anchor", "deaf", "entropy", "one_action", "invalid", "length", "unreadable"}
     assert collapse.ADVICE.keys() == signals

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gem_ma.config import COMMAND_LINE, load, locate
+from gem_ma.config.loading import COMMAND_LINE, load, locate
+from gem_ma.config.plans import open_policies
 from gem_ma.errors import ConfigError, DataError, GemMaError
-from gem_ma.plans import open_policies
 from gem_ma.registry import catalog
 from gem_ma.scenario import Ask, Play, Scenario
 from gem_ma.secret_names import reveal

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 from gem_ma import credit, make
+from gem_ma.config.settings import LossSettings, WarmStartSettings
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.rollout import Plan, play_many
-from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.types import Episode, Message, Request, Sampling, Seat, Tool
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.evaluation.exploitability import TokenStrategy  # noqa: E402
-from gem_ma.training.learner import TorchLearner  # noqa: E402
-from gem_ma.training.rows import Demonstration, rows  # noqa: E402
+from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
+from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
 CHOICES = ("check", "bet", "call the bet")
 ASKED = (Message("Kuhn poker. Your card is J. Choose."),)

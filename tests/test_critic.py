@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from gem_ma import Ask, Leave, Scenario, config, credit, make
+from gem_ma.config.settings import CriticSettings
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.errors import DataError
 from gem_ma.rollout import Plan, play_many
-from gem_ma.settings import CriticSettings
 from gem_ma.store import RunFolder, read_metrics
-from gem_ma.training.critic import TableCritic
 from gem_ma.training.entry import run_training
-from gem_ma.training.updates import still_here
+from gem_ma.training.learner.critic import TableCritic
+from gem_ma.training.loop.updates import still_here
 from gem_ma.types import End, Episode, Limits, Sampling, Seat
 
 SETTINGS = CriticSettings()
@@ -92,7 +92,7 @@ def test_a_cut_play_goes_on_with_the_critics_value_of_the_last_view() -> None:
 @pytest.fixture
 def torch_critic(kuhn_model: Path) -> Any:
     pytest.importorskip("torch", reason="needs the train extra")
-    from gem_ma.training.critic import TorchCritic
+    from gem_ma.training.learner.critic import TorchCritic
 
     engine: Any = open_engine("main", f"transformers/{kuhn_model}")
     return TorchCritic(engine.engine)
@@ -183,7 +183,7 @@ def test_training_with_a_critic_learns_logs_and_resumes_as_one(tmp_path: Path) -
 
 
 def test_values_take_the_place_of_the_column(tmp_path: Path) -> None:
-    from gem_ma.training.critic import valued
+    from gem_ma.training.learner.critic import valued
 
     table = credit.turns(hands(table_engine(), 10), "main")
     critic = TableCritic()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gem_ma.training.checkpoint import latest_checkpoint
+from gem_ma.training.loop.checkpoint import latest_checkpoint
 from tests.hostile import Folders, entries, make, one_line
 
 Spoil = Callable[[bytes, random.Random], bytes]

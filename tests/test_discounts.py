@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from gem_ma import config
+from gem_ma.config.settings import Config, CreditSettings, EstimatorSettings, TrainSettings
 from gem_ma.credit import turns
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import ESTIMATORS, shaped
 from gem_ma.scenario import Scenario
-from gem_ma.settings import Config, CreditSettings, EstimatorSettings, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics, result_digest
-from gem_ma.training.alternation import settings_of
-from gem_ma.training.discounts import check_discounts, discounts
 from gem_ma.training.entry import run_training
+from gem_ma.training.schedule.alternation import settings_of
+from gem_ma.training.schedule.discounts import check_discounts, discounts
 
 SMALL = (
     "train.steps=4",
@@ -278,7 +278,7 @@ def test_episodes_that_the_driver_cut_can_teach_nothing_and_are_counted(tmp_path
 def test_many_cut_episodes_are_told_once(overrides: tuple[str, ...], names: str) -> None:
     import asyncio
 
-    from gem_ma.plans import open_policies, scenario_of
+    from gem_ma.config.plans import open_policies, scenario_of
     from gem_ma.training.entry import train
 
     settings = small("run.max_steps=1", *overrides)
@@ -431,9 +431,9 @@ def test_the_shaped_forms_are_those_of_their_formulas() -> None:
 def _played() -> list[Any]:
     import asyncio
 
-    from gem_ma.plans import open_policies, scenario_of
-    from gem_ma.training.roles import play_all
-    from gem_ma.training.schedule import training_plans
+    from gem_ma.config.plans import open_policies, scenario_of
+    from gem_ma.training.loop.roles import play_all
+    from gem_ma.training.schedule.plans import training_plans
 
     settings = small()
     assert settings.train is not None

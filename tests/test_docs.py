@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from gem_ma.cli.main import group, main
-from gem_ma.config import load, load_study
+from gem_ma.config.loading import load, load_study
 from gem_ma.errors import ConfigError, DataError, GemMaError
 from tests.documents import PAGES, ROOT, Page, Words, leads
 from tests.typed import need, verify_other
@@ -175,8 +175,8 @@ def played(name: str, words: list[str], params: dict[str, Any], world: World) ->
 
 def trained(name: str, words: list[str], params: dict[str, Any], world: World) -> None:
     """On tables with one step; of other models all that is refused before anything is played."""
-    from gem_ma.plans import scenario_of, try_seats
-    from gem_ma.training import checks
+    from gem_ma.config.plans import scenario_of, try_seats
+    from gem_ma.training.schedule import checks
 
     loaded = load(params["source"], params["overrides"], configs_first=True)
     need(loaded.config.train is not None, "nothing would learn")
@@ -259,8 +259,8 @@ def test_every_command_can_be_typed(page: Page, world: World) -> None:
 
 def taken(path: Path, *overrides: str) -> None:
     """Raises GemMaError where scenario, seats or adapters do not take what the config says."""
-    from gem_ma.engines.adapters import lora_settings
-    from gem_ma.plans import scenario_of, try_seats
+    from gem_ma.config.plans import scenario_of, try_seats
+    from gem_ma.engines.local.adapters import lora_settings
 
     config = load(path, overrides).config
     try_seats(config, scenario_of(config))
@@ -330,7 +330,7 @@ def test_every_override_fits_a_shipped_config(page: Page) -> None:
 
 
 def test_what_alarms_advise_can_be_typed() -> None:
-    from gem_ma.training.collapse import ADVICE
+    from gem_ma.training.selfplay.collapse import ADVICE
 
     for signal, advice in ADVICE.items():
         typed = re.findall(

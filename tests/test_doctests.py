@@ -58,7 +58,7 @@ def test_the_walk_finds_the_rooms_and_some_examples() -> None:
     found = set(modules())
     assert {
         "gem_ma.scenario",
-        "gem_ma.engines.human",
+        "gem_ma.engines.small.human",
         "gem_ma.agents.bots",
         "gem_ma.scenarios.kuhn",
     } <= found

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.document import MAX_BYTES, read, scalar, write
+from gem_ma.config.document import MAX_BYTES, read, scalar, write
 from gem_ma.errors import ConfigError
 
 

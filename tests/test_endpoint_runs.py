@@ -16,10 +16,10 @@ import pytest
 pytest.importorskip("openai", reason="needs the api extra")
 
 from gem_ma.cli.main import main
-from gem_ma.engines import http_faults
-from gem_ma.engines.openai import OpenAI
-from gem_ma.engines.replay import Recorded
-from gem_ma.engines.spending import Budget, Price
+from gem_ma.engines.http import faults as http_faults
+from gem_ma.engines.http.budget import Budget, Price
+from gem_ma.engines.http.openai import OpenAI
+from gem_ma.engines.small.replay import Recorded
 from gem_ma.errors import BudgetError, ConfigError, DataError
 from gem_ma.evaluation.costs import cost_rows, costs
 from gem_ma.store import read_episodes

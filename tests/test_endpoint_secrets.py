@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gem_ma.cli.main import main
-from gem_ma.config import load
-from gem_ma.engines import http_faults
-from gem_ma.engines.hiding import HIDDEN, LEAST, Secret
-from gem_ma.engines.openai import OpenAI
+from gem_ma.config.loading import load
+from gem_ma.engines.http import faults as http_faults
+from gem_ma.engines.http.hiding import HIDDEN, LEAST, Secret
+from gem_ma.engines.http.openai import OpenAI
 from gem_ma.errors import ConfigError
 from gem_ma.secret_names import is_secret
 from gem_ma.types import Message, Reply, Request, Tool
@@ -382,7 +382,7 @@ def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated(
 def test_a_server_that_answers_listing_requests_with_the_key_shows_it_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gem_ma.engines.remote import Remote
+    from gem_ma.engines.http.remote import Remote
 
     monkeypatch.setenv("MY_KEY", KEY)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gem_ma.engines.base import Policy, open_engine
-from gem_ma.engines.human import Human, asks_person, chosen, printable
+from gem_ma.engines.small.human import Human, asks_person, chosen, printable
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.registry import make
 from gem_ma.rollout import Plan, play

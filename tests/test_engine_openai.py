@@ -25,14 +25,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gem_ma import Action, Ask, Scenario
-from gem_ma.engines import http_faults
 from gem_ma.engines.base import Policy
-from gem_ma.engines.endpoint import Limiter
-from gem_ma.engines.http_faults import Fault, back_off, of_error_body, of_status, retry_after
-from gem_ma.engines.http_messages import NO_RESULT, chat
-from gem_ma.engines.http_reply import decode, read
-from gem_ma.engines.openai import OpenAI
-from gem_ma.engines.spending import Budget
+from gem_ma.engines.http import faults as http_faults
+from gem_ma.engines.http.budget import Budget
+from gem_ma.engines.http.endpoint import Limiter
+from gem_ma.engines.http.faults import Fault, back_off, of_error_body, of_status, retry_after
+from gem_ma.engines.http.messages import NO_RESULT, chat
+from gem_ma.engines.http.openai import OpenAI
+from gem_ma.engines.http.reply import decode, read
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.installing import install
 from gem_ma.rollout import Plan, play, play_many

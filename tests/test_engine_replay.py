@@ -11,8 +11,8 @@ import pytest
 
 from gem_ma.codec import dump_episode
 from gem_ma.engines.base import Policy, open_engine
-from gem_ma.engines.replay import Replay
-from gem_ma.engines.scripted import Scripted
+from gem_ma.engines.small.replay import Replay
+from gem_ma.engines.small.scripted import Scripted
 from gem_ma.errors import DataError, EngineError
 from gem_ma.registry import make
 from gem_ma.rollout import Plan, play, play_many

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gem_ma.engines.base import Engine, open_engine
-from gem_ma.engines.scripted import Scripted
+from gem_ma.engines.small.scripted import Scripted
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.types import Malformed, Message, Reply, Request, Tool, ToolCall
 

@@ -10,15 +10,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from gem_ma.config.settings import AgentSettings, LossSettings, WarmStartSettings
 from gem_ma.credit import TurnTable, turns
 from gem_ma.engines.base import Policy, open_engine
-from gem_ma.engines.table import Table, decode, encode, softmax, view_key
+from gem_ma.engines.small.table import Table, decode, encode, softmax, view_key
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.registry import make
 from gem_ma.rollout import Plan, play_many
-from gem_ma.settings import AgentSettings, LossSettings, WarmStartSettings
-from gem_ma.training.rows import Demonstration
-from gem_ma.training.table_learner import TableLearner
+from gem_ma.training.learner.rows import Demonstration
+from gem_ma.training.learner.table_learner import TableLearner
 from gem_ma.types import Message, Request, Sampling, Seat
 
 LEGAL = ("check", "bet")

@@ -35,7 +35,7 @@ from gem_ma.types import (
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.transformers import Transformers  # noqa: E402
+from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 
 WORDS = "Kuhn poker. Your card is J. Moves so far: none. Choose check or bet."
 

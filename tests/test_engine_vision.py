@@ -22,7 +22,7 @@ from gem_ma.types import End, Image, Message, Request, Sampling, Seat
 pytest.importorskip("transformers", reason="needs the train extra")
 PIL = pytest.importorskip("PIL.Image", reason="needs the vision extra")
 
-from gem_ma.engines.vision import Vision  # noqa: E402
+from gem_ma.engines.local.vision import Vision  # noqa: E402
 
 TEMPLATE = """\
 {%- for m in messages -%}

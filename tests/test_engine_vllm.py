@@ -16,11 +16,12 @@ import pytest
 pytest.importorskip("openai", reason="needs the api extra")
 pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines import http_faults, vllm_process
-from gem_ma.engines.replay import Recorded, Remembered
-from gem_ma.engines.spending import Budget
-from gem_ma.engines.vllm import VLLM
-from gem_ma.engines.vllm_backend import Parameters
+from gem_ma.engines.http import faults as http_faults
+from gem_ma.engines.http.budget import Budget
+from gem_ma.engines.small.replay import Recorded, Remembered
+from gem_ma.engines.vllm import process as vllm_process
+from gem_ma.engines.vllm.backend import Parameters
+from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.errors import (
     BudgetError,
     ConfigError,
@@ -190,7 +191,7 @@ def test_every_sampling_field_is_sent_with_ids_seed_ends_and_mask(
 def test_the_same_ids_are_never_sampled_as_by_the_transformers_engine(
     kuhn_model: Path, byte_model: Path
 ) -> None:
-    from gem_ma.engines.transformers import Transformers
+    from gem_ma.engines.local.transformers import Transformers
 
     for model in (kuhn_model, byte_model):
         local, engine = Transformers(str(model)), VLLM(str(model), base_url="http://127.0.0.1:1/v1")
@@ -499,7 +500,7 @@ def test_tokens_of_requests_are_counted_against_the_budget(fake: Fake, kuhn_mode
 def adapter(kuhn_model: Path, tmp_path: Path) -> Path:
     import torch
 
-    from gem_ma.engines.vllm_adapters import write_adapter
+    from gem_ma.engines.vllm.adapters import write_adapter
 
     name = "model.layers.0.self_attn.q_proj"
     weights = {
@@ -511,7 +512,7 @@ def adapter(kuhn_model: Path, tmp_path: Path) -> Path:
 
 
 def test_an_adapter_folder_is_one_that_peft_reads(adapter: Path, kuhn_model: Path) -> None:
-    from gem_ma.engines.transformers import Transformers
+    from gem_ma.engines.local.transformers import Transformers
 
     config = json.loads((adapter / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["target_modules"]) == (4, 8.0, ["q_proj"])

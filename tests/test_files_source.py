@@ -75,30 +75,32 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "gem_ma/cli/run.py": {"open": "RunFolder.open"},
     "gem_ma/cli/terminal.py": {"open": "/dev/null"},
-    "gem_ma/engines/adapters.py": dict.fromkeys(("mkdir", "write_bytes", "write_text"), SAVED),
-    "gem_ma/engines/loading.py": {
+    "gem_ma/engines/local/adapters.py": dict.fromkeys(
+        ("mkdir", "write_bytes", "write_text"), SAVED
+    ),
+    "gem_ma/engines/local/loading.py": {
         "from_pretrained": "after `check_folder`, which refuses what is no regular file"
     },
-    "gem_ma/engines/reply_cache.py": {"mkdir": "the root of the cache, as the user names it"},
-    "gem_ma/engines/table.py": {"write_bytes": SAVED},
-    "gem_ma/engines/tiny.py": dict.fromkeys(
+    "gem_ma/engines/http/reply_cache.py": {"mkdir": "the root of the cache, as the user names it"},
+    "gem_ma/engines/small/table.py": {"write_bytes": SAVED},
+    "gem_ma/engines/local/tiny.py": dict.fromkeys(
         ("mkdir", "os.replace", "rmtree", "save_pretrained", "tempfile.mkdtemp", "write_text"),
         "a model in a folder that is new or empty",
     ),
-    "gem_ma/engines/transformers.py": {"save_pretrained": SAVED},
-    "gem_ma/engines/vision.py": {
+    "gem_ma/engines/local/transformers.py": {"save_pretrained": SAVED},
+    "gem_ma/engines/local/vision.py": {
         "from_pretrained": "after `check_folder`",
         "open": "an image out of bytes in memory",
     },
-    "gem_ma/engines/vllm.py": {
+    "gem_ma/engines/vllm/engine.py": {
         "from_pretrained": "after `check_named`",
         "open": "a backend",
         "rmtree": "adapters in a temporary folder",
     },
-    "gem_ma/engines/vllm_adapters.py": dict.fromkeys(
+    "gem_ma/engines/vllm/adapters.py": dict.fromkeys(
         ("mkdir", "save_file", "shutil.copy", "write_text"), "adapters in a temporary folder"
     ),
-    "gem_ma/engines/vllm_server.py": {"open": "a connection"},
+    "gem_ma/engines/vllm/server.py": {"open": "a connection"},
     "gem_ma/installing.py": {"read_text": "what pip noted beside the package"},
     "gem_ma/store/disk.py": {
         "mkdir": "the root of a run folder",
@@ -108,7 +110,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "json.load": "a stream of a process",
         "read_text": "the source of the worker itself",
     },
-    "gem_ma/training/warm_model.py": dict.fromkeys(
+    "gem_ma/training/learner/warm_model.py": dict.fromkeys(
         ("mkdir", "os.replace", "read_text", "rmtree", "tempfile.mkdtemp", "write_text"),
         "a model in a folder that is new or empty",
     ),

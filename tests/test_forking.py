@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from gem_ma import Action, Ask, Plan, Reward, Scenario, Seat, Tell, config, credit, play_many
+from gem_ma.config.settings import Config, ForkSettings
 from gem_ma.engines.base import Policy
-from gem_ma.engines.table import Table
+from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.registry import make, task_of
 from gem_ma.rollout import Branch, play
 from gem_ma.scenario import Call, replay
-from gem_ma.settings import Config, ForkSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
-from gem_ma.training.forking import cost, grow
-from gem_ma.training.roles import LocalPlayers, play_all
-from gem_ma.training.schedule import training_plans
+from gem_ma.training.loop.forking import cost, grow
+from gem_ma.training.loop.roles import LocalPlayers, play_all
+from gem_ma.training.schedule.plans import training_plans
 from gem_ma.types import End, Episode
 
 
@@ -455,8 +455,8 @@ def test_a_step_whose_branches_all_fail_ends_with_the_cause():
 def test_a_branch_of_a_language_model_continues_the_very_ids_of_its_prefix(tmp_path):
     pytest.importorskip("torch", reason="needs the train extra")
     from gem_ma.engines.base import open_engine
-    from gem_ma.engines.tiny import make_model
-    from gem_ma.training.rows import rows
+    from gem_ma.engines.local.tiny import make_model
+    from gem_ma.training.learner.rows import rows
     from gem_ma.types import Sampling
 
     make_model(tmp_path / "model", "guess_number", size="nano")

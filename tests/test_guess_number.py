@@ -108,7 +108,7 @@ def test_noise_makes_the_halver_a_guesser_and_is_a_probability():
 
 def test_a_word_level_model_of_the_scenario_says_every_number_in_one_or_two_ids(tmp_path):
     transformers = pytest.importorskip("transformers", reason="needs the train extra")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(tmp_path / "model", "guess_number")
     words = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
@@ -135,7 +135,7 @@ def test_a_table_learns_to_use_the_hints():
 def test_the_recipe_of_the_tiny_model_starts_and_learns_what_it_names(tmp_path):
     """The bars over five seeds are in `make test-learning`."""
     pytest.importorskip("torch", reason="needs the train extra")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(tmp_path / "model", "guess_number")
     short = [

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma.engines.choices import IdSet
-from gem_ma.settings import LossSettings
-from gem_ma.training.rows import Row, Tokens
+from gem_ma.config.settings import LossSettings
+from gem_ma.engines.local.constrained import IdSet
+from gem_ma.training.learner.rows import Row, Tokens
 from gem_ma.types import Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.transformers import Transformers  # noqa: E402
-from gem_ma.training.forward import Scored  # noqa: E402
-from gem_ma.training.head import Choice, chosen  # noqa: E402
-from gem_ma.training.learner import TorchLearner  # noqa: E402
-from gem_ma.training.losses import entropy  # noqa: E402
-from gem_ma.training.objective import Objective  # noqa: E402
+from gem_ma.engines.local.transformers import Transformers  # noqa: E402
+from gem_ma.training.learner.forward import Scored  # noqa: E402
+from gem_ma.training.learner.head import Choice, chosen  # noqa: E402
+from gem_ma.training.learner.losses import entropy  # noqa: E402
+from gem_ma.training.learner.objective import Objective  # noqa: E402
+from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 32,
@@ -298,9 +298,9 @@ def test_no_more_logits_stand_than_the_setting_allows(families: Any) -> None:
 
 
 def test_cloning_and_critic_have_the_memory_that_the_loss_sets(byte_model: Path) -> None:
-    from gem_ma.settings import Config
-    from gem_ma.training.critic import TorchCritic
-    from gem_ma.training.updates import Updates
+    from gem_ma.config.settings import Config
+    from gem_ma.training.learner.critic import TorchCritic
+    from gem_ma.training.loop.updates import Updates
 
     engine = Transformers(str(byte_model), policy="main")
     learner, critic = TorchLearner(engine, Sampling(max_tokens=8)), TorchCritic(engine)

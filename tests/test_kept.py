@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.batching import Batched  # noqa: E402
-from gem_ma.engines.choices import allowed_along, tree_of  # noqa: E402
-from gem_ma.engines.decoding import Decoder  # noqa: E402
-from gem_ma.engines.drawing import Draw, Source  # noqa: E402
-from gem_ma.engines.kept import Kept  # noqa: E402
+from gem_ma.engines.local.constrained import allowed_along, tree_of  # noqa: E402
+from gem_ma.engines.local.decoding import Decoder  # noqa: E402
+from gem_ma.engines.local.kv_cache import Kept  # noqa: E402
+from gem_ma.engines.local.sampling import Draw, Source  # noqa: E402
 from gem_ma.errors import EngineError  # noqa: E402
 from gem_ma.types import Action, Message, Reply, Request, Sampling, spoken  # noqa: E402
 
@@ -112,7 +112,7 @@ def test_what_one_owner_has_computed_can_be_dropped_alone() -> None:
 
 @pytest.fixture
 def decoder(byte_model: Path) -> Iterator[Decoder]:
-    from gem_ma.engines.transformers import Transformers
+    from gem_ma.engines.local.transformers import Transformers
 
     engine = Transformers(str(byte_model), policy="main")
     made = copy.copy(engine.decoder)
@@ -434,7 +434,7 @@ def test_an_empty_prompt_is_refused_and_a_full_context_is_told(decoder: Decoder)
 def pair(byte_model: Path) -> list[Any]:
     """Two policies that differ by their adapters only."""
     pytest.importorskip("peft", reason="needs the train extra")
-    from gem_ma.engines.transformers import Transformers
+    from gem_ma.engines.local.transformers import Transformers
 
     engines = [
         Transformers(str(byte_model), policy=name, lora={"rank": 4}) for name in ("one", "two")

@@ -19,7 +19,7 @@ FLOORS = {
         "codec",
         "conversations",
         "parsing",
-        "document",
+        "config.document",
         "installing",
         "files",
         "folders",
@@ -31,15 +31,25 @@ FLOORS = {
         "calling",
         "registry",
         "behaviour",
-        "settings",
-        "fit",
-        "schema",
-        "grid",
+        "config.settings",
+        "config.fit",
+        "config.schema",
+        "config.grid",
         "config",
-        "casts",
+        "config.loading",
+        "config.casts",
     },
     2: {"envs", "adapters", "tools", "engines", "testing"},
-    3: {"rollout", "plans", "store", "tracking", "credit", "estimators", "evaluation", "view"},
+    3: {
+        "rollout",
+        "config.plans",
+        "store",
+        "tracking",
+        "credit",
+        "estimators",
+        "evaluation",
+        "view",
+    },
     4: {"training"},
     5: {"cli", "__main__"},
 }
@@ -47,22 +57,23 @@ SAME_FLOOR = {  # who may import whom on its own floor
     "codec": {"conversations", "errors", "types", "parsing"},
     "parsing": {"errors", "types"},
     "types": {"errors"},
-    "document": {"errors"},
+    "config.document": {"errors"},
     "files": {"codec", "errors"},
     "folders": {"errors", "files"},
-    "secret_names": {"document", "errors"},
+    "secret_names": {"config.document", "errors"},
     "scenario": {"effects"},
     "calling": {"scenario"},
     "registry": {"scenario"},
     "behaviour": {"registry", "scenario"},
-    "fit": {"behaviour", "registry", "scenario", "settings"},
-    "schema": {"fit"},
-    "casts": {"behaviour", "fit", "scenario", "settings"},
-    "grid": {"fit", "schema", "settings"},
-    "config": {"fit", "grid", "schema", "settings", "registry"},
+    "config.fit": {"behaviour", "registry", "scenario", "config.settings"},
+    "config.schema": {"config.fit"},
+    "config.casts": {"behaviour", "config.fit", "scenario", "config.settings"},
+    "config.grid": {"config.fit", "config.schema", "config.settings"},
+    "config": {"config.loading"},
+    "config.loading": {"config.fit", "config.grid", "config.schema", "config.settings", "registry"},
     "testing": {"envs"},
     "rollout": {"store"},
-    "plans": {"rollout"},
+    "config.plans": {"rollout"},
     "estimators": {"credit"},
     "tracking": {"store"},
     "view": {"store", "evaluation"},
@@ -119,7 +130,10 @@ def room_of(path: str) -> str | None:
     if parts[0] != "gem_ma" or len(parts) == 1:
         return None
     public = gem_ma._PUBLIC.get(parts[1]) if len(parts) == 2 else None
-    name = public.split(".")[1] if public else parts[1]
+    parts = public.split(".") if public else parts
+    # the files of `config` stand on several floors
+    inner = ".".join(parts[1:3])
+    name = inner if inner in FLOOR_OF else parts[1]
     return None if name.startswith("__") and name != "__main__" else name
 
 
@@ -132,6 +146,8 @@ def faults(file: str, source: str) -> list[str]:
     home = parts[1] if parts[0] == "gem_ma" and len(parts) > 1 else parts[0]
     if home == "__init__":
         home = "gem_ma"
+    inner = ".".join(module.split(".")[1:3])
+    home = inner if inner in FLOOR_OF else home
     told = str(Path(*parts[1:]).with_suffix(".py")) if parts[0] == "gem_ma" else file
     found = []
     for path in imports(source):

@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, config, credit
+from gem_ma.config.plans import open_policies, scenario_of
+from gem_ma.config.settings import Config, PoolSettings, TrainSettings
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.evaluation.ratings import games, ratings
-from gem_ma.plans import open_policies, scenario_of
 from gem_ma.registry import make
-from gem_ma.settings import Config, PoolSettings, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
-from gem_ma.training.alternation import learning, settings_of
-from gem_ma.training.checks import checked
 from gem_ma.training.entry import run_training, train
-from gem_ma.training.league import League, prioritised
-from gem_ma.training.mapping import casts
-from gem_ma.training.roles import play_all
-from gem_ma.training.schedule import exam_plans, training_plans
+from gem_ma.training.loop.roles import play_all
+from gem_ma.training.schedule.alternation import learning, settings_of
+from gem_ma.training.schedule.checks import checked
+from gem_ma.training.schedule.plans import exam_plans, training_plans
+from gem_ma.training.selfplay.league import League, prioritised
+from gem_ma.training.selfplay.seats import casts
 from gem_ma.types import Seat
 
 SMALL = (

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 from gem_ma import credit, make
+from gem_ma.config.settings import LossSettings, WarmStartSettings
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.rollout import Plan, play_many
-from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.types import Episode, Message, Request, Sampling, Seat
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.training.learner import TorchLearner  # noqa: E402
-from gem_ma.training.losses import token_weights  # noqa: E402
-from gem_ma.training.rows import Demonstration, rows  # noqa: E402
+from gem_ma.training.learner.losses import token_weights  # noqa: E402
+from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
+from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
 CARDS = {card: f"Kuhn poker. Your card is {card}." for card in "JQK"}
 FIRST = "Moves so far: none. Choose check or bet."

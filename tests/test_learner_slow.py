@@ -19,18 +19,18 @@ import numpy as np
 import pytest
 
 from gem_ma import Ask, Scenario, credit, make
+from gem_ma.config.settings import LossSettings
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
-from gem_ma.engines.table import Table
+from gem_ma.engines.small.table import Table
 from gem_ma.rollout import Plan, play_many
-from gem_ma.settings import LossSettings
-from gem_ma.training.losses import AGGREGATIONS, RATIOS
-from gem_ma.training.table_learner import TableLearner
+from gem_ma.training.learner.losses import AGGREGATIONS, RATIOS
+from gem_ma.training.learner.table_learner import TableLearner
 from gem_ma.types import Episode, Sampling, Seat, Turn
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.training.learner import TorchLearner  # noqa: E402
+from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
 CLIP, ENTROPY, KL, CAP, LONGEST = 0.02, 0.03, 0.2, 1.15, 4
 

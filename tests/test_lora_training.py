@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gem_ma import config, credit
-from gem_ma.settings import CriticSettings, LossSettings
+from gem_ma.config.settings import CriticSettings, LossSettings
 from gem_ma.store import read_episodes, read_metrics
 from gem_ma.types import Sampling
 from tests.test_learner import episodes, noise, update
@@ -20,10 +20,10 @@ from tests.test_learner import episodes, noise, update
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("peft", reason="needs the train extra")
 
-from gem_ma.engines.transformers import Transformers  # noqa: E402
-from gem_ma.training.critic import TorchCritic  # noqa: E402
+from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 from gem_ma.training.entry import run_training  # noqa: E402
-from gem_ma.training.learner import TorchLearner  # noqa: E402
+from gem_ma.training.learner.critic import TorchCritic  # noqa: E402
+from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from tests.broken_runs import broken_and_whole  # noqa: E402
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -86,7 +86,7 @@ def test_only_the_adapter_that_learns_gets_gradients_and_moves(kuhn_model: Path)
 
 
 def _rows(learner: TorchLearner, table: Any) -> Any:
-    from gem_ma.training.rows import rows
+    from gem_ma.training.learner.rows import rows
 
     return rows(table, noise(table), learner.policy).rows
 
@@ -209,7 +209,7 @@ def test_the_critic_of_an_adapter_is_an_adapter_and_learns_values_without_touchi
 
 @pytest.fixture(scope="module")
 def referential(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     path = tmp_path_factory.mktemp("models") / "referential"
     make_model(str(path), "referential")
@@ -314,7 +314,7 @@ def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(
 def test_a_config_names_adapters_beside_itself_and_frozen_policies_share_their_base(
     kuhn_model: Path, tmp_path: Path
 ) -> None:
-    from gem_ma.plans import open_policies
+    from gem_ma.config.plans import open_policies
 
     Transformers(str(kuhn_model), policy="made", lora={"rank": 2}).save(
         tmp_path / "adapters" / "mine"

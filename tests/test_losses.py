@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gem_ma.errors import ConfigError
-from gem_ma.training.losses import (
+from gem_ma.training.learner.losses import (
     AGGREGATIONS,
     RATIOS,
     clipped,

@@ -13,9 +13,9 @@ import pytest
 
 from gem_ma import Scenario
 from gem_ma.cli import live
-from gem_ma.training.collapse import decision_tokens, health
-from gem_ma.training.measured import COMPONENTS, policy_measures, sampled_tokens, tokens_of
-from gem_ma.training.phases import PHASES, Phases
+from gem_ma.training.loop.metrics import COMPONENTS, policy_measures, sampled_tokens, tokens_of
+from gem_ma.training.loop.timings import PHASES, Phases
+from gem_ma.training.selfplay.collapse import decision_tokens, health
 from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
 from gem_ma.view.learning import own_curves, place_of
 
@@ -154,7 +154,7 @@ def test_tokens_are_those_of_everybody_and_a_server_may_count_them() -> None:
 def test_phases_share_out_the_whole_step(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((10.0, 12.0, 12.5, 13.5, 14.0, 15.0, 15.25))
     monkeypatch.setattr(
-        "gem_ma.training.phases.time",
+        "gem_ma.training.loop.timings.time",
         SimpleNamespace(perf_counter=lambda: next(times), time=lambda: 99.0),
     )
     phases = Phases()

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from gem_ma import config
-from gem_ma.engines.table import Table
+from gem_ma.config.settings import Config
+from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.rollout import DRAWS
-from gem_ma.settings import Config
 from gem_ma.store import read_metrics
 from gem_ma.training.entry import run_training
-from gem_ma.training.mismatch import check_fresh, fresh_gap
+from gem_ma.training.learner.mismatch import check_fresh, fresh_gap
 from gem_ma.types import Action, Asked, Reply, Request
 from tests.broken_runs import trained
 

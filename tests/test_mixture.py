@@ -18,8 +18,8 @@ from gem_ma.evaluation.exploitability import (
 from gem_ma.evaluation.mixture import Mixture
 from gem_ma.registry import make
 from gem_ma.store import RunFolder, read_metrics
-from gem_ma.training.averaging import as_table
 from gem_ma.training.entry import run_training
+from gem_ma.training.selfplay.averaging import as_table
 
 
 def drawn(seed, whole=True):
@@ -180,8 +180,8 @@ def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_wi
 
 def test_many_information_sets_are_scored_as_one_by_one(kuhn_model):
     pytest.importorskip("torch")
-    from gem_ma.engines.transformers import Transformers
-    from gem_ma.training.learner import TorchLearner
+    from gem_ma.engines.local.transformers import Transformers
+    from gem_ma.training.learner.torch_learner import TorchLearner
 
     strategy = TokenStrategy(TorchLearner(Transformers(str(kuhn_model), policy="main")))
     asked = [(one.agent, one.view, one.legal) for one in decisions(make("kuhn_poker"))]

@@ -18,7 +18,7 @@ from gem_ma.errors import ConfigError, ScenarioError, StoreError
 torch = pytest.importorskip("torch", reason="needs the train extra")
 transformers = pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.tiny import make_model, pieces  # noqa: E402
+from gem_ma.engines.local.tiny import make_model, pieces  # noqa: E402
 
 
 def tokenizer(path: Path) -> Any:
@@ -208,7 +208,7 @@ def test_a_warm_model_listens_where_its_demonstrators_do(tmp_path: Path) -> None
 
 
 def test_a_tokenizer_of_transcripts_knows_what_its_demonstrators_say(tmp_path: Path) -> None:
-    from gem_ma.training.warm_model import make_warm_model
+    from gem_ma.training.learner.warm_model import make_warm_model
 
     cast = {"assistant": "one_order_clerk", "user": "one_order_customer"}
     made = make_warm_model(

@@ -13,14 +13,14 @@ import pytest
 
 from gem_ma import config
 from gem_ma.codec import dump_episode
+from gem_ma.config.settings import Config, LossSettings, TrainSettings
 from gem_ma.errors import DataError
-from gem_ma.settings import Config, LossSettings, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
-from gem_ma.training.alternation import settings_of
-from gem_ma.training.checkpoint import latest_checkpoint
 from gem_ma.training.entry import run_training
-from gem_ma.training.overlap import FILE, Played, beside
-from gem_ma.training.staleness import fresh, lag, warning
+from gem_ma.training.loop.checkpoint import latest_checkpoint
+from gem_ma.training.loop.overlap import FILE, Played, beside
+from gem_ma.training.schedule.alternation import settings_of
+from gem_ma.training.schedule.staleness import fresh, lag, warning
 from gem_ma.types import Action, End, Episode, Reply, Seat, Turn
 
 SMALL = (
@@ -196,7 +196,7 @@ def test_damaged_episodes_of_a_checkpoint_are_refused():
 
 
 def test_a_rollback_discards_what_the_lost_weights_have_played(tmp_path, monkeypatch):
-    from gem_ma.training.collapse import Alarm, Watch
+    from gem_ma.training.selfplay.collapse import Alarm, Watch
 
     calls = []
 
@@ -226,7 +226,7 @@ def test_a_rollback_discards_what_the_lost_weights_have_played(tmp_path, monkeyp
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     pytest.importorskip("torch")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     path = tmp_path_factory.mktemp("models") / "referential"
     make_model(str(path), "referential")
@@ -415,7 +415,7 @@ def test_a_policy_that_rests_keeps_fresh_what_was_played_ahead(tmp_path):
 
 
 async def _noted(path: Path, settings: Config, notes: list[str]) -> None:
-    from gem_ma.plans import open_policies, scenario_of
+    from gem_ma.config.plans import open_policies, scenario_of
     from gem_ma.training.entry import train
 
     with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:

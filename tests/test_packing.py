@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from gem_ma.training.packing import BRANCHED, packs
-from gem_ma.training.rows import Row
+from gem_ma.training.learner.packing import BRANCHED, packs
+from gem_ma.training.learner.rows import Row
 
 
 def row(ids: Sequence[int], trained: Sequence[int]) -> Row:

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma.engines.drawing import Source
+from gem_ma.engines.local.sampling import Source
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.training import parity, probes, replay
-from gem_ma.training.rows import Row
+from gem_ma.training.learner import parity, probes, replay
+from gem_ma.training.learner.rows import Row
 from gem_ma.types import Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.decoding import Decoder  # noqa: E402
-from gem_ma.engines.transformers import Transformers  # noqa: E402
-from gem_ma.training.learner import TorchLearner  # noqa: E402
+from gem_ma.engines.local.decoding import Decoder  # noqa: E402
+from gem_ma.engines.local.transformers import Transformers  # noqa: E402
+from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
 DTYPES = ("float32", "bfloat16")
 TEXTS = tuple(f"Your card is {card}. " * times for card in "JQK" for times in (1, 4, 9))

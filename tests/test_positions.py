@@ -21,10 +21,10 @@ from gem_ma.rollout import play
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines import tiny
-from gem_ma.engines.chat import Chat
-from gem_ma.training import positions
-from gem_ma.training.positions import LEAST, Measured, length, plans, talks_of
+from gem_ma.engines.local import tiny
+from gem_ma.engines.local.chat import Chat
+from gem_ma.training.learner import positions
+from gem_ma.training.learner.positions import LEAST, Measured, length, plans, talks_of
 
 KINDS: dict[str, Callable[[Any], Any]] = {
     "word": tiny._word_tokenizer,

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not MODEL, reason="GEM_MA_PRETRAINED names no mo
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.store import read_metrics  # noqa: E402
-from gem_ma.training.probes import measure  # noqa: E402
+from gem_ma.training.learner.probes import measure  # noqa: E402
 from tests.benchmarks.parity import (  # noqa: E402
     FAULTS,
     OF_ADAPTERS,

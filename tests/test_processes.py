@@ -18,9 +18,9 @@ import pytest
 
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.store import read_episodes, read_metrics
-from gem_ma.training.packing import packs
-from gem_ma.training.processes import SOLO, Team, launched
-from gem_ma.training.rows import Row
+from gem_ma.training.learner.packing import packs
+from gem_ma.training.learner.rows import Row
+from gem_ma.training.processes.teams import SOLO, Team, launched
 from gem_ma.types import Episode
 from tests.training_process import work
 
@@ -85,7 +85,7 @@ def in_processes(jobs: list[Any], size: int = 2) -> None:
 def models(tmp: Path) -> tuple[str, ...]:
     """Two models that have been shown how to play: where nothing is ever paid, an optimiser
     makes much of the last bits."""
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(str(tmp / "new"), "referential")
     new = [
@@ -355,7 +355,7 @@ def test_a_process_that_is_killed_ends_all_with_one_line_and_the_same_command_go
 def test_what_several_processes_cannot_share_is_refused():
     from gem_ma import config
     from gem_ma.engines.base import Policy
-    from gem_ma.training.opening import check_processes
+    from gem_ma.training.loop.opening import check_processes
 
     class Elsewhere:
         def trained(self):
@@ -401,7 +401,7 @@ def test_weights_that_drift_apart_are_told_by_name():
 
 
 def test_an_error_of_another_process_is_raised_as_what_it_was():
-    from gem_ma.training.processes import _again
+    from gem_ma.training.processes.teams import _again
 
     assert isinstance(_again("ConfigError", "no such task"), ConfigError)
     assert str(_again("KeyError", "'x'")) == "KeyError: 'x'"

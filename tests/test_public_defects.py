@@ -57,19 +57,19 @@ import numpy as np
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
+from gem_ma.config.plans import open_policies
+from gem_ma.config.settings import Config
 from gem_ma.credit import TurnTable, turns
 from gem_ma.engines.base import Policy
-from gem_ma.engines.table import Table
+from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import ESTIMATORS, estimate, rae, rebn
-from gem_ma.plans import open_policies
 from gem_ma.rollout import Plan, play_many
-from gem_ma.settings import Config
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.store.lines import read_resolved
 from gem_ma.training.entry import run_training, train
-from gem_ma.training.exams import measures
-from gem_ma.training.rows import rows
+from gem_ma.training.learner.rows import rows
+from gem_ma.training.loop.exams import measures
 from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
 from tests.fault_server import FaultServer, says
 
@@ -475,7 +475,7 @@ run: {{baselines: false}}
 
 
 def test_temperature_zero_is_sent_and_recorded(tmp_path: Path) -> None:
-    from gem_ma.plans import scenario_of
+    from gem_ma.config.plans import scenario_of
 
     with FaultServer(lambda asked: says("cooperate")) as server:
         file = tmp_path / "talk.yaml"

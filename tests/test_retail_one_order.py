@@ -282,7 +282,7 @@ def test_both_seats_are_cloned_only_the_named_one_learns_and_baselines_stand_bes
     tmp_path, capsys
 ):
     pytest.importorskip("torch")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     made = make_model(str(tmp_path / "model"), "retail_one_order", seed=0)
     assert made["vocabulary"] < 100

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gem_ma.errors import ConfigError, DataError
-from gem_ma.training.rows import rows
+from gem_ma.training.learner.rows import rows
 from gem_ma.types import Action, End, Episode, Reply, Seat, Turn
 
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from gem_ma import config
 from gem_ma.cli.main import group
-from gem_ma.config import Loaded
-from gem_ma.plans import open_policies
+from gem_ma.config.loading import Loaded
+from gem_ma.config.plans import open_policies
 from gem_ma.store import read_manifest
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -42,7 +42,7 @@ WARM = tuple(
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Untrained folders by the seed that they were made from."""
     pytest.importorskip("torch", reason="needs the train extra")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     folder = tmp_path_factory.mktemp("models")
     for seed in (0, 3, 5):
@@ -187,7 +187,7 @@ def test_the_random_half_of_an_adapter_follows_the_seed_unless_it_has_its_own(
 def test_the_adapter_of_a_critic_follows_the_seed_of_the_run(
     models: dict[int, Path], tmp_path: Path, adapter: str
 ) -> None:
-    from gem_ma.training.critic import TorchCritic
+    from gem_ma.training.learner.critic import TorchCritic
 
     opened(models[0], LORA)["speaker"].save(tmp_path / "mine")
     lora = {
@@ -247,7 +247,7 @@ def _exported(model: Path, target: Path) -> Path:
 
 
 def _cloned(model: Path, target: Path) -> Path:
-    from gem_ma.training.warm_model import make_warm_model
+    from gem_ma.training.learner.warm_model import make_warm_model
 
     make_warm_model(
         target,
@@ -325,7 +325,7 @@ def test_the_manifest_tells_the_weights_of_each_seed_and_a_trained_model_goes_on
 
 
 def test_check_says_what_is_drawn_from_which_seed(models: dict[int, Path]) -> None:
-    from gem_ma.training.checks import seeds
+    from gem_ma.training.schedule.checks import seeds
 
     def said(*more: str) -> str:
         return seeds(loaded(models[0], *more).config, opened(models[0], *more))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gem_ma import config
-from gem_ma.settings import Config
+from gem_ma.config.settings import Config
 from tests.broken_runs import trained, truth
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
@@ -19,9 +19,9 @@ pytest.importorskip("peft", reason="needs the train extra")
 
 from peft.tuners.lora import LoraLayer  # noqa: E402
 
-from gem_ma.engines.bases import Base  # noqa: E402
+from gem_ma.engines.local.shared_model import Base  # noqa: E402
 from gem_ma.training import train  # noqa: E402
-from gem_ma.training.critic import TorchCritic  # noqa: E402
+from gem_ma.training.learner.critic import TorchCritic  # noqa: E402
 
 WINDOW_S = 1.0  # two threads wait so long for each other; where a lock is between them, in vain
 

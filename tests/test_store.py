@@ -31,7 +31,7 @@ from gem_ma.store import (
     result_digest,
     run_path,
 )
-from gem_ma.training.checkpoint import latest_checkpoint, write_checkpoint
+from gem_ma.training.loop.checkpoint import latest_checkpoint, write_checkpoint
 from gem_ma.types import Action, End, Entry, Episode, Image, Message, Seat, Turn
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gem_ma.cli.main import main
 from gem_ma.cli.study import Policies
-from gem_ma.config import load, load_study
+from gem_ma.config.loading import load, load_study
 from gem_ma.errors import ConfigError, GemMaError, StoreError
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.kinds import Kinds

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from gem_ma import credit
+from gem_ma.config.settings import LossSettings, WarmStartSettings
 from gem_ma.engines.base import open_engine
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
 from gem_ma.parsing import MAX_CALLS
-from gem_ma.settings import LossSettings, WarmStartSettings
 from gem_ma.types import (
     Action,
     End,
@@ -39,10 +39,10 @@ from gem_ma.types import (
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llguidance", reason="needs the grammar extra")
 
-from gem_ma.engines.tiny import make_model  # noqa: E402
-from gem_ma.engines.tool_grammar import arguments_schema, grammar_of  # noqa: E402
-from gem_ma.training.learner import TorchLearner  # noqa: E402
-from gem_ma.training.rows import Demonstration, rows  # noqa: E402
+from gem_ma.engines.local.tiny import make_model  # noqa: E402
+from gem_ma.engines.local.tool_grammar import arguments_schema, grammar_of  # noqa: E402
+from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
+from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
 LOOK = Tool(
     "look",

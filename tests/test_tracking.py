@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from gem_ma import config
+from gem_ma.config.plans import open_policies
+from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
-from gem_ma.plans import open_policies
-from gem_ma.settings import Config
 from gem_ma.store import RunFolder, read_metrics, read_timings
 from gem_ma.store.names import result_digest
 from gem_ma.tracking import Facts, Tracking, options_of
@@ -255,7 +255,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_run_is_the_same(
 ) -> None:
     import asyncio
 
-    from gem_ma.plans import scenario_of
+    from gem_ma.config.plans import scenario_of
     from gem_ma.training.entry import train
 
     trained(tmp_path / "alone", small())

@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
+from gem_ma.config.plans import open_policies, scenario_of
+from gem_ma.config.settings import Config, TrainSettings
 from gem_ma.engines.base import Policy
-from gem_ma.engines.table import Table
+from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.plans import open_policies, scenario_of
-from gem_ma.settings import Config, TrainSettings
 from gem_ma.store import RunFolder, read_episodes, read_metrics
-from gem_ma.training.discounts import check_discounts
 from gem_ma.training.entry import run_training, train
-from gem_ma.training.opening import open_learner
-from gem_ma.training.roles import play_all
-from gem_ma.training.schedule import TRAINING_SEEDS, learning_rate, training_plans
+from gem_ma.training.loop.opening import open_learner
+from gem_ma.training.loop.roles import play_all
+from gem_ma.training.schedule.discounts import check_discounts
+from gem_ma.training.schedule.plans import TRAINING_SEEDS, learning_rate, training_plans
 
 SMALL = (
     "train.steps=6",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
-from gem_ma.settings import Config
+from gem_ma.config.settings import Config
 from gem_ma.store import read_metrics
 from gem_ma.training.entry import run_training
 
@@ -32,7 +32,7 @@ WARM = tuple(
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     path = tmp_path_factory.mktemp("models") / "referential"
     make_model(str(path), "referential")
@@ -66,7 +66,7 @@ def test_a_killed_run_whose_turns_reuse_kept_kv_ends_as_an_unbroken_one_beside_a
 ):
     """A cached beginning differs from a computed one in the last bits, and a frozen policy keeps
     its version: neither may show in the record."""
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(str(tmp_path / "kuhn"), "kuhn_poker")
     policy = f"{{model: transformers/{tmp_path / 'kuhn'}, constrain: legal, max_tokens: 4}}"
@@ -98,7 +98,7 @@ def test_a_frozen_language_model_stays_bit_equal_while_its_partner_learns(model)
 
 
 def test_self_play_of_a_language_model_is_scored_exactly(tmp_path):
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(str(tmp_path / "kuhn"), "kuhn_poker")
     small = ("train.steps=1", "train.episodes=8", "evaluate.episodes=8", "train.lr=0.001")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.config import load
+from gem_ma.config.loading import load
+from gem_ma.config.plans import scenario_of
 from gem_ma.estimators import ESTIMATORS, columns
-from gem_ma.plans import scenario_of
-from gem_ma.training.checks import checked
-from gem_ma.training.discounts import check_discounts
+from gem_ma.training.schedule.checks import checked
+from gem_ma.training.schedule.discounts import check_discounts
 from gem_ma.training.train import Trainer
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "training.md").read_text(encoding="utf-8")

@@ -35,9 +35,9 @@ from gem_ma import (
 )
 from gem_ma.behaviour import as_factory
 from gem_ma.codec import dump_episode, load_episode
-from gem_ma.config import load
+from gem_ma.config.loading import load
 from gem_ma.engines.base import Policy
-from gem_ma.engines.scripted import Scripted
+from gem_ma.engines.small.scripted import Scripted
 from gem_ma.errors import ConfigError
 from gem_ma.parsing import parse_tool_calls
 from gem_ma.types import SYSTEM, Usage

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma import config
-from gem_ma.plans import open_policies, scenario_of
+from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.store import RunFolder
 from gem_ma.training.entry import train
-from gem_ma.training.processes import ALONE, Teams, join
+from gem_ma.training.processes.teams import ALONE, Teams, join
 
 
 def work(jobs: list[list[Any]], teams: Teams = ALONE) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gem_ma.config import Loaded
+    from gem_ma.config.loading import Loaded
     from gem_ma.rollout import Plan
     from gem_ma.scenario import Scenario
 
@@ -64,8 +64,8 @@ def play_baselines(
 def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], int]:
     """The first try of each of the run's tasks (or seeds), or of a fixed draw of so many of
     them; and how many there are."""
+    from gem_ma.config.plans import evaluation_plans
     from gem_ma.engines.base import stable_seed
-    from gem_ma.plans import evaluation_plans
 
     single_try = loaded.config.model_copy(
         update={"run": loaded.config.run.model_copy(update={"episodes_per_task": 1})}
@@ -77,8 +77,8 @@ def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], i
 
 
 def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline]:
-    from gem_ma.casts import cast_with
     from gem_ma.cli.terminal import progress_line
+    from gem_ma.config.casts import cast_with
     from gem_ma.errors import ConfigError
     from gem_ma.store import run_path
 
@@ -103,9 +103,9 @@ async def _play(
     from dataclasses import replace
 
     from gem_ma.cli.run import open_folder, play_into
+    from gem_ma.config.plans import cast_of
     from gem_ma.evaluation.judge import Judge
     from gem_ma.files import make_folder
-    from gem_ma.plans import cast_of
     from gem_ma.store import read_episodes, read_summary
 
     cast, ids = cast_of(one.loaded.config), {plan.id for plan in plans}

@@ -58,7 +58,7 @@ def command(
     if examine is not None:
         from gem_ma.cli.examine import examine as play_examination
         from gem_ma.cli.resume import run_folder
-        from gem_ma.config import load
+        from gem_ma.config.loading import load
 
         into = run_folder(record) if record is not None else None
         loaded = load(
@@ -77,17 +77,17 @@ def command(
         raise click.UsageError("-n, --at-least and --record belong to --examine AGENT")
     from gem_ma.cli.endpoints import estimate, estimate_rows, ping, remote
     from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
-    from gem_ma.config import load
+    from gem_ma.config.loading import load
+    from gem_ma.config.plans import count, evaluation_plans, open_policies, scenario_of, try_seats
     from gem_ma.errors import ConformanceError
-    from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of, try_seats
 
     loaded = load(source, overrides)
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
     implied: dict[str, str] = {}
     if config.train is not None:
-        from gem_ma.training.checks import checked, remarks
-        from gem_ma.training.discounts import check_discounts
+        from gem_ma.training.schedule.checks import checked, remarks
+        from gem_ma.training.schedule.discounts import check_discounts
 
         with loaded.placing():
             check_discounts(config, checked(config, config.policies), scenario)
@@ -106,7 +106,7 @@ def command(
         with loaded.placing():
             policies = open_policies(config, base=loaded.base, offline=offline)
         if config.train is not None:
-            from gem_ma.training.checks import seeds
+            from gem_ma.training.schedule.checks import seeds
 
             implied["seeds"] = seeds(
                 config, {name: policy.core for name, policy in policies.items()}
@@ -185,8 +185,8 @@ def _refused(said: dict[str, Any]) -> int:
 def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, Any]:
     """What a study would play. Raises ConfigError with the faults of all cells."""
     from gem_ma.cli.study import Policies
-    from gem_ma.config import load_study
-    from gem_ma.plans import count, scenario_of
+    from gem_ma.config.loading import load_study
+    from gem_ma.config.plans import count, scenario_of
 
     study = load_study(source, overrides)
     policies, episodes = Policies(list(study.cells.values()), offline=offline), 0

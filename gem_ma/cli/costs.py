@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from gem_ma.settings import Config
+    from gem_ma.config.settings import Config
     from gem_ma.types import Episode
 
 
@@ -20,7 +20,7 @@ def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[
         policy.model.startswith("openai/") for policy in config.policies.values()
     ):
         return {}
-    from gem_ma.engines.spending import Price
+    from gem_ma.engines.http.budget import Price
     from gem_ma.evaluation.costs import costs
 
     prices = {

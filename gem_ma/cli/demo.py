@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from gem_ma.config import Loaded
+    from gem_ma.config.loading import Loaded
     from gem_ma.view.report import Section
 
 ASSISTANTS = {
@@ -81,7 +81,7 @@ def command(
     from gem_ma.view.report import write_report
 
     if language_model and not all(map(_finished, _subsets("transformers", out, seed)[1].values())):
-        from gem_ma.engines.loading import import_stack
+        from gem_ma.engines.local.loading import import_stack
 
         import_stack()  # a missing extra is told before anything is played
     retail, section = _retail(out, tasks, seed, quiet)
@@ -107,9 +107,9 @@ def command(
 def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """Three assistants in front of the same scripted customers."""
     from gem_ma.cli import run
-    from gem_ma.config import load
+    from gem_ma.config.loading import load
+    from gem_ma.config.plans import scenario_of
     from gem_ma.evaluation.metrics import interval_text
-    from gem_ma.plans import scenario_of
     from gem_ma.store import read_summary
     from gem_ma.view.report import Section
 
@@ -237,7 +237,7 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
 
 def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]], dict[str, Path]]:
     """Who learns -> the overrides of that training, and its run folder."""
-    from gem_ma.config import load
+    from gem_ma.config.loading import load
 
     shared = [f"run.seed={seed}"]
     if kind == "transformers":
@@ -257,7 +257,7 @@ def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]
 
 def _make_model(out: Path) -> None:
     """Makes the tiny model where it is not there yet."""
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     if not (out / MODEL / "tokenizer.json").exists():
         make_model(str(out / MODEL), "referential")

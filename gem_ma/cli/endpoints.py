@@ -60,7 +60,7 @@ class _Filler:
     async def sample(self, request: Request) -> Reply:
         import json
 
-        from gem_ma.engines.http_messages import chat
+        from gem_ma.engines.http.messages import chat
         from gem_ma.types import Reply
 
         self.requests += 1

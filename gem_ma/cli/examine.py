@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gem_ma.config import Loaded
+    from gem_ma.config.loading import Loaded
     from gem_ma.evaluation.judge import Judge
     from gem_ma.types import Episode
 
@@ -31,19 +31,19 @@ def examine(
     `record`: a run folder whose manifest keeps the result. Raises ConfigError where the scenario
     has no examiners for this agent.
     """
-    from gem_ma.casts import cast_with
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress
-    from gem_ma.engines.human import asks_person
+    from gem_ma.config.casts import cast_with
+    from gem_ma.config.plans import cast_of, evaluation_plans, open_policies, scenario_of
+    from gem_ma.engines.small.human import asks_person
     from gem_ma.errors import ConfigError
     from gem_ma.evaluation.judge import Judge
-    from gem_ma.plans import cast_of, evaluation_plans, open_policies, scenario_of
     from gem_ma.store import read_manifest
     from gem_ma.store.folder import note_in_manifest
 
     scenario = scenario_of(loaded.config, base=loaded.base)
     if agent not in scenario.agents:
-        from gem_ma.fit import nearest
+        from gem_ma.config.fit import nearest
 
         raise ConfigError(
             f"--examine {agent}: no agent of {scenario.id} is called"

@@ -99,7 +99,7 @@ def model(
 
     # a name that is none is told before the model library is imported
     registry.load("scenarios", scenario)
-    from gem_ma.training.positions import Measured
+    from gem_ma.training.learner.positions import Measured
 
     positions = Measured(registry.as_scenario(scenario), given["positions"])
     how = {
@@ -110,7 +110,7 @@ def model(
         "positions": positions,
     }
     if clones:
-        from gem_ma.training.warm_model import DEAF, make_warm_model
+        from gem_ma.training.learner.warm_model import DEAF, make_warm_model
 
         made = make_warm_model(
             path,
@@ -131,7 +131,7 @@ def model(
                 " teach deafness; clone others"
             )
     else:
-        from gem_ma.engines.tiny import make_model
+        from gem_ma.engines.local.tiny import make_model
 
         if agents:
             raise click.UsageError("--agent belongs to --clone")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gem_ma.config import Loaded
+    from gem_ma.config.loading import Loaded
 
 # set for the processes that `spread` starts: what breaks because another one has gone is told by it
 STARTED = "GEM_MA_STARTED"
@@ -29,11 +29,11 @@ def follow(loaded: Loaded) -> int:
     and says nothing that the first one says."""
     import asyncio
 
+    from gem_ma.config.plans import open_policies, scenario_of
     from gem_ma.errors import GemMaError
-    from gem_ma.plans import open_policies, scenario_of
-    from gem_ma.training.checks import checked
     from gem_ma.training.entry import train
-    from gem_ma.training.processes import LostError, join
+    from gem_ma.training.processes.teams import LostError, join
+    from gem_ma.training.schedule.checks import checked
 
     config = loaded.config
     # the first process drains and then ends; the others end with it

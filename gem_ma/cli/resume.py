@@ -55,7 +55,7 @@ def command(
     from gem_ma.cli.processes import spread
     from gem_ma.cli.run import play
     from gem_ma.cli.train import learn
-    from gem_ma.config import load
+    from gem_ma.config.loading import load
     from gem_ma.errors import ConfigError
     from gem_ma.store import read_manifest
     from gem_ma.store.names import recorded_changes
@@ -102,8 +102,8 @@ def run_folder(run: str) -> Path:
     from pathlib import Path
 
     from gem_ma import registry
+    from gem_ma.config.fit import nearest
     from gem_ma.errors import ConfigError
-    from gem_ma.fit import nearest
 
     for path in (Path(run), Path("runs", run)):
         if (path / "manifest.json").is_file():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gem_ma.config import Loaded
+    from gem_ma.config.loading import Loaded
     from gem_ma.engines.base import Policy
     from gem_ma.scenario import Scenario
     from gem_ma.store import RunFolder
@@ -60,7 +60,7 @@ def command(
     """
     from pathlib import Path
 
-    from gem_ma.config import load
+    from gem_ma.config.loading import load
     from gem_ma.errors import ConfigError
     from gem_ma.store import run_path
 
@@ -92,9 +92,9 @@ def play(
     from gem_ma.cli.main import Interrupted, exit_code
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
+    from gem_ma.config.plans import count, evaluation_plans, open_policies, scenario_of, try_seats
     from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.evaluation.judge import Judge
-    from gem_ma.plans import count, evaluation_plans, open_policies, scenario_of, try_seats
 
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
@@ -172,8 +172,8 @@ async def play_into(
     from functools import partial
     from itertools import takewhile
 
-    from gem_ma.engines.human import asks_person
-    from gem_ma.engines.replay import Remembered
+    from gem_ma.engines.small.human import asks_person
+    from gem_ma.engines.small.replay import Remembered
     from gem_ma.errors import BudgetError
     from gem_ma.rollout import play_many
     from gem_ma.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import inspect
     from pathlib import Path
 
+    from gem_ma.config.settings import Config
     from gem_ma.evaluation.judge import Judge
-    from gem_ma.settings import Config
 
 EXAMPLE = """\b
 Examples:
@@ -105,8 +105,8 @@ def scenario_facts(name: str) -> dict[str, Any]:
     on `test/0`, seed 0."""
     from gem_ma import registry
     from gem_ma.cli.run import success_of
+    from gem_ma.config.fit import signature
     from gem_ma.errors import GemMaError
-    from gem_ma.fit import signature
     from gem_ma.scenario import Game
 
     scenario = registry.make(name)
@@ -235,9 +235,9 @@ def judge_of(path: Path) -> tuple[Judge, Config | None]:
     """
     from gem_ma import registry
     from gem_ma.cli.terminal import progress_line
+    from gem_ma.config.plans import scenario_of
     from gem_ma.errors import ConfigError, DataError, StoreError
     from gem_ma.evaluation.judge import Judge
-    from gem_ma.plans import scenario_of
 
     try:
         config = recorded_config(path)
@@ -267,8 +267,8 @@ def recorded_config(path: Path) -> Config:
     looked up. Raises StoreError."""
     from pydantic import ValidationError
 
+    from gem_ma.config.settings import Config
     from gem_ma.errors import StoreError
-    from gem_ma.settings import Config
     from gem_ma.store import read_manifest
     from gem_ma.store.lines import read_resolved
     from gem_ma.store.names import with_changes

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gem_ma.config import Loaded, LoadedStudy
+    from gem_ma.config.loading import Loaded, LoadedStudy
     from gem_ma.engines.base import Policy
     from gem_ma.evaluation.studies import Cell
     from gem_ma.scenario import Scenario
@@ -71,7 +71,7 @@ def command(
     import shlex
     from pathlib import Path
 
-    from gem_ma.config import load_study
+    from gem_ma.config.loading import load_study
 
     extra = [f"scenario.tasks={tasks}"] * (tasks is not None) + [
         f"run.concurrency={concurrency}"
@@ -123,9 +123,9 @@ def study(
     from gem_ma.cli.main import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
+    from gem_ma.config.plans import count
     from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.evaluation.studies import study_summary
-    from gem_ma.plans import count
     from gem_ma.store import hold_folder, write_file
 
     scenarios = _scenarios(loaded)
@@ -207,7 +207,7 @@ class Policies:
 
     def __init__(self, cells: Sequence[Loaded], *, offline: bool = False) -> None:
         """`offline`: nothing will be sampled, so no key is read."""
-        from gem_ma.plans import budget_of
+        from gem_ma.config.plans import budget_of
 
         self.open: dict[str, Policy] = {}
         self.options: dict[str, Any] = {"offline": True} if offline else {}
@@ -217,7 +217,7 @@ class Policies:
 
     def of(self, loaded: Loaded) -> dict[str, Policy]:
         """The policies that this cell samples from, the next of the cells."""
-        from gem_ma.plans import open_policies
+        from gem_ma.config.plans import open_policies
 
         keys = self._keys(loaded)
         needed = set().union(*self.left)
@@ -254,7 +254,7 @@ class Policies:
 
 def _scenarios(loaded: LoadedStudy) -> dict[tuple[str, ...], Scenario]:
     """The scenario of every cell; cells with the same options share one."""
-    from gem_ma.plans import scenario_of
+    from gem_ma.config.plans import scenario_of
 
     made: dict[str, Scenario] = {}
     found = {}
@@ -274,10 +274,10 @@ def _check_measures(
     What a scenario measures is known from a play: one of two decision points, with silent
     agents, which is not kept.
     """
+    from gem_ma.config.fit import nearest
     from gem_ma.errors import ConfigError
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.kinds import SUCCESS
-    from gem_ma.fit import nearest
 
     known: dict[str, None] = {}
     for scenario, cell in (
@@ -309,7 +309,7 @@ def _tried(scenario: Scenario, loaded: Loaded) -> Episode:
     import asyncio
     from dataclasses import replace
 
-    from gem_ma.plans import evaluation_plans
+    from gem_ma.config.plans import evaluation_plans
     from gem_ma.rollout import play
     from gem_ma.types import Limits, Seat
 
@@ -334,10 +334,10 @@ async def _play_cell(
 
     from gem_ma.cli.costs import costs_of, other_models
     from gem_ma.cli.run import open_folder, play_into, report_of
+    from gem_ma.config.plans import evaluation_plans
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.studies import cell_of
     from gem_ma.files import make_folder
-    from gem_ma.plans import evaluation_plans
 
     config = loaded.config
     make_folder(path, path.parent)  # no link below the study's folder

@@ -12,7 +12,7 @@ from gem_ma.cli.completion import Source
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gem_ma.config import Loaded
+    from gem_ma.config.loading import Loaded
 
 EXAMPLE = """\b
 Example:
@@ -49,10 +49,10 @@ def command(
     from pathlib import Path
 
     from gem_ma.cli.processes import follow, spread
-    from gem_ma.config import load
+    from gem_ma.config.loading import load
     from gem_ma.errors import ConfigError
     from gem_ma.store import run_path
-    from gem_ma.training.processes import launched
+    from gem_ma.training.processes.teams import launched
 
     loaded = load(source, overrides, configs_first=True)
     if loaded.study:
@@ -105,13 +105,13 @@ def learn(
     from gem_ma.cli.run import open_folder, report_of
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.engines.human import asks_person
+    from gem_ma.config.plans import open_policies, scenario_of, try_seats
+    from gem_ma.engines.small.human import asks_person
     from gem_ma.errors import BudgetError, EndpointError
-    from gem_ma.plans import open_policies, scenario_of, try_seats
-    from gem_ma.training.checks import checked
-    from gem_ma.training.discounts import check_discounts
     from gem_ma.training.entry import train
-    from gem_ma.training.processes import LostError, join
+    from gem_ma.training.processes.teams import LostError, join
+    from gem_ma.training.schedule.checks import checked
+    from gem_ma.training.schedule.discounts import check_discounts
 
     config = loaded.config
     with loaded.placing():  # before a folder is made

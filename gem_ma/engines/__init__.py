@@ -2,12 +2,12 @@
 constructor, never here."""
 
 CATALOG = {
-    "human": "gem_ma.engines.human:Human",
-    "openai": "gem_ma.engines.openai:OpenAI",
-    "replay": "gem_ma.engines.replay:Replay",
-    "scripted": "gem_ma.engines.scripted:Scripted",
-    "table": "gem_ma.engines.table:Table",
-    "transformers": "gem_ma.engines.transformers:Transformers",
-    "vision": "gem_ma.engines.vision:Vision",
-    "vllm": "gem_ma.engines.vllm:VLLM",
+    "human": "gem_ma.engines.small.human:Human",
+    "openai": "gem_ma.engines.http.openai:OpenAI",
+    "replay": "gem_ma.engines.small.replay:Replay",
+    "scripted": "gem_ma.engines.small.scripted:Scripted",
+    "table": "gem_ma.engines.small.table:Table",
+    "transformers": "gem_ma.engines.local.transformers:Transformers",
+    "vision": "gem_ma.engines.local.vision:Vision",
+    "vllm": "gem_ma.engines.vllm.engine:VLLM",
 }

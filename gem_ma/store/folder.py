@@ -252,7 +252,7 @@ class RunFolder:
                 f"{self.path}: holds episodes but no manifest.json, so it cannot be taken up; use"
                 " another folder or --fresh"
             )
-        from gem_ma.document import write
+        from gem_ma.config.document import write
 
         replace_file(self.path / "config.yaml", config_text.encode("utf-8", "replace"), self.path)
         replace_file(self.path / "resolved.yaml", write(resolved).encode(), self.path)

@@ -272,7 +272,7 @@ def _quick(line: bytes) -> Any:
 def read_resolved(path: Path) -> dict[str, Any]:
     """resolved.yaml of a run folder as it was written; what changed at a resume stands in the
     manifest. Raises StoreError."""
-    from gem_ma.document import read as read_yaml
+    from gem_ma.config.document import read as read_yaml
 
     file = path / "resolved.yaml"
     data = read(file, path, MOST_JSON)

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gem_ma.config.plans import open_policies, scenario_of
+from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
-from gem_ma.plans import open_policies, scenario_of
 from gem_ma.scenario import Scenario
-from gem_ma.settings import Config
 from gem_ma.store import RunFolder
 from gem_ma.tracking import Tracker, Tracking
-from gem_ma.training.checks import checked
-from gem_ma.training.opening import open_parts
-from gem_ma.training.processes import ALONE, Teams
+from gem_ma.training.loop.opening import open_parts
+from gem_ma.training.processes.teams import ALONE, Teams
+from gem_ma.training.schedule.checks import checked
 from gem_ma.training.train import OnStep, Trainer
 
 

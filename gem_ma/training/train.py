@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 from gem_ma.tracking import Tracking
-from gem_ma.training.alternation import learning
-from gem_ma.training.beginning import fingerprints
-from gem_ma.training.ends import begin, finish
-from gem_ma.training.exams import exam, measures
-from gem_ma.training.forking import grow
-from gem_ma.training.opening import Parts
-from gem_ma.training.overlap import Played, beside
-from gem_ma.training.schedule import training_plans
-from gem_ma.training.step import Step
+from gem_ma.training.loop.beginning import fingerprints
+from gem_ma.training.loop.ends import begin, finish
+from gem_ma.training.loop.exams import exam, measures
+from gem_ma.training.loop.forking import grow
+from gem_ma.training.loop.opening import Parts
+from gem_ma.training.loop.overlap import Played, beside
+from gem_ma.training.loop.step import Step
+from gem_ma.training.schedule.alternation import learning
+from gem_ma.training.schedule.plans import training_plans
 
 OnStep = Callable[[int, dict[str, Any]], None]
 

@@ -94,7 +94,7 @@ def config_block(resolved: Facts) -> str:
     """The whole config, folded, without keys and addresses."""
     if not resolved:
         return ""
-    from gem_ma.document import write
+    from gem_ma.config.document import write
 
     shown = write(_public(dict(resolved)))
     return (

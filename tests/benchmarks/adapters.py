@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gem_ma.engines.tiny import make_model
-from gem_ma.engines.transformers import Transformers
+from gem_ma.engines.local.tiny import make_model
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.types import Message, Request, Sampling
 
 ROWS, TOKENS, REPEATS = 16, 48, 5

@@ -24,9 +24,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import credit
-from gem_ma.engines.tiny import make_model
+from gem_ma.config.settings import LossSettings
+from gem_ma.engines.local.tiny import make_model
 from gem_ma.estimators import estimate
-from gem_ma.settings import LossSettings
 from tests.benchmarks.trl_update import opened, regular, widened
 
 GIB = 1 << 30
@@ -58,8 +58,8 @@ def measured(name: str, folder: str, tokens: int) -> None:
     advantages, _ = estimate("grpo" if row["replies"] > 1 else "reinforce", table)
     before, start = peak(), time.process_time()
     if row.get("clone"):
-        from gem_ma.training.cloning import _imitate
-        from gem_ma.training.rows import rows
+        from gem_ma.training.learner.cloning import _imitate
+        from gem_ma.training.learner.rows import rows
 
         _imitate(learner, list(rows(table, advantages, "main").rows))
     else:

@@ -32,7 +32,7 @@ WAYS = {
 
 def model(folder: Path, changes: dict[str, int]) -> Path:
     """A tiny model for the game, or one of another size over the same tokenizer."""
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(str(folder), "guess_number")
     if changes:

@@ -30,14 +30,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 
-from gem_ma.engines.drawing import Source
-from gem_ma.engines.tiny import make_model
-from gem_ma.engines.transformers import Transformers
-from gem_ma.settings import LossSettings
-from gem_ma.training import probes
-from gem_ma.training.learner import TorchLearner
-from gem_ma.training.probes import measure
-from gem_ma.training.rows import Row
+from gem_ma.config.settings import LossSettings
+from gem_ma.engines.local.sampling import Source
+from gem_ma.engines.local.tiny import make_model
+from gem_ma.engines.local.transformers import Transformers
+from gem_ma.training.learner import probes
+from gem_ma.training.learner.probes import measure
+from gem_ma.training.learner.rows import Row
+from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.types import Message, Sampling
 
 FAULTS = (

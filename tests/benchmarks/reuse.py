@@ -186,7 +186,7 @@ def overhead() -> None:
 
 
 def main() -> None:
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "nano"

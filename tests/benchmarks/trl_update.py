@@ -40,12 +40,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import credit
+from gem_ma.config.settings import LossSettings
 from gem_ma.engines.base import open_engine
-from gem_ma.engines.tiny import make_model
+from gem_ma.engines.local.tiny import make_model
 from gem_ma.estimators import estimate
-from gem_ma.settings import LossSettings
-from gem_ma.training.learner import TorchLearner
-from gem_ma.training.rows import Row, rows
+from gem_ma.training.learner.rows import Row, rows
+from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
 from tests.benchmarks.learner import talks
 

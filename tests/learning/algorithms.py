@@ -55,7 +55,7 @@ def learn(
         if value
     ]
     if not given.tables:
-        from gem_ma.engines.tiny import make_model
+        from gem_ma.engines.local.tiny import make_model
 
         model = folder / "model"
         if not model.exists():

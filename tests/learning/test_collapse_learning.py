@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
-from gem_ma.plans import open_policies, scenario_of
+from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.entry import train
 
@@ -23,7 +23,7 @@ def self_play(seed: int, path: Path, *overrides: str) -> tuple[dict, list[str], 
     """The summary, the signals of the alarms in the record, and what was told to the user (on
     stderr, by the command)."""
     pytest.importorskip("torch", reason="needs the train extra")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(path / "model", "kuhn_poker")
     loaded = config.load(

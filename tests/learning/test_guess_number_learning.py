@@ -17,7 +17,7 @@ CONFIG = Path(__file__).parents[2] / "configs" / "guess_number.yaml"
 @pytest.mark.parametrize("seed", range(5))
 def test_a_tiny_model_learns_to_use_the_hints(seed, tmp_path):
     pytest.importorskip("torch", reason="needs the train extra")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(str(tmp_path / "model"), "guess_number")
     given = config.load(

@@ -53,7 +53,7 @@ def test_the_averaged_tiny_language_model_is_less_exploitable_than_its_clone(see
     """From players who look at their card; `run.seed` draws another model each time. The last
     iterate is printed and promises nothing."""
     pytest.importorskip("torch", reason="needs the train extra")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(tmp_path / "model", "kuhn_poker")
     model = f"policies.main.model=transformers/{tmp_path / 'model'}"

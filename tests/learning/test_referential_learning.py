@@ -51,7 +51,7 @@ def test_tables_learn_the_language_only_together(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_tiny_language_models_learn_the_language_only_together(seed, tmp_path):
     pytest.importorskip("torch")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     make_model(str(tmp_path / "model"), "referential")
     hold(

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from gem_ma import config
-from gem_ma.plans import open_policies, scenario_of
+from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.rollout import Plan, play_many
 from gem_ma.training.entry import run_training
-from gem_ma.training.opening import open_learner
-from gem_ma.training.roles import LocalPlayers
-from gem_ma.training.schedule import demonstrations
+from gem_ma.training.loop.opening import open_learner
+from gem_ma.training.loop.roles import LocalPlayers
+from gem_ma.training.schedule.plans import demonstrations
 from gem_ma.types import Message, Seat
 
 pytestmark = pytest.mark.learning
@@ -25,7 +25,7 @@ SEATS = ("assistant", "user")
 
 def loaded(seed, folder, *overrides):
     pytest.importorskip("torch")
-    from gem_ma.engines.tiny import make_model
+    from gem_ma.engines.local.tiny import make_model
 
     model = folder / "model"
     if not model.exists():

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """`bytes`, `words` and `untied`: folders of tiny models, untrained."""
-    from gem_ma.engines.tiny import SIZES, Size, make_model
+    from gem_ma.engines.local.tiny import SIZES, Size, make_model
 
     folder = tmp_path_factory.mktemp("models")
     made = {"bytes": ("nano", True), "words": ("word32", True), "untied": ("nano", False)}

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from gem_ma.engines.base import Policy
-from gem_ma.engines.vllm import VLLM
+from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.training.opening import open_learner
+from gem_ma.training.loop.opening import open_learner
 from gem_ma.types import Message, Request, Sampling
 
 OPTIONS = {

@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gem_ma.engines.openai import OpenAI
-from gem_ma.engines.vllm import VLLM
+from gem_ma.engines.http.openai import OpenAI
+from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.errors import ConfigError, DataError, EndpointError, ModelNotFound
 from gem_ma.types import Message, Reply, Request, Sampling, Tool
 from tests.vllm.serving import VllmServer

@@ -1,0 +1,46 @@
+"""Seats for a cast that names behaviours only, such as a scenario's baselines and examiners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gem_ma.behaviour import as_factory
+from gem_ma.config.fit import needs_policy
+from gem_ma.config.settings import AgentSettings, Config
+from gem_ma.errors import ConfigError
+from gem_ma.scenario import Scenario
+
+
+def cast_with(
+    config: Config, scenario: Scenario, cast: Mapping[str, str]
+) -> dict[str, AgentSettings]:
+    """The seats of a cast that names some agents' behaviours.
+
+    Each other agent keeps its seat where that samples from no policy, else it gets the
+    scenario's default. Raises ConfigError where a behaviour does not exist or would need a
+    policy, and where an agent has neither.
+    """
+    unknown = [agent for agent in cast if agent not in scenario.agents]
+    if unknown:
+        raise ConfigError(
+            f"no agent of {scenario.id} is called {unknown[0]!r}; its agents are"
+            f" {', '.join(scenario.agents)}"
+        )
+    seats = {}
+    for agent in scenario.agents:
+        own = config.agents.get(agent)
+        if agent in cast:
+            seats[agent] = AgentSettings(behaviour=cast[agent])
+        elif own is not None and own.policy is None and not own.policies:
+            seats[agent] = own
+        elif agent in scenario.default_cast:
+            seats[agent] = AgentSettings(behaviour=scenario.default_cast[agent])
+        else:
+            raise ConfigError(
+                f"agent {agent!r} samples from a policy here, and {scenario.id} names no default"
+                " for it"
+            )
+        behaviour = seats[agent].behaviour
+        if needs_policy(behaviour, as_factory(behaviour)):
+            raise ConfigError(f"agent {agent!r}: the behaviour {behaviour!r} samples from a policy")
+    return seats

@@ -1,0 +1,227 @@
+"""The axes of a study -> one document per cell. A cell replaces the whole value at each axis;
+nothing is merged.
+
+Knows documents and places, so that a fault inside a cell's value is told with the line where
+that value stands.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+
+from gem_ma.config.document import Document, Keys, Place, dotted
+from gem_ma.config.fit import nearest
+from gem_ma.config.schema import validate
+from gem_ma.config.settings import Config, StudySections
+from gem_ma.errors import ConfigError
+
+SECTIONS = tuple(StudySections.model_fields)
+MAX_CELLS = 500
+Names = tuple[str, ...]  # of a cell, one per axis
+SEATS: Keys = (
+    "agents",
+)  # the one axis that is a whole section: its cells set several seats together
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Axis -> name -> value. `reference` is the cell that all others are compared with."""
+
+    sections: StudySections
+    values: dict[Keys, dict[str, Document]]
+    reference: Names
+
+    def axes(self) -> dict[str, Names]:
+        """Dotted path -> names, in the order written."""
+        return {dotted(axis): tuple(values) for axis, values in self.values.items()}
+
+    def cells(self) -> Iterator[Names]:
+        """Every combination of names; the last axis changes first."""
+        return itertools.product(*self.values.values())
+
+    def filled(self, document: Document, names: Names) -> Document:
+        """A copy of the document with this cell's value at every axis."""
+        copy = Document(deepcopy(document.value), dict(document.places), list(document.faults))
+        for (axis, values), name in zip(self.values.items(), names, strict=True):
+            for path, value in _replaced(axis, values[name]):
+                copy.put(path, Document(deepcopy(value.value), dict(value.places)))
+        if self.sections.study.repeats is not None:
+            place: dict[Keys, Place] = {(): copy.place(("run",))}
+            copy.put(("run", "episodes_per_task"), Document(self.sections.study.repeats, place))
+        return copy
+
+
+def _replaced(axis: Keys, value: Document) -> list[tuple[Keys, Document]]:
+    """What a cell replaces: the value at the axis; on the axis `agents` the seats that it names."""
+    if axis != SEATS or not isinstance(value.value, dict):
+        return [(axis, value)]
+    seats = []
+    for agent, seat in value.value.items():
+        places = {path[1:]: place for path, place in value.places.items() if path[:1] == (agent,)}
+        places.setdefault((), value.place(()))
+        seats.append(((*axis, agent), Document(seat, places)))
+    return seats
+
+
+def take_grid(document: Document) -> Grid | None:
+    """Takes the sections of a study out of a document; None where it has none. Raises
+    ConfigError where they are wrong."""
+    if not any(section in document.value for section in SECTIONS):
+        return None
+    if not isinstance(document.value, dict) or not document.value.keys() & {
+        "study",
+        "grid",
+        "cross_play",
+    }:
+        return None  # a lone `report:` is an unknown key, and told so
+    parts = Document(
+        {key: document.value.pop(key) for key in SECTIONS if key in document.value},
+        {path: place for path, place in document.places.items() if not path or path[0] in SECTIONS},
+    )
+    document.places = {
+        path: place
+        for path, place in document.places.items()
+        if not path or path[0] not in SECTIONS
+    }
+    sections = validate(parts, StudySections)
+    if sections is None:
+        document.faults += parts.faults
+        document.refuse()
+        # unreachable while every refusal of the schema makes a fault
+        raise ConfigError(f"{document.place(())}: the study is not valid")
+    values = _axes(parts, sections)
+    for axis in values:
+        _check_axis(parts, axis, values, document)
+    cells = 1
+    for named in values.values():
+        cells *= len(named)
+    if cells > MAX_CELLS:
+        parts.fault(("grid",), f"{cells} cells; a study has at most {MAX_CELLS}")
+    reference = _reference(parts, sections, values)
+    document.faults += parts.faults
+    if parts.faults:
+        document.refuse()
+    return Grid(sections, values, reference)
+
+
+def _axes(parts: Document, sections: StudySections) -> dict[Keys, dict[str, Document]]:
+    design = sections.study.design or ("cross_play" if sections.cross_play is not None else "grid")
+    if sections.grid and sections.cross_play is not None:
+        parts.fault(
+            ("cross_play",),
+            "a study has a grid or a cross_play, not both; an axis of a grid may be a seat"
+            " (agents.X)",
+        )
+    if design == "cross_play":
+        if sections.cross_play is None:
+            parts.fault(("study", "design"), "no section `cross_play:`")
+            return {}
+        above: Keys = ("cross_play", "population")
+        found: dict[Keys, dict[str, Document]] = {
+            ("agents", agent): _values(parts, (*above, agent))
+            for agent in sections.cross_play.population
+        }
+    else:
+        above = ("grid",)
+        found = {tuple(axis.split(".")): _values(parts, ("grid", axis)) for axis in sections.grid}
+    if not found:
+        parts.fault(above, "names no axis; the study would be a single run")
+    return found
+
+
+def _values(parts: Document, path: Keys) -> dict[str, Document]:
+    """Name -> value of one axis. A list stands for its items, each named after itself."""
+    given = parts.get(*path)
+    if not given:
+        parts.fault(path, "names no cell")
+        return {}
+    named: dict[str, Document] = {}
+    for key in range(len(given)) if isinstance(given, list) else given:
+        value, at = given[key], (*path, key)
+        if isinstance(given, list) and isinstance(value, (dict, list)):
+            parts.fault(at, "a cell of several keys wants a name: {name: {...}}")
+            continue
+        name = (
+            str(key)
+            if isinstance(given, dict)
+            else (
+                "null"
+                if value is None
+                else str(value).lower()
+                if isinstance(value, bool)
+                else str(value)
+            )
+        )
+        if name in named:
+            parts.fault(at, f"the cell {name!r} stands there twice")
+        places = {
+            inner[len(at) :]: place
+            for inner, place in parts.places.items()
+            if inner[: len(at)] == at
+        }
+        places.setdefault((), parts.place(at))
+        named[name] = Document(value, places)
+    return named
+
+
+def _check_axis(
+    parts: Document, axis: Keys, values: dict[Keys, dict[str, Document]], document: Document
+) -> None:
+    written: Keys = (
+        ("cross_play", "population", axis[-1])
+        if parts.get("cross_play") is not None
+        else ("grid", dotted(axis))
+    )
+    sections = [name for name in Config.model_fields if name != "train"]
+    if axis[0] not in sections:
+        parts.fault(
+            written,
+            "an axis is a dotted path into a section of the"
+            f" config{nearest(str(axis[0]), sections)}",
+        )
+    elif axis == SEATS and not all(
+        isinstance(value.value, dict) and value.value for value in values[axis].values()
+    ):
+        parts.fault(
+            written, "a cell of the axis `agents` names seats: {name: {agent: behaviour, ...}}"
+        )
+    elif (len(axis) < 2 and axis != SEATS) or not all(axis):
+        parts.fault(
+            written,
+            "an axis is a dotted path such as agents.X, policies.X or scenario.option,"
+            " or `agents` for several seats together",
+        )
+    if any(other != axis and axis[: len(other)] == other for other in values):
+        parts.fault(written, "another axis replaces the whole of what holds this one")
+    for path in dict.fromkeys(
+        path for value in values[axis].values() for path, _ in _replaced(axis, value)
+    ):
+        place = document.place(path)
+        if path in document.places and not place.line:  # line 0: it was typed
+            what = "this in every cell" if path == axis else dotted(path)
+            parts.fault(
+                written, f"the axis sets {what}, and so does the {place.file}; leave one out"
+            )
+
+
+def _reference(
+    parts: Document, sections: StudySections, values: dict[Keys, dict[str, Document]]
+) -> Names:
+    axes: dict[str, list[str]] = {dotted(axis): list(named) for axis, named in values.items()}
+    short: dict[str, list[str]] = {}
+    for axis in axes:
+        short.setdefault(axis.rsplit(".", 1)[-1], []).append(axis)
+    chosen: dict[str, str] = {}
+    for key, name in sections.study.reference.items():
+        at: Keys = ("study", "reference", key)
+        meant = key if key in axes else short[key][0] if len(short.get(key, ())) == 1 else None
+        if meant is None:
+            parts.fault(at, f"no axis is called so{nearest(key, axes)}")
+        elif name not in axes[meant]:
+            parts.fault(at, f"no cell of {meant} is called {name!r}{nearest(name, axes[meant])}")
+        else:
+            chosen[meant] = name
+    return tuple(chosen.get(axis, names[0] if names else "") for axis, names in axes.items())

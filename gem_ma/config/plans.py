@@ -1,0 +1,190 @@
+"""Config -> what is played: the scenario, the seats, the open policies, and one plan per episode.
+Same config, same plans.
+
+Seeds: an episode's seed is a stable digest of `run.seed` and its task, so task 3 starts alike
+whatever else is played. Repeats (`run.episodes_per_task`) share the seed and differ in what is
+sampled. In a split that is one task, None, only the seed makes a difference: there
+`scenario.tasks: n` means n seeds (the first n of 2n are the same n), and every repeat has a seed
+of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gem_ma.behaviour import as_factory, no_policy, seat
+from gem_ma.config.fit import signature, single
+from gem_ma.config.loading import located
+from gem_ma.config.settings import Config
+from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma.engines.http.budget import Budget
+from gem_ma.errors import ConfigError
+from gem_ma.registry import load, make, task_of
+from gem_ma.rollout import Plan
+from gem_ma.scenario import Scenario
+from gem_ma.secret_names import reveal
+from gem_ma.types import Seat
+
+
+def scenario_of(config: Config, *, base: Path | None = None) -> Scenario:
+    """The scenario with its options. Raises DataError where its data is missing or damaged."""
+    return make(config.scenario.id, **located(config, base).scenario.options)
+
+
+def cast_of(config: Config) -> dict[str, Seat]:
+    """Who plays each agent."""
+    return {agent: settings.seat for agent, settings in config.agents.items()}
+
+
+def try_seats(config: Config, scenario: Scenario) -> None:
+    """Makes each seat's behaviour once, for the first play, and lets it go: a wrong option is found
+    before a run folder is made.
+
+    Raises ConfigError; what a behaviour raises otherwise is left to the play, which records it.
+    """
+    plan = next(evaluation_plans(config, scenario), None)
+    if plan is None:
+        return
+    for agent, given in plan.cast.items():
+        try:
+            seat(
+                as_factory(given.behaviour),
+                agent,
+                no_policy(agent),
+                random.Random(0),
+                task_of(scenario, plan.task),
+                **given.options,
+            )
+        except ConfigError:
+            raise
+        except Exception:  # it will say so again where it is recorded
+            continue
+
+
+def budget_of(config: Config) -> Budget | None:
+    """What `limits:` allows one command to spend; None where they set no limit."""
+    limits = config.limits
+    return (
+        None
+        if limits.usd is None and limits.tokens is None
+        else Budget(tokens=limits.tokens, usd=limits.usd)
+    )
+
+
+def open_policies(
+    config: Config,
+    *,
+    base: Path | None = None,
+    names: Iterable[str] | None = None,
+    budget: Budget | None = None,
+    offline: bool = False,
+) -> dict[str, Policy]:
+    """Every policy that has a seat, learns or is named in `names`, with its engine open.
+
+    A relative model path is looked up in `base` (the config's folder), then in the working
+    folder; `${env:NAME}` is read here. What engines with a budget spend is taken from `budget`,
+    by default a new one out of `limits:`; `retry:` holds where a policy says nothing of its own.
+    `offline`: nothing will be sampled, so no key is read. Raises ConfigError or DataError for a
+    model that cannot be opened.
+    """
+    seats = [*config.agents.values()]
+    wanted: set[str | None] = set(names or ())
+    learned = set() if config.train is None else {*config.train.policies, *config.train.warm_start}
+    wanted |= learned
+    if config.train is not None:
+        if config.train.opponents is not None:
+            wanted |= {name for name in config.train.opponents.anchors if name in config.policies}
+        seats += [seat for warm in config.train.warm_start.values() for seat in warm.cast.values()]
+    wanted |= {name for seat in seats for name in (seat.policy, *seat.policies.values())}
+    unknown = sorted(name for name in wanted if name is not None and name not in config.policies)
+    if unknown:
+        raise ConfigError(
+            f"no policy is called {unknown[0]!r}; policies are"
+            f" {', '.join(config.policies) or 'none'}"
+        )
+    opened: dict[str, Policy] = {}
+    budget = budget_of(config) if budget is None else budget
+    for name, settings in located(config, base).policies.items():
+        if name in wanted:
+            options = {
+                key: value if offline else reveal(value, f"policies.{name}.{key}")
+                for key, value in settings.options.items()
+            }
+            takes = signature(load("engines", settings.model.partition("/")[0])) or {}
+            options = {
+                key: value for key, value in config.retry.options.items() if key in takes
+            } | options
+            fed = (("budget", budget), ("offline", offline), ("frozen", name not in learned))
+            options |= {key: value for key, value in fed if key in takes}
+            with _named(name, options):
+                opened[name] = Policy(
+                    name, open_engine(name, settings.model, **options), settings.sampling
+                )
+    return opened
+
+
+@contextmanager
+def _named(policy: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Gives a ConfigError of an engine the key of the config that it is about, so that whoever
+    knows the file can say where it stands."""
+    try:
+        yield
+    except ConfigError as error:
+        said, where = str(error), f"policy {policy!r}: "
+        if type(error) is not ConfigError or not said.startswith(where):
+            raise
+        said = said.removeprefix(where)
+        option = said.split(" ", 1)[0].rstrip(":")
+        raise ConfigError(
+            f"policies.{policy}{f'.{option}' if option in options else ''}: {said}"
+        ) from error
+
+
+def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
+    """One plan per task (or seed) and repeat, in order. Raises ConfigError for a task that the
+    split does not have."""
+    settings, run, cast = config.scenario, config.run, cast_of(config)
+    by_seed = single(scenario.tasks(settings.split))
+    for at, index in enumerate(_starts(config, scenario)):
+        task = f"{settings.split}/{0 if by_seed else index}"
+        for repeat in range(run.episodes_per_task):
+            seed = (
+                stable_seed(run.seed, task, at, repeat) if by_seed else stable_seed(run.seed, task)
+            )
+            yield Plan(
+                scenario,
+                cast,
+                task,
+                seed,
+                repeat,
+                limits=run.limits,
+                call_timeout_s=run.call_timeout_s,
+                options=settings.options,
+            )
+
+
+def count(config: Config, scenario: Scenario) -> int:
+    """How many plans `evaluation_plans` gives."""
+    return len(_starts(config, scenario)) * config.run.episodes_per_task
+
+
+def _starts(config: Config, scenario: Scenario) -> Sequence[int]:
+    """Task indices; 0, 1, ... where only the seed makes a difference."""
+    split, wanted = config.scenario.split, config.scenario.tasks
+    tasks = scenario.tasks(split)
+    size = len(tasks)
+    if isinstance(wanted, int):
+        starts: Sequence[int] = range(wanted)
+        missing = [wanted - 1] if wanted > size and not single(tasks) else []
+    else:
+        starts = range(size) if wanted is None else wanted
+        missing = [index for index in starts if not 0 <= index < size]
+    if missing:
+        raise ConfigError(
+            f"{scenario.id}: no task {missing[0]}; split {split!r} has {size} (0 to {size - 1})"
+        )
+    return starts

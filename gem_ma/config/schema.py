@@ -1,0 +1,151 @@
+"""Plain values against a pydantic model: what it refuses becomes a fault with its place, in
+words of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from gem_ma.config.document import Document, Keys
+from gem_ma.config.fit import nearest
+
+M = TypeVar("M", bound=BaseModel)
+SHOWN = 1000  # faults that are explained
+
+
+def validate(document: Document, model: type[M]) -> M | None:
+    """The validated model, or None after adding a fault for everything that it refuses."""
+    try:
+        return model.model_validate(document.value)
+    except ValidationError as error:
+        problems: dict[Keys, list[ErrorDetails]] = {}
+        for problem in error.errors(include_url=False):
+            problems.setdefault(_written(problem, document), []).append(problem)
+    # a value that could not be read is no wrong value besides
+    told = {fault.path for fault in document.faults}
+    outer = {path[:length] for path in problems for length in range(len(path))}
+    # a fault inside says more
+    wrong = [path for path in problems if path not in told and path not in outer]
+    for number, path in enumerate(wrong):
+        # no more are printed
+        document.fault(
+            path, _explain(path, problems[path], document, model) if number < SHOWN else "a fault"
+        )
+    return None
+
+
+def _written(problem: ErrorDetails, document: Document) -> Keys:
+    """The key path of a problem without the names of union members that pydantic puts into it."""
+    path: Keys = ()
+    for part in problem["loc"]:
+        value = document.get(*path)
+        known = (
+            part in value
+            if isinstance(value, dict)
+            else isinstance(value, list) and isinstance(part, int) and part < len(value)
+        )
+        if known or (problem["type"] == "missing" and part == problem["loc"][-1]):
+            path = (*path, part)
+    return path
+
+
+def _explain(
+    path: Keys, problems: Sequence[ErrorDetails], document: Document, root: type[BaseModel]
+) -> str:
+    problem = problems[0]
+    kind, wanted = problem["type"], _wanted(path, root)
+    if kind == "missing":
+        return f"is missing; it is {_describe(wanted)}" if wanted is not None else "is missing"
+    if kind == "extra_forbidden":
+        siblings = _model(path[:-1], root)
+        return (
+            f"unknown key{nearest(str(path[-1]), list(siblings.model_fields) if siblings else [])}"
+        )
+    value = document.get(*path)
+    if (
+        len(problems) > 1
+        or kind.endswith(("_type", "_parsing", "_from_float"))
+        or kind in ("literal_error",)
+    ):
+        choices = (
+            [choice for choice in get_args(wanted) if isinstance(choice, str)]
+            if get_origin(wanted) is Literal
+            else []
+        )
+        hint = nearest(value, choices, listed=False) if isinstance(value, str) else ""
+        return f"wants {_describe(wanted)}; got {_short(value)}{hint}"
+    text = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{text[:1].lower()}{text[1:]}; got {_short(value)}"
+
+
+def _wanted(path: Keys, root: type[BaseModel]) -> Any:
+    """The annotation that the schema has at a key path, or None."""
+    wanted: Any = root
+    for part in path:
+        for option in _members(wanted):
+            if (
+                isinstance(option, type)
+                and issubclass(option, BaseModel)
+                and part in option.model_fields
+            ):
+                wanted = option.model_fields[str(part)].annotation
+                break
+            if get_origin(option) in (dict, Mapping) or (
+                get_origin(option) is list and isinstance(part, int)
+            ):
+                wanted = get_args(option)[-1]
+                break
+        else:
+            return None
+    return wanted
+
+
+def _model(path: Keys, root: type[BaseModel]) -> type[BaseModel] | None:
+    return next(
+        (
+            option
+            for option in _members(_wanted(path, root))
+            if isinstance(option, type) and issubclass(option, BaseModel)
+        ),
+        None,
+    )
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+_WORDS = {
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    type(None): "null",
+    Any: "any value",
+}
+
+
+def _describe(annotation: Any) -> str:
+    """An annotation in words: `int | list[int]` is "an integer or a list (an integer each)"."""
+    parts = []
+    for option in _members(annotation):
+        if get_origin(option) is Literal:
+            parts += [repr(choice) for choice in get_args(option)]
+        elif get_origin(option) is list:
+            parts.append(f"a list ({_describe(get_args(option)[0])} each)")
+        elif get_origin(option) in (dict, Mapping) or (
+            isinstance(option, type) and issubclass(option, BaseModel)
+        ):
+            parts.append("keys with values")
+        else:
+            parts.append(_WORDS.get(option, getattr(option, "__name__", str(option))))
+    return " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _short(value: Any) -> str:
+    text = ascii(value) if not str(value).isprintable() else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,158 @@
+"""The envelope of a reply, which a server writes: strict JSON, in which whatever carries an answer
+has the type that it must have.
+
+A part of an answer that has another type would else be lost in silence, and what is left over be
+taken for the whole. So it is a `Fault`. What carries no answer (usage, log-probabilities, names)
+may be anything: a number that cannot be is read as none. Knows no Reply.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from gem_ma.engines.http.faults import Fault, of_error_within
+from gem_ma.parsing.strict_json import depth_exceeds
+
+DEEPEST = 96  # more than arguments that come as an object may be
+MOST_COUNT, MOST_ID = 2**53, 2**31
+SLACK = 1e-3  # nats above 0 that rounding may add to a log-probability
+THOUGHTS = ("thinking", "reasoning", "reasoning_text")  # kinds of parts
+_TYPES: dict[str, tuple[type, ...]] = {
+    "content": (str, list),
+    "refusal": (str,),
+    "tool_calls": (list,),
+    "function_call": (dict,),
+    "message": (dict,),
+    "delta": (dict,),
+    "function": (dict,),
+    "choices": (list,),
+}
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The JSON object in a text. Raises Fault for what is none, names a key twice, or is nested
+    deeper than `DEEPEST`."""
+    try:
+        value = json.loads(text, parse_constant=_refuse, object_pairs_hook=_unique)
+    except RecursionError:
+        raise Fault("bad_reply", f"JSON nested too deep: {text[:100]}", status=200) from None
+    except ValueError as error:
+        raise Fault("bad_reply", f"no strict JSON ({error}): {text}", status=200) from None
+    if not isinstance(value, dict):
+        raise Fault(
+            "bad_reply", f"a JSON {type(value).__name__}, not an object: {text}", status=200
+        )
+    if depth_exceeds(value, DEEPEST):
+        raise Fault("bad_reply", f"JSON nested too deep: {text[:100]}", status=200)
+    return value
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("an object names a key twice")
+    return result
+
+
+def part(holder: dict[str, Any], key: str) -> Any:
+    """What carries an answer under a key, None where it is absent, null or empty. Raises Fault
+    where it has another type than its own."""
+    value = holder.get(key)
+    if value is None or (not value and isinstance(value, (str, list, dict))):
+        return None
+    if not isinstance(value, _TYPES[key]):
+        raise Fault("bad_reply", f"{key} is {ascii(value)[:100]}", status=200)
+    return value
+
+
+def text_of(holder: dict[str, Any], key: str) -> str:
+    """The text under a key, be it in parts; thoughts, and parts of other kinds, are passed over.
+    Raises Fault where text is no text."""
+    value = part(holder, key)
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "".join(_piece(one) for one in value)
+
+
+def _piece(one: Any) -> str:
+    kind = one.get("type") if isinstance(one, dict) else None
+    if kind in THOUGHTS:
+        return ""
+    text = one.get("text", one.get("refusal")) if isinstance(one, dict) else None
+    if isinstance(text, str):
+        return text
+    if (
+        not isinstance(one, dict)
+        or text is not None
+        or kind in (None, "text", "output_text", "refusal")
+    ):
+        raise Fault("bad_reply", f"a part of the content is {ascii(one)[:100]}", status=200)
+    return ""
+
+
+def thought_of(holder: dict[str, Any]) -> str:
+    """What a message or a delta says of the model's thinking, whichever way a server writes it:
+    a field, or parts of the content."""
+    # two of them at once by servers of old and new clients
+    for name in ("reasoning_content", "reasoning", "thinking"):
+        if isinstance(holder.get(name), str) and holder[name]:
+            return str(holder[name])
+    content = holder.get("content")
+    parts = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+    thoughts = [
+        one.get("thinking") or one.get("text") for one in parts if one.get("type") in THOUGHTS
+    ]
+    inner = [
+        text.get("text") if isinstance(text, dict) else text
+        for one in thoughts
+        for text in (one if isinstance(one, list) else [one])
+    ]
+    return "".join(text for text in inner if isinstance(text, str))
+
+
+def is_first(choice: Any) -> bool:
+    """Whether this is the choice that was asked for, and none of others that a server adds.
+    Raises Fault for one that cannot be told."""
+    index = choice.get("index") if isinstance(choice, dict) else choice
+    if not isinstance(choice, dict) or not (index is None or type(index) is int):
+        raise Fault("bad_reply", f"a choice is {ascii(choice)[:100]}", status=200)
+    return not index
+
+
+def refuse_error(choice: dict[str, Any]) -> None:
+    """Raises Fault where a choice, its message or its delta holds an error."""
+    for holder in (choice, choice.get("message"), choice.get("delta")):
+        if isinstance(holder, dict) and holder.get("error"):
+            raise of_error_within(holder["error"])
+
+
+# -- what carries no answer ----------------------------------------------------------------------
+
+
+def ids_in(value: Any) -> tuple[int, ...]:
+    """Token ids; () where any of them is none."""
+    fits = isinstance(value, list) and all(type(one) is int and 0 <= one < MOST_ID for one in value)
+    return tuple(value) if fits else ()
+
+
+def logprobs_in(value: Any) -> tuple[float, ...]:
+    """Log-probabilities; () where any of them is none: a larger one than 0, or none that is
+    finite."""
+    fits = isinstance(value, list) and all(
+        type(one) in (int, float) and -MOST_COUNT < one <= SLACK for one in value
+    )
+    return tuple(map(float, value)) if fits else ()
+
+
+def count_in(value: Any) -> int | None:
+    """A number of tokens; None where it is none that can be."""
+    # as some languages write all numbers
+    whole = isinstance(value, float) and math.isfinite(value) and value.is_integer()
+    count = int(value) if whole else value
+    return count if type(count) is int and 0 <= count < MOST_COUNT else None

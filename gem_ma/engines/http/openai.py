@@ -1,0 +1,273 @@
+"""The openai engine: any server that speaks OpenAI's chat completions, asked through the `openai`
+client library.
+
+The library sends; what a failure means and when a request is tried again is decided here
+(`http_faults`, `remote`), since truncated JSON and empty choices come with status 200. Every failed
+attempt is in `Reply.attempts`. A request gives up after `attempts` tries or `wall_s` seconds of its
+own (waiting for a place at the endpoint does not count), whichever comes first; it fails alone.
+What no request can survive (a wrong key, no server) raises EndpointError and ends the run.
+
+Sampling fields are all sent. `top_k` 0 (off) is left out at OpenAI itself, which does not know
+the field, and wherever a server refuses it. The answer's ids and log-probabilities are there
+only where a server gives them, so nothing is ever trained on it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from typing import Any, Literal
+
+from gem_ma.engines.http.budget import Budget, guess_tokens
+from gem_ma.engines.http.endpoint import is_openai
+from gem_ma.engines.http.faults import Fault
+from gem_ma.engines.http.messages import chat
+from gem_ma.engines.http.remote import MOST_BYTES, Read, Remote
+from gem_ma.engines.http.reply import read
+from gem_ma.engines.http.reply_cache import ReplyCache
+from gem_ma.engines.local.thoughts import Thoughts
+from gem_ma.errors import ConfigError
+from gem_ma.types import Message, Reply, Request, Sampling
+
+OPENAI_URL = "https://api.openai.com/v1"
+PATH = "/chat/completions"
+TINY = Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16))
+SEED_BITS = 0x7FFFFFFF  # servers differ in the width of a seed; 31 bits fit all
+
+
+class OpenAI:
+    """`openai/<model>` at an OpenAI-compatible endpoint.
+
+    `base_url`: up to and with `/v1`. `api_key_env`: the NAME of the variable that holds the key (at
+    OpenAI itself OPENAI_API_KEY, elsewhere none); `api_key: ${env:NAME}` says the same. `timeout_s`
+    cuts one attempt, `attempts` and `wall_s` one request. `concurrency`: requests at once, shared
+    by all policies of the endpoint. `tools: text` writes tools into the prompt and reads calls from
+    text, for servers without them. `token_ids` asks for ids and log-probabilities (vLLM).
+    `extra_body` goes into the request as it is. `send_reasoning`: the field under which the model's
+    reasoning is sent back with its own messages, None = it is not. `price: {input, output}` is USD
+    per million tokens. `cache`: a folder of replies by (request, seed).
+
+    `budget` and `offline` (no key is read, nothing is sent) come from the caller, not from a
+    config.
+
+    Raises ConfigError for options that do not fit, a key that is not set, and where the api
+    extra is missing.
+    """
+
+    kind, trainable = "openai", False
+    # a play in which it only ever said nothing failed: that is how servers break, and no answer of
+    # a model
+    silence_fails = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        policy: str = "",
+        base_url: str = OPENAI_URL,
+        api_key_env: str | None = None,
+        api_key: str | None = None,
+        timeout_s: float = 120.0,
+        attempts: int = 12,
+        wall_s: float = 300.0,
+        concurrency: int = 32,
+        stream: bool = False,
+        tools: Literal["native", "text"] = "native",
+        token_ids: bool = False,
+        extra_body: dict[str, Any] | None = None,
+        send_reasoning: Literal["reasoning_content", "reasoning"] | None = None,
+        most_bytes: int = MOST_BYTES,
+        price: dict[str, Any] | None = None,
+        cache: str | None = None,
+        budget: Budget | None = None,
+        offline: bool = False,
+    ) -> None:
+        self.name, self.policy, self.where = name, policy, f"policy {policy!r}"
+        if not name:
+            raise ConfigError(
+                f"{self.where}: the model has no name; write openai/<name of the model at the"
+                " server>"
+            )
+        self.remote = Remote(
+            self.where,
+            model=name,
+            base_url=base_url,
+            path=PATH,
+            model_hint="correct the name after openai/",
+            api_key_env=api_key_env,
+            api_key=api_key,
+            usual_key="OPENAI_API_KEY" if base_url == OPENAI_URL else "",
+            timeout_s=timeout_s,
+            attempts=attempts,
+            wall_s=wall_s,
+            concurrency=concurrency,
+            most_bytes=most_bytes,
+            price=price,
+            budget=budget,
+            offline=offline,
+            hint=self._hint,
+        )
+        self.base_url, self.price, self.budget = self.remote.base_url, self.remote.price, budget
+        if tools not in ("native", "text"):
+            raise ConfigError(f"{self.where}: tools is native or text; got {tools!r}")
+        if send_reasoning not in (None, "reasoning_content", "reasoning"):
+            raise ConfigError(
+                f"{self.where}: send_reasoning is reasoning_content, reasoning or null; got"
+                f" {send_reasoning!r}"
+            )
+        self.send_reasoning, self.thoughts = send_reasoning, Thoughts()
+        clash = sorted({"messages", "model", "stream", "n"} & set(extra_body or ()))
+        if clash:
+            raise ConfigError(
+                f"{self.where}: extra_body may not hold {clash[0]!r}, which the engine sets itself"
+            )
+        self.stream, self.tools, self.token_ids, self.extra_body = (
+            stream,
+            tools,
+            token_ids,
+            dict(extra_body or {}),
+        )
+        self.cache = ReplyCache(cache) if cache else None
+        self._renamed: dict[str, str] = (
+            {"max_tokens": "max_completion_tokens"} if is_openai(self.base_url) else {}
+        )
+        self._left_out: set[str] = {"top_k"} if is_openai(self.base_url) else set()
+        self._guess = 1.0  # tokens that a prompt has per token that was guessed, at most so far
+
+    # -- one request ------------------------------------------------------------------------------
+
+    async def sample(self, request: Request) -> Reply:
+        """One answer. Raises EngineError where this request failed, EndpointError where all
+        would, BudgetError where `limits:` are reached."""
+        body = self.body(request)
+        key = (
+            self.cache.key({"base_url": self.base_url, **body}, request.seed)
+            if self.cache is not None
+            else ""
+        )
+        policy = request.policy or self.policy
+        kept = self.cache.get(key) if self.cache is not None else None
+        reply = replace(kept or await self._paid(request, body), policy=policy)
+        if (
+            self.cache is not None
+            and kept is None
+            and reply.finish != "context_overflow"
+            and not reply.silent
+        ):
+            self.cache.put(key, reply)
+        self.recall(request, reply)
+        return reply
+
+    def recall(self, request: Request, reply: Reply) -> None:
+        """A reply, just sampled or out of a record: what was thought for it goes along with the
+        next requests of its conversation."""
+        if self.send_reasoning is not None:
+            self.thoughts.keep(request, reply)
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """The request's JSON, before anything that a server refuses is left out."""
+        how = request.sampling
+        native = self.tools == "native"
+        name = self.send_reasoning
+        thoughts: dict[int, dict[str, str]] = (
+            {}
+            if name is None
+            else {at: {name: text} for at, text in self.thoughts.of(request).items()}
+        )
+        messages = chat(
+            request.agent, request.messages, request.tools, native=native, beside=thoughts
+        )
+        body: dict[str, Any] = {"model": self.name, "messages": messages}
+        body |= {
+            "temperature": how.temperature,
+            "top_p": how.top_p,
+            "top_k": how.top_k,
+            "max_tokens": how.max_tokens,
+            "seed": request.seed & SEED_BITS,
+        }
+        if how.stop:
+            body["stop"] = list(how.stop)
+        if request.tools and native:
+            body["tools"] = [tool.schema for tool in request.tools]
+        if self.token_ids:
+            body |= {"logprobs": True, "return_token_ids": True}
+        if self.stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return body | self.extra_body
+
+    async def _paid(self, request: Request, body: dict[str, Any]) -> Reply:
+        guessed = (
+            guess_tokens(json.dumps([body["messages"], body.get("tools")], ensure_ascii=False))
+            if self.budget is not None
+            else 1
+        )
+        how = self._read(bool(request.tools))
+        most, probe = request.sampling.max_tokens, self._adapted(self.body(TINY))
+        reply = await self.remote.paid(
+            math.ceil(guessed * self._guess),
+            most,
+            lambda: self._adapted(body),
+            how,
+            probe,
+            self._adapt,
+        )
+        if self.budget is not None:
+            self._guess = max(self._guess, (reply.usage.prompt_tokens or 0) / guessed)
+        return reply
+
+    def _read(self, tools: bool) -> Read:
+        in_text = self.tools == "text" and tools
+        return lambda body: read(body, tools_in_text=in_text, ids_wanted=self.token_ids)
+
+    # -- what servers differ in -------------------------------------------------------------------
+
+    def _adapted(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {
+            self._renamed.get(key, key): value
+            for key, value in body.items()
+            if key not in self._left_out or key in self.extra_body
+        }
+
+    def _adapt(self, fault: Fault, sent: dict[str, Any]) -> bool:
+        """True where the server refused an option that has an equal: what was meant stays the
+        same. Remembered for all later requests."""
+        if fault.kind != "request":
+            return False
+        if "max_completion_tokens" in fault.detail and "max_tokens" in sent:
+            self._renamed["max_tokens"] = "max_completion_tokens"
+            return True
+        for option in ("top_k", "seed", "stream_options"):
+            # a top_k that cuts cannot be left out in silence
+            equal = option != "top_k" or sent.get(option) == 0
+            if (
+                option in sent
+                and equal
+                and option not in self.extra_body
+                and re.search(rf"\b{option}\b", fault.detail)
+            ):
+                self._left_out.add(option)
+                return True
+        return False
+
+    def _hint(self, fault: Fault) -> str:
+        return (
+            "a server that knows no tools takes tools: text"
+            if self.tools == "native" and "tool" in fault.detail.casefold()
+            else ""
+        )
+
+    async def ping(self) -> Reply:
+        """One tiny request, tried few times: shows that address, key and model are right. Raises
+        EngineError."""
+        body = self._adapted(self.body(TINY))
+        return (
+            await self.remote.tried(
+                lambda: self._adapted(self.body(TINY)),
+                self._read(False),
+                body,
+                adapt=self._adapt,
+                attempts=3,
+            )
+        )[0]

@@ -1,0 +1,258 @@
+"""The body of a chat-completions response -> a Reply. Strict about the envelope, which a server
+writes; liberal about what a model wrote in it.
+
+A body that is no strict JSON reply, an event stream without its end, an answer that is missing,
+and one that the server itself marks as failed raise `Fault`; a tool call that cannot be read is
+data (`Malformed`). Invalid UTF-8 and lone surrogates are replaced, never passed on.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gem_ma.engines.http.envelope import (
+    count_in,
+    ids_in,
+    is_first,
+    logprobs_in,
+    parsed,
+    part,
+    refuse_error,
+    text_of,
+    thought_of,
+)
+from gem_ma.engines.http.faults import Fault, of_error_body, of_error_within
+from gem_ma.engines.http.stream import joined
+from gem_ma.parsing import MAX_CALLS, clean, parse_tool_calls, read_call
+from gem_ma.types import Malformed, Reply, ToolCall, Usage
+
+# Why an answer ended, in the words of OpenAI; of TGI (eos_token, stop_sequence), of proxies that
+# pass on Anthropic's (end_turn, tool_use ...).
+FINISHES = {
+    **dict.fromkeys(
+        (
+            "stop",
+            "eos",
+            "eos_token",
+            "stop_sequence",
+            "end_turn",
+            "tool_calls",
+            "function_call",
+            "tool_use",
+        ),
+        "stop",
+    ),
+    **dict.fromkeys(("length", "max_tokens"), "length"),
+    "content_filter": "content_filter",
+}
+MODEL_NAME = 256  # characters; what is longer is no name
+# Words with which servers say that they gave an answer up. What is in neither list is a fault as
+# well, of a server that we do not understand.
+GIVEN_UP = frozenset(
+    {
+        "error",
+        "abort",
+        "aborted",
+        "cancelled",
+        "canceled",
+        "insufficient_system_resource",
+        "time_limit",
+        "timeout",
+    }
+)
+
+
+def finish_of(given: Any) -> str:
+    """The finish of a Reply, from a finish reason or null. Raises Fault for one that is not known:
+    what came with it is no answer.
+
+    >>> finish_of("tool_calls"), finish_of("length"), finish_of(None)
+    ('stop', 'length', 'stop')
+    """
+    if given is None:
+        return "stop"
+    if isinstance(given, str) and given in FINISHES:
+        return FINISHES[given]
+    kind = "server" if isinstance(given, str) and given in GIVEN_UP else "bad_reply"
+    raise Fault(kind, f"the finish reason {json.dumps(given)} is none of an answer", status=200)
+
+
+def decode(body: bytes, content_type: str) -> dict[str, Any]:
+    """The JSON object of a response, event streams joined. Raises Fault."""
+    kind = content_type.split(";")[0].strip().casefold()
+    text = body.decode("utf-8", "replace").removeprefix("\ufeff")
+    if kind == "text/event-stream":
+        return joined(text, parsed, finish_of)
+    if kind and kind != "application/json" and not kind.endswith("+json"):
+        raise Fault("bad_reply", f"the content type is {kind}, not JSON: {text}", status=200)
+    value = parsed(text)
+    if value.get("error"):
+        raise (of_error_within if value.get("choices") else of_error_body)(value["error"])
+    return value
+
+
+def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool = False) -> Reply:
+    """The Reply in a response body, without policy and attempts. Raises Fault where there is none.
+
+    `ids_wanted`: a reply without token ids and log-probabilities of equal number is a fault.
+    """
+    choice = _choice(body)
+    message = part(choice, "message")
+    if message is None:
+        raise Fault("bad_reply", "the choice holds no message", status=200)
+    finish = finish_of(choice.get("finish_reason"))
+    text = clean(text_of(message, "content") or text_of(message, "refusal"))
+    calls = _calls(message, finish)
+    if tools_in_text and not calls:
+        text, calls = parse_tool_calls(text)
+    prompt_ids, token_ids, logprobs = _tokens(body, choice)
+    if ids_wanted and not (prompt_ids and token_ids and len(token_ids) == len(logprobs)):
+        what = (
+            f"{len(prompt_ids)} prompt ids, {len(token_ids)} ids, {len(logprobs)} log-probabilities"
+        )
+        raise Fault("bad_reply", f"token ids were asked for and not given ({what})", status=200)
+    usage, reasoning = _usage(body.get("usage")), clean(thought_of(message))
+    return Reply(
+        text,
+        calls,
+        prompt_ids,
+        token_ids,
+        logprobs,
+        finish,
+        usage=usage,
+        reasoning=reasoning,
+        model=_model(body),
+    )
+
+
+def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
+    """The Reply in the body of a completion that was asked for token ids: prompt_ids, token_ids,
+    logprobs, finish and usage, without text.
+
+    Raises Fault where ids or log-probabilities are missing, or are those of another prompt.
+    """
+    choice = _choice(body)
+    finish = finish_of(choice.get("finish_reason"))
+    read_ids, token_ids = (
+        ids_in(choice.get("prompt_token_ids")) or ids_in(body.get("prompt_token_ids")),
+        ids_in(choice.get("token_ids")),
+    )
+    inner = choice.get("logprobs")
+    values = logprobs_in(inner.get("token_logprobs") if isinstance(inner, dict) else None)
+    if not token_ids or len(token_ids) != len(values):
+        raise Fault(
+            "bad_reply",
+            f"token ids were asked for and not given ({len(token_ids)} ids, {len(values)}"
+            " log-probabilities)",
+            status=200,
+        )
+    if read_ids != prompt:
+        raise Fault(
+            "bad_reply",
+            f"the server read {len(read_ids)} prompt ids, which are not the {len(prompt)} that were"
+            " sent",
+            status=200,
+        )
+    usage, model = _usage(body.get("usage")), _model(body)
+    return Reply(
+        prompt_ids=prompt,
+        token_ids=token_ids,
+        logprobs=values,
+        finish=finish,
+        usage=usage,
+        model=model,
+    )
+
+
+def _choice(body: dict[str, Any]) -> dict[str, Any]:
+    """The one choice that was asked for. Raises Fault where there is none, or it holds an error."""
+    choices: list[dict[str, Any]] | None = part(body, "choices")
+    found = next(filter(is_first, choices), None) if choices is not None else None
+    if found is None:
+        raise Fault(
+            "bad_reply",
+            "no choices in the reply" if choices is None else "no choice of index 0 in the reply",
+            status=200,
+        )
+    refuse_error(found)
+    return found
+
+
+def is_empty(reply: Reply) -> bool:
+    """Nothing was said although the model stopped by itself: seen as a hiccup of the server first,
+    as an answer in the end.
+
+    Where the sampled ids are known, an end token alone is an answer, and so is reasoning.
+    """
+    return reply.finish == "stop" and reply.silent and not reply.text
+
+
+def _model(body: dict[str, Any]) -> str:
+    name = body.get("model")
+    return clean(name) if isinstance(name, str) and len(name) <= MODEL_NAME else ""
+
+
+def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, ...]:
+    given = part(message, "tool_calls")
+    if given is None:
+        single = part(message, "function_call")
+        given = [{"function": single}] if single is not None else []
+    calls: list[ToolCall | Malformed] = []
+    for number, one in enumerate(given):
+        if number == MAX_CALLS:
+            calls.append(
+                Malformed("", f"too_many: {len(given)} calls in one turn, the limit is {MAX_CALLS}")
+            )
+            break
+        function = one.get("function") if isinstance(one, dict) else None
+        if not isinstance(function, dict):
+            calls.append(
+                Malformed(
+                    clean(ascii(one)[:200]), "not_object: a call is an object with a function"
+                )
+            )
+            continue
+        call_id = (
+            clean(one["id"]) if isinstance(one.get("id"), str) and one["id"] else f"call_{number}"
+        )
+        call = read_call(call_id, function.get("name"), function.get("arguments", ""))
+        if isinstance(call, Malformed) and finish == "length" and number == len(given) - 1:
+            call = Malformed(call.text, f"truncated_call: max_tokens cut it ({call.reason})")
+        calls.append(call)
+    return tuple(calls)
+
+
+def _tokens(
+    body: dict[str, Any], choice: dict[str, Any]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
+    """(prompt ids, sampled ids, their log-probabilities); () for what is not there or not whole."""
+    prompt, sampled = (
+        (ids_in(body.get("prompt_token_ids")) or ids_in(choice.get("prompt_token_ids"))),
+        ids_in(choice.get("token_ids")),
+    )
+    inner = choice.get("logprobs")
+    content = inner.get("content") if isinstance(inner, dict) else None
+    logprobs = logprobs_in(
+        [one.get("logprob") if isinstance(one, dict) else None for one in content]
+        if isinstance(content, list)
+        else None
+    )
+    if sampled and logprobs and len(sampled) != len(logprobs):
+        return prompt, (), ()
+    return prompt, sampled, logprobs
+
+
+def _usage(given: Any) -> Usage:
+    if not isinstance(given, dict):
+        return Usage()
+    details = given.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    details = given.get("completion_tokens_details")
+    reasoning = details.get("reasoning_tokens") if isinstance(details, dict) else None
+    return Usage(
+        count_in(given.get("prompt_tokens")),
+        count_in(given.get("completion_tokens")),
+        count_in(cached),
+        count_in(reasoning),
+    )

@@ -1,0 +1,137 @@
+"""One row of a batch, and how its next token is drawn: temperature, top_k, top_p, what it may
+choose among, stop strings.
+
+Knows scores and rows; knows no module and no cache. Every row draws one uniform number of its
+own generator per token.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gem_ma.engines.local.constrained import IdSet, Tree, Walk, among
+from gem_ma.errors import EngineError
+from gem_ma.types import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Whose weights sample a row: an adapter of the module (None: the module as it is), at a
+    version; `where` begins messages about it.
+
+    What was computed for one source may be used again for an equal one only.
+    """
+
+    adapter: str | None = None
+    version: int = 0
+    where: str = "the model"
+
+
+@dataclass(slots=True, eq=False)
+class Draw:
+    """One row: the ids after which it samples and how, and what was sampled so far.
+
+    `keep`: what is computed for it may be of use again. `choices`: what may come next, None =
+    anything.
+    """
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    rng: random.Random
+    room: int  # tokens that may still be sampled
+    source: Source = Source()
+    keep: bool = False
+    choices: Tree | Walk | None = None
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: str = "length"
+    cached: int = 0  # tokens of the prompt that were not computed for this row
+
+    @property
+    def longest(self) -> int:
+        """Tokens when nothing ends it early."""
+        return len(self.prompt) + len(self.ids) + self.room
+
+
+def drawn(torch: Any, scores: Any, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
+    """One id per row [B] and its log-probability, by inverse of the cumulated distribution in
+    float64."""
+    if any(draw.choices is not None for draw in draws):
+        scores = _constrained(torch, scores, draws)
+    temperature = [draw.sampling.temperature for draw in draws]
+    if any(t != 1.0 for t in temperature):
+        scores = scores / torch.tensor(
+            [[t or 1.0] for t in temperature], dtype=torch.float32, device=scores.device
+        )
+    if any(draw.sampling.top_k > 0 or draw.sampling.top_p < 1 for draw in draws):
+        scores = _filtered(torch, scores, draws)
+    logprobs = scores.log_softmax(-1)
+    mass = logprobs.double().exp().cumsum(-1)
+    total = mass[:, -1:]
+    if not bool(total.isfinite().all()):
+        bad = int((~total[:, 0].isfinite()).nonzero()[0])
+        raise EngineError(
+            f"{draws[bad].source.where}: its weights give no probabilities but NaN; go back to a"
+            " checkpoint"
+        )
+    uniform = torch.tensor(
+        [[draw.rng.random()] for draw in draws], dtype=torch.float64, device=scores.device
+    )
+    point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    chosen = torch.searchsorted(mass, point, right=True)
+    taken = logprobs.gather(1, chosen)
+    if any(t == 0 for t in temperature):
+        greedy = torch.tensor([[t == 0] for t in temperature], device=scores.device)
+        chosen = torch.where(greedy, scores.argmax(-1, keepdim=True), chosen)
+        taken = torch.where(greedy, torch.zeros_like(taken), taken)
+    return chosen[:, 0].tolist(), taken[:, 0].tolist()
+
+
+def _constrained(torch: Any, scores: Any, draws: Sequence[Draw]) -> Any:
+    """Scores with -inf outside what each constrained row may choose."""
+    bound = [
+        (row, ids) for row, draw in enumerate(draws) if (ids := among(draw.choices)) is not None
+    ]
+    if not bound:
+        return scores
+    may = torch.zeros(len(bound), scores.shape[1], dtype=torch.bool)
+    for at, (_, ids) in enumerate(bound):
+        may[at] = (
+            torch.from_numpy(ids.mask)
+            if isinstance(ids, IdSet)
+            else may[at].index_fill(0, torch.tensor(list(ids)), True)
+        )
+    rows = torch.tensor([row for row, _ in bound], device=scores.device)
+    scores[rows] = scores[rows].masked_fill(~may.to(scores.device), -torch.inf)
+    return scores
+
+
+def _filtered(torch: Any, scores: Any, draws: Sequence[Draw]) -> Any:
+    """Scores with -inf outside top_k, and outside the smallest set whose mass reaches top_p; the
+    likeliest id always stays."""
+    ordered, order = scores.sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(scores.shape[1], device=scores.device)[None]
+    top_k = torch.tensor(
+        [[draw.sampling.top_k or scores.shape[1]] for draw in draws], device=scores.device
+    )
+    top_p = torch.tensor(
+        [[draw.sampling.top_p] for draw in draws], dtype=torch.float64, device=scores.device
+    )
+    kept = ordered.masked_fill(rank >= top_k, -torch.inf)
+    mass = kept.double().softmax(-1)
+    before = mass.cumsum(-1) - mass
+    kept = kept.masked_fill((before >= top_p) & (top_p < 1) & (rank > 0), -torch.inf)
+    return torch.empty_like(scores).scatter_(1, order, kept)
+
+
+def stopped(draw: Draw, text: Callable[[Sequence[int], Sequence[str]], str]) -> bool:
+    """Whether a stop string has just been completed. Each of its bytes takes a token at most, so
+    a look at the last few ids is enough."""
+    marks = [mark for mark in draw.sampling.stop if mark]
+    if not marks:
+        return False
+    tail = text(draw.ids[-4 - max(len(mark.encode()) for mark in marks) :], ())
+    return any(mark in tail for mark in marks) and any(mark in text(draw.ids, ()) for mark in marks)

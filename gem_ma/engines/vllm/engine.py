@@ -1,0 +1,532 @@
+"""The `vllm` engine: token ids in, token ids and log-probabilities out, at a vLLM server or in this
+process.
+
+It renders chat itself and never lets a server's template near a prompt, so prompts grow by
+appending, as everywhere. Log-probabilities are those of the distribution that was sampled from:
+masked ids out, divided by the temperature. The same seed gives the same tokens alone and among
+others.
+
+It is also a sampler that a learner publishes to (`take`, then a parity check, then `version` goes
+up). Its learner trains the weights of a `transformers` engine on the same folder. Ways to publish:
+
+- `adapter` (with `lora:`): a folder per version, loaded under a name that was never used before.
+  Nothing cached can be stale.
+- `in_place` (with `lora:`): one name for all versions, and a `cache_salt` per version, without
+  which vLLM goes on with what it cached.
+- `full`: all weights, in this process only and never with a tied output head, which vLLM would not
+  load.
+
+A wrong model behind a right name answers with status 200. So every publish is followed by a
+parity check on `probes`, prompts of several cache blocks that were asked before: whoever holds
+on to old weights or old caches is found out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gem_ma.engines.http.budget import Budget, Price
+from gem_ma.engines.local.adapters import base_of, is_adapter, lora_settings
+from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.chat_template import control_tokens
+from gem_ma.engines.local.loading import find_model, first_line, quiet
+from gem_ma.engines.vllm.adapters import write_adapter, write_weights
+from gem_ma.engines.vllm.backend import HOTTEST, Adapter, Backend, Draw, Parameters
+from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.folders import check_named, read_named
+from gem_ma.installing import install
+from gem_ma.types import Message, Reply, Request, Sampling, Usage
+
+T = TypeVar("T")
+
+DTYPES = ("float32", "bfloat16", "float16")
+ROUTES = ("adapter", "in_place", "full")
+PROBES, PROBE_IDS = 4, 3 * 128 + 36  # prompts of more than three of the largest cache blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One answer of `sample_ids`."""
+
+    ids: list[int]
+    logprobs: list[float]
+    finish: str
+
+
+class VLLM:
+    """`vllm/PATH`: a model folder, sampled by vLLM.
+
+    `name`: the folder that vLLM serves (or its name on the hub), of which only config and tokenizer
+    are read without a learner; or the folder of an adapter on it. `base_url`: the server, up to and
+    with `/v1`; None = vLLM in this process, started with `engine: {...}` (`AsyncEngineArgs`).
+    `served_model`: the model's name at the server, None = the only one. `lora: {rank, alpha,
+    targets}` trains an adapter, or is the folder of one; `route`: how it is published, see the
+    module; `adapters`: a folder that this process and the server both see, by default a temporary
+    one. `dtype`: what vLLM computes in, and the learner; `parity`: nats that the two may differ in,
+    in the mean over tokens, by default measured (`gem_ma.training.learner.parity`). `device`: of the
+    learner. `template`, `keep_thinking`, `tool_format`: see `Chat`.
+
+    Key, patience, concurrency, price and budget are those of the openai engine. Raises
+    ConfigError for options that do not fit, DataError for a folder that is missing or damaged.
+    """
+
+    kind, trainable, exports = "vllm", True, "transformers"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        policy: str = "",
+        base_url: str | None = None,
+        served_model: str | None = None,
+        engine: dict[str, Any] | None = None,
+        dtype: str = "float32",
+        device: str = "cpu",
+        template: dict[str, Any] | str | None = None,
+        keep_thinking: bool = True,
+        tool_format: str = "auto",
+        lora: dict[str, Any] | str | None = None,
+        route: str | None = None,
+        adapters: str | None = None,
+        parity: float | None = None,
+        api_key_env: str | None = None,
+        api_key: str | None = None,
+        allow_http: bool = False,
+        timeout_s: float = 120.0,
+        attempts: int = 12,
+        wall_s: float = 300.0,
+        concurrency: int = 64,
+        price: dict[str, Any] | None = None,
+        budget: Budget | None = None,
+        offline: bool = False,
+    ) -> None:
+        self.policy, self.version, self.unpublished = policy, 0, False
+        self.name, self.where = served_model or name, f"policy {policy!r}"
+        if dtype not in DTYPES:
+            raise ConfigError(f"{self.where}: dtype is one of {', '.join(DTYPES)}; got {dtype!r}")
+        if parity is not None and not 0 < parity < float("inf"):
+            raise ConfigError(f"{self.where}: parity is in nats, above 0; got {parity}")
+        if route is not None and route not in ROUTES:
+            raise ConfigError(f"{self.where}: route is one of {', '.join(ROUTES)}; got {route!r}")
+        name = str(find_model(name, policy))
+        if is_adapter(Path(name)):
+            if lora is not None:
+                raise ConfigError(
+                    f"policies.{policy}.lora: {name} is an adapter itself; leave lora out, or name"
+                    " its base as the model"
+                )
+            lora, name = name, str(find_model(base_of(Path(name), policy), policy))
+        elif isinstance(lora, str):
+            lora = str(find_model(lora, policy))
+        self.route = route or ("adapter" if lora is not None else "full")
+        if (self.route == "full") == (lora is not None):
+            raise ConfigError(
+                f"{self.where}: route {self.route}"
+                f" {'publishes all weights; leave lora out' if lora is not None else 'needs lora: {rank: 8}'}"
+            )
+        self.lora = lora
+        self.rank, self.alpha = (0, 0.0) if lora is None else _rank_and_alpha(lora, policy)
+        self.path = name
+        self.dtype, self.device, self.parity = dtype, device, parity
+        self.chat_options: dict[str, Any] = {
+            "template": template,
+            "keep_thinking": keep_thinking,
+            "tool_format": tool_format,
+        }
+        self.config = _read_json(name, "config.json", self.where)
+        self.tokenizer = _tokenizer(name, self.where)
+        self.ends = _end_ids(name, self.tokenizer, self.where)
+        self.chat = Chat(
+            self.tokenizer,
+            self.ends,
+            template,
+            f"{self.where} ({name})",
+            keep_thinking=keep_thinking,
+            tool_format=tool_format,
+        )
+        self.vocabulary = _vocabulary(self.config, name, self.where)
+        self.banned_ids = _banned_ids(self.tokenizer, self.ends | self.chat.marks, self.vocabulary)
+        self.base_url, self.price, self.budget = (
+            base_url or "in this process",
+            Price.of(price, self.where),
+            budget,
+        )
+        remote: dict[str, Any] = {
+            "api_key_env": api_key_env,
+            "api_key": api_key,
+            "timeout_s": timeout_s,
+            "attempts": attempts,
+            "wall_s": wall_s,
+        }
+        remote |= {"concurrency": concurrency, "price": price, "budget": budget, "offline": offline}
+        self.backend = self._backend(base_url, served_model, engine, allow_http, remote)
+        self.folder = Path(adapters) if adapters is not None else None
+        self._tag, self._published = uuid.uuid4().hex[:8], 0
+        given = (
+            Adapter(f"{_plain(policy)}.{self._tag}.given", str(Path(lora).resolve()))
+            if isinstance(lora, str)
+            else None
+        )
+        self._now = self._given = given  # the adapter of this version
+        # kept until the next publish: requests may still run on it
+        self._before: Adapter | None = None
+        self._salt = ""
+        self._opening = threading.Lock()
+
+    def _backend(
+        self,
+        base_url: str | None,
+        served: str | None,
+        engine: dict[str, Any] | None,
+        allow_http: bool,
+        remote: dict[str, Any],
+    ) -> Backend:
+        parameters = Parameters(self.banned_ids, self.ends)
+        if base_url is None:
+            if served is not None:
+                raise ConfigError(
+                    f"{self.where}: served_model is the name of a model at a server, and there is"
+                    " no base_url"
+                )
+            from gem_ma.engines.vllm.process import Process
+
+            return Process(
+                self.where,
+                self.path,
+                parameters,
+                {"dtype": self.dtype, **(engine or {})},
+                self.rank,
+            )
+        if engine:
+            raise ConfigError(
+                f"{self.where}: engine starts vLLM in this process; with base_url, give these"
+                " options to the server"
+            )
+        from gem_ma.engines.vllm.server import Server
+
+        banned = self.banned_ids[0] if self.banned_ids else None
+        server = Server(
+            self.where,
+            base_url=base_url,
+            served_model=served,
+            tokenizer=self.tokenizer,
+            parameters=parameters,
+            banned=banned,
+            allow_http=allow_http,
+            **remote,
+        )
+        self.base_url = server.base_url
+        return server
+
+    async def _open(self) -> None:
+        """Opens the backend once, whoever comes first."""
+        if not self.backend.context:
+            while not self._opening.acquire(blocking=False):
+                await asyncio.sleep(0.01)
+            try:
+                if not self.backend.context:
+                    await self.backend.open()
+                    if self._given is not None:
+                        await self.backend.load(self._given)
+            finally:
+                self._opening.release()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def sample(self, request: Request) -> Reply:
+        """One answer. A prompt that leaves no room for a token gives finish `context_overflow`,
+        unsampled.
+
+        Raises EngineError where this request failed, EndpointError where all would, ConfigError
+        for a server that samples otherwise.
+        """
+        await self._open()
+        if self.unpublished:
+            raise EngineError(
+                f"{self.where}: its weights have changed and are not published; call publish() of"
+                " its learner first"
+            )
+        prompt, version = self.chat.prompt(request), self.version
+        drawn = await self._draw(prompt, request.sampling, request.seed)
+        text, calls = self.chat.read(
+            self.text(drawn.token_ids, request.sampling.stop), request.tools, drawn.finish
+        )
+        reply = replace(
+            drawn,
+            text=text,
+            tool_calls=calls,
+            policy=request.policy or self.policy,
+            version=version,
+        )
+        self.chat.sampled(request, reply)
+        return reply
+
+    async def _draw(self, prompt: tuple[int, ...], how: Sampling, seed: int) -> Reply:
+        if not 0 <= how.temperature <= HOTTEST:
+            raise ConfigError(
+                f"{self.where}: vLLM samples at temperature 0 to {HOTTEST:g}; got"
+                f" {how.temperature:g}"
+            )
+        room = min(how.max_tokens, self.backend.context - len(prompt))
+        if room < 1:
+            return Reply(prompt_ids=prompt, finish="context_overflow", usage=Usage(0, 0))
+        drawn = await self.backend.draw(Draw(prompt, how, seed, room, self._now, self._salt))
+        if drawn.finish == "context_overflow":
+            return replace(drawn, prompt_ids=prompt)
+        if how.temperature == 0:  # the likeliest id is certain
+            return replace(drawn, logprobs=(0.0,) * len(drawn.token_ids))
+        return drawn
+
+    def text(self, ids: Sequence[int], stop: Sequence[str] = ()) -> str:
+        """The text of sampled ids, without the end token and before the first stop string."""
+        text = self.chat.text(ids[:-1] if ids and ids[-1] in self.ends else ids)
+        cuts = [at for at in (text.find(mark) for mark in stop if mark) if at >= 0]
+        return text[: min(cuts)] if cuts else text
+
+    def recall(self, request: Request, reply: Reply) -> None:
+        """A reply out of a record, in a play that goes on from it: the next prompt of this
+        conversation begins with its ids."""
+        self.chat.recall(request, reply)
+
+    async def ping(self) -> Reply:
+        """Opens, and asks for one token. Raises EngineError or ConfigError."""
+        await self._open()
+        return await self._draw(self.chat.render("x", _HELLO), Sampling(max_tokens=1), 0)
+
+    # -- as the sampler of a learner --------------------------------------------------------------
+
+    def trained(self) -> Any:
+        """The transformers engine whose weights a learner of this policy trains. Raises
+        ConfigError where they could not be published."""
+        if self.route == "full":
+            if self.config.get("tie_word_embeddings") and self.base_url == "in this process":
+                raise ConfigError(
+                    f"{self.where}: vLLM keeps the old output head of a model with tied embeddings;"
+                    " add lora: {rank: 8}"
+                )
+            self.backend.own()
+        return self._trained
+
+    @cached_property
+    def _trained(self) -> Any:
+        from gem_ma.engines.local.transformers import Transformers
+
+        lora: dict[str, Any] = {} if self.lora is None else {"lora": self.lora}
+        return Transformers(
+            self.path,
+            policy=self.policy,
+            dtype=self.dtype,
+            device=self.device,
+            **lora,
+            **self.chat_options,
+        )
+
+    @cached_property
+    def probes(self) -> tuple[tuple[int, ...], ...]:
+        """Prompts of parity checks, always the same: longer than three cache blocks, so that
+        what is stale in a cache is met."""
+        _blocking(self._open)
+        rng, out = random.Random("probes"), set(self.banned_ids) | self.ends
+        usual = [token for token in range(self.vocabulary) if token not in out]
+        length = max(1, min(PROBE_IDS, self.backend.context // 2))
+        return tuple(tuple(rng.choice(usual) for _ in range(length)) for _ in range(PROBES))
+
+    def sample_ids(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        samplings: Sequence[Sampling],
+        seeds: Sequence[int],
+    ) -> list[Sampled]:
+        """Samples after each prompt [B of ids], published or not; blocks."""
+
+        async def every() -> list[Reply]:
+            await self._open()
+            return list(
+                await asyncio.gather(
+                    *(self._draw(*one) for one in zip(prompts, samplings, seeds, strict=True))
+                )
+            )
+
+        return [
+            Sampled(list(reply.token_ids), list(reply.logprobs), reply.finish)
+            for reply in _blocking(every)
+        ]
+
+    def begin(self, weights: Mapping[str, Any]) -> None:
+        """Before anything is published: where an adapter will be, puts the first one, so that a
+        server that takes none is found out at once."""
+        if self.route != "full":
+            self.take(weights)
+
+    def take(self, weights: Mapping[str, Any]) -> None:
+        """Puts these weights where the sampling happens; the learner then checks parity and
+        raises the version. Blocks."""
+        self._published += 1
+        if self.route == "full":
+            folder = self._folder("weights")
+            write_weights(folder, weights, self.path)
+            _blocking(lambda: self._change(lambda: self.backend.reload(str(folder))))
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        if self.lora is None:
+            raise EngineError(f"{self.where}: there is no adapter to publish")
+        in_place = self.route == "in_place"
+        name = f"{_plain(self.policy)}.{self._tag}" + ("" if in_place else f".v{self._published}")
+        new = Adapter(name, str(self._folder(f"{name}.{self._published}")))
+        write_adapter(Path(new.folder), weights, self.alpha, self.path)
+        _blocking(
+            lambda: self._change(
+                lambda: self.backend.load(new, in_place=in_place and self._now is not None)
+            )
+        )
+        old, self._before, self._now = self._before, self._now, new
+        self._salt = f"{self._tag}.{self._published}" if in_place else ""
+        if old is not None:
+            if not in_place:
+                _blocking(lambda: self.backend.unload(old))
+            shutil.rmtree(old.folder, ignore_errors=True)
+
+    async def _change(self, change: Callable[[], Awaitable[None]]) -> None:
+        await self._open()
+        await change()
+
+    def _folder(self, name: str) -> Path:
+        if self.folder is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="gem-ma-adapters-")
+            self.folder = Path(self._temporary.name)
+        return (self.folder / name).resolve()
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights that a learner trains; without one, a name for what is served,
+        since no weights are held here."""
+        return (
+            str(self._trained.fingerprint())
+            if "_trained" in self.__dict__ or self._given is not None
+            else f"served:{self.path}"
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Writes the learner's weights as a folder that any loader of the format reads."""
+        self._trained.save(path)
+
+
+def _blocking(make: Callable[[], Awaitable[T]]) -> T:
+    """Runs a coroutine to its end on a loop and thread of its own, whether or not this thread
+    runs a loop."""
+
+    async def whole() -> T:
+        return await make()
+
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(asyncio.run(whole()))
+        except BaseException as error:  # raised again where it was asked for
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="vllm sampler")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+_HELLO = (Message("hello"),)
+
+
+def _plain(policy: str) -> str:
+    """The policy's name with letters that every path and URL takes."""
+    return (
+        "".join(
+            char if char.isascii() and (char.isalnum() or char in "-_") else "_" for char in policy
+        )
+        or "policy"
+    )
+
+
+def _read_json(folder: str, file: str, where: str) -> dict[str, Any]:
+    path = Path(folder) / file
+    try:
+        read = json.loads(read_named(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"{where}: {path} cannot be read ({first_line(error)}); name the folder of the model"
+            " that vLLM serves"
+        ) from error
+    if not isinstance(read, dict):
+        raise DataError(f"{where}: {path} is no JSON object; copy the model's files again")
+    return read
+
+
+def _tokenizer(folder: str, where: str) -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(
+            f"{where}: the vllm engine needs transformers for its tokenizer ({error}):"
+            f" {install('train')}"
+        ) from error
+    try:
+        check_named(Path(folder))
+        with quiet(transformers):
+            return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # whatever a damaged file makes the loader raise
+        raise DataError(
+            f"{where}: the tokenizer of {folder} cannot be loaded ({first_line(error)}); copy the"
+            " model's files again"
+        ) from error
+
+
+def _end_ids(folder: str, tokenizer: Any, where: str) -> frozenset[int]:
+    configured = (
+        _read_json(folder, "generation_config.json", where).get("eos_token_id")
+        if (Path(folder) / "generation_config.json").is_file()
+        else None
+    )
+    ids = configured if isinstance(configured, list) else [configured]
+    ends = frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
+    if not ends:
+        raise DataError(
+            f"{where}: {folder} names no end-of-turn token; set eos_token_id in"
+            " generation_config.json"
+        )
+    return ends
+
+
+def _vocabulary(config: Mapping[str, Any], folder: str, where: str) -> int:
+    inner = config.get("text_config")
+    size = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
+    if not isinstance(size, int) or size < 1:
+        raise DataError(f"{where}: {folder}/config.json names no vocab_size")
+    return size
+
+
+def _banned_ids(tokenizer: Any, free: frozenset[int], vocabulary: int) -> list[int]:
+    """Ids that are never sampled and never trained on, as the transformers engine has them:
+    roles, padding, and rows without a token."""
+    special = {
+        token for token in control_tokens(tokenizer) if token not in free and token < vocabulary
+    }
+    return sorted(special | set(range(len(tokenizer), vocabulary)))
+
+
+def _rank_and_alpha(lora: dict[str, Any] | str, policy: str) -> tuple[int, float]:
+    if isinstance(lora, str):
+        config = _read_json(lora, "adapter_config.json", f"policies.{policy}.lora")
+        return int(config.get("r", 0)), float(config.get("lora_alpha", 0))
+    settings = lora_settings(lora, policy)
+    return settings.rank, settings.alpha

@@ -1,0 +1,261 @@
+"""A vLLM behind its OpenAI-compatible server: token-id prompts to /completions, adapters to
+/load_lora_adapter.
+
+It knows HTTP paths and flags of that server; faults and retries are those of `remote`. A server
+that was restarted has forgotten its adapters: a request that names one loads it again, once, and
+goes on. Full weights are never sent here: a server that restarts would go back to its own in
+silence, and the route that loads them exists in its development mode only.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from gem_ma.engines.http.faults import Fault
+from gem_ma.engines.http.remote import Body, Remote
+from gem_ma.engines.http.reply import read_completion
+from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters
+from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.types import Reply, Sampling
+
+PATH = "/completions"
+CANARY = "Ship 12 red mugs to Zoë, please: {ok?}"
+LORA_FLAGS = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank"
+
+
+class Server:
+    """A vLLM server. `served_model`: its name there; None = the one model that is served.
+
+    `tokenizer` is that of the policy's folder: a server with another one is refused.
+    `allow_http`: a key and all texts may travel unencrypted to another machine. `remote` holds
+    options of `Remote`.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        *,
+        base_url: str,
+        served_model: str | None,
+        tokenizer: Any,
+        parameters: Parameters,
+        banned: int | None,
+        allow_http: bool,
+        **remote: Any,
+    ) -> None:
+        self.where, self.served_model, self.tokenizer, self.parameters, self.banned = (
+            where,
+            served_model,
+            tokenizer,
+            parameters,
+            banned,
+        )
+        self.remote = Remote(
+            where,
+            model=served_model or "",
+            base_url=base_url,
+            path=PATH,
+            model_hint="correct served_model",
+            **remote,
+        )
+        self.base_url, self.price = self.remote.base_url, self.remote.price
+        parts = urlsplit(self.base_url)
+        if parts.scheme == "http" and not _is_here(parts.hostname or "") and not allow_http:
+            raise ConfigError(
+                f"{where}: {self.remote.host} is another machine and base_url no https; forward its"
+                " port, or set allow_http: true"
+            )
+        self.context = 0
+
+    # -- before anything is sampled ---------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Finds the model, and checks tokenizer, ids and log-probabilities on tiny requests.
+        Raises ConfigError that names the flag."""
+        listed = (await self.remote.call("/models", None, self._tiny())).get("data")
+        if not isinstance(listed, list):
+            raise ConfigError(
+                f"{self.where}: {self.base_url}/models is not what a vLLM server answers; correct"
+                " base_url"
+            )
+        models = [one for one in listed if isinstance(one, dict)]
+        bases = [one for one in models if one.get("parent") is None]
+        names = [str(one.get("id")) for one in bases]
+        if self.served_model is None:
+            if len(names) != 1:
+                raise ConfigError(
+                    f"{self.where}: {self.remote.host} serves {', '.join(names) or 'no model'};"
+                    " name one with served_model"
+                )
+            self.served_model = self.remote.model = names[0]
+        found = next((one for one in models if one.get("id") == self.served_model), None)
+        if found is None:
+            raise ModelNotFound(
+                f"{self.where}: {self.remote.host} has no model {self.served_model!r}; served_model"
+                f" is one of {', '.join(names)}"
+            )
+        context = found.get("max_model_len")
+        if not isinstance(context, int) or context < 2:
+            raise ConfigError(
+                f"{self.where}: {self.remote.host} names no max_model_len, so it is no vLLM server;"
+                " take openai/ for other servers"
+            )
+        await self._check_tokenizer()
+        await self._check_sampling()
+        self.context = context
+
+    async def _check_tokenizer(self) -> None:
+        own = list(self.tokenizer(CANARY, add_special_tokens=False)["input_ids"])
+        body = {"model": self.served_model, "prompt": CANARY, "add_special_tokens": False}
+        try:
+            told = (await self.remote.call(self._root("/tokenize"), body, self._tiny())).get(
+                "tokens"
+            )
+        except EngineError:  # behind a proxy that lets the API through alone
+            return
+        if told is None:
+            return
+        if told != own:
+            raise ConfigError(
+                f"{self.where}: {self.remote.host} serves a model with another tokenizer than this"
+                " policy's folder; name the folder it serves"
+            )
+
+    async def _check_sampling(self) -> None:
+        """Allows one id only: its log-probability is 0 where masks are in it, as they are in
+        what the learner computes."""
+        only = 0 if self.banned is None else self.banned
+        body = {**self._tiny(), "logit_bias": None, "allowed_token_ids": [only]}
+        flag = "start the server with --logprobs-mode processed_logprobs"
+        try:
+            found = await self._complete((0,), lambda: body, attempts=3)
+        except EndpointError:
+            raise
+        except EngineError as error:
+            if "token ids were asked for" in str(error):
+                raise ConfigError(
+                    f"{self.where}: {self.remote.host} gives no token ids with return_token_ids; it"
+                    " must be vLLM 0.32 or newer"
+                ) from error
+            raise
+        if found.token_ids != (only,):
+            raise ConfigError(
+                f"{self.where}: {self.remote.host} sampled id {found.token_ids[0]} where only"
+                f" {only} was allowed; it must be vLLM 0.32 or newer"
+            )
+        if abs(found.logprobs[0]) > 1e-3:
+            raise ConfigError(
+                f"{self.where}: {self.remote.host} gives log-probabilities before temperature and"
+                f" masks; {flag}"
+            )
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def draw(self, wanted: Draw) -> Reply:
+        """Samples once; an adapter that the server does not know is loaded and the request sent
+        again."""
+        body = self._body(wanted)
+        try:
+            return await self._complete(wanted.prompt, lambda: body)
+        except ModelNotFound:
+            if wanted.adapter is None:
+                raise
+        await self.load(wanted.adapter)  # it was restarted, or asked to forget
+        return await self._complete(wanted.prompt, lambda: body)
+
+    async def _complete(
+        self, prompt: tuple[int, ...], body: Any, attempts: int | None = None
+    ) -> Reply:
+        def read(answer: Body) -> Reply:
+            return read_completion(answer, prompt)
+
+        if attempts is not None:
+            return (await self.remote.tried(body, read, self._tiny(), attempts=attempts))[0]
+        return await self.remote.paid(
+            len(prompt), int(body()["max_tokens"]), body, read, self._tiny()
+        )
+
+    def _body(self, wanted: Draw) -> Body:
+        name = self.served_model if wanted.adapter is None else wanted.adapter.name
+        more = {"cache_salt": wanted.salt} if wanted.salt else {}
+        fields = self.parameters.of(wanted)
+        return {
+            "model": name,
+            "prompt": list(wanted.prompt),
+            "return_token_ids": True,
+            "include_stop_str_in_output": True,
+            **fields,
+            **more,
+        }
+
+    def _tiny(self) -> Body:
+        return self._body(Draw((0,), Sampling(), 0, 1))
+
+    # -- weights ----------------------------------------------------------------------------------
+
+    async def load(self, adapter: Adapter, *, in_place: bool = False) -> None:
+        """Raises ConfigError where the server takes no adapters, EngineError with its sentence
+        where it refuses this one."""
+        body = {"lora_name": adapter.name, "lora_path": adapter.folder, "load_inplace": in_place}
+        try:
+            await self.remote.call(
+                "/load_lora_adapter", body, self._tiny(), adapt=self._stop_at_once
+            )
+        except EngineError as error:
+            # the name is of one version, so it is this one
+            if "already been loaded" in str(error) and not in_place:
+                return
+            if isinstance(error, EndpointError) and "(404: Not Found)" in str(error):
+                raise ConfigError(
+                    f"{self.where}: {self.remote.host} takes no adapters; {LORA_FLAGS}"
+                ) from error
+            raise EngineError(
+                f"{self.where}: {self.remote.host} did not load the adapter {adapter.folder}:"
+                f" {error}"
+            ) from error
+
+    def _stop_at_once(self, fault: Fault, sent: Body) -> bool:
+        """A server that cannot load an adapter says so with status 500, every time."""
+        if fault.status == 500:
+            raise self.remote.refused(fault)
+        return False
+
+    async def unload(self, adapter: Adapter) -> None:
+        try:
+            await self.remote.call(
+                "/unload_lora_adapter", {"lora_name": adapter.name}, self._tiny()
+            )
+        except ModelNotFound:
+            return
+        except EngineError as error:
+            if "cannot be found" not in str(error):
+                raise
+
+    def own(self) -> None:
+        """Raises ConfigError always; see the module."""
+        raise ConfigError(
+            f"{self.where}: only a LoRA can be published to a server; add lora: {{rank: 8}}, or"
+            " sample in this process"
+        )
+
+    async def reload(self, folder: str) -> None:
+        self.own()
+
+    async def ping(self) -> Reply:
+        """One tiny request, tried few times. Raises EngineError or ConfigError."""
+        if not self.context:
+            await self.open()
+        return await self._complete((0,), self._tiny, attempts=3)
+
+    def _root(self, path: str) -> str:
+        return self.base_url.removesuffix("/v1") + path
+
+
+def _is_here(host: str) -> bool:
+    """Whether what is sent there stays on this machine."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False

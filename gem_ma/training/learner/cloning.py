@@ -1,0 +1,159 @@
+"""Behaviour cloning: the warm start of a language model on what scripted behaviours were asked
+and said. Knows demonstrations, no rewards."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gem_ma.config.settings import WarmStartSettings
+from gem_ma.errors import ConfigError
+from gem_ma.training.learner.forward import Scored
+from gem_ma.training.learner.rows import Demonstration, Row
+
+if TYPE_CHECKING:
+    from gem_ma.training.learner.torch_learner import TorchLearner
+
+CLONING_DECAY, CLONING_WARMUP = 0.01, 20
+
+
+def clone(
+    learner: TorchLearner, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
+) -> dict[str, float]:
+    """Behaviour cloning: maximises the mean log-probability of the demonstrated ids, the end of
+    turn included.
+
+    AdamW with weight decay .01; the rate rises over 20 steps, then falls to 0 along a cosine.
+    Metrics: loss (mean over the last tenth), loss_first, demonstrations, tokens (per pass over
+    all). Raises ConfigError for no demonstrations, or words that the tokenizer lacks.
+    """
+    if not demonstrations:
+        raise ConfigError(
+            f"policy {learner.policy!r}: there are no demonstrations to clone; does its cast seat"
+            " its agents?"
+        )
+    examples = [_example(learner, one) for one in demonstrations]
+    learner.probe_with(examples)
+    optimizer, learner.optimizer = learner.optimizer, learner.new_optimizer(CLONING_DECAY)
+    rng = random.Random(f"clone/{settings.seed}")
+    losses: list[float] = []
+    queue: list[Row] = []
+    try:
+        with learner.engine.lock:
+            for step in range(settings.steps):
+                while len(queue) < settings.batch:
+                    queue += rng.sample(examples, len(examples))
+                batch, queue = queue[: settings.batch], queue[settings.batch :]
+                for group in learner.optimizer.param_groups:
+                    group["lr"] = settings.lr * _cosine(step, settings.steps)
+                losses.append(_imitate(learner, batch))
+    finally:
+        learner.optimizer = optimizer
+    return {
+        "loss": float(np.mean(losses[-max(1, len(losses) // 10) :])),
+        "loss_first": losses[0],
+        "demonstrations": float(len(examples)),
+        "tokens": float(sum(int(row.mask.sum()) for row in examples)),
+    }
+
+
+def listens(learner: TorchLearner, shown: Sequence[Demonstration]) -> float | None:
+    """Nats by which a clone finds what was demonstrated likelier after its own observation than
+    after another one; None where nothing compares.
+
+    Observations are exchanged between demonstrations of one agent at one turn with the same
+    legal strings and tools, whose answers differ: what is public there mostly agrees. 0 is a
+    clone that is deaf to what it is shown. Meant for demonstrations that were not cloned.
+    """
+    kinds: dict[object, list[Demonstration]] = {}
+    for one in shown:
+        asked = one.request
+        turn = sum(message.sender == asked.agent for message in asked.messages)
+        kinds.setdefault((asked.agent, turn, asked.legal, asked.tools), []).append(one)
+    pairs = []
+    for alike in kinds.values():
+        for at, one in enumerate(alike):
+            other = next(
+                (
+                    two
+                    for two in alike[at + 1 :] + alike[:at]
+                    if (two.text, two.calls) != (one.text, one.calls)
+                ),
+                None,
+            )
+            if other is not None:
+                pairs += [
+                    _example(learner, one),
+                    _example(learner, replace(one, request=other.request)),
+                ]
+    if not pairs:
+        return None
+    found = learner.score(
+        [(row.ids[: int(row.mask.argmax())].tolist(), row.ids[row.mask].tolist()) for row in pairs]
+    )
+    own, exchanged = (np.array([row.sum() for row in found[start::2]]) for start in (0, 1))
+    return float((own - exchanged).mean())
+
+
+def _imitate(learner: TorchLearner, batch: list[Row]) -> float:
+    count, total = sum(int(row.mask.sum()) for row in batch), 0.0
+
+    def loss(scored: Scored) -> Any:
+        nonlocal total
+        part = -scored.logprobs.sum() / count
+        total += float(part.detach())
+        return part
+
+    for pack in learner.scorer.packs(batch):
+        learner.scorer.learn(pack, loss, added=learner.gather)
+    (total,) = learner.scorer.team.sum(np.array([total])).tolist()
+    learner.step(1.0, total, batch)
+    return total
+
+
+def _example(learner: TorchLearner, demonstration: Demonstration) -> Row:
+    request = demonstration.request
+    chat = learner.engine.chat
+    prompt, target = (
+        chat.render(request.agent, request.messages, request.tools),
+        chat.answer(demonstration.text, demonstration.calls, request.tools),
+    )
+    if bool((learner.engine.banned[list(target)] < 0).any()):
+        raise ConfigError(
+            f"policy {learner.policy!r}: the tokenizer of {learner.engine.path} has no word for"
+            f" {demonstration.text!r}; make the model for this scenario: gem-ma new model PATH"
+            " --scenario ID"
+        )
+    if len(prompt) + len(target) > learner.engine.positions:
+        raise ConfigError(
+            f"policy {learner.policy!r}: a demonstration has {len(prompt) + len(target)} tokens,"
+            f" the model has {learner.engine.positions} positions"
+        )
+    bound = learner.engine.allowed(request.legal, target, request.tools)
+    ids = np.array([*prompt, *target], np.int64)
+    mask = np.arange(len(ids)) >= len(prompt)
+    zeros = np.zeros(len(ids), np.float64)
+    return Row(
+        (request.conversation, request.seed, request.turn),
+        ids,
+        mask,
+        zeros,
+        zeros,
+        np.where(mask, 0, -1),
+        np.zeros(len(ids), np.int64),
+        bound or (),
+    )
+
+
+def _cosine(step: int, steps: int) -> float:
+    """Share of the rate at a step: rises linearly over the warm-up, then falls to 0 along a
+    cosine."""
+    warmup = min(CLONING_WARMUP, steps // 2)
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))

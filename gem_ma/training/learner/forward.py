@@ -1,0 +1,316 @@
+"""The learner's passes: log-probabilities and entropies of trained tokens, under the mask and the
+temperature of the sampler; and their gradients.
+
+Knows a module and token rows; knows no loss and no optimiser. Rows are packed
+(`gem_ma.training.learner.packing`), logits exist only at trained places, and only for a chunk of those
+at once (`gem_ma.training.learner.head`): a pass is cut behind the trunk. Each chunk is scored and
+differentiated down to the trunk before the next one begins; then the trunk is differentiated
+once. So no logits are computed twice, and none wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.engines.local.constrained import IdSet
+from gem_ma.training.learner import parity
+from gem_ma.training.learner.packing import Pack, packs
+from gem_ma.training.learner.rows import Allowed, Row
+from gem_ma.training.processes.teams import SOLO, Team
+
+if TYPE_CHECKING:
+    from gem_ma.engines.local.transformers import Transformers
+
+PASS_TOKENS = 16_384  # padded tokens of one forward pass with gradient
+# logits that stand at once: 128 MiB in float32, of which there are two copies, three under an
+# entropy bonus
+PASS_LOGITS = 1 << 25
+Loss = Callable[["Scored"], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """Some trained tokens of a pass: log-probability [k] and entropy [k] in nats as tensors, and
+    which of the given rows' tokens they are."""
+
+    logprobs: Any
+    entropy: Any
+    order: NDArray[np.int64]
+
+
+class Scorer:
+    """Scores ids with the module of an engine, at one temperature.
+
+    `selects`: logits are computed at trained places only, in chunks; `branches`: rows share
+    their prompt. Both are tried once and left off where this architecture does not allow them.
+    `pass_tokens`: padded tokens of one pass; `pass_logits`: logits of one chunk, a place at
+    least. `team`: who takes which share of the passes.
+    """
+
+    def __init__(self, engine: Transformers, temperature: float) -> None:
+        self.engine, self.torch, self.model, self.temperature = (
+            engine,
+            engine.torch,
+            engine.model,
+            temperature,
+        )
+        self.pass_tokens, self.pass_logits, self.team = PASS_TOKENS, PASS_LOGITS, SOLO
+        # positions that the passes had, and those of them that held a token
+        self.fed = self.used = 0
+        self._probe()
+
+    def score(
+        self,
+        sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
+        allowed: Sequence[Allowed | None] | None = None,
+    ) -> list[NDArray[np.float64]]:
+        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt,
+        ids)] -> one [len(ids)] each.
+
+        `allowed`: per sequence what each of its ids was chosen among, where it was constrained.
+        """
+        made = []
+        for (prompt, ids), bound in zip(sequences, allowed or [None] * len(sequences), strict=True):
+            whole = np.array([*prompt, *ids], np.int64)
+            mask = np.arange(len(whole)) >= len(prompt)
+            zeros = np.zeros(len(whole), np.float64)
+            made.append(
+                Row(
+                    ("score", 0, 0),
+                    whole,
+                    mask,
+                    zeros,
+                    zeros,
+                    np.where(mask, 0, -1),
+                    np.zeros(len(whole), np.int64),
+                    bound or (),
+                )
+            )
+        cuts = np.cumsum([len(ids) for _, ids in sequences])[:-1]
+        return list(np.split(self._logprobs(made, SOLO), cuts))
+
+    def logprobs(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
+        """Log-probability [n] of every trained token under the weights of now. All processes of
+        the team ask for it together."""
+        return self.team.sum(self._logprobs(chosen, self.team))
+
+    def _logprobs(self, chosen: Sequence[Row], team: Team) -> NDArray[np.float64]:
+        """The share of a team's process; 0 at the tokens of the others."""
+        result = np.zeros(sum(int(row.mask.sum()) for row in chosen))
+        with self.torch.no_grad(), self.engine.active():
+            for pack in self.packs(chosen, team):
+                ahead, head = self._ahead(pack)
+                for scored in self._chunks(pack, ahead, head, None):
+                    result[scored.order] = scored.logprobs.double().cpu().numpy()
+        return result
+
+    def packs(self, chosen: Sequence[Row], team: Team | None = None) -> Iterator[Pack]:
+        """The passes of some rows, as this model can take them: this process's share of them."""
+        mine = self.team if team is None else team
+        return packs(
+            chosen, tokens=self.pass_tokens, share=self.branches, part=(mine.rank, mine.size)
+        )
+
+    def learn(
+        self,
+        pack: Pack,
+        loss: Loss,
+        *,
+        spread: bool = False,
+        added: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Adds the gradients of a pass: of `loss(scored)`, summed over its chunks. `spread`: the
+        entropy is a part of the loss.
+
+        `added()` is called whenever gradients have been added; it may take them away from the
+        weights, which counts where these are rounded.
+        """
+        with self.engine.active():
+            ahead, head = self._ahead(pack)
+            pulls: list[Any] = []
+            for scored in self._chunks(pack, ahead, head, spread, pulls):
+                loss(scored).backward()
+                added()
+            if ahead.requires_grad:
+                ahead.backward(self.torch.cat([part.grad for part in pulls]))
+                added()
+
+    def _chunks(
+        self,
+        pack: Pack,
+        ahead: Any,
+        head: Callable[[Any], Any],
+        spread: bool | None,
+        pulls: list[Any] | None = None,
+    ) -> Iterator[Scored]:
+        """The tokens of a pass, a chunk of their places [m] at a time. `ahead` [m, ...]: what
+        the head is given; `pulls` gets the chunks of it, as leaves that gather gradients.
+        """
+        from gem_ma.training.learner.head import Choice, chosen
+
+        size = max(1, self.pass_logits // self.engine.vocabulary)
+        by_place = np.argsort(pack.token, kind="stable")
+        starts = np.arange(0, len(pack.target), size)
+        cuts = np.searchsorted(pack.token[by_place], [*starts, len(pack.target)])
+        for number, start in enumerate(starts):
+            places = slice(int(start), int(start) + size)
+            given = ahead[places]
+            if pulls is not None:
+                given = given.detach().requires_grad_()
+                pulls.append(given)
+            how = Choice(self.never, self._may(pack.allowed[places]), self.temperature)
+            logprobs, entropy = chosen(head(given), self.index(pack.target[places]), how, spread)
+            mine = by_place[cuts[number] : cuts[number + 1]]
+            token = self.index(pack.token[mine] - start)
+            yield Scored(logprobs[token], entropy[token], pack.order[mine])
+
+    def _may(self, allowed: Allowed) -> Any:
+        """[c, V]: what each of these places could choose; None where all could choose anything."""
+        torch, device = self.torch, self.engine.device
+        places = [at for at, ids in enumerate(allowed) if ids is not None]
+        if not places:
+            return None
+        may = torch.ones(len(allowed), self.engine.vocabulary, dtype=torch.bool, device=device)
+        may[torch.tensor(places, device=device)] = False
+        pairs = [
+            (at, token) for at in places if isinstance(ids := allowed[at], tuple) for token in ids
+        ]
+        if pairs:
+            rows, tokens = zip(*pairs, strict=True)
+            may[torch.tensor(rows, device=device), torch.tensor(tokens, device=device)] = True
+        shared: dict[IdSet, list[int]] = {}  # few sets stand at many places
+        for at in places:
+            if isinstance(ids := allowed[at], IdSet):
+                shared.setdefault(ids, []).append(at)
+        for ids, there in shared.items():
+            may[torch.tensor(there, device=device)] = torch.from_numpy(ids.mask).to(device)
+        return may
+
+    def _ahead(self, pack: Pack) -> tuple[Any, Callable[[Any], Any]]:
+        """(what stands at the trained places [m, D], what makes logits of some of it); where places
+        cannot be selected, logits [m, V] at once.
+
+        A causal model needs no mask for padding on the right, branches need one.
+        """
+        from gem_ma.training.learner.head import behind
+
+        self.fed, self.used = self.fed + pack.ids.size, self.used + pack.used
+        given = {"input_ids": self.index(pack.ids), "use_cache": False}
+        if pack.branch is not None and pack.place is not None:
+            branch = self.index(pack.branch)
+            sees = (branch[:, None, :] == 0) | (branch[:, None, :] == branch[:, :, None])
+            given |= {
+                "attention_mask": sees.tril()[:, None],
+                "position_ids": self.index(pack.place),
+            }
+        row, position = self.index(pack.row), self.index(pack.position)
+        if self.selects:
+            return self.model.base_model(**given).last_hidden_state[row, position], behind(
+                self.model
+            )
+        return self.model(**given).logits[row, position], lambda logits: logits.clone()
+
+    def score_again(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[NDArray[np.float64]] | None:
+        """What `score` gives, on another way: prompts padded on the left, then the ids in one
+        piece on top of their cache. None where this architecture does not go that way. How far
+        the two differ is how far rounding goes. No pass is longer than `pass_tokens`, save of one.
+        """
+        widest = max(len(prompt) + len(ids) for prompt, ids in sequences)
+        size = max(1, self.pass_tokens // widest)
+        parts = [
+            self._padded_left(sequences[at : at + size]) for at in range(0, len(sequences), size)
+        ]
+        done = [part for part in parts if part is not None]
+        return [one for part in done for one in part] if len(done) == len(parts) else None
+
+    def _padded_left(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[NDArray[np.float64]] | None:
+        """One pass of `score_again`."""
+        torch, width = self.torch, max(len(prompt) for prompt, _ in sequences)
+        size, longest = len(sequences), max(len(ids) for _, ids in sequences)
+        fed, shown, places = np.zeros((3, size, width + longest), np.int64)
+        for at, (prompt, ids) in enumerate(sequences):
+            begin, end = width - len(prompt), width + len(ids)
+            fed[at, begin:end], shown[at, begin:end], places[at, begin:end] = (
+                [*prompt, *ids],
+                1,
+                np.arange(end - begin),
+            )
+        pieces = slice(None, width), slice(width, width + longest - 1)
+        logits, cache = [], None
+        try:
+            with torch.no_grad(), self.engine.active():
+                for piece in pieces[: 2 if longest > 1 else 1]:
+                    mask = self.index(shown[:, : piece.stop])
+                    given = {
+                        "input_ids": self.index(fed[:, piece]),
+                        "position_ids": self.index(places[:, piece]),
+                        "attention_mask": mask,
+                    }
+                    keep = {"logits_to_keep": 1} if cache is None else {}
+                    out = self.model(**given, **keep, past_key_values=cache, use_cache=True)
+                    cache = out.past_key_values
+                    logits.append(out.logits)
+        except (ValueError, TypeError, RuntimeError, AttributeError):
+            return None
+        scores = torch.cat(logits, 1).float() + self.engine.banned
+        said = (
+            (scores / self.temperature)
+            .log_softmax(-1)
+            .gather(2, self.index(fed[:, width:, None]))[:, :, 0]
+            .double()
+            .cpu()
+            .numpy()
+        )
+        return [said[at, : len(ids)] for at, (_, ids) in enumerate(sequences)]
+
+    def noise(
+        self, again: Sequence[NDArray[np.float64]] | None, scored: Sequence[NDArray[np.float64]]
+    ) -> float:
+        """The unit of noise in nats, see `gem_ma.training.learner.parity`: from the scores of some
+        sequences by `score_again` and by `score`."""
+        with np.errstate(invalid="ignore"):  # minus infinity on both ways
+            spread = (
+                np.concatenate(
+                    [
+                        parity.evened(one - other, other)
+                        for one, other in zip(again, scored, strict=True)
+                    ]
+                )
+                if again
+                else np.zeros(1)
+            )
+        return parity.unit(spread, str(self.model.dtype))
+
+    def _probe(self) -> None:
+        """Keeps to what this architecture allows: some do not split behind their trunk, some
+        cannot take a mask of branches."""
+        self.never = (self.engine.banned < 0).nonzero()[:, 0]
+        usual = (self.engine.banned == 0).nonzero()[:, 0].tolist()
+        first, second = (
+            [usual[at % len(usual)] for at in ids]
+            for ids in ((1, 2, 3, 4, 5, 6), (1, 2, 3, 7, 8, 9))
+        )
+        pairs = [(first[:3], first[3:]), (second[:3], second[3:])]
+        self.selects = self.branches = False
+        plain = self.score(pairs)
+        bound = parity.SAME * self.noise(self.score_again(pairs), plain)
+        for trick in ("selects", "branches"):
+            setattr(self, trick, True)
+            try:
+                apart = np.abs(np.concatenate(self.score(pairs)) - np.concatenate(plain))
+            except (ValueError, TypeError, RuntimeError, AttributeError):
+                apart = np.full(1, np.inf)
+            setattr(self, trick, bool(apart.mean() <= bound))
+
+    def index(self, values: NDArray[np.int64]) -> Any:
+        """Ids or places as a tensor on the model's device."""
+        return self.torch.from_numpy(values).to(self.engine.device)

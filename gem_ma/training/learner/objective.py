@@ -1,0 +1,104 @@
+"""What one minibatch maximises, as a function of log-probabilities that come a chunk at a time; it
+keeps the sums that are logged.
+
+Knows tokens and losses; knows no model and no optimiser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.config.settings import LossSettings
+from gem_ma.training.learner.forward import Scored
+from gem_ma.training.learner.losses import clipped, k3, token_weights, truncated_weight, unit_pull
+from gem_ma.training.learner.rows import Tokens
+
+Array = NDArray[np.float64]
+
+
+class Objective:
+    """The loss of n tokens: called with a chunk of them it gives that part of the loss, to be
+    differentiated.
+
+    `part` [n]: the agent's part in an episode that a token belongs to. `old` [n]:
+    log-probabilities before the update, filled in where they are `fresh`, since this very pass
+    gives them. `anchor` [n]: those of the reference weights. `longest`: the token limit of a
+    turn.
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        part: NDArray[np.int64],
+        old: Array,
+        settings: LossSettings,
+        tensor: Callable[[Array], Any],
+        *,
+        fresh: bool,
+        anchor: Array | None,
+        longest: int,
+    ) -> None:
+        self.tokens, self.part, self.old, self.settings, self.tensor = (
+            tokens,
+            part,
+            old,
+            settings,
+            tensor,
+        )
+        self.fresh, self.anchor, self.count = fresh, anchor, len(tokens.turn)
+        self.weight = token_weights(tokens.turn, settings.aggregation, part, longest)
+        self.pull: Array | None = None
+        # loss, entropy, k3 of old to new, clipped tokens, k3 to the reference; of the chunks of
+        # this process
+        self.sums = np.zeros(5)
+        # what every process knows of the whole minibatch, so that it is counted once
+        self.whole = np.zeros(5)
+
+    def pull_units(self, logprobs: Array) -> None:
+        """Of a ratio of whole turns or episodes: what each token's log-probability [n] is pulled
+        by."""
+        tokens, how = self.tokens, self.settings
+        worth = tokens.advantage * truncated_weight(
+            self.old - tokens.logprob, tokens.turn, self.part, how.ratio, how.tis
+        )
+        self.pull, self.whole[0], cut = unit_pull(
+            logprobs, self.old, worth, tokens.turn, self.part, how.ratio, how.clip
+        )
+        self.whole[3] = cut.sum()
+
+    def __call__(self, scored: Scored) -> Any:
+        logprobs, order, how = scored.logprobs, scored.order, self.settings
+        if self.fresh:
+            self.old[order] = logprobs.detach().double().cpu().numpy()
+        before = self.tensor(self.old[order])
+        if self.pull is not None:
+            loss = (logprobs * self.tensor(self.pull[order])).sum()
+        else:
+            loss = self._surrogate(logprobs, before, order)
+            self.sums[0] += float(loss.detach())
+        if how.entropy:
+            bonus = how.entropy * scored.entropy.sum() / self.count
+            self.sums[0] -= float(bonus.detach())
+            loss = loss - bonus
+        if self.anchor is not None:
+            away = k3(logprobs, self.tensor(self.anchor[order])).sum()
+            self.sums[0] += how.kl * float(away.detach()) / self.count
+            self.sums[4] += float(away.detach())
+            loss = loss + how.kl * away / self.count
+        self.sums[1] += float(scored.entropy.detach().sum())
+        self.sums[2] += float(k3(before, logprobs.detach()).sum())
+        return loss
+
+    def _surrogate(self, logprobs: Any, before: Any, order: NDArray[np.int64]) -> Any:
+        tokens, how = self.tokens, self.settings
+        drift, turn = (self.old - tokens.logprob)[order], tokens.turn[order]
+        worth = tokens.advantage[order] * truncated_weight(
+            drift, turn, self.part[order], how.ratio, how.tis
+        )
+        objective, is_clipped = clipped(logprobs, before, self.tensor(worth), how.clip)
+        self.sums[3] += float(is_clipped.sum())
+        return -(objective * self.tensor(self.weight[order])).sum()

@@ -1,0 +1,210 @@
+"""How long a model's context must be for a scenario: the longest conversation of some plays of its
+default cast, through a tokenizer.
+
+Plays are seeded and bounded in number, steps and time, so that a scenario that hangs costs
+seconds; what fails counts as far as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from gem_ma import registry
+from gem_ma.config.fit import needs_policy
+from gem_ma.engines.base import stable_seed
+from gem_ma.engines.local.chat import Chat
+from gem_ma.errors import ConfigError, GemMaError, ScenarioError
+from gem_ma.rollout import Plan, play
+from gem_ma.scenario import Game, Scenario
+from gem_ma.types import Episode, Limits, Message, Seat, Tool, spoken
+
+LEAST = 4096  # positions cost no weights, so a short game gets as many as any
+MARGIN = 2.0  # a model talks longer than a script
+PLAYS, MOST_STEPS, WAIT_S = 12, 400, 20.0  # bounds of one measurement
+DEFAULT = "random_legal"
+
+# agent, all that it saw and said, the tools that it was offered
+Talk = tuple[str, tuple[Message, ...], tuple[Tool, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the plays of a scenario took, in tokens: the longest first prompt and the longest
+    conversation of one agent, of `plays` plays.
+
+    `cut`: some were not over when they were broken off, by steps or by time, so longer
+    conversations are known to exist.
+    """
+
+    opening: int
+    longest: int
+    plays: int
+    cut: bool
+
+    @property
+    def positions(self) -> int:
+        """Enough for these, with a margin, as a power of 2."""
+        return max(LEAST, 1 << (int(self.longest * MARGIN) - 1).bit_length())
+
+
+class Measured:
+    """Positions for a model of a scenario, as soon as its tokenizer is there: what `make_model`
+    takes as `positions`.
+
+    Making it plays, and raises ScenarioError where not one play ends in time: such a scenario
+    gives no words for a tokenizer either. `wanted`: a number that was typed, which then holds;
+    ConfigError where not even the opening fits into it. `need` is set by the call.
+    """
+
+    def __init__(self, scenario: Scenario, wanted: int | None = None) -> None:
+        self.scenario, self.wanted, self.need = scenario, wanted, Need(0, 0, 0, False)
+        self.plays = Plays(scenario)
+        if self.plays.hangs and not self.plays.ended:
+            raise ScenarioError(
+                f"{scenario.id}: a scripted play does not end within {WAIT_S:g} s; look for what"
+                f" hangs with: gem-ma check {scenario.id}"
+            )
+
+    def __call__(self, tokenizer: Any) -> int:
+        self.need = self.plays.need(tokenizer)
+        if self.wanted is None:
+            return self.need.positions
+        if self.wanted <= self.need.opening:
+            raise ConfigError(
+                f"--positions {self.wanted}: {self.scenario.id} opens with {self.need.opening}"
+                " tokens in this tokenizer, so nothing could ever be answered; leave it out (that"
+                f" makes {self.need.positions})"
+            )
+        return self.wanted
+
+    @property
+    def said(self) -> str:
+        """Where the number of positions comes from, in words."""
+        if not self.need.longest:
+            return f"nothing of {self.scenario.id} could be played to measure it"
+        cut = ", some of them cut short" if self.need.cut else ""
+        return (
+            f"the longest talk of {self.need.plays} scripted plays{cut} takes {self.need.longest}"
+        )
+
+    @property
+    def warning(self) -> str | None:
+        """One line where the model is too short for what was played."""
+        need = self.need
+        if self.wanted is None or self.wanted >= need.longest:
+            return None
+        return (
+            f"{self.said} tokens, so plays of {self.scenario.id} will end for want of context in"
+            f" {self.wanted} positions; leave --positions out (that makes {need.positions})"
+        )
+
+
+class Plays:
+    """What was said in scripted plays of a scenario, whatever tokenizer will render it. Whatever
+    hangs is left behind in its thread."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        openings: list[Talk] = []
+        talks: list[Talk] = []
+        ended: list[bool] = []  # by play: whether it came to its end
+
+        def work() -> None:
+            for plan in plans(scenario):
+                openings.extend(opening(plan))
+                episode = asyncio.run(play(plan))
+                openings.extend(talks_of(episode, turns=1))
+                talks.extend(talks_of(episode))
+                ended.append(not episode.end.bootstraps)
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        worker.join(WAIT_S)
+        self.hangs = worker.is_alive()
+        self.openings, self.talks, self.ended = tuple(openings), tuple(talks), tuple(ended)
+
+    def need(self, tokenizer: Any) -> Need:
+        """In tokens of this tokenizer; zeros where nothing could be played."""
+        chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
+        first = max((length(chat, talk) for talk in self.openings), default=0)
+        longest = max((length(chat, talk) for talk in self.talks), default=0)
+        return Need(first, max(first, longest), len(self.ended), self.hangs or not all(self.ended))
+
+
+def plans(scenario: Scenario, count: int = PLAYS) -> list[Plan]:
+    """Plays spread over the tasks of all splits that there are, each agent on its default
+    behaviour, else on any legal answer."""
+    cast = {
+        agent: Seat(_scripted(scenario.default_cast.get(agent, DEFAULT)))
+        for agent in scenario.agents
+    }
+    known = [(split, tasks) for split in ("train", "test") if (tasks := _tasks(scenario, split))]
+    made = []
+    for number in range(count if known else 0):
+        split, tasks = known[number % len(known)]
+        at = number * tasks // count
+        seed = stable_seed("positions", number)
+        made.append(
+            Plan(
+                scenario,
+                cast,
+                f"{split}/{at}",
+                seed,
+                limits=Limits(max_steps=MOST_STEPS, timeout_s=WAIT_S / 2),
+                call_timeout_s=2.0,
+            )
+        )
+    return made
+
+
+def opening(plan: Plan) -> list[Talk]:
+    """What each agent sees when it is first asked at the start."""
+    try:
+        game = Game(plan.scenario, registry.task_of(plan.scenario, plan.task), plan.seed)
+        return [
+            (agent, tuple(game.view(agent)), tuple(asked.tools))
+            for agent, asked in game.pending.items()
+        ]
+    except GemMaError:
+        return []
+
+
+def talks_of(episode: Episode, turns: int | None = None) -> list[Talk]:
+    """Each agent's conversation, the last answer included; of its first `turns` turns, without
+    the last answer, where that is a number."""
+    talks = []
+    for agent in dict.fromkeys(turn.agent for turn in episode.turns):
+        mine = [turn for turn in episode.turns if turn.agent == agent][:turns]
+        messages = [
+            message for turn in mine for message in (*turn.observed, spoken(agent, turn.action))
+        ]
+        talks.append(
+            (agent, tuple(messages if turns is None else messages[:-1]), tuple(mine[-1].tools))
+        )
+    return talks
+
+
+def length(chat: Chat, talk: Talk) -> int:
+    """Tokens of a conversation; characters, which are never fewer, where the template cannot
+    show it."""
+    agent, messages, tools = talk
+    try:
+        return len(chat.render(agent, messages, tools))
+    except GemMaError:
+        return sum(len(message.text) for message in messages)
+
+
+def _scripted(behaviour: str) -> str:
+    try:
+        return DEFAULT if needs_policy(behaviour, registry.load("agents", behaviour)) else behaviour
+    except GemMaError:
+        return DEFAULT
+
+
+def _tasks(scenario: Scenario, split: str) -> int:
+    try:
+        return len(scenario.tasks(split))
+    except ConfigError:  # a scenario without this split
+        return 0

@@ -1,0 +1,205 @@
+"""The parity check of a publish: does the sampler say what the learner's weights say, on tokens
+that it samples now?
+
+Knows a learner and its sampler; the statistic is that of `gem_ma.training.learner.parity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gem_ma.engines.base import stable_seed
+from gem_ma.errors import EngineError
+from gem_ma.training.learner import replay
+from gem_ma.training.learner.parity import (
+    ELSEWHERE,
+    FLOOR,
+    FLOOR_ELSEWHERE,
+    SAME,
+    Array,
+    Gap,
+    gap,
+    lag,
+)
+from gem_ma.training.learner.rows import Row
+from gem_ma.types import Message, Sampling
+
+if TYPE_CHECKING:
+    from gem_ma.training.learner.torch_learner import TorchLearner
+
+# prompts of a check, replies that are sampled in all, tokens of each
+PROBES, DRAWS, PROBE_TOKENS = 4, 8, 16
+# times as many replies where draws cannot be repeated, so that a small step shows in their sum
+MORE = 4
+# tokens at the end of a prompt that noise is measured on too: a reply may be of one token
+HEARD = 32
+Pair = tuple[Sequence[int], Sequence[int]]  # prompt, sampled ids
+
+
+def check(learner: TorchLearner) -> dict[str, float]:
+    """parity_gap and parity_mean (nats, largest and mean), parity_noise (nats, between two ways
+    that the learner computes them on) and parity_share (of what is allowed).
+
+    Raises EngineError where that is more than noise explains; the sampler then refuses to
+    sample.
+    """
+    _same_weights(learner)
+    found = measure(learner)
+    if not found.fits:
+        learner.sampler.unpublished = True
+        by = f", published by {learner.sampler.route}" if hasattr(learner.sampler, "route") else ""
+        raise EngineError(
+            f"policy {learner.policy!r}: sampler and learner differ by {found.mean:.3g} nats at"
+            f" version {learner.version}{by} ({found}); the weights are not published. Where the"
+            " sampler's kernels are to blame, allow more: policies.NAME.parity, in nats"
+        )
+    return {
+        "parity_gap": found.largest,
+        "parity_mean": found.mean,
+        "parity_noise": learner.noise or 0.0,
+        "parity_share": found.share,
+    }
+
+
+def measure(learner: TorchLearner) -> Gap:
+    """The gap over tokens that are sampled now, after a few prompts.
+
+    The noise is measured on them too, and the learner remembers it. Weights and draws of a sampler
+    in this process are compared to the last bit besides; of one elsewhere it is looked whether it
+    lacks the last step. `policies.NAME.parity` bends neither.
+    """
+    sampler = learner.sampler
+    different = learner.probes or [learner.engine.chat.render("x", (Message("hello"),))]
+    count = DRAWS if learner.repeats else MORE * DRAWS
+    prompts = [
+        *getattr(sampler, "probes", ()),
+        *(different[at % len(different)] for at in range(max(count, len(different)))),
+    ]
+    how = Sampling(temperature=learner.temperature, max_tokens=PROBE_TOKENS)
+    asked = (
+        prompts,
+        [how] * len(prompts),
+        [stable_seed("probe", learner.version, at) for at in range(len(prompts))],
+    )
+    with learner.engine.lock:
+        draws = sampler.sample_ids(*asked)
+        again = replay.share(learner, asked, draws)
+        others = {"the weights": float("inf") if _unequal(learner) else 0.0}
+        if again is not None:
+            others["the same draws again"] = again
+        said = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
+        if not said:
+            return gap(np.zeros(0), np.zeros(0), np.zeros(0, np.int64), 0.0, learner.dtype, others)
+        pairs: list[Pair] = [(prompt, draw.ids) for prompt, draw in said]
+        scored, learner.noise, steps = _scored(learner, pairs, stepped=again is None)
+    sampled = [np.array(draw.logprobs, np.float64) for _, draw in said]
+    if steps is not None:
+        others["what the last step moved"] = _lag(pairs, sampled, scored, steps)
+    reply = np.repeat(np.arange(len(said)), [len(draw.ids) for _, draw in said])
+    return gap(
+        np.concatenate(sampled),
+        np.concatenate(scored),
+        reply,
+        allowed_gap(learner),
+        learner.dtype,
+        others,
+    )
+
+
+def noise_of(learner: TorchLearner, rows: Sequence[Row]) -> float:
+    """The unit of noise on the first replies of these rows, in nats."""
+    pairs: list[Pair] = []
+    for row in rows:
+        first = int(row.mask.argmax())
+        length = int((~row.mask[first:]).argmax()) or len(row.ids) - first
+        pairs.append(
+            (row.ids[:first].tolist(), row.ids[first : first + min(length, PROBE_TOKENS)].tolist())
+        )
+    return _scored(learner, pairs)[1]
+
+
+def _scored(
+    learner: TorchLearner, pairs: Sequence[Pair], *, stepped: bool = False
+) -> tuple[list[Array], float, list[Array] | None]:
+    """(log-probabilities of the ids of each pair, unit of noise in nats, steps).
+
+    The noise is measured on the end of each prompt too, once a prompt. Steps: with `stepped`, where
+    the weights of before are known, what the last step took from each of those log-probabilities;
+    scored on the second way alone, see `lag`.
+    """
+    cuts = [max(1, len(prompt) - HEARD) for prompt, _ in pairs]
+    longer: list[Pair] = [
+        (prompt[:cut], [*prompt[cut:], *ids])
+        for (prompt, ids), cut in zip(pairs, cuts, strict=True)
+    ]
+    found, once = (
+        learner.scorer.score(longer),
+        {tuple(prompt): at for at, (prompt, _) in enumerate(pairs)},
+    )
+    again = learner.scorer.score_again([longer[at] for at in once.values()])
+    noise, steps = learner.scorer.noise(again, [found[at] for at in once.values()]), None
+    if stepped and learner.before and (now := learner.scorer.score_again(pairs)) is not None:
+        with learner.holding(learner.before):
+            old = learner.scorer.score_again(pairs) or now
+        steps = [then - values for then, values in zip(old, now, strict=True)]
+    return (
+        [one[len(one) - len(ids) :] for one, (_, ids) in zip(found, pairs, strict=True)],
+        noise,
+        steps,
+    )
+
+
+def _lag(
+    pairs: Sequence[Pair], sampled: Sequence[Array], scored: Sequence[Array], steps: Sequence[Array]
+) -> float:
+    """The share of a lag. Each token counts once: equal ones after an equal text are off by the
+    same."""
+    places = [(prompt, tuple(ids[: at + 1])) for prompt, ids in pairs for at in range(len(ids))]
+    once = list({place: number for number, place in enumerate(places)}.values())
+    theirs, mine, step = (np.concatenate(list(values))[once] for values in (sampled, scored, steps))
+    return lag(theirs - mine, step, mine)
+
+
+def allowed_gap(learner: TorchLearner) -> float:
+    """Nats that sampler and learner may differ in, in the mean over tokens: as set, or so many
+    units of noise."""
+    if learner.sampler.parity is not None:
+        return learner.sampler.parity
+    floor = FLOOR[learner.dtype]
+    noise = floor if learner.noise is None else learner.noise
+    if isinstance(learner.sampler, type(learner.engine)):
+        return SAME * noise
+    return ELSEWHERE * max(noise, FLOOR_ELSEWHERE * floor)
+
+
+def _unequal(learner: TorchLearner) -> list[str]:
+    """Names of the weights that a sampler in this process has not as the learner has them.
+
+    Copies are compared bit for bit, so old ones are found however little they differ. What sampler
+    and learner share must be the very weights that learn: those of another adapter are not.
+    """
+    sampler = learner.sampler
+    if not isinstance(sampler, type(learner.engine)):
+        return []
+    theirs, shares = sampler.weights(), sampler is learner.engine
+    pairs = ((name, weight, theirs.get(name)) for name, weight in learner.parameters.items())
+    return [
+        name
+        for name, mine, other in pairs
+        if other is None or (mine is not other if shares else not learner.torch.equal(mine, other))
+    ]
+
+
+def _same_weights(learner: TorchLearner) -> None:
+    """Raises EngineError, with the first name, where a sampler in this process has other weights
+    than the learner."""
+    if odd := _unequal(learner):
+        learner.sampler.unpublished = True
+        many = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        raise EngineError(
+            f"policy {learner.policy!r}: sampler and learner differ in {odd[0]}{many} at version"
+            f" {learner.version}; not published"
+        )

@@ -1,0 +1,241 @@
+"""Token rows: the replies that one policy sampled, as growing id sequences that say which tokens
+are trained, and with what advantage.
+
+Reads records; knows no weights and no torch. Axes: T ids of one row, N turns of the table. The
+rules:
+
+- A row is prompt, sampled ids, new suffix, sampled ids, ... A reply continues the row of its agent
+  iff its prompt begins with everything so far; otherwise a new row starts and is counted as a fork.
+- The mask is true exactly on the ids that this policy sampled, a sampled end of turn included;
+  never on observations, tool results, other agents' words, template glue, or an end of turn that
+  the template added. So every sampled id is trained exactly once.
+- Every reply of a turn, also of several model calls in one act, carries the advantage of the
+  turn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.config.settings import LossSettings
+from gem_ma.engines.local.constrained import IdSet
+from gem_ma.engines.local.tool_grammar import OPENING
+from gem_ma.errors import ConfigError, DataError
+from gem_ma.types import Episode, Malformed, Reply, Request, Tool, ToolCall, Turn
+
+# What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of
+# a row or a reply.
+Allowed = tuple[tuple[int, ...] | IdSet | None, ...]
+# (legal strings of the turn, sampled ids, tools of the turn) -> what each was chosen among, or None
+# where the reply was not bound to them.
+Bound = Callable[[Sequence[str] | None, Sequence[int], Sequence[Tool]], Allowed | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """What a scripted agent was asked, and what it answered: one example for behaviour cloning."""
+
+    request: Request
+    text: str
+    calls: tuple[ToolCall | Malformed, ...] = ()
+
+
+class Turns(Protocol):
+    """What rows need of `credit.TurnTable`: the turns [N] and the episode of each [N]."""
+
+    @property
+    def turns(self) -> tuple[Turn, ...]: ...
+    @property
+    def episodes(self) -> tuple[Episode, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One id sequence [T] of one agent in one episode. `turn` is the row of the table, -1 off the
+    mask, where all else is 0.
+
+    `allowed`: per trained id, in their order; () where none was constrained.
+    """
+
+    episode: tuple[str, int, int]
+    ids: NDArray[np.int64]
+    mask: NDArray[np.bool_]
+    advantage: NDArray[np.float64]
+    logprob: NDArray[np.float64]  # as sampled
+    turn: NDArray[np.int64]
+    version: NDArray[np.int64]
+    allowed: Allowed = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """All rows of a batch; `forks` counts rows that started because a prompt did not continue
+    its predecessor."""
+
+    rows: tuple[Row, ...]
+    forks: int
+
+    @property
+    def tokens(self) -> int:
+        """Trained tokens."""
+        return sum(int(row.mask.sum()) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens:
+    """Columns [n] of the trained tokens of some rows, in their order."""
+
+    advantage: NDArray[np.float64]
+    logprob: NDArray[np.float64]
+    turn: NDArray[np.int64]
+    version: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, chosen: Sequence[Row]) -> Tokens:
+        return cls(
+            *(
+                np.concatenate([getattr(row, name)[row.mask] for row in chosen])
+                for name in ("advantage", "logprob", "turn", "version")
+            )
+        )
+
+    def take(self, index: NDArray[np.int64]) -> Tokens:
+        return Tokens(
+            self.advantage[index], self.logprob[index], self.turn[index], self.version[index]
+        )
+
+
+class _Growing:
+    """A row under construction."""
+
+    def __init__(self, episode: tuple[str, int, int]) -> None:
+        self.episode = episode
+        self.ids: list[int] = []
+        # (start, reply, row of the table, advantage)
+        self.spans: list[tuple[int, Reply, int, float]] = []
+        self.allowed: list[tuple[int, ...] | IdSet | None] = []
+
+    def add(self, reply: Reply, turn: int, advantage: float, allowed: Allowed | None) -> None:
+        self.spans.append((len(reply.prompt_ids), reply, turn, advantage))
+        self.ids = [*reply.prompt_ids, *reply.token_ids]
+        self.allowed += allowed or [None] * len(reply.token_ids)
+
+    def done(self) -> Row:
+        length = len(self.ids)
+        row = Row(
+            self.episode,
+            np.array(self.ids, np.int64),
+            np.zeros(length, np.bool_),
+            np.zeros(length),
+            np.zeros(length),
+            np.full(length, -1, np.int64),
+            np.zeros(length, np.int64),
+            tuple(self.allowed) if any(self.allowed) else (),
+        )
+        for start, reply, turn, advantage in self.spans:
+            span = slice(start, start + len(reply.token_ids))
+            row.mask[span], row.advantage[span], row.turn[span], row.version[span] = (
+                True,
+                advantage,
+                turn,
+                reply.version,
+            )
+            row.logprob[span] = reply.logprobs
+        return row
+
+
+def rows(
+    table: Turns,
+    advantages: Sequence[float] | NDArray[np.float64],
+    policy: str,
+    bound: Bound | None = None,
+) -> Rows:
+    """Rows of the tokens that `policy` sampled in these turns; `advantages` [N] is one value per
+    turn of the table. `bound`: of its engine, where it constrains what is sampled.
+
+    Raises ValueError where lengths differ, ConfigError for a reply of the policy without ids or
+    log-probabilities (it may be played, never trained on), DataError where a reply's ids and
+    log-probabilities do not fit together.
+    """
+    if len(advantages) != len(table.turns):
+        raise ValueError(
+            f"there must be one advantage per turn; got {len(advantages)} for {len(table.turns)}"
+            " turns"
+        )
+    # stable: rows of one agent in the order of its turns
+    order = sorted(range(len(table.turns)), key=lambda at: table.turns[at].step)
+    growing: dict[tuple[object, ...], list[_Growing]] = {}
+    forks = 0
+    for at in order:
+        turn, episode = table.turns[at], table.episodes[at]
+        for reply in turn.replies:
+            if reply.policy != policy or not _trainable(reply, episode, turn):
+                continue
+            mine = growing.setdefault((id(episode), turn.agent), [])
+            if not mine or tuple(mine[-1].ids) != reply.prompt_ids[: len(mine[-1].ids)]:
+                forks += bool(mine)
+                mine.append(_Growing(episode.id))
+            mine[-1].add(
+                reply,
+                at,
+                float(advantages[at]),
+                (
+                    bound(turn.legal, reply.token_ids, _offered(turn, reply))
+                    if bound is not None
+                    else None
+                ),
+            )
+    # as the table has them
+    in_table = sorted(growing.values(), key=lambda mine: mine[0].spans[0][2])
+    return Rows(tuple(row.done() for mine in in_table for row in mine), forks)
+
+
+def _offered(turn: Turn, reply: Reply) -> tuple[Tool, ...]:
+    """The tools that a model call was asked with: a behaviour may ask for words alone, and an
+    opening in those was read as no call."""
+    return turn.tools if reply.tool_calls or OPENING not in reply.text else ()
+
+
+def _trainable(reply: Reply, episode: Episode, turn: Turn) -> bool:
+    """False for a reply without a token (its prompt did not fit); raises where tokens are there
+    in part."""
+    if not reply.token_ids and reply.finish == "context_overflow":
+        return False
+    where = f"policy {reply.policy!r}, episode {episode.id}, agent {turn.agent!r}, step {turn.step}"
+    if not (reply.token_ids and reply.prompt_ids and reply.logprobs):
+        raise ConfigError(
+            f"{where}: the reply has no token ids or no log-probabilities, so its engine can be"
+            " played but not trained; take the policy out of train.policies, or give it a local"
+            " model"
+        )
+    if len(reply.token_ids) != len(reply.logprobs):
+        raise DataError(
+            f"{where}: the reply has {len(reply.token_ids)} token ids and {len(reply.logprobs)}"
+            " log-probabilities"
+        )
+    return True
+
+
+def minibatches(
+    all_rows: Sequence[Row], settings: LossSettings, rng: random.Random
+) -> Iterator[list[int]]:
+    """Which rows each optimiser step of an update takes: every epoch deals the episodes anew, in
+    an order drawn from `rng`."""
+    by_episode: dict[tuple[str, int, int], list[int]] = {}
+    for at, row in enumerate(all_rows):
+        by_episode.setdefault(row.episode, []).append(at)
+    episodes = list(by_episode)
+    for _ in range(settings.epochs):
+        rng.shuffle(episodes)
+        for part in range(min(settings.minibatches, len(episodes))):
+            yield [
+                at
+                for episode in episodes[part :: settings.minibatches]
+                for at in by_episode[episode]
+            ]

@@ -1,0 +1,55 @@
+"""The two ends of a training: what comes before its first step, and after its last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gem_ma.training.loop.exports import export
+from gem_ma.training.loop.step import Step
+from gem_ma.training.schedule.plans import demonstrations
+
+if TYPE_CHECKING:
+    from gem_ma.training.train import Trainer
+
+
+async def begin(trainer: Trainer) -> Step:
+    """The step to go on from: that of the checkpoint; or number 0, with the clones of
+    `train.warm_start` and the first exam."""
+    parts, settings = trainer.parts, trainer.settings
+    for note in parts.notes:
+        trainer.tracking.note(note)
+    step = parts.run.resume(parts.folder, parts.checkpoint)
+    trainer.tracking.start(step.number)
+    if parts.checkpoint is not None:
+        return step
+    for name, warm in settings.warm_start.items():
+        policy = parts.policies[name]
+        shown = await demonstrations(parts.config, parts.scenario, parts.players, policy, warm)
+        parts.learners[name].clone(shown, warm)
+        parts.publisher.publish(name)
+    trainer.tell("updated", step)
+    await trainer.examine(step)
+    trainer.tell("examined", step)
+    parts.run.save(parts.folder, step, settings)
+    return step
+
+
+async def finish(trainer: Trainer, step: Step) -> dict[str, Any]:
+    """The exam of the end, the summary, and the weights as models in the run folder."""
+    parts = trainer.parts
+    step.last = True
+    await trainer.examine(step)
+    trainer.tell("examined", step)
+    parts.league.close()
+    summary: dict[str, Any] = {
+        "steps": step.number,
+        "learned": list(trainer.settings.policies),
+        "before": None,  # an attendant knows
+        "after": step.scores,
+    }
+    for attendant in parts.attendants:
+        summary |= attendant.summary()
+    if parts.folder is not None:
+        summary |= export(parts.folder, parts.policies, parts.learners, parts.averages)
+        parts.folder.write_summary(summary)
+    return summary

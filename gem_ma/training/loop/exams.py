@@ -1,0 +1,274 @@
+"""Scores during training: what a batch of episodes says, and an exam on seeds that are never
+trained on, sampled and greedy.
+
+Reads records. Failed episodes stand beside every mean; success is what the scenario declares,
+apart from reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import variance
+from typing import Any
+
+from gem_ma.config.plans import cast_of
+from gem_ma.config.settings import Config
+from gem_ma.engines.base import Policy
+from gem_ma.errors import ConfigError
+from gem_ma.evaluation.exploitability import (
+    Strategy,
+    TokenStrategy,
+    engine_strategy,
+    exploitability,
+)
+from gem_ma.evaluation.ratings import player_of
+from gem_ma.rollout import Plan
+from gem_ma.scenario import Scenario
+from gem_ma.training.loop.roles import Players
+from gem_ma.training.schedule.plans import exam_plans, seatings
+from gem_ma.training.selfplay.averaging import Averages, exact
+from gem_ma.training.selfplay.collapse import first_share, private_effect
+from gem_ma.training.selfplay.league import anchor_seat
+from gem_ma.types import Episode
+
+# of whom `measures` tells the returns one by one; a league's standing is told by its ratings
+MOST_PLAYERS = 4
+
+
+def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
+    """Means over the scored episodes: `return` by agent, `success` (None where the scenario knows
+    none), turns, share of unreadable answers.
+
+    `ok`, `failed`, `cut` count episodes; `invalid` is by agent, over turns with a closed choice.
+    Where at most four players change seats, `players` has the mean return of each at each agent.
+    """
+    scored = [episode for episode in episodes if episode.end.scored]
+    paid = [episode.returns() for episode in scored]
+    judged = [verdict for episode in scored if (verdict := scenario.success(episode)) is not None]
+    asked = {
+        agent: [t for e in scored for t in e.turns if t.agent == agent and t.legal is not None]
+        for agent in scenario.agents
+    }
+    result = {
+        "episodes": len(episodes),
+        "ok": len(scored),
+        "failed": len(episodes) - len(scored),
+        "cut": sum(episode.end.bootstraps for episode in scored),
+        "return": {agent: _mean([total[agent] for total in paid]) for agent in scenario.agents},
+        "success": _mean(judged),
+        "turns": _mean([len(episode.turns) for episode in scored]),
+        "invalid": {
+            agent: _mean([turn.action.parsed is None for turn in turns])
+            for agent, turns in asked.items()
+        },
+    }
+    seated = {tuple(map(player_of, episode.cast.values())) for episode in scored}
+    few = len({player for players in seated for player in players}) <= MOST_PLAYERS
+    return result | _players(scored) if len(seated) > 1 and few else result
+
+
+def _players(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """`players`: mean return by player and agent, where not all episodes seat the same players."""
+    paid: dict[str, dict[str, list[float]]] = {}
+    for episode in episodes:
+        for agent, value in episode.returns().items():
+            paid.setdefault(player_of(episode.cast[agent]), {}).setdefault(agent, []).append(value)
+    return {
+        "players": {
+            name: {agent: _mean(values) for agent, values in sides.items()}
+            for name, sides in paid.items()
+        }
+    }
+
+
+async def exam(
+    config: Config,
+    scenario: Scenario,
+    players: Players,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Any],
+    averages: Averages | None = None,
+) -> dict[str, Any]:
+    """Plays `evaluate.episodes` on `evaluate.seed`, ...: `sampled` as configured and `greedy`
+    (temperature 0), each as `measures`.
+
+    Adds `against NAME` for every anchor. Where the game is small and zero-sum and all
+    probabilities are known, adds the exact `nash_conv` and `exploitability` of the last weights,
+    and of their average (`..._averaged`) where a learner or `averages` keeps one; with several
+    policies also what each gets, and what its best reply would get.
+    """
+    plans = exam_plans(config, scenario)
+    result: dict[str, Any] = {}
+    signs: dict[str, float] = {}
+    for name, temperature in (("sampled", None), ("greedy", 0.0)):
+        episodes = await players.play(plans, temperature=temperature)
+        result[name] = measures(episodes, scenario)
+        if temperature is None and config.train is not None and config.train.on_collapse != "off":
+            signs = _signs(config, scenario, policies, learners, episodes)
+    result |= signs
+    result |= await _against_anchors(config, scenario, players)
+    return result | _exact(config, scenario, policies, learners, averages)
+
+
+def _signs(
+    config: Config,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Any],
+    episodes: Sequence[Episode],
+) -> dict[str, float]:
+    """What the collapse detectors ask of an exam: `first_share` of mirror play, and `private_effect
+    NAME` of policies played by `direct`.
+
+    The latter only where probabilities of legal strings are known.
+    """
+    found: dict[str, float] = {}
+    if (
+        scenario.zero_sum
+        and len({seat.policy or seat.behaviour for seat in config.agents.values()}) == 1
+    ):
+        share = first_share(episodes)
+        found |= {"first_share": share[0]} if share is not None else {}
+    for name in policies:
+        agents = [
+            agent
+            for agent, seat in config.agents.items()
+            if seat.policy == name and seat.behaviour == "direct"
+        ]
+        own = [
+            episode
+            for episode in episodes
+            if episode.end.scored and all(episode.cast[agent].policy == name for agent in agents)
+        ]
+        strategy = _strategy(name, policies, learners)
+        effect = private_effect(strategy, own, agents) if strategy is not None and agents else None
+        found |= {f"private_effect {name}": effect} if effect is not None else {}
+    return found
+
+
+async def _against_anchors(config: Config, scenario: Scenario, players: Players) -> dict[str, Any]:
+    """`against NAME` for every anchor: each learned seat in turn against it on the same seeds,
+    its return and standard error by policy."""
+    train = config.train
+    anchors = train.opponents.anchors if train is not None and train.opponents is not None else {}
+    learned = [
+        agent
+        for agent, seat in config.agents.items()
+        if train is not None and seat.policy in train.policies
+    ]
+    result = {}
+    for anchor in anchors if learned and len(config.agents) > 1 else ():
+        plans: list[Plan] = []
+        focus: list[str] = []
+        for side, agent in enumerate(learned):
+            cast = {
+                a: seat if a == agent else anchor_seat(seat, anchor, config.policies)
+                for a, seat in cast_of(config).items()
+            }
+            plans += [
+                replace(plan, cast=cast, repeat=side)
+                for plan in exam_plans(config, scenario)[
+                    : -(-config.evaluate.episodes // len(learned))
+                ]
+            ]
+            focus += [agent] * (len(plans) - len(focus))
+        episodes = await players.play(plans)
+        paid: dict[str, list[float]] = {}
+        for episode, agent in zip(episodes, focus, strict=True):
+            if episode.end.scored:
+                paid.setdefault(config.agents[agent].policy or "", []).append(
+                    episode.returns()[agent]
+                )
+        spread = {
+            name: (variance(values) / len(values)) ** 0.5 if len(values) > 1 else None
+            for name, values in paid.items()
+        }
+        means = {name: _mean(values) for name, values in paid.items()}
+        result[f"against {anchor}"] = {
+            **measures(episodes, scenario),
+            "return": means,
+            "standard_error": spread,
+        }
+    return result
+
+
+def _exact(
+    config: Config,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Any],
+    averages: Averages | None,
+) -> dict[str, float]:
+    if not exact(config, scenario):
+        return {}
+    owners = {seat.policy or "" for seat in config.agents.values()}
+    last = {
+        name: strategy
+        for name in owners
+        if (strategy := _strategy(name, policies, learners)) is not None
+    }
+    means = {
+        name: engine_strategy(learners[name].average())
+        for name in last
+        if hasattr(learners.get(name), "average")
+    }
+    means |= (
+        {name: mixture.strategy() for name, mixture in averages.mixtures.items() if mixture.size}
+        if averages is not None
+        else {}
+    )
+    casts = [
+        {agent: seat.policy or "" for agent, seat in cast.items()} for cast in seatings(config)
+    ]
+    try:
+        if len(last) < len(owners):
+            return {}
+        now = [
+            exploitability(scenario, {agent: last[name] for agent, name in cast.items()})
+            for cast in casts
+        ]
+        found = {
+            "nash_conv": _over(one.nash_conv for one in now),
+            "exploitability": _over(one.exploitability for one in now),
+        }
+        # what it gets, and what the best reply to the others would get in its place
+        for name in sorted(owners) if len(owners) > 1 else ():
+            mine = [
+                (one, agent)
+                for one, cast in zip(now, casts, strict=True)
+                for agent in cast
+                if cast[agent] == name
+            ]
+            found[f"exact_return {name}"] = _over(one.values[agent] for one, agent in mine)
+            found[f"best_return {name}"] = _over(one.best_responses[agent] for one, agent in mine)
+        if means:
+            averaged = [
+                exploitability(
+                    scenario, {agent: means.get(name, last[name]) for agent, name in cast.items()}
+                )
+                for cast in casts
+            ]
+            found["nash_conv_averaged"] = _over(one.nash_conv for one in averaged)
+            found["exploitability_averaged"] = _over(one.exploitability for one in averaged)
+    except ConfigError:  # chance that cannot be listed, or too large a game: no exact score
+        return {}
+    return found
+
+
+def _over(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)
+
+
+def _strategy(
+    name: str, policies: Mapping[str, Policy], learners: Mapping[str, Any]
+) -> Strategy | None:
+    policy, learner = policies.get(name), learners.get(name)
+    if policy is not None and hasattr(policy.engine, "probabilities"):
+        return engine_strategy(policy.engine, policy.sampling)
+    return TokenStrategy(learner) if hasattr(learner, "score") else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(sum(values)) / len(values) if values else None

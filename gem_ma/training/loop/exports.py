@@ -1,0 +1,42 @@
+"""The weights of a training as models that any run can name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gem_ma.engines.base import Policy
+from gem_ma.files import place
+from gem_ma.store import RunFolder
+from gem_ma.training.learner.table_learner import TableLearner
+from gem_ma.training.learner.torch_learner import Learner
+from gem_ma.training.selfplay.averaging import Averages, as_table
+
+
+def export(
+    folder: RunFolder,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Learner],
+    averages: Averages,
+) -> dict[str, Any]:
+    """Writes all that learned, and the averages that were kept; gives `models` and `averaged` of
+    the summary: policy -> engine and path."""
+    models = {name: _write(folder, name, policies[name].core) for name in learners}
+    means = {
+        name: learner.average()
+        for name, learner in learners.items()
+        if isinstance(learner, TableLearner)
+    }
+    for name, mixture in averages.mixtures.items():
+        if mixture.size:
+            means[name] = as_table(mixture, name)
+    averaged = {name: _write(folder, f"{name}.averaged", mean) for name, mean in means.items()}
+    return {"models": models, "averaged": averaged}
+
+
+def _write(folder: RunFolder, name: str, engine: Any) -> dict[str, str]:
+    """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`."""
+    path = Path("models", name)
+    place(folder.path / path, folder.path, engine.save)
+    return {"engine": getattr(engine, "exports", engine.kind), "path": str(path)}

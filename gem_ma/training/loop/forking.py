@@ -1,0 +1,195 @@
+"""Group sampling from the middle of an episode: the plays of a step are forked, and their
+continuations from one state form a group.
+
+A play that started at the beginning is a *trunk*; it is trained on as ever, in the group of its
+start. A *branch* takes over the record before a decision point and samples on from there; only what
+it sampled itself is trained on (`credit.turns`), so no token is trained twice. The branches of one
+point share a `group`, `<group of the trunk>@<decision point>`. Everything is a function of (config,
+step, episodes).
+
+Which play is forked at the next level is the *selector*'s choice: `policy` stays on the trunk,
+`random` draws one of the branches: both leave the states that are met distributed as the
+policies' own plays are. `greedy` takes the branch that paid the learners most: what is forked
+from it is off-policy, and counted so.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gem_ma.config.settings import Config, ForkSettings, TrainSettings
+from gem_ma.engines.base import stable_seed
+from gem_ma.rollout import Branch, Plan
+from gem_ma.training.loop.roles import Players
+from gem_ma.training.schedule.alternation import learning
+from gem_ma.types import Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The branches of a step, in the order of their plans, and what is logged of them."""
+
+    episodes: tuple[Episode, ...]
+    metrics: Mapping[str, Any]
+
+
+def plays_of_a_step(settings: TrainSettings) -> int:
+    """How many plays a step is at most: trunks and all their branches."""
+    fork = settings.fork
+    return settings.episodes * (1 + (fork.levels * fork.width if fork else 0))
+
+
+def cost(settings: TrainSettings) -> str | None:
+    """One line on what the forks cost, before anything is played; None without forks."""
+    fork = settings.fork
+    if fork is None:
+        return None
+    each = (
+        f"{settings.episodes} plays and up to {settings.episodes * fork.levels * fork.width}"
+        " branches"
+    )
+    return (
+        f"train.fork: every step plays {each} ({fork.levels} x {fork.width} of each play),"
+        f" {plays_of_a_step(settings) * settings.steps} in all"
+    )
+
+
+async def grow(
+    config: Config,
+    settings: TrainSettings,
+    step: int,
+    plans: Sequence[Plan],
+    trunks: Sequence[Episode],
+    players: Players,
+) -> Grown:
+    """Plays the branches of these trunks, level by level. Trunks that failed are not forked."""
+    fork = settings.fork
+    if fork is None:
+        return Grown((), {})
+    learned = set(learning(settings, step))
+    by_id = {episode.id: episode for episode in trunks}
+    lines = [
+        _Line(plan, by_id[plan.id], fork, learned, config.run.seed, step, settings)
+        for plan in plans
+        if by_id[plan.id].end.scored
+    ]
+    played: list[Episode] = []
+    points = off_policy = 0
+    for level in range(fork.levels):
+        wanted = [(line, branches) for line in lines if (branches := line.branches(level))]
+        if not wanted:
+            break
+        level_plans = [plan for _, branches in wanted for plan in branches]
+        episodes = await players.play(level_plans, learning=True)
+        points += len(wanted)
+        off_policy += sum(len(branches) for line, branches in wanted if line.greedy)
+        at = 0
+        for line, branches in wanted:
+            line.select(episodes[at : at + len(branches)])
+            at += len(branches)
+        played += episodes
+    failed = sum(not episode.end.scored for episode in played)
+    share = off_policy / len(played) if played else 0.0
+    return Grown(
+        tuple(played),
+        {"points": points, "branches": len(played), "failed": failed, "off_policy": share},
+    )
+
+
+class _Line:
+    """One trunk and where it is forked: the play that is followed changes from level to level,
+    as the selector says."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        trunk: Episode,
+        fork: ForkSettings,
+        learned: set[str],
+        seed: int,
+        step: int,
+        settings: TrainSettings,
+    ) -> None:
+        self.plan, self.trunk, self.fork, self.learned = plan, trunk, fork, learned
+        self.followed = trunk
+        self.last = -1  # the decision point of the last fork
+        self.greedy = False  # the followed play was chosen by what it was paid
+        self.rng = random.Random(stable_seed(seed, "fork", step, *plan.id))
+        self.drawn = (
+            sorted(self.rng.sample(points, min(fork.levels, len(points))))
+            if (points := self._points(trunk))
+            else []
+        )
+        # above every repeat of a trunk
+        self.offset = settings.episodes + plan.repeat * fork.levels * fork.width
+
+    def _points(self, episode: Episode) -> list[int]:
+        """Decision points at which a policy that learns at this step sampled, after the last
+        fork and from `at` on."""
+        first = max(self.last + 1, self.fork.at if isinstance(self.fork.at, int) else 0)
+        found = {
+            turn.step
+            for turn in episode.turns
+            if any(reply.policy in self.learned for reply in turn.replies)
+        }
+        return sorted(point for point in found if point >= first)
+
+    def branches(self, level: int) -> list[Plan]:
+        """The plans of the next level; none where the followed play has no further decision
+        point."""
+        points = self._points(self.followed)
+        if self.fork.at == "random":
+            on_trunk = self.followed is self.trunk
+            points = (
+                [point for point in self.drawn if point > self.last][:1]
+                if on_trunk
+                else [self.rng.choice(points)]
+                if points
+                else []
+            )
+        if not points:
+            return []
+        self.last = points[0]
+        group = (
+            self.plan.group
+            or f"{self.plan.scenario.id}/{self.plan.task}/{self.plan.seed}/{self.plan.repeat}"
+        )
+        made = []
+        for n in range(self.fork.width):
+            repeat = self.offset + level * self.fork.width + n
+            branch = Branch(
+                self.followed, self.last, f"{self.plan.seed}/{repeat}@{self.last}", self.plan.repeat
+            )
+            made.append(
+                replace(
+                    self.plan,
+                    repeat=repeat,
+                    group=f"{group}@{self.followed.repeat}.{self.last}",
+                    branch=branch,
+                )
+            )
+        return made
+
+    def select(self, branches: Sequence[Episode]) -> None:
+        """Which play the next level forks."""
+        alive = [episode for episode in branches if episode.end.scored]
+        if self.fork.selector == "policy" or not alive:
+            return
+        if self.fork.selector == "random":
+            self.followed = self.rng.choice(alive)
+        else:
+            # the first of equals
+            self.followed, self.greedy = (
+                max(alive, key=lambda episode: _paid(episode, self.learned)),
+                True,
+            )
+
+
+def _paid(episode: Episode, learned: set[str]) -> float:
+    return math.fsum(
+        entry.value for entry in episode.ledger if episode.cast[entry.agent].policy in learned
+    )

@@ -1,0 +1,134 @@
+"""What one policy did in the episodes of an update, for whoever watches: what it was paid and for
+what, how much it said, what was cut, how stale.
+
+Reads records. Every value is a function of them, so a resumed run measures the same. Gradients
+and losses are the learner's to tell, entropies and shares of actions those of
+`gem_ma.training.selfplay.collapse`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gem_ma.scenario import Scenario
+from gem_ma.types import Episode, Reply, Turn
+
+COMPONENTS = 12  # kinds of reward by agent; what is rarer is summed as `other`
+LAGS = 8  # versions told one by one; older ones are counted together
+
+
+def policy_measures(
+    episodes: Sequence[Episode], policy: str, scenario: Scenario, version: int | None = None
+) -> dict[str, Any]:
+    """The measures of one policy; {} where it played in none of the episodes. Means are over its
+    scored episodes.
+
+    `return` and `success` by agent (`<scenario> <agent>` where several scenarios were played;
+    success only where the scenario judges), `components`: what was paid per episode by agent and
+    reason, numbers in a reason read as `#`; `turns_per_episode`, `tokens_per_episode` of the
+    policy, `cut_by_length`: share of its replies that ran out of tokens, `cut_by_limits`: share
+    of the episodes that the driver cut, `dropped`: episodes that are not scored. With the
+    `version` that learns: `lag`, the most versions that a reply lies behind, and `lag_share`,
+    tokens by their lag.
+    """
+    played = [
+        episode
+        for episode in episodes
+        if any(seat.policy == policy for seat in episode.cast.values())
+    ]
+    if not played:
+        return {}
+    scored = [episode for episode in played if episode.end.scored]
+    found: dict[str, Any] = {"dropped": len(played) - len(scored)}
+    if not scored:
+        return found
+    found |= _paid(scored, policy, scenario)
+    turns = [[turn for turn in episode.turns if _replies(turn, policy)] for episode in scored]
+    replies = [reply for own in turns for turn in own for reply in _replies(turn, policy)]
+    found["turns_per_episode"] = sum(map(len, turns)) / len(scored)
+    found["tokens_per_episode"] = sum(map(sampled_tokens, replies)) / len(scored)
+    found["cut_by_limits"] = sum(episode.end.bootstraps for episode in scored) / len(scored)
+    if replies:
+        found["cut_by_length"] = sum(
+            reply.finish in ("length", "context_overflow") for reply in replies
+        ) / len(replies)
+    lags = Counter[int]()
+    for reply in replies if version is not None else ():
+        lags[(version or 0) - reply.version] += sampled_tokens(reply)
+    if total := lags.total():
+        found["lag"] = float(max(lag for lag, count in lags.items() if count))
+        folded = Counter[str]()
+        for lag, count in sorted(lags.items()):
+            folded[str(lag) if lag < LAGS else f"{LAGS}+"] += count
+        found["lag_share"] = {lag: count / total for lag, count in folded.items()}
+    return found
+
+
+def sampled_tokens(reply: Reply) -> int:
+    """How many tokens a reply has: its ids, or what the server counted."""
+    return len(reply.token_ids) or reply.usage.completion_tokens or 0
+
+
+def tokens_of(episodes: Sequence[Episode]) -> int:
+    """All tokens that were sampled in these episodes, whoever sampled them."""
+    return sum(
+        sampled_tokens(reply)
+        for episode in episodes
+        for turn in episode.turns
+        for reply in turn.replies
+    )
+
+
+def _paid(scored: Sequence[Episode], policy: str, scenario: Scenario) -> dict[str, Any]:
+    several = len({episode.scenario for episode in scored}) > 1
+    returns: dict[str, list[float]] = {}
+    verdicts: dict[str, list[float]] = {}
+    reasons: dict[str, dict[str, float]] = {}
+    for episode in scored:
+        paid, verdict = episode.returns(), scenario.success(episode)
+        for agent, seat in episode.cast.items():
+            if seat.policy != policy:
+                continue
+            whose = f"{episode.scenario} {agent}" if several else agent
+            returns.setdefault(whose, []).append(paid[agent])
+            if verdict is not None:
+                verdicts.setdefault(whose, []).append(float(verdict))
+            for entry in episode.ledger:
+                if entry.agent == agent:
+                    sums = reasons.setdefault(whose, {})
+                    sums[_reason(entry.why)] = sums.get(_reason(entry.why), 0.0) + entry.value
+    found: dict[str, Any] = {"return": {whose: _mean(values) for whose, values in returns.items()}}
+    if verdicts:
+        found["success"] = {whose: _mean(values) for whose, values in verdicts.items()}
+    if reasons:
+        found["components"] = {
+            whose: _shares(sums, len(returns[whose])) for whose, sums in reasons.items()
+        }
+    return found
+
+
+def _reason(why: str) -> str:
+    """A reason without what changes from one episode to the next: `round 3` is `round #`."""
+    return (
+        re.sub(r"\d+(?:\.\d+)?", "#", " ".join(why.split())).replace("/", " ")[:40].strip()
+        or "unnamed"
+    )
+
+
+def _shares(sums: Mapping[str, float], episodes: int) -> dict[str, float]:
+    """Means per episode; the largest by name, the rest together."""
+    largest = sorted(sums, key=lambda why: (-abs(sums[why]), why))[:COMPONENTS]
+    told = {why: sums[why] / episodes for why in sorted(largest)}
+    rest = sum(value for why, value in sums.items() if why not in told)
+    return told | ({"other": rest / episodes} if len(sums) > len(largest) else {})
+
+
+def _replies(turn: Turn, policy: str) -> list[Reply]:
+    return [reply for reply in turn.replies if reply.policy == policy]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

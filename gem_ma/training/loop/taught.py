@@ -1,0 +1,196 @@
+"""Has a policy learned anything, and if not, why? Counts what its updates had to learn from; says
+in words what was missing, and what to do.
+
+Reads records and the numbers of updates. A run whose policies learned nothing is no result,
+however cleanly it ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gem_ma.config.settings import Config
+from gem_ma.training.loop.step import NO_FILES, Attendant, Step
+from gem_ma.types import End, Episode
+
+# of a step's episodes; more cut ones than that bias what is learned, and it is said
+CUT_SHARE = 0.05
+# keys of run:
+LIMITS = {
+    End.MAX_STEPS: "max_steps",
+    End.MAX_TURNS: "max_turns",
+    End.MAX_TOKENS: "max_tokens",
+    End.TIMEOUT: "episode_timeout_s",
+}
+LONGER = (
+    "use a model with more positions (gem-ma new model --positions N), or let its agents see less"
+)
+
+
+class Taught(Attendant):
+    """What the policies of a run were taught so far, by policy: steps, trained tokens, steps with
+    an advantage, and what became of its episodes.
+
+    Of every episode that seats the policy: `sampled` tokens of it, or none because it `failed`,
+    met a model's `context`, or left it `silent`.
+    """
+
+    name = "taught"
+    shape = dict[str, dict[str, int]]
+    optional = True
+
+    def __init__(
+        self, config: Config, policies: Iterable[str], *, without_critic: Sequence[str] = ()
+    ) -> None:
+        self.config, self.without_critic = config, without_critic
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in policies}
+
+    def played(self, step: Step) -> None:
+        """Says once that limits cut episodes, where nobody values what would have followed."""
+        line = cut_note(step.number, step.plays.plays, self.without_critic)
+        if line is not None:
+            step.notes.append(line)
+            self.without_critic = ()
+
+    def updated(self, step: Step) -> None:
+        """Counts, and says after the first step who had nothing to learn from: many steps may
+        follow."""
+        if not step.number:
+            return
+        for name, numbers in step.metrics["policies"].items():
+            self.note(name, step.plays.episodes, numbers)
+        if step.number == 1:
+            step.notes += (f"step 1: so far {line}" for line in self.speechless())
+
+    def summary(self) -> Mapping[str, Any]:
+        """See `Attendant.summary`."""
+        nothing = self.nothing()
+        return {"learned_nothing": nothing} if nothing else {}
+
+    def note(self, policy: str, episodes: Sequence[Episode], stats: Mapping[str, Any]) -> None:
+        """Takes the episodes and the numbers of one update of a policy."""
+        count = self.counts[policy]
+        count.update(
+            _fate(episode, policy)
+            for episode in episodes
+            if any(seat.policy == policy for seat in episode.cast.values())
+        )
+        count["steps"] += 1
+        count["tokens"] += int(stats.get("tokens", 0))
+        count["stale"] += int(stats.get("dropped_stale", 0))
+        count["excluded"] += int(stats.get("excluded", 0))
+        # an entropy bonus pulls without advantages
+        pulled = stats.get("zero_advantage", 0.0) < 1 or stats.get("grad_norm", 0.0) > 0
+        count["moved"] += bool(stats.get("optimizer_steps")) and pulled
+
+    def nothing(self) -> dict[str, str]:
+        """Policy -> why it learned nothing, for those that did not."""
+        return {
+            name: f"policy {name!r} learned nothing: {self._why(name, count)}"
+            for name, count in self.counts.items()
+            if not count["moved"]
+        }
+
+    def speechless(self) -> list[str]:
+        """A line for each policy that was to learn and had no token to learn from so far."""
+        return [
+            line
+            for name, line in self.nothing().items()
+            if self.counts[name]["steps"] and not self.counts[name]["tokens"]
+        ]
+
+    def _why(self, policy: str, count: Counter[str]) -> str:
+        seated = sum(count[fate] for fate in ("sampled", "failed", "context", "silent"))
+        if not count["steps"]:
+            return "its turn never came; raise train.steps, or shorten the turns of train.alternate"
+        if count["tokens"]:
+            key = self.config.train.estimator.key if self.config.train is not None else None
+            which = f" (train.estimator.key {key})" if key else ""
+            return (
+                f"every advantage of its {count['tokens']} tokens was 0, because all returns within"
+                f" a group were equal{which}; play more episodes of one start, name a wider key, or"
+                " reward what differs"
+            )
+        if not seated:
+            return (
+                f"it sat in none of the episodes of {count['steps']} steps; look at agents: and"
+                " train.opponents"
+            )
+        if not count["sampled"]:
+            most = max(("context", "silent", "failed"), key=lambda fate: count[fate])
+            behaviours = dict.fromkeys(
+                seat.behaviour for seat in self.config.agents.values() if seat.policy == policy
+            )
+            return {
+                "context": (
+                    f"{count['context']} of {seated} episodes ended before its first reply, because"
+                    f" a prompt no longer fitted the context of a model; {LONGER}"
+                ),
+                "silent": (
+                    f"it sampled nothing in {count['silent']} of {seated} episodes; what sits there"
+                    f" ({', '.join(behaviours)}) does not ask its model: seat it with `direct` or"
+                    " another behaviour that does"
+                ),
+                "failed": f"{count['failed']} of {seated} episodes failed; gem-ma show tells why",
+            }[most]
+        if count["stale"]:
+            return (
+                f"{count['stale']} of {seated} episodes were too old for it (train.max_policy_lag);"
+                " raise it, or play with train.overlap: false"
+            )
+        if count["excluded"]:
+            return (
+                f"{count['excluded']} of {seated} episodes were left out as failed or cut"
+                " (train.credit.truncated); raise the limit that cuts them"
+            )
+        return f"none of its replies in {count['sampled']} episodes had a token to learn from"
+
+    def state(self) -> dict[str, dict[str, int]]:
+        """For a checkpoint, as JSON values."""
+        return {name: dict(count) for name, count in self.counts.items()}
+
+    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+        """The inverse of `state`; checkpoints of older versions have none, and count as taught."""
+        for name, count in self.counts.items():
+            count.clear()
+            count.update(state.get(name, {"steps": 1, "tokens": 1, "moved": 1}))
+
+
+def _fate(episode: Episode, policy: str) -> str:
+    if not episode.end.scored:
+        return "failed"
+    if any(
+        reply.policy == policy and reply.token_ids
+        for turn in episode.turns
+        for reply in turn.replies
+    ):
+        return "sampled"
+    return "context" if episode.end is End.CONTEXT else "silent"
+
+
+def cut_note(step: int, episodes: Sequence[Episode], without_critic: Sequence[str]) -> str | None:
+    """One line where more than 5 % of a step's episodes were cut and nobody values what would
+    have followed; None otherwise. `step` from 1."""
+    ends = Counter(episode.end for episode in episodes if episode.end.bootstraps)
+    scored = sum(episode.end.scored for episode in episodes)
+    if not without_critic or ends.total() <= CUT_SHARE * scored:
+        return None
+    said = [
+        f"{count} of {scored} episodes were cut by run.{LIMITS[end]}"
+        for end, count in ends.items()
+        if end in LIMITS
+    ]
+    said += [
+        f"{ends[End.CONTEXT]} of {scored} episodes ended because a prompt no longer fitted the"
+        " context of a model"
+    ] * bool(ends[End.CONTEXT])
+    todo = ["raise the limit"] * (len(said) > bool(ends[End.CONTEXT])) + [LONGER] * bool(
+        ends[End.CONTEXT]
+    )
+    rest = (
+        f"and {', '.join(without_critic)} learn as if nothing followed; {'; '.join(todo)}; or name"
+        " an estimator with a critic (gae)"
+    )
+    return f"step {step}: {', '.join(said)}, {rest}"

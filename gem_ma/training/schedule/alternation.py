@@ -1,0 +1,91 @@
+"""Which policies learn at a step, and with which settings each: schedules over learners, not
+another loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gem_ma.config.document import Document, Place, dotted
+from gem_ma.config.schema import validate
+from gem_ma.config.settings import PolicyTrainSettings, Settings, TrainSettings
+from gem_ma.errors import ConfigError
+
+SECTIONS = ("credit", "estimator", "loss", "critic")
+
+
+def learning(settings: TrainSettings, step: int) -> tuple[str, ...]:
+    """The policies that learn at a step (from 0), in the order of `train.policies`.
+
+    Those of `train.alternate` take turns in the order written there, round and round; all others
+    learn at every step.
+
+    >>> both = TrainSettings(policies=["user", "assistant", "judge"], alternate={"user": 2, "assistant": 1})
+    >>> [learning(both, step)[0] for step in range(6)]
+    ['user', 'user', 'assistant', 'user', 'user', 'assistant']
+    """
+    turn = None
+    if settings.alternate:
+        left = step % sum(settings.alternate.values())
+        for name, steps in settings.alternate.items():
+            turn = name
+            if left < steps:
+                break
+            left -= steps
+    return tuple(
+        name for name in settings.policies if name == turn or name not in settings.alternate
+    )
+
+
+def settings_of(settings: TrainSettings, policy: str) -> TrainSettings:
+    """The settings with what `train.per_policy` says otherwise of this policy. Raises ConfigError
+    naming the key.
+
+    Keys of a section replace single keys of the common one; an estimator that is named there
+    begins with its own defaults.
+    """
+    own = settings.per_policy.get(policy)
+    if own is None:
+        return settings
+    changed: dict[str, Any] = {
+        name: value
+        for name in ("lr", "lr_final", "lr_warmup", "max_policy_lag")
+        if (value := getattr(own, name)) is not None
+    }
+    for section in SECTIONS:
+        if given := getattr(own, section):
+            common: Settings = getattr(settings, section)
+            base = {} if section == "estimator" and "name" in given else common.model_dump()
+            changed[section] = _merged(
+                type(common), base, given, f"train.per_policy.{policy}.{section}"
+            )
+    return settings.model_copy(update=changed)
+
+
+def check_names(settings: TrainSettings) -> None:
+    """Raises ConfigError for a policy of `alternate` or `per_policy` that does not learn, and
+    for settings of one that are not valid."""
+    named: dict[str, Mapping[str, int | PolicyTrainSettings]] = {
+        "alternate": settings.alternate,
+        "per_policy": settings.per_policy,
+    }
+    for key, policies in named.items():
+        for name in policies:
+            if name not in settings.policies:
+                raise ConfigError(
+                    f"train.{key}.{name}: no policy of train.policies is called so; they are"
+                    f" {', '.join(settings.policies) or 'none'}"
+                )
+    for name in settings.per_policy:
+        settings_of(settings, name)
+
+
+def _merged(
+    model: type[Settings], base: dict[str, Any], given: Mapping[str, Any], where: str
+) -> Settings:
+    document = Document({**base, **given}, {(): Place(where)})
+    merged = validate(document, model)
+    if merged is None:
+        fault = document.faults[0]
+        raise ConfigError(f"{where}.{dotted(fault.path)}: {fault.text}")
+    return merged

@@ -1,0 +1,173 @@
+"""Does `train:` fit together? What no schema can refuse, found before a run folder is made: names,
+groups, sampling, seeds. Plays and opens nothing.
+
+Every message begins with the key that is wrong, so that `config.Loaded.placed` can tell its
+line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gem_ma import credit
+from gem_ma.config.settings import Config, TrainSettings
+from gem_ma.errors import ConfigError
+from gem_ma.estimators import columns, estimator
+from gem_ma.tracking import options_of
+from gem_ma.training.schedule.alternation import check_names, settings_of
+from gem_ma.training.schedule.plans import TRAINING_SEEDS
+from gem_ma.training.selfplay.league import check_opponents
+from gem_ma.training.selfplay.seats import plays_per_start
+
+# of a learned policy: it is part of file names; @ belongs to snapshots and critics
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+
+
+def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
+    """The section `train:`. Raises ConfigError, with its key, for what no schema can refuse:
+    names of policies, estimators and columns."""
+    settings = config.train
+    if settings is None:
+        raise ConfigError("the config has no section `train:`, so there is nothing to learn")
+    for name in dict.fromkeys((*settings.policies, *settings.warm_start)):
+        if name not in policies:
+            raise ConfigError(
+                f"train: no policy is called {name!r}; policies are {', '.join(policies) or 'none'}"
+            )
+        if settings.policies.count(name) > 1:
+            raise ConfigError(
+                f"train.policies: names {name!r} twice; a policy learns once from each step"
+            )
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"policies.{name}: a learned policy names files, so its name has letters, digits"
+                " and _ . + - only, 100 at most"
+            )
+        _check_sampling(config, name)
+    check_names(settings)
+    options_of(settings.log)
+    check_opponents(config, settings)
+    for name in settings.policies or ("",):
+        own = settings.per_policy.get(name)
+        _check_estimator(
+            settings_of(settings, name),
+            f"train.per_policy.{name}.estimator" if own and own.estimator else "train.estimator",
+        )
+    sides = plays_per_start(settings.seats, len(config.agents))
+    if settings.episodes % (settings.group_size * sides):
+        if sides == 1:
+            raise ConfigError(
+                f"train.group_size: {settings.episodes} episodes are no whole number of groups of"
+                f" {settings.group_size}"
+            )
+        each = f"{sides} seatings" + (
+            f" of {settings.group_size} episodes each" if settings.group_size > 1 else ""
+        )
+        raise ConfigError(
+            f"train.seats: {settings.episodes} episodes are no whole number of starts, which have"
+            f" {each}"
+        )
+    if config.evaluate.seed + config.evaluate.episodes > TRAINING_SEEDS:
+        raise ConfigError(
+            f"evaluate.seed: must lie below {TRAINING_SEEDS}, where training seeds begin; got"
+            f" {config.evaluate.seed}"
+        )
+    return settings
+
+
+def remarks(settings: TrainSettings) -> dict[str, str]:
+    """What `train:` implies and does not say: a word -> a line."""
+    said = {}
+    if settings.overlap:
+        caps = {name: settings_of(settings, name).loss.tis for name in settings.policies}
+        weighed = [
+            f"{name} by min(p / p sampled, {cap:g}) (loss.tis)"
+            for name, cap in caps.items()
+            if cap is not None
+        ]
+        bare = [
+            f"{name} not at all (loss.tis is null)" for name, cap in caps.items() if cap is None
+        ]
+        said["off-policy"] = (
+            "every step is played one update behind (train.overlap); weighed are the tokens of"
+            f" {', '.join((*weighed, *bare)) or 'none'}"
+        )
+    return said
+
+
+def seeds(config: Config, cores: Mapping[str, Any]) -> str:
+    """What is drawn from which seed, in a line; `cores`: the open engines by policy."""
+    said = [f"run.seed {config.run.seed} draws the plays"]
+    if config.train is not None:
+        said += [
+            f"the clone of {name}: {warm.seed}" for name, warm in config.train.warm_start.items()
+        ]
+    drawn = {
+        name: core for name, core in cores.items() if getattr(core, "seed", 0) and core.drawn_from
+    }
+    said += [
+        f"{' and '.join(core.drawn_from)} of {name}: {core.seed}" for name, core in drawn.items()
+    ]
+    left = [
+        name for name, core in cores.items() if getattr(core, "seeded", False) and name not in drawn
+    ]
+    return "; ".join([*said, *[f"as its folder has it: {', '.join(left)}"] * bool(left)])
+
+
+def _check_sampling(config: Config, name: str) -> None:
+    """The loss must see the distribution that is sampled from."""
+    if name not in config.policies:
+        return
+    given = config.policies[name]
+    wrong = {
+        "temperature": given.temperature <= 0,
+        "top_p": given.top_p < 1,
+        "top_k": given.top_k > 0,
+    }
+    if key := next((key for key, found in wrong.items() if found), None):
+        what = "a learned policy is sampled with temperature above 0, top_p 1 and top_k 0"
+        raise ConfigError(f"policies.{name}.{key}: {what}; got {key} {getattr(given, key):g}")
+
+
+def _check_estimator(settings: TrainSettings, where: str) -> None:
+    given = settings.estimator
+    try:
+        found = estimator(given.name)
+    except ConfigError as error:
+        raise ConfigError(f"{where}.name: {error}") from error
+    key = columns(found.key if given.key is None else given.key)
+    unknown = [name for name in key if name not in credit.KEYS]
+    if unknown:
+        raise ConfigError(
+            f"{where}.key: no column is called {unknown[0]!r}; columns are {', '.join(credit.KEYS)}"
+        )
+    if settings.policies and found.tree and settings.fork is None:
+        what = (
+            f"{where}.name: {given.name} compares what was done in one state, and without"
+            " train.fork hardly two turns share one"
+        )
+        raise ConfigError(
+            f"{what}; set train.fork, as in {{width: 4}}, or name team_grpo, which compares plays"
+            " of one start"
+        )
+    if settings.policies and "group" in key and settings.group_size == 1 and settings.fork is None:
+        what = f"{where}: {given.name} centres within groups of episodes that share a start"
+        raise ConfigError(
+            f"{what}, and this config plays every start once; set train.group_size or train.fork,"
+            " or name another key, such as [task, agent]"
+        )
+    if given.shaping is not None and found.ledger:
+        raise ConfigError(
+            f"{where}.shaping: {given.name} reads the ledger itself, so shaped rewards would not"
+            " reach it"
+        )
+    for option, value in given.options.items():
+        if option not in found.options:
+            raise ConfigError(
+                f"{where}.options.{option}: {given.name} has no such option; it has"
+                f" {', '.join(found.options) or 'none'}"
+            )
+        if problem := found.problem(option, value):
+            raise ConfigError(f"{where}.options.{option}: wants {problem}; got {value}")

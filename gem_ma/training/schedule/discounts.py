@@ -1,0 +1,88 @@
+"""The discount of each step and agent: `train.credit.gamma` is a number or a schedule, for all
+agents or one of them each.
+
+A schedule is a function of the step alone, so a run that goes on from a checkpoint has nothing
+to remember.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gem_ma.config.settings import SCHEDULE, Config, TrainSettings
+from gem_ma.credit import Gamma, discount_of
+from gem_ma.errors import ConfigError
+from gem_ma.scenario import Scenario
+from gem_ma.training.schedule.alternation import settings_of
+
+
+def discounts(gamma: Any, step: int) -> Gamma:
+    """The discounts of a step (from 0): `gamma` as in the config, schedules read off.
+
+    A schedule is linear from `from` at step 0 to `to` at its last step, `steps` - 1, and stays
+    there.
+
+    >>> [round(discounts({"from": 0.9, "to": 1.0, "steps": 3}, step), 3) for step in range(4)]
+    [0.9, 0.95, 1.0, 1.0]
+    >>> discounts({"assistant": {"from": 0.5, "to": 0.0, "steps": 2}, "user": 1.0}, 1)
+    {'assistant': 0.0, 'user': 1.0}
+    """
+    if isinstance(gamma, Mapping) and not is_schedule(gamma):
+        return {agent: _at(one, step) for agent, one in gamma.items()}
+    return _at(gamma, step)
+
+
+def _at(given: Any, step: int) -> float:
+    if not isinstance(given, Mapping):
+        return float(given)
+    share = min(1.0, step / (given["steps"] - 1))
+    return float((1 - share) * given["from"] + share * given["to"])
+
+
+def is_schedule(gamma: Any) -> bool:
+    """Whether a mapping is a schedule, not one discount per agent."""
+    return isinstance(gamma, Mapping) and bool(SCHEDULE & gamma.keys())
+
+
+def logged(gamma: Gamma, agents: list[str]) -> float | dict[str, float]:
+    """What the record says of a step's discount: one number where all agents have it, else one
+    for each of these."""
+    return (
+        {agent: discount_of(gamma, agent) for agent in agents}
+        if isinstance(gamma, Mapping)
+        else gamma
+    )
+
+
+def check_discounts(config: Config, settings: TrainSettings, scenario: Scenario) -> None:
+    """Raises ConfigError where an agent would learn without a discount, or with another than the
+    shaping of its rewards stands on."""
+    for agent in scenario.agents:
+        for policy in _learners(config, settings, agent):
+            given = settings_of(settings, policy).credit.gamma
+            if isinstance(given, Mapping) and not is_schedule(given) and agent not in given:
+                raise ConfigError(
+                    f"train.credit.gamma: gamma names no value for agent {agent!r}; it has"
+                    f" {', '.join(given)}"
+                )
+            wanted = scenario.discounts.get(agent)
+            one = given[agent] if isinstance(given, Mapping) and not is_schedule(given) else given
+            ends = {one["from"], one["to"]} if isinstance(one, Mapping) else {one}
+            if wanted is not None and ends != {wanted}:
+                learned = (
+                    f"{one['from']:g} to {one['to']:g}" if isinstance(one, Mapping) else f"{one:g}"
+                )
+                what = (
+                    f"{scenario.id} shapes the rewards of {agent!r} for a discount of {wanted:g},"
+                    f" and it would learn with {learned}"
+                )
+                raise ConfigError(f"train.credit.gamma: {what}; make both alike (scenario.gamma)")
+
+
+def _learners(config: Config, settings: TrainSettings, agent: str) -> list[str]:
+    """The learned policies that may play an agent: the one it names, or every seated one where
+    players change seats."""
+    seated = list(config.agents) if settings.seats != "fixed" else [agent]
+    names = [config.agents[one].policy for one in seated if one in config.agents]
+    return [name for name in dict.fromkeys(names) if name is not None and name in settings.policies]

@@ -1,0 +1,86 @@
+"""The averaged policy of language models in self-play: the mixture of all their published versions,
+where the game is small enough to list.
+
+In self-play of a zero-sum game the last iterate cycles and the average approaches an
+equilibrium, so both are scored. A table averages by itself (`TableLearner.average`); a language
+model is asked for its probabilities at every decision of the game after each publication.
+Version v has the weight v, as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gem_ma.config.settings import Config
+from gem_ma.engines.small.table import Table, view_key
+from gem_ma.errors import ConfigError
+from gem_ma.evaluation.exploitability import TokenStrategy, decisions
+from gem_ma.evaluation.mixture import Mixture
+from gem_ma.scenario import Scenario
+from gem_ma.training.loop.step import NO_FILES, Attendant, Step
+
+# of a game that is listed for it: asking a model at every decision is one pass per publication
+NODES, DECISIONS = 10_000, 200
+
+
+def exact(config: Config, scenario: Scenario) -> bool:
+    """Whether strategies can be scored exactly: a zero-sum scenario in which every agent answers
+    by `direct`."""
+    seats = config.agents
+    return (
+        bool(scenario.zero_sum)
+        and set(seats) == set(scenario.agents)
+        and all(seat.behaviour == "direct" for seat in seats.values())
+    )
+
+
+def as_table(mixture: Mixture, policy: str) -> Table:
+    """The mixture as a table engine, which any run can seat; what was unreadable is shared out
+    among the legal strings."""
+    table = Table(policy=policy)
+    for one, chances in zip(mixture.decisions, mixture.chances(), strict=True):
+        table.logits[view_key(one.agent, one.view, one.legal)] = np.log(np.maximum(chances, 1e-300))
+    return table
+
+
+class Averages(Attendant):
+    """The mixtures of one run by policy; none where the game cannot be listed or is too large."""
+
+    def __init__(self, config: Config, scenario: Scenario, learners: Mapping[str, Any]) -> None:
+        self.learners = learners
+        self.mixtures: dict[str, Mixture] = {}
+        learned = config.train.policies if config.train is not None else []
+        names = [name for name in learned if hasattr(learners.get(name), "score")]
+        if names and exact(config, scenario):
+            try:
+                listed = decisions(scenario, max_nodes=NODES)
+            except ConfigError:  # chance that cannot be listed, open questions, or too large a game
+                return
+            if len(listed) <= DECISIONS:
+                self.mixtures = {name: Mixture(listed) for name in names}
+
+    name = "averages"
+    shape = dict[str, dict[str, Any]]
+    optional = True
+
+    def updated(self, step: Step) -> None:
+        """Adds the weights that were published just now; at the beginning those of all."""
+        self.take(step.taught if step.number else self.mixtures)
+
+    def take(self, policies: Iterable[str]) -> None:
+        """Adds the weights of now of these policies."""
+        for name in policies:
+            if name in self.mixtures and (version := self.learners[name].version):
+                self.mixtures[name].add(TokenStrategy(self.learners[name]), version)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint, as JSON values."""
+        return {name: mixture.state() for name, mixture in self.mixtures.items()}
+
+    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+        """The inverse of `state`."""
+        for name in self.mixtures.keys() & state.keys():
+            self.mixtures[name].load(state[name])

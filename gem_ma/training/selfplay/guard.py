@@ -1,0 +1,229 @@
+"""What is done about a collapse: the detectors are fed, their alarms recorded, and under
+`train.on_collapse` weights go back or the pool is mixed in.
+
+`rollback` keeps two states of every learner, taken every ten steps while no alarm stands, and
+goes back to the older one: what was healthy ten to twenty steps ago. It halves the learning
+rate, since the same steps at the same rate lead to the same place. Versions go on rising.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from gem_ma.config.settings import Config, TrainSettings
+from gem_ma.scenario import Scenario
+from gem_ma.training.learner.torch_learner import Learner
+from gem_ma.training.loop.step import NO_FILES, Attendant, Step
+from gem_ma.training.selfplay.collapse import ADVICE, HARMLESS, WINDOW, Alarm, Encode, Watch, health
+from gem_ma.training.selfplay.league import League
+from gem_ma.types import Episode
+
+Files = Mapping[str, bytes]
+NAMES = {
+    "entropy": "decision_entropy",
+    "format_entropy": "format_entropy",
+    "length": "reply_tokens",
+    "invalid": "invalid_share",
+    "one_action": "one_action",
+    "decisions": "decisions",
+}
+
+
+class GuardState(TypedDict):
+    """What a checkpoint holds of it, beside the weights."""
+
+    past: dict[str, list[Any]]
+    active: dict[str, int]
+    brake: dict[str, float]
+    kept: dict[str, dict[str, int]]
+    told: dict[str, int]
+
+
+class Guard(Attendant):
+    """Watches the learned policies of one run."""
+
+    name = "guard"
+    shape = GuardState
+
+    def __init__(
+        self,
+        config: Config,
+        settings: TrainSettings,
+        scenario: Scenario,
+        learners: Mapping[str, Learner],
+        league: League,
+    ) -> None:
+        self.settings, self.league = settings, league
+        self.learners = {name: learners[name] for name in settings.policies}
+        self.agents = {
+            name: [agent for agent, seat in config.agents.items() if seat.policy == name]
+            for name in settings.policies
+        }
+        self.on = settings.on_collapse != "off"
+        self.watch = Watch(bool(scenario.zero_sum))
+        self.brake = dict.fromkeys(settings.policies, 1.0)  # of the learning rate
+        # policy -> healthy and candidate: (step, state)
+        self.kept: dict[str, dict[str, tuple[int, Files]]] = {}
+        self.told: dict[str, int] = {}  # policy and signal -> alarms so far
+        self._alarms: list[Alarm] = []
+
+    def updated(self, step: Step) -> None:
+        """Takes the episodes of an update, and adds what was measured to its metrics."""
+        if step.number:
+            policies = step.metrics["policies"]
+            measured = self.after_update(
+                step.plays.episodes, step.metrics["return"], list(policies)
+            )
+            for name, values in measured.items():
+                policies[name] |= values
+
+    def examined(self, step: Step) -> None:
+        """Takes an exam, and acts on all alarms since the last call."""
+        if step.scores is not None:
+            self.after_exam(step.scores, step.number)
+        alarms = self.settle(step.number, last=step.last)
+        back = [alarm for alarm in alarms if "rolled_back_to" in alarm]
+        if step.ahead is not None and back:
+            for alarm in back:  # they were played with the weights that are gone
+                alarm["discarded"] = len(step.ahead.episodes)
+            step.ahead = None
+        if step.number:
+            step.rows += alarms
+            step.notes += map(_advice, alarms)
+
+    def summary(self) -> Mapping[str, Any]:
+        """See `Attendant.summary`."""
+        return {"alarms": self.told} if self.told else {}
+
+    def after_update(
+        self,
+        episodes: Sequence[Episode],
+        returns: Mapping[str, float | None],
+        policies: Sequence[str],
+    ) -> dict[str, dict[str, float]]:
+        """Takes the episodes of an update; gives what was measured, by policy."""
+        found = {}
+        for name in policies:
+            measured = health(episodes, name, _encoder(self.learners[name]))
+            paid = [
+                value for agent in self.agents[name] if (value := returns.get(agent)) is not None
+            ]
+            if self.on:
+                self._alarms += self.watch.after_update(
+                    name, measured, sum(paid) / len(paid) if paid else None
+                )
+            found[name] = {NAMES[key]: value for key, value in measured.items() if key in NAMES}
+        return found
+
+    def after_exam(self, scores: Mapping[str, Any], step: int) -> None:
+        """Takes an exam."""
+        if self.on:
+            self._alarms += self.watch.after_exam(scores, self.settings.policies, step)
+
+    def settle(self, step: int, *, last: bool = False) -> list[dict[str, Any]]:
+        """Acts on the alarms since the last call and gives them as lines of the record. At the
+        `last` step they are only told."""
+        lines, back = [], {}
+        for alarm in self._alarms:
+            line = {"kind": "alarm", "step": step, **alarm._asdict()}
+            name = f"{alarm.policy} {alarm.signal}"
+            self.told[name] = self.told.get(name, 0) + 1
+            way = "warn" if last or alarm.signal in HARMLESS else self.settings.on_collapse
+            if way == "rollback" and (alarm.signal != "deaf" or self.watch.heard(alarm.policy)):
+                back[alarm.policy] = line["rolled_back_to"] = self.kept[alarm.policy]["healthy"][0]
+            elif way == "mix_pool" and not self.league.mixed:
+                self.league.mixed = line["mixed_pool"] = True
+            lines.append(line)
+        self._alarms = []
+        for name in back:
+            self._restore(name)
+        if self.settings.on_collapse == "rollback" and step % WINDOW == 0 and not last:
+            for name in self.learners:
+                if name not in back and self.watch.calm(name):
+                    self._keep(name, step)
+        return lines
+
+    def _keep(self, name: str, step: int) -> None:
+        now = (step, self.learners[name].state())
+        self.kept[name] = {
+            "healthy": self.kept.get(name, {}).get("candidate", now),
+            "candidate": now,
+        }
+
+    def _restore(self, name: str) -> None:
+        learner, (_, files) = self.learners[name], self.kept[name]["healthy"]
+        # a version names one set of weights
+        note = {**json.loads(files["learner.json"]), "version": learner.version}
+        learner.load({**files, "learner.json": json.dumps(note).encode()})
+        learner.publish()
+        self.kept[name]["candidate"] = self.kept[name]["healthy"]
+        self.brake[name] /= 2
+        self.watch.forget(name)
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the kept weights, as JSON values."""
+        steps = {
+            name: {age: step for age, (step, _) in kept.items()} for name, kept in self.kept.items()
+        }
+        return {
+            "past": self.watch.past,
+            "active": self.watch.active,
+            "brake": self.brake,
+            "kept": steps,
+            "told": self.told,
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """The kept weights, as files of a checkpoint."""
+        ages = [
+            (f"{name}@{age}", files)
+            for name, kept in self.kept.items()
+            for age, (_, files) in kept.items()
+        ]
+        return {f"{where}.{file}": data for where, files in ages for file, data in files.items()}
+
+    def load(self, state: Any, files: Files = NO_FILES) -> None:
+        """The inverse of `state` and `files`; `files` may hold others."""
+        self.watch.past, self.watch.active, self.brake = (
+            state["past"],
+            state["active"],
+            state["brake"],
+        )
+        self.told, self.kept = state["told"], {}
+        for name, ages in state["kept"].items():
+            self.kept[name] = {}
+            for age, step in ages.items():
+                prefix = f"{name}@{age}."
+                self.kept[name][age] = (
+                    step,
+                    {
+                        file.removeprefix(prefix): data
+                        for file, data in files.items()
+                        if file.startswith(prefix)
+                    },
+                )
+
+
+def _advice(alarm: Mapping[str, Any]) -> str:
+    """An alarm as a line for the user, with what was done about it or what to try."""
+    text = f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}"
+    if "rolled_back_to" in alarm:
+        text += f"; back to the weights of step {alarm['rolled_back_to']}"
+        text += " at half the learning rate"
+    if "mixed_pool" in alarm:
+        text += "; half of its games against itself go to the pool"
+    advice = ADVICE.get(alarm["signal"], "").format(policy=alarm["policy"])
+    if advice and "rolled_back_to" not in alarm and "mixed_pool" not in alarm:
+        text += f"; try: {advice}"
+    return text
+
+
+def _encoder(learner: Learner) -> Encode | None:
+    """How the policy spells an answer, where it has a tokenizer."""
+    chat: Any = getattr(getattr(learner, "engine", None), "chat", None)
+    encode: Encode | None = getattr(chat, "answer", None)
+    return encode

@@ -1,0 +1,382 @@
+"""Against whom a learner plays: snapshots on disk, who is drawn, and how it went. Knows seats and
+games; learns nothing.
+
+Of every start, one agent whose policy learns now is the *learner*; the other learned seats are its
+rivals, and the draw decides who sits there: `latest` the weights of now, `uniform` and
+`prioritised` a snapshot `name@version` of the rival's own policy, an anchor a behaviour or a frozen
+policy. Everything drawn is a function of (run.seed, step, start, recorded games), so a resumed run
+meets the same opponents.
+
+A step draws its `pool.loaded` snapshots first and every start picks one of them: so the memory
+is bounded, and over the steps each member has exactly its share.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from gem_ma import registry
+from gem_ma.config.fit import needs_policy
+from gem_ma.config.plans import cast_of
+from gem_ma.config.settings import Config, OpponentSettings, PoolSettings, TrainSettings
+from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.evaluation.ratings import games, points
+from gem_ma.files import kind, place
+from gem_ma.rollout import Plan
+from gem_ma.training.loop.step import NO_FILES, Attendant, Step
+from gem_ma.types import Episode, Seat
+
+FOLDER = "league"
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A frozen snapshot of a policy: `name@version` in the records, a model on disk."""
+
+    policy: str
+    version: int
+    step: int
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.policy}@{self.version}"
+
+
+def prioritised(rates: Sequence[float], settings: PoolSettings) -> list[float]:
+    """The weight of each rival by the learner's win rate p against it: (1-p)^q under `hard`, p(1-p)
+    under `even`; all alike where all are 0.
+
+    >>> prioritised([0.5, 1.0], PoolSettings(q=2.0)), prioritised([1.0, 1.0], PoolSettings())
+    ([0.25, 0.0], [1.0, 1.0])
+    """
+    weights = [
+        (1 - p) ** settings.q if settings.prioritised == "hard" else p * (1 - p) for p in rates
+    ]
+    return weights if sum(weights) > 0 else [1.0] * len(weights)
+
+
+def anchor_seat(seat: Seat, anchor: str, policies: Iterable[str]) -> Seat:
+    """The seat of an anchor: the same behaviour with the frozen policy of this name, or the
+    behaviour of this name."""
+    return replace(seat, policy=anchor) if anchor in policies else Seat(anchor)
+
+
+def check_opponents(config: Config, settings: TrainSettings) -> None:
+    """Raises ConfigError for opponents that this config cannot have."""
+    wanted = settings.opponents
+    if wanted is None:
+        if settings.on_collapse == "mix_pool":
+            raise ConfigError(
+                "train.on_collapse: mix_pool gives a share of train.opponents.latest to the pool,"
+                " so it wants train.opponents"
+            )
+        return
+    for name in wanted.anchors:
+        if name in settings.policies:
+            raise ConfigError(
+                f"train.opponents.anchors.{name}: an anchor stands still, and this policy learns"
+            )
+        try:
+            sampled = name not in config.policies and needs_policy(
+                name, registry.load("agents", name)
+            )
+        except ConfigError as error:
+            raise ConfigError(f"train.opponents.anchors.{name}: {error}") from error
+        if sampled:
+            raise ConfigError(
+                f"train.opponents.anchors.{name}: this behaviour samples from a policy; name the"
+                " policy instead"
+            )
+    odd = [name for name in config.policies if "@" in name]
+    if odd:
+        raise ConfigError(
+            f"policies.{odd[0]}: with train.opponents, names with @ belong to snapshots"
+        )
+    learned = [agent for agent, seat in config.agents.items() if seat.policy in settings.policies]
+    pooled = wanted.uniform + wanted.prioritised > 0 or settings.on_collapse == "mix_pool"
+    if pooled and len(learned) < 2:
+        raise ConfigError(
+            "train.opponents: the pool holds snapshots of learned policies, and no other agent is"
+            " played by one; use anchors"
+        )
+    if wanted.latest < 1 and len(config.agents) < 2:
+        raise ConfigError("train.opponents: this scenario has one agent, which has no opponents")
+
+
+class LeagueState(TypedDict):
+    """What a checkpoint holds of it, beside the snapshots on disk."""
+
+    members: list[tuple[str, int, int, str]]
+    games: list[tuple[str, str, float, float]]
+    mixed: bool
+
+
+class League(Attendant):
+    """The pool, the games of the run so far, and the draw of opponents; without `train.opponents`
+    all seats are as the config says.
+
+    `root` is the run folder; None keeps the pool in a temporary one. Of several processes with
+    one folder only one `writes` snapshots.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        settings: TrainSettings,
+        policies: Mapping[str, Policy],
+        root: Path | None,
+        *,
+        writes: bool = True,
+    ) -> None:
+        self.config, self.settings, self.pool, self.policies = (
+            config,
+            settings,
+            settings.pool,
+            policies,
+        )
+        self.shares = settings.opponents or OpponentSettings(latest=1.0)
+        self.active = settings.opponents is not None
+        self.writes = writes
+        self._temporary = (
+            tempfile.TemporaryDirectory(prefix="gem_ma_league_")
+            if root is None and self.active
+            else None
+        )
+        self.root = (
+            Path(self._temporary.name if self._temporary is not None else root or "") / FOLDER
+        )
+        self.members: list[Member] = []
+        self.won: dict[Pair, float] = {}  # (i, j) -> wins of i over j, half the ties included
+        self.recent: dict[Pair, float] = {}  # the same, older games counting less
+        self.mixed = False  # half of `latest` goes to the pool
+        self._steps = 0
+        self._open: dict[str, tuple[Policy, str]] = {}
+
+    name = "league"
+    shape = LeagueState
+
+    def played(self, step: Step) -> None:
+        """Counts the games of the step."""
+        self.note(step.plays.plays)
+
+    def examined(self, step: Step) -> None:
+        """Says how the players stand after an exam, and adds the weights of now to the pool."""
+        if step.scores is not None and step.number and self.active:
+            step.rows.append(self.standing(step.number))
+        self._steps = step.number
+        if not step.last:
+            self.snapshot(step.number)
+
+    def summary(self) -> Mapping[str, Any]:
+        """See `Attendant.summary`."""
+        return {"league": self.standing(self._steps)} if self.active else {}
+
+    # -- the pool ---------------------------------------------------------------------------------
+
+    def snapshot(self, step: int) -> None:
+        """Adds the weights of now of every learned policy, where it is time and they are new.
+        Raises StoreError where the disk refuses."""
+        wanted = (
+            self.shares.uniform + self.shares.prioritised > 0
+            or self.settings.on_collapse == "mix_pool"
+        )
+        if step % self.pool.every or not wanted:
+            return
+        for name in self.settings.policies:
+            engine = self.policies[name].core
+            member = Member(name, int(engine.version), step, engine.fingerprint())
+            if any(
+                old.version == member.version or old.fingerprint == member.fingerprint
+                for old in self.drawn_from(name)
+            ):
+                continue  # nothing new
+            if self.writes:
+                self._write(engine, self.root / member.name)
+            self.members.append(member)
+
+    def _write(self, engine: Any, target: Path) -> None:
+        # what stands there is of a run that was killed here: the same bytes
+        place(target, self.root.parent, engine.save)
+
+    def drawn_from(self, policy: str) -> list[Member]:
+        """The members that may be drawn as rivals of this policy's seats: the newest
+        `pool.size`."""
+        return [member for member in self.members if member.policy == policy][-self.pool.size :]
+
+    def opened(self, plans: Iterable[Plan]) -> dict[str, Policy]:
+        """The policies of all members that these plans seat, ready to sample. Raises DataError
+        where one is missing or not what it was."""
+        known = {member.name: member for member in self.members}
+        wanted = dict.fromkeys(
+            seat.policy for plan in plans for seat in plan.cast.values() if seat.policy in known
+        )
+        for name in [name for name in self._open if name not in wanted]:
+            if (
+                len(self._open) + sum(other not in self._open for other in wanted)
+                > self.pool.loaded
+            ):
+                self._close(name)
+        for name in wanted:
+            if name is not None and name not in self._open:
+                self._open[name] = (self._load(known[name]), known[name].fingerprint)
+        return {name: self._open[name][0] for name in wanted if name is not None}
+
+    def close(self) -> None:
+        """Lets go of all open members. Raises EngineError where the weights of one moved."""
+        for name in list(self._open):
+            self._close(name)
+
+    def _close(self, name: str) -> None:
+        policy, fingerprint = self._open.pop(name)
+        if policy.core.fingerprint() != fingerprint:
+            raise EngineError(f"the weights of the frozen opponent {name} changed while it played")
+
+    def _load(self, member: Member) -> Policy:
+        own, path = self.policies[member.policy], self.root / member.name
+        if kind(path, self.root.parent) not in ("a file", "a folder"):
+            raise DataError(
+                f"{path}: this snapshot of the pool is gone; put it back, or start anew with"
+                " --fresh"
+            )
+        # a snapshot is the adapter
+        options = {
+            key: value
+            for key, value in self.config.policies[member.policy].options.items()
+            if key != "lora"
+        }
+        engine = open_engine(member.name, f"{own.core.kind}/{path}", **options)
+        policy = Policy(member.name, engine, own.sampling)
+        policy.core.version = member.version
+        if policy.core.fingerprint() != member.fingerprint:
+            raise DataError(
+                f"{path}: the weights of this snapshot are not those that were written; put it"
+                " back, or start anew with --fresh"
+            )
+        return policy
+
+    # -- the draw ---------------------------------------------------------------------------------
+
+    def opponents(self, step: int, learning: Sequence[str]) -> Callable[[int], dict[str, Seat]]:
+        """The seats of a start by its number in the run, when these policies learn at this step."""
+        cast = cast_of(self.config)
+        learners = [agent for agent, seat in cast.items() if seat.policy in learning]
+        shares = self._shares()
+        hands = self._hands(
+            step, cast, learners, [way for way in ("uniform", "prioritised") if shares[way] > 0]
+        )
+
+        def seats(start: int) -> dict[str, Seat]:
+            rng = random.Random(stable_seed(self.config.run.seed, "opponents", start))
+            way = rng.choices(list(shares), list(shares.values()))[0]
+            if not learners or way == "latest":
+                return dict(cast)
+            learner = rng.choice(learners)
+            result = dict(cast)
+            for agent in self._rivals(cast, learner):
+                if way in ("uniform", "prioritised"):
+                    result[agent] = replace(
+                        cast[agent],
+                        policy=rng.choice(hands[cast[learner].policy, cast[agent].policy, way]),
+                    )
+                else:
+                    result[agent] = anchor_seat(cast[agent], way, self.config.policies)
+            return result
+
+        return seats
+
+    def _shares(self) -> dict[str, float]:
+        given = self.shares
+        moved = given.latest / 2 if self.mixed else 0.0
+        return {
+            "latest": given.latest - moved,
+            "uniform": given.uniform + moved,
+            "prioritised": given.prioritised,
+            **given.anchors,
+        }
+
+    def _rivals(self, cast: Mapping[str, Seat], learner: str) -> list[str]:
+        """The other learned seats; all other seats where nobody else learns, so that anchors
+        have one."""
+        others = [agent for agent in cast if agent != learner]
+        return [agent for agent in others if cast[agent].policy in self.settings.policies] or others
+
+    def _hands(
+        self, step: int, cast: Mapping[str, Seat], learners: Sequence[str], ways: Sequence[str]
+    ) -> dict[tuple[str | None, str | None, str], list[str]]:
+        """The members that this step's starts pick from, by (learner's policy, rival's policy,
+        way)."""
+        pairs = dict.fromkeys(
+            (cast[a].policy, cast[b].policy) for a in learners for b in self._rivals(cast, a)
+        )
+        keys = [(mine, rival, way) for mine, rival in pairs for way in ways]
+        rng = random.Random(stable_seed(self.config.run.seed, "pool", step))
+        hands = {}
+        for mine, rival, way in keys:
+            members = [member.name for member in self.drawn_from(rival or "")]
+            if members:
+                weights = [1.0] * len(members)
+                if way == "prioritised":
+                    weights = prioritised(
+                        [self.win_rate(mine or "", member) for member in members], self.pool
+                    )
+                hands[mine, rival, way] = rng.choices(
+                    members, weights, k=max(1, self.pool.loaded // len(keys))
+                )
+        return hands
+
+    # -- the games --------------------------------------------------------------------------------
+
+    def note(self, episodes: Iterable[Episode]) -> None:
+        """Counts the games of a step's recorded episodes."""
+        if not self.active:
+            return
+        self.recent = {pair: value * self.pool.decay for pair, value in self.recent.items()}
+        for game in games(episodes):
+            for i, j, score in ((*game.players, game.score), (*game.players[::-1], 1 - game.score)):
+                self.won[i, j] = self.won.get((i, j), 0.0) + score
+                self.recent[i, j] = self.recent.get((i, j), 0.0) + score
+
+    def win_rate(self, player: str, rival: str) -> float:
+        """The player's share of wins against the rival, old games counting less, `pool.prior`
+        ties added."""
+        won, lost = self.recent.get((player, rival), 0.0), self.recent.get((rival, player), 0.0)
+        return (won + self.pool.prior / 2) / (won + lost + self.pool.prior)
+
+    def standing(self, step: int) -> dict[str, Any]:
+        """For the record: ratings in points of all who met, and how many snapshots there are; {}
+        where `train.opponents` is absent."""
+        if not self.active:
+            return {}
+        try:
+            rated: Any = {name: round(value, 1) for name, value in points(self.won).items()}
+        except DataError as error:
+            rated = str(error)
+        return {"kind": "league", "step": step, "ratings": rated, "members": len(self.members)}
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a resume needs, as JSON values."""
+        members = [
+            [member.policy, member.version, member.step, member.fingerprint]
+            for member in self.members
+        ]
+        counts = [[*pair, won, self.recent.get(pair, 0.0)] for pair, won in self.won.items()]
+        return {"members": members, "games": counts, "mixed": self.mixed}
+
+    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+        """The inverse of `state`."""
+        self.members = [Member(*values) for values in state["members"]]
+        self.won = {(i, j): won for i, j, won, _ in state["games"]}
+        self.recent = {(i, j): recent for i, j, _, recent in state["games"]}
+        self.mixed = state["mixed"]
