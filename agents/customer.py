@@ -18,8 +18,10 @@ from typing import Any, ClassVar
 
 from gem_ma.agents.customer_phrases import BANK, ORDINALS
 from gem_ma.agents.customer_traits import traits_of
-from gem_ma.scenarios.service.acts import SURE
-from gem_ma.scenarios.service.agenda import (
+from gem_ma.scenarios.service.desk.task import Slot, Wish
+from gem_ma.scenarios.service.reading.acts import SURE
+from gem_ma.scenarios.service.reading.phrases import Phrasebook
+from gem_ma.scenarios.service.watching.agenda import (
     APPROVED,
     DONE,
     OPEN,
@@ -31,8 +33,6 @@ from gem_ma.scenarios.service.agenda import (
     Proposal,
     chain,
 )
-from gem_ma.scenarios.service.phrases import Phrasebook
-from gem_ma.scenarios.service.task import Slot, Wish
 
 from gem_ma import Action, Asked, ToolCall
 from gem_ma.errors import ConfigError

@@ -26,8 +26,8 @@ from gem_ma.agents.retail_talk import (
     say,
     use,
 )
-from gem_ma.scenarios.service.answers import answer
-from gem_ma.scenarios.service.task import GoldCall, Task, Wish
+from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
+from gem_ma.scenarios.service.reading.answers import answer
 
 from gem_ma import Action, Asked
 

@@ -30,7 +30,7 @@ from gem_ma.agents.retail_talk import (
     say,
     use,
 )
-from gem_ma.scenarios.service.answers import answer
+from gem_ma.scenarios.service.reading.answers import answer
 
 from gem_ma import Action
 

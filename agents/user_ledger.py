@@ -15,9 +15,9 @@ from typing import ClassVar
 
 from gem_ma.agents.audit import Draft, audit
 from gem_ma.agents.user_llm import Gate, UserLLM
-from gem_ma.scenarios.service.ledger import Ledger
-from gem_ma.scenarios.service.phrases import Phrasebook
-from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event
+from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Event
+from gem_ma.scenarios.service.reading.phrases import Phrasebook
+from gem_ma.scenarios.service.watching.ledger import Ledger
 
 from gem_ma import Malformed, Message, ToolCall
 from gem_ma.errors import ConfigError

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.service.audit import Audit
-from gem_ma.scenarios.service.overlay import Base
+from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service.watching.audit import Audit
 
 from gem_ma import Action, Plan, Seat, ToolCall, play
 from gem_ma.types import Episode

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.retail import RetailStore
-from gem_ma.scenarios.service.overlay import Base
+from gem_ma.scenarios.service.desk.overlay import Base
 
 TAU = Path(
     os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench"

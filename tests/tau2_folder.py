@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_ma.scenarios.retail.tau2 import as_tau2
 from gem_ma.scenarios.retail.tau2_tools import TAU2
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.task import Task
 
 
 def tau2_row(

@@ -12,8 +12,8 @@ import pytest
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.scenarios.retail import Item, Wish
 from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.acts import READ, SURE, judge, read, tells
-from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
+from gem_ma.scenarios.service.reading.acts import READ, SURE, judge, read, tells
+from gem_ma.scenarios.service.reading.answers import answer, changes_mind, corrects
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -833,13 +833,9 @@ def test_the_machinery_names_no_word_of_the_shop() -> None:
         "retail_",
         "exchange_",
     )
-    for file in ("acts", "cues", "phrases", "ledger", "agenda"):
-        source = (
-            (ROOT / "scenarios" / "service" / f"{file}.py")
-            .read_text("utf-8")
-            .split('"""', 2)[2]
-            .lower()
-        )
+    for file in ("reading/acts", "reading/cues", "reading/phrases", "watching/ledger"):
+        path = ROOT / "scenarios" / "service" / f"{file}.py"
+        source = path.read_text("utf-8").split('"""', 2)[2].lower()
         code = "\n".join(line for line in source.splitlines() if ">>>" not in line)
         assert [word for word in shop if word in code] == [], file
     for file in ("customer", "customer_phrases", "customer_traits"):

@@ -9,8 +9,8 @@ import time
 import pytest
 from gem_ma.agents.retail_scripted import RetailScripted
 from gem_ma.scenarios.retail.domain import domain_of
-from gem_ma.scenarios.service.answers import answer
-from gem_ma.scenarios.service.monitor import Monitor
+from gem_ma.scenarios.service.reading.answers import answer
+from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Asked, Message
 from tests.talks.answers import meant

@@ -17,9 +17,9 @@ from gem_ma.agents.customer_traits import PRESETS, RANGES, Traits, traits_of
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail import Retail, Slot, Task, Wish
-from gem_ma.scenarios.service.agenda import chain
-from gem_ma.scenarios.service.answers import answer, corrects
-from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, Pick
+from gem_ma.scenarios.service.reading.answers import answer, corrects
+from gem_ma.scenarios.service.reading.phrases import MISSING, RIGHT, WRONG, Mention, Pick
+from gem_ma.scenarios.service.watching.agenda import chain
 
 from gem_ma import Action, Asked, Message, Plan, ToolCall, play
 from gem_ma.errors import ConfigError

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pytest
 from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.blame import CRITICAL
+from gem_ma.scenarios.service.watching.blame import CRITICAL
 
 from tests.few_shot import CHECKOUT, Talk, needs_few_shot, talks
 

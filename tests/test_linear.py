@@ -206,7 +206,7 @@ def readers_of_talk() -> dict[str, Callable[[str], Any]]:
     """The readers of service talks, past their caches."""
     from gem_ma.scenarios.retail import naming
     from gem_ma.scenarios.retail.language import RETAIL
-    from gem_ma.scenarios.service import acts, answers, phrases, values
+    from gem_ma.scenarios.service.reading import acts, answers, phrases, values
 
     return {
         "acts": lambda text: acts.read.__wrapped__(text, RETAIL),

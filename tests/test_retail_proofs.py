@@ -19,9 +19,9 @@ from gem_ma.scenarios.retail.prove import prove, trial, world_of
 from gem_ma.scenarios.retail.refusals import PARTS
 from gem_ma.scenarios.retail.shop import OwnWorld
 from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.service.preferences import Candidate, Program
-from gem_ma.scenarios.service.proofs import PROOFS, Unproved
-from gem_ma.scenarios.service.task import GoldCall
+from gem_ma.scenarios.service.desk.preferences import Candidate, Program
+from gem_ma.scenarios.service.desk.task import GoldCall
+from gem_ma.scenarios.service.grading.proofs import PROOFS, Unproved
 
 from gem_ma import Plan, play
 from gem_ma.errors import DataError

@@ -13,8 +13,8 @@ import pytest
 from gem_ma.scenarios.retail import RetailStore
 from gem_ma.scenarios.retail.schemas import TOOLS
 from gem_ma.scenarios.retail.tools import TAU1
-from gem_ma.scenarios.service.calculator import calculate
-from gem_ma.scenarios.service.overlay import Base, literal, tau1_hash
+from gem_ma.scenarios.service.desk.calculator import calculate
+from gem_ma.scenarios.service.desk.overlay import Base, literal, tau1_hash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -15,7 +15,7 @@ from gem_ma.scenarios.retail.tau2 import as_tau2, tau2_hash
 from gem_ma.scenarios.retail.tau2_tools import TAU2, TAU2_TOOLS
 from gem_ma.scenarios.retail.tools import TAU1
 from gem_ma.scenarios.retail.world import build_tables
-from gem_ma.scenarios.service.overlay import Base
+from gem_ma.scenarios.service.desk.overlay import Base
 
 from gem_ma.errors import DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables

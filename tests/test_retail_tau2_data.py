@@ -17,7 +17,7 @@ from gem_ma.scenarios.retail.tau2 import as_tau2, tau2_hash
 from gem_ma.scenarios.retail.tau2_data import Tau2Bench
 from gem_ma.scenarios.retail.tau2_source import is_tau2
 from gem_ma.scenarios.retail.taubench import TauBench
-from gem_ma.scenarios.service.task import GoldCall
+from gem_ma.scenarios.service.desk.task import GoldCall
 
 from gem_ma.errors import ConfigError, DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.retail.tau2 import tau2_hash
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.task import Task
 
 from gem_ma import Action, Game, Malformed, Plan, ToolCall, play
 from gem_ma.errors import ConfigError, DataError

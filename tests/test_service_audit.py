@@ -10,8 +10,8 @@ from statistics import mean
 import pytest
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.retail.domain import RETAIL
-from gem_ma.scenarios.service.audit import manner
-from gem_ma.scenarios.service.talk import retell
+from gem_ma.scenarios.service.desk.talk import retell
+from gem_ma.scenarios.service.watching.audit import manner
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.service import grading
-from gem_ma.scenarios.service.blame import Course, blame
+from gem_ma.scenarios.service.desk.facts import plain, state
+from gem_ma.scenarios.service.desk.talk import Desk, Outcome, retell
+from gem_ma.scenarios.service.desk.task import GoldCall, Task
 from gem_ma.scenarios.service.domain import Domain
-from gem_ma.scenarios.service.facts import plain, state
-from gem_ma.scenarios.service.grading import Verdict, founded_by, goals_of, results_of
-from gem_ma.scenarios.service.monitor import Monitor
-from gem_ma.scenarios.service.rewards import Judge, Scene, Shadow, watchers
-from gem_ma.scenarios.service.talk import Desk, Outcome, retell
-from gem_ma.scenarios.service.task import GoldCall, Task
-from gem_ma.scenarios.service.terms import read_settings
+from gem_ma.scenarios.service.grading import grader
+from gem_ma.scenarios.service.grading.grader import Verdict, founded_by, goals_of, results_of
+from gem_ma.scenarios.service.rewards.terms import read_settings
+from gem_ma.scenarios.service.rewards.watchers import Judge, Scene, Shadow, watchers
+from gem_ma.scenarios.service.watching.blame import Course, blame
+from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, ToolCall
 from tests.phone_desk import PHONE, desk, plan_task, refusal_task, stores
@@ -77,7 +77,7 @@ def actions(said: Iterable[Said]) -> list[dict[str, Action]]:
 
 def grade(task: Task, talk: Desk, outcome: Outcome) -> Verdict:
     founded = founded_by(task, results_of(task, stores))
-    return grading.canonical(
+    return grader.canonical(
         task,
         state((talk.store, talk.user_store), PHONE.facts),
         goals_of(task, stores, PHONE),
@@ -346,9 +346,12 @@ SHOP_WORDS = re.compile(
 )
 
 
-@pytest.mark.parametrize(
-    "name", ["domain", "facts", "values", "monitor", "rewards", "terms", "blame", "audit"]
-)
-def test_the_machinery_knows_no_word_of_the_shop(name: str) -> None:
-    text = Path(grading.__file__).with_name(f"{name}.py").read_text("utf-8")
-    assert [line for line in text.splitlines() if SHOP_WORDS.search(line.replace("zip(", ""))] == []
+SERVICE = Path(grader.__file__).parents[1]
+# whose cues are English that a shop speaks too
+CUES = {"answers.py", "cues.py", "ledger.py", "acts.py", "grants.py", "consent.py"}
+
+
+def test_the_machinery_knows_no_word_of_the_shop() -> None:
+    for path in SERVICE.rglob("*.py"):
+        lines = path.read_text("utf-8").replace("zip(", "").splitlines()
+        assert path.name in CUES or not list(filter(SHOP_WORDS.search, lines)), path

@@ -14,12 +14,12 @@ from gem_ma.scenarios.retail.domain import RETAIL, facts
 from gem_ma.scenarios.retail.grading import Gold, Verdict, canonical, changes, gold_of
 from gem_ma.scenarios.retail.language import RETAIL as BOOK
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
-from gem_ma.scenarios.service.acts import SURE, read
-from gem_ma.scenarios.service.facts import distance
-from gem_ma.scenarios.service.grading import goals_of, refused
-from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event, Outcome
-from gem_ma.scenarios.service.task import GoldCall, Wish
-from gem_ma.scenarios.service.values import Shown, kind_of, told, worked_out
+from gem_ma.scenarios.service.desk.facts import distance
+from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Event, Outcome
+from gem_ma.scenarios.service.desk.task import GoldCall, Wish
+from gem_ma.scenarios.service.grading.grader import goals_of, refused
+from gem_ma.scenarios.service.reading.acts import SURE, read
+from gem_ma.scenarios.service.reading.values import Shown, kind_of, told, worked_out
 
 from gem_ma import ToolCall
 from tests.natural_refusals import NATURAL, SCATTERED

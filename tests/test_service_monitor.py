@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.retail import Retail, Task
 from gem_ma.scenarios.retail.domain import RETAIL, domain_of, more
-from gem_ma.scenarios.service.grading import wishes_in
-from gem_ma.scenarios.service.monitor import CODES, HARD, SOFT, Finding, Monitor
-from gem_ma.scenarios.service.talk import Desk, retell
+from gem_ma.scenarios.service.desk.talk import Desk, retell
+from gem_ma.scenarios.service.grading.grader import wishes_in
+from gem_ma.scenarios.service.watching.monitor import CODES, HARD, SOFT, Finding, Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.types import Episode

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.grading import Verdict, goals_of
-from gem_ma.scenarios.service.monitor import Monitor
-from gem_ma.scenarios.service.rewards import Scene, Shadow, watchers
-from gem_ma.scenarios.service.talk import Desk, Event, retell
-from gem_ma.scenarios.service.terms import TERMS, Progress, Settings, read_settings
+from gem_ma.scenarios.service.desk.talk import Desk, Event, retell
+from gem_ma.scenarios.service.grading.grader import Verdict, goals_of
+from gem_ma.scenarios.service.rewards.terms import TERMS, Progress, Settings, read_settings
+from gem_ma.scenarios.service.rewards.watchers import Scene, Shadow, watchers
+from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.credit import credit, returns

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.stated import Answers, Said, parts_of
+from gem_ma.scenarios.service.reading.stated import Answers, Said, parts_of
 
 from gem_ma import Plan, play
 from gem_ma.types import Seat

@@ -4,6 +4,6 @@ something."""
 from gem_ma.scenarios.retail.scenario import Retail
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tasks import Item
-from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
+from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
 
 __all__ = ["GoldCall", "Item", "Retail", "RetailStore", "Slot", "Task", "Wish"]

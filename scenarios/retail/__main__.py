@@ -12,7 +12,7 @@ import click
 from gem_ma.scenarios.retail.prove import prove as prove_task
 from gem_ma.scenarios.retail.render import FORMS, write_world
 from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
-from gem_ma.scenarios.service.proofs import PROOFS, Unproved
+from gem_ma.scenarios.service.grading.proofs import PROOFS, Unproved
 
 from gem_ma.errors import ConfigError, DataError
 

@@ -15,9 +15,9 @@ from itertools import product
 
 from gem_ma.scenarios.retail.one_order import CANCEL, COLOURS, QUESTION, SIZES, STATUSES, write
 from gem_ma.scenarios.retail.tools import REASONS
-from gem_ma.scenarios.service.overlay import Base
-from gem_ma.scenarios.service.talk import END, Style
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service.desk.talk import END, Style
+from gem_ma.scenarios.service.desk.task import Task
 
 from gem_ma import Action, Malformed, Message, ToolCall
 from gem_ma.parsing import parse_legal

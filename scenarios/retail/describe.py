@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from gem_ma.scenarios.retail.intents import ANY_METHOD, ANY_REASON
 from gem_ma.scenarios.retail.refusals import PARTS
 from gem_ma.scenarios.retail.situations import BANK, STARTS
-from gem_ma.scenarios.service.sentences import Unit
-from gem_ma.scenarios.service.task import Slot, Task, Wish
+from gem_ma.scenarios.service.desk.task import Slot, Task, Wish
+from gem_ma.scenarios.service.reading.sentences import Unit
 
 
 def units_of(knowledge: Sequence[Slot], wishes: Sequence[Wish]) -> list[Unit]:

@@ -14,6 +14,9 @@ from gem_ma.scenarios.retail.language import RetailPhrasebook
 from gem_ma.scenarios.retail.named import unnamed
 from gem_ma.scenarios.retail.reasons import GROUNDS
 from gem_ma.scenarios.retail.tasks import wish_of
+from gem_ma.scenarios.service.desk.facts import Fact, cents, folded
+from gem_ma.scenarios.service.desk.overlay import Base, Overlay, Tables
+from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 from gem_ma.scenarios.service.domain import (
     CATALOGUE,
     FIND,
@@ -23,9 +26,6 @@ from gem_ma.scenarios.service.domain import (
     WRITE,
     Domain,
 )
-from gem_ma.scenarios.service.facts import Fact, cents, folded
-from gem_ma.scenarios.service.overlay import Base, Overlay, Tables
-from gem_ma.scenarios.service.task import GoldCall, Wish
 
 from gem_ma import ToolCall
 

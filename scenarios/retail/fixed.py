@@ -13,7 +13,7 @@ from typing import Any
 
 from gem_ma.scenarios.retail import tools
 from gem_ma.scenarios.retail.schemas import SCHEMAS
-from gem_ma.scenarios.service.overlay import Overlay
+from gem_ma.scenarios.service.desk.overlay import Overlay
 
 
 def cancel_pending_order(data: Overlay, order_id: str, reason: str) -> str:

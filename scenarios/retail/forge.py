@@ -22,9 +22,9 @@ from gem_ma.scenarios.retail.refusals import REFUSED
 from gem_ma.scenarios.retail.scene import TOOL_OF, Part, Scene
 from gem_ma.scenarios.retail.tasks import identity_of
 from gem_ma.scenarios.retail.world import GENERATOR
-from gem_ma.scenarios.service.overlay import Base, Overlay
-from gem_ma.scenarios.service.proofs import Unproved
-from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
+from gem_ma.scenarios.service.desk.overlay import Base, Overlay
+from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
+from gem_ma.scenarios.service.grading.proofs import Unproved
 
 # tries for one task; so many in the beginning without even a draft, and the customer has none
 TRIES, HOPELESS = 60, 6

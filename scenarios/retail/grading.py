@@ -2,7 +2,7 @@
 outcome). They look at copies and change nothing.
 
 `tau1` is tau-bench's own rule with its faults, for comparable numbers. `canonical`, the default,
-is the grader of `service.grading` over retail's facts (`retail.domain`).
+is the grader of `service.grading.grader` over retail's facts (`retail.domain`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from gem_ma.scenarios.retail.domain import RETAIL, facts
 from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.service import facts as records
-from gem_ma.scenarios.service.facts import Fact, cents
-from gem_ma.scenarios.service.grading import Verdict, founded_by, goals_of, results_of
-from gem_ma.scenarios.service.grading import canonical as judged
-from gem_ma.scenarios.service.overlay import Base, Overlay
-from gem_ma.scenarios.service.talk import Outcome
-from gem_ma.scenarios.service.task import Task
-from gem_ma.scenarios.service.values import told
+from gem_ma.scenarios.service.desk import facts as records
+from gem_ma.scenarios.service.desk.facts import Fact, cents
+from gem_ma.scenarios.service.desk.overlay import Base, Overlay
+from gem_ma.scenarios.service.desk.talk import Outcome
+from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service.grading.grader import Verdict, founded_by, goals_of, results_of
+from gem_ma.scenarios.service.grading.grader import canonical as judged
+from gem_ma.scenarios.service.reading.values import told
 
 __all__ = [
     "GRADERS",

@@ -12,7 +12,7 @@ from gem_ma.scenarios.retail.scene import TOOL_OF, Part, Record, Scene, look, lo
 from gem_ma.scenarios.retail.tasks import Item
 from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma.scenarios.retail.world import address
-from gem_ma.scenarios.service.task import GoldCall, Wish
+from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 
 MOST_CHOICES = 4  # right answers of one wish
 ATTEMPTS = 6

@@ -16,8 +16,8 @@ from gem_ma.scenarios.retail import naming
 from gem_ma.scenarios.retail.naming_items import items, strays
 from gem_ma.scenarios.retail.reasons import REASONS
 from gem_ma.scenarios.retail.words import PRODUCTS
-from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Mention, Pick, fold
-from gem_ma.scenarios.service.task import Wish
+from gem_ma.scenarios.service.desk.task import Wish
+from gem_ma.scenarios.service.reading.phrases import MISSING, RIGHT, WRONG, Mention, Pick, fold
 
 CANCEL, RETURN = "cancel_pending_order", "return_delivered_order_items"
 EXCHANGE, MODIFY = "exchange_delivered_order_items", "modify_pending_order_items"

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from gem_ma.scenarios.service.overlay import Overlay
-from gem_ma.scenarios.service.phrases import fold, names
-from gem_ma.scenarios.service.values import numbers
+from gem_ma.scenarios.service.desk.overlay import Overlay
+from gem_ma.scenarios.service.reading.phrases import fold, names
+from gem_ma.scenarios.service.reading.values import numbers
 
 from gem_ma import ToolCall
 

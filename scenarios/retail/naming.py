@@ -10,7 +10,8 @@ import re
 from functools import lru_cache
 from operator import itemgetter
 
-from gem_ma.scenarios.service.phrases import (
+from gem_ma.scenarios.service.desk.task import Wish
+from gem_ma.scenarios.service.reading.phrases import (
     MISSING,
     RIGHT,
     WRONG,
@@ -20,7 +21,6 @@ from gem_ma.scenarios.service.phrases import (
     names,
     plain,
 )
-from gem_ma.scenarios.service.task import Wish
 
 from gem_ma.parsing.text import EMAIL_ADDRESS
 

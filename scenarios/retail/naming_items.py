@@ -14,7 +14,8 @@ from itertools import permutations
 from typing import Any
 
 from gem_ma.scenarios.retail.naming import ITEM
-from gem_ma.scenarios.service.phrases import (
+from gem_ma.scenarios.service.desk.task import Wish
+from gem_ma.scenarios.service.reading.phrases import (
     MISSING,
     RIGHT,
     WRONG,
@@ -24,7 +25,6 @@ from gem_ma.scenarios.service.phrases import (
     pairs,
     places,
 )
-from gem_ma.scenarios.service.task import Wish
 
 Products = Mapping[str, Mapping[str, tuple[str, ...]]]  # name -> option -> values, all folded
 _PAYS = (

@@ -23,9 +23,9 @@ from gem_ma.scenarios.retail.prove import trial
 from gem_ma.scenarios.retail.tasks import Item, flags_of, wish_of
 from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma.scenarios.retail.world import GENERATOR, build_tables
-from gem_ma.scenarios.service import proofs
-from gem_ma.scenarios.service.overlay import Base, Overlay
-from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
+from gem_ma.scenarios.service.desk.overlay import Base, Overlay
+from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
+from gem_ma.scenarios.service.grading import proofs
 
 from gem_ma.errors import ConfigError
 

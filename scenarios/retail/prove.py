@@ -1,4 +1,4 @@
-"""The proofs of `service.proofs` for retail tasks: near misses of each write, and what makes an
+"""The proofs of `service.grading.proofs` for retail tasks: near misses of each write, and what makes an
 answer the only one.
 
 `prove(task)` makes all proofs again from the task alone; for tasks of a data folder, or to save
@@ -22,11 +22,11 @@ from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tasks import method_words
 from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma.scenarios.retail.world import Sizes, tables_of
-from gem_ma.scenarios.service import proofs
-from gem_ma.scenarios.service.grading import canonical, goals_of
-from gem_ma.scenarios.service.overlay import Base, Overlay
-from gem_ma.scenarios.service.talk import Outcome, Store
-from gem_ma.scenarios.service.task import GoldCall, Task, Wish
+from gem_ma.scenarios.service.desk.overlay import Base, Overlay
+from gem_ma.scenarios.service.desk.talk import Outcome, Store
+from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
+from gem_ma.scenarios.service.grading import proofs
+from gem_ma.scenarios.service.grading.grader import canonical, goals_of
 
 from gem_ma.errors import DataError
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from gem_ma.scenarios.retail.scene import Part, Record, Scene, candidates, look, look_up
 from gem_ma.scenarios.retail.tasks import Item
-from gem_ma.scenarios.service.overlay import Overlay
-from gem_ma.scenarios.service.task import GoldCall, Wish
+from gem_ma.scenarios.service.desk.overlay import Overlay
+from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 
 Answer = Callable[[Overlay, str, Wish], str]  # (data, user id, wish) -> the value to be told
 

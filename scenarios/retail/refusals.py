@@ -18,7 +18,7 @@ from gem_ma.scenarios.retail.scene import Part, Record, Scene, look, look_up
 from gem_ma.scenarios.retail.tasks import Item, method_words
 from gem_ma.scenarios.retail.words import EXCUSES, FRIENDS, MATTERS
 from gem_ma.scenarios.retail.world import address
-from gem_ma.scenarios.service.task import GoldCall, Wish
+from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 
 TEXTS = {
     "cancel": "Please cancel {order}. The reason: {reason}.",

@@ -18,10 +18,10 @@ from gem_ma.scenarios.retail.tasks import Item
 from gem_ma.scenarios.retail.tau2 import as_tau2
 from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.retail.texts import POLICY
-from gem_ma.scenarios.service import record
-from gem_ma.scenarios.service.overlay import Base
-from gem_ma.scenarios.service.sentences import split
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk import record
+from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service.reading.sentences import split
 
 from gem_ma.errors import ConfigError, DataError
 

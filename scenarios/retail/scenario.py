@@ -25,18 +25,12 @@ from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tau2_grading import database_only, tau2, unscored
 from gem_ma.scenarios.retail.tau2_tools import TAU2_TOOLS
 from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
-from gem_ma.scenarios.service.audit import (
-    LESS_IS_BETTER,
-    MORE_IS_BETTER,
-    RATES,
-    Audit,
-    labels,
-    measures,
-)
-from gem_ma.scenarios.service.blame import Course, blame, upheld
-from gem_ma.scenarios.service.grading import wishes_in
-from gem_ma.scenarios.service.monitor import Monitor
-from gem_ma.scenarios.service.rewards import (
+from gem_ma.scenarios.service.desk.talk import Desk, Outcome, Rules, Style, Watcher, retell, talk
+from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service.grading.grader import wishes_in
+from gem_ma.scenarios.service.grading.tau2 import MAX_ERRORS, MAX_STEPS
+from gem_ma.scenarios.service.rewards.terms import read_settings
+from gem_ma.scenarios.service.rewards.watchers import (
     NEEDS_LEDGER,
     NEEDS_MONITOR,
     Judge,
@@ -44,10 +38,16 @@ from gem_ma.scenarios.service.rewards import (
     Shadow,
     watchers,
 )
-from gem_ma.scenarios.service.talk import Desk, Outcome, Rules, Style, Watcher, retell, talk
-from gem_ma.scenarios.service.task import Task
-from gem_ma.scenarios.service.tau2 import MAX_ERRORS, MAX_STEPS
-from gem_ma.scenarios.service.terms import read_settings
+from gem_ma.scenarios.service.watching.audit import (
+    LESS_IS_BETTER,
+    MORE_IS_BETTER,
+    RATES,
+    Audit,
+    labels,
+    measures,
+)
+from gem_ma.scenarios.service.watching.blame import Course, blame, upheld
+from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Episode, Message, Reward, Scenario
 from gem_ma.errors import ConfigError
@@ -116,7 +116,7 @@ class Retail(Scenario):
         tau2-bench's data and for its scoring; tables of the other form are typed for it). The talk
         ends when the assistant has acted `max_actions` times (30; 200 steps of both sides under the
         scoring `tau2`) or the user `max_user_actions` times (40). `rewards`: terms paid beside the
-        outcome, as in `{progress: 0.3, policy: {hard: 0.1}}` (`service.rewards`); `user_reward`:
+        outcome, as in `{progress: 0.3, policy: {hard: 0.1}}` (`service.rewards.watchers`); `user_reward`:
         whether the user shares the outcome (`cooperative`), is paid for its role at most
         (`neutral`), or for the assistant's hard violations (`adversarial`); `gamma`: the discount
         of the run, for the progress term. `enforce_protocol` (for the scoring `tau2`): text beside

@@ -10,9 +10,9 @@ from typing import Any
 
 from gem_ma.scenarios.retail.knobs import Knobs
 from gem_ma.scenarios.retail.tasks import INTENTS, method_words
-from gem_ma.scenarios.service.overlay import Overlay
-from gem_ma.scenarios.service.preferences import Candidate
-from gem_ma.scenarios.service.task import GoldCall, Wish
+from gem_ma.scenarios.service.desk.overlay import Overlay
+from gem_ma.scenarios.service.desk.preferences import Candidate
+from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 
 Record = Mapping[str, Any]
 TOOL_OF = {intent: tool for tool, intent in INTENTS.items()}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from gem_ma.scenarios.retail.tasks import Item
 from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma.scenarios.retail.words import COUNTRY, EXCUSES, EXTRAS, FRIENDS, MATTERS
-from gem_ma.scenarios.service.sentences import Bank, Kind
+from gem_ma.scenarios.service.reading.sentences import Bank, Kind
 
 SENTENCES: dict[str, tuple[str, ...]] = {
     "who_both": (

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.scenarios.service.overlay import Base
-from gem_ma.scenarios.service.shapes import shown
+from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service.desk.shapes import shown
 
 from gem_ma.errors import DataError
 

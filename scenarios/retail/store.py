@@ -13,7 +13,7 @@ from gem_ma.scenarios.retail.tau2_source import is_tau2, load_typed
 from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.retail.tau2_tools import call as tau2_call
 from gem_ma.scenarios.retail.tools import TAU1, Spec, bind
-from gem_ma.scenarios.service.overlay import Base, Overlay
+from gem_ma.scenarios.service.desk.overlay import Base, Overlay
 
 from gem_ma.errors import ConfigError
 

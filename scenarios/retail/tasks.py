@@ -9,9 +9,9 @@ from itertools import permutations
 from typing import Any
 
 from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.service.overlay import Base, Overlay
-from gem_ma.scenarios.service.preferences import Program
-from gem_ma.scenarios.service.task import GoldCall, Slot, Wish
+from gem_ma.scenarios.service.desk.overlay import Base, Overlay
+from gem_ma.scenarios.service.desk.preferences import Program
+from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Wish
 
 INTENTS = {
     "cancel_pending_order": "cancel",
@@ -31,7 +31,7 @@ class Item:
     instead, if anything.
 
     `wanted`: the options that must hold, not always all; `prefers` and `tie` as in
-    `service.preferences.Program`.
+    `service.desk.preferences.Program`.
     """
 
     name: str

@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.scenarios.service.overlay import Base, Overlay, Slot, Tables
-from gem_ma.scenarios.service.shapes import (
+from gem_ma.scenarios.service.desk.overlay import Base, Overlay, Slot, Tables
+from gem_ma.scenarios.service.desk.shapes import (
     Optional,
     Shape,
     ShapeError,

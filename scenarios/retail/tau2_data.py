@@ -21,11 +21,11 @@ from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes
 from gem_ma.scenarios.retail.tau2 import SHAPES, typed
 from gem_ma.scenarios.retail.tau2_source import FILES, load_typed, retail_folder
 from gem_ma.scenarios.retail.tau2_tools import TAU2
-from gem_ma.scenarios.service import tau2
-from gem_ma.scenarios.service.lazy import Lazy
-from gem_ma.scenarios.service.overlay import Base
-from gem_ma.scenarios.service.shapes import ShapeError, kind, shown
-from gem_ma.scenarios.service.task import GoldCall, Slot, Task
+from gem_ma.scenarios.service.desk.lazy import Lazy
+from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service.desk.shapes import ShapeError, kind, shown
+from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task
+from gem_ma.scenarios.service.grading import tau2
 
 from gem_ma.errors import DataError
 

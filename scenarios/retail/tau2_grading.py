@@ -1,4 +1,4 @@
-"""The reward of tau2-bench for a retail talk: `service.tau2` over the end state that the log's
+"""The reward of tau2-bench for a retail talk: `service.grading.tau2` over the end state that the log's
 own writes give on a fresh database."""
 
 from __future__ import annotations
@@ -6,10 +6,10 @@ from __future__ import annotations
 from gem_ma.scenarios.retail.grading import Verdict
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.texts import GREETING
-from gem_ma.scenarios.service import tau2 as rules
-from gem_ma.scenarios.service.overlay import Overlay
-from gem_ma.scenarios.service.talk import ASSISTANT, EMPTY, USER_EMPTY, Outcome
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.overlay import Overlay
+from gem_ma.scenarios.service.desk.talk import ASSISTANT, EMPTY, USER_EMPTY, Outcome
+from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service.grading import tau2 as rules
 
 SEMANTICS = "tau2"
 EMPTY_MESSAGE = "an empty message"

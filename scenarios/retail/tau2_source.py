@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gem_ma.scenarios.retail.source import naming, read_json
 from gem_ma.scenarios.retail.tau2 import SHAPES, typed
-from gem_ma.scenarios.service.overlay import Base
-from gem_ma.scenarios.service.shapes import ShapeError, kind
+from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service.desk.shapes import ShapeError, kind
 
 from gem_ma.errors import DataError
 

@@ -16,8 +16,8 @@ from typing import Any
 from gem_ma.scenarios.retail import tools
 from gem_ma.scenarios.retail.schemas import SCHEMAS
 from gem_ma.scenarios.retail.tau2 import ADDRESS
-from gem_ma.scenarios.service.calculator import ALPHABET, evaluate
-from gem_ma.scenarios.service.overlay import Overlay, Tables
+from gem_ma.scenarios.service.desk.calculator import ALPHABET, evaluate
+from gem_ma.scenarios.service.desk.overlay import Overlay, Tables
 
 from gem_ma import Tool
 

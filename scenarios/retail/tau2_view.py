@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from gem_ma.scenarios.retail.tasks import flags_of
 from gem_ma.scenarios.retail.tau2 import typed_base
 from gem_ma.scenarios.retail.tau2_tools import TAU2
-from gem_ma.scenarios.service.lazy import Lazy
-from gem_ma.scenarios.service.overlay import Base
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.lazy import Lazy
+from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service.desk.task import Task
 
 
 class Source(Protocol):

@@ -30,9 +30,9 @@ from gem_ma.scenarios.retail.source import (
     tables_folder,
 )
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
-from gem_ma.scenarios.service.lazy import Lazy
-from gem_ma.scenarios.service.overlay import Base
-from gem_ma.scenarios.service.task import GoldCall, Slot, Task
+from gem_ma.scenarios.service.desk.lazy import Lazy
+from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task
 
 from gem_ma.errors import DataError
 

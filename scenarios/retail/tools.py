@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.scenarios.service.calculator import calculate as arithmetic
-from gem_ma.scenarios.service.overlay import Overlay, Tables
+from gem_ma.scenarios.service.desk.calculator import calculate as arithmetic
+from gem_ma.scenarios.service.desk.overlay import Overlay, Tables
 
 REASONS = ("no longer needed", "ordered by mistake")
 Function = Callable[..., str]

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.scenarios.service.facts import Facts, plain
-from gem_ma.scenarios.service.overlay import Overlay, Slot
-from gem_ma.scenarios.service.phrases import Phrasebook
-from gem_ma.scenarios.service.task import Wish
+from gem_ma.scenarios.service.desk.facts import Facts, plain
+from gem_ma.scenarios.service.desk.overlay import Overlay, Slot
+from gem_ma.scenarios.service.desk.task import Wish
+from gem_ma.scenarios.service.reading.phrases import Phrasebook
 
 from gem_ma import ToolCall
 

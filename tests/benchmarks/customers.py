@@ -15,7 +15,7 @@ from collections import Counter
 from gem_ma.agents.customer_traits import PRESETS
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.ledger import Ledger
+from gem_ma.scenarios.service.watching.ledger import Ledger
 
 from gem_ma import Plan, play
 from gem_ma.types import Episode, Seat

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.blame import CRITICAL
+from gem_ma.scenarios.service.watching.blame import CRITICAL
 
 from tests.few_shot import Talk, talks
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.terms import TERMS
+from gem_ma.scenarios.service.rewards.terms import TERMS
 
 from gem_ma import Plan, play
 from gem_ma.types import Episode, Seat

@@ -13,7 +13,7 @@ import time
 
 from gem_ma.scenarios.retail.prove import prove
 from gem_ma.scenarios.retail.shop import OwnWorld
-from gem_ma.scenarios.service.proofs import PROOFS
+from gem_ma.scenarios.service.grading.proofs import PROOFS
 
 from tests.retail_worlds import EVERYTHING
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gem_ma.scenarios.service.audit import Audit
-from gem_ma.scenarios.service.ledger import FAULTS
-from gem_ma.scenarios.service.monitor import CODES
+from gem_ma.scenarios.service.watching.audit import Audit
+from gem_ma.scenarios.service.watching.ledger import FAULTS
+from gem_ma.scenarios.service.watching.monitor import CODES
 
 from tests.talks.injected import EDITS, injected
 from tests.talks.script import Labelled, scenario, talks

@@ -32,17 +32,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.scenarios.service.acts import SURE, read
+from gem_ma.scenarios.service.desk.facts import Fact, folded, state
+from gem_ma.scenarios.service.desk.overlay import Slot
+from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Desk, Event, Outcome, Pay, Watcher
+from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, WRITE, Domain
-from gem_ma.scenarios.service.facts import Fact, folded, state
-from gem_ma.scenarios.service.grading import Goals, Verdict, facts_told, nearness
-from gem_ma.scenarios.service.ledger import Fault, Ledger
-from gem_ma.scenarios.service.monitor import Monitor
-from gem_ma.scenarios.service.overlay import Slot
-from gem_ma.scenarios.service.talk import ASSISTANT, USER, Desk, Event, Outcome, Pay, Watcher
-from gem_ma.scenarios.service.task import Task
-from gem_ma.scenarios.service.terms import Effort, Game, Policy, Progress, Role, Settings, Validity
-from gem_ma.scenarios.service.values import GUESSES, Shown, guessed
+from gem_ma.scenarios.service.grading.grader import Goals, Verdict, facts_told, nearness
+from gem_ma.scenarios.service.reading.acts import SURE, read
+from gem_ma.scenarios.service.reading.values import GUESSES, Shown, guessed
+from gem_ma.scenarios.service.rewards.terms import (
+    Effort,
+    Game,
+    Policy,
+    Progress,
+    Role,
+    Settings,
+    Validity,
+)
+from gem_ma.scenarios.service.watching.ledger import Fault, Ledger
+from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma.errors import ScenarioError
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gem_ma.scenarios.service.overlay import Overlay
+from gem_ma.scenarios.service.desk.overlay import Overlay
 
 Fact = tuple[Any, ...]
 # (table, key, record) -> the record as facts

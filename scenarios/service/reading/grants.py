@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from gem_ma.scenarios.service import cues
-from gem_ma.scenarios.service.answers import READ, sentences
-from gem_ma.scenarios.service.phrases import Phrasebook, fold, plain
+from gem_ma.scenarios.service.reading import cues
+from gem_ma.scenarios.service.reading.answers import READ, sentences
+from gem_ma.scenarios.service.reading.phrases import Phrasebook, fold, plain
 
 _APART = re.compile(
     r"\b(?:others?|rest|remaining|second|third|first|last|latter|former|keep|leave)\b"

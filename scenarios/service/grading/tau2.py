@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.scenarios.service.shapes import (
+from gem_ma.scenarios.service.desk.shapes import (
     Optional,
     Shape,
     anything,
@@ -26,8 +26,8 @@ from gem_ma.scenarios.service.shapes import (
     record,
     text,
 )
-from gem_ma.scenarios.service.talk import Event, Store
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.talk import Event, Store
+from gem_ma.scenarios.service.desk.task import Task
 
 DB, ENV_ASSERTION, COMMUNICATE, ACTION, NL_ASSERTION = (
     "DB",

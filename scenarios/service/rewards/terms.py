@@ -1,5 +1,5 @@
 """The reward terms of a service talk as data: their settings with defaults, and how a scenario's
-options become settings (see `service.rewards`)."""
+options become settings (see `service.rewards.watchers`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
-from gem_ma.scenarios.service.talk import ASSISTANT, USER
+from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER
 
 from gem_ma.errors import ConfigError
 

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.scenarios.service import cues
-from gem_ma.scenarios.service.acts import OPEN, Act, Judgement, judge, read
-from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
+from gem_ma.scenarios.service.desk.overlay import Overlay
+from gem_ma.scenarios.service.desk.task import Wish
 from gem_ma.scenarios.service.domain import Domain, spoken
-from gem_ma.scenarios.service.grants import content, narrowed, ordered, partly
-from gem_ma.scenarios.service.overlay import Overlay
-from gem_ma.scenarios.service.phrases import Phrasebook, fold
-from gem_ma.scenarios.service.task import Wish
+from gem_ma.scenarios.service.reading import cues
+from gem_ma.scenarios.service.reading.acts import OPEN, Act, Judgement, judge, read
+from gem_ma.scenarios.service.reading.answers import answer, changes_mind, corrects
+from gem_ma.scenarios.service.reading.grants import content, narrowed, ordered, partly
+from gem_ma.scenarios.service.reading.phrases import Phrasebook, fold
 
 from gem_ma import ToolCall
 

@@ -18,7 +18,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from gem_ma.scenarios.service.facts import folded
+from gem_ma.scenarios.service.desk.facts import folded
 
 GUESSES = 3  # numbers that may be told without having been shown, such as one's own sums
 # what a value is, so that only its like can be guesses at it

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Any
 
-from gem_ma.scenarios.service.acts import SURE, read
+from gem_ma.scenarios.service.desk.facts import Fact, Weigh, distance, once, state
+from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Event, Outcome, Store
+from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
 from gem_ma.scenarios.service.domain import FIND, RECORD, TRANSFER, UTILITY, WRITE, Domain
-from gem_ma.scenarios.service.facts import Fact, Weigh, distance, once, state
-from gem_ma.scenarios.service.phrases import fold
-from gem_ma.scenarios.service.stated import Answers, Said
-from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event, Outcome, Store
-from gem_ma.scenarios.service.task import GoldCall, Task, Wish
-from gem_ma.scenarios.service.values import GUESSES, Shown, guessed, kind_of
+from gem_ma.scenarios.service.reading.acts import SURE, read
+from gem_ma.scenarios.service.reading.phrases import fold
+from gem_ma.scenarios.service.reading.stated import Answers, Said
+from gem_ma.scenarios.service.reading.values import GUESSES, Shown, guessed, kind_of
 
 from gem_ma import ToolCall
 

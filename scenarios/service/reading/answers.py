@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gem_ma.scenarios.service.phrases import plain
+from gem_ma.scenarios.service.reading.phrases import plain
 
 READ = 4000  # characters of a message that are read: nobody hides a yes behind more
 SHORT = 5  # words; a longer doubt behind a yes is about something else

@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from gem_ma.scenarios.service.overlay import Overlay
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.overlay import Overlay
+from gem_ma.scenarios.service.desk.task import Task
 
 from gem_ma import Action, Ask, Malformed, Message, Reward, Tell, Tool, ToolCall
 from gem_ma.parsing import clean

@@ -15,11 +15,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from gem_ma.scenarios.service.agenda import APPROVED, OPEN, RAISED, Agenda, Goal, Heard, chain
-from gem_ma.scenarios.service.answers import answer, changes_mind, corrects
-from gem_ma.scenarios.service.phrases import Mention, Phrasebook, fold, names, plain
-from gem_ma.scenarios.service.talk import ASSISTANT, USER, Event
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Event
+from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service.reading.answers import answer, changes_mind, corrects
+from gem_ma.scenarios.service.reading.phrases import Mention, Phrasebook, fold, names, plain
+from gem_ma.scenarios.service.watching.agenda import (
+    APPROVED,
+    OPEN,
+    RAISED,
+    Agenda,
+    Goal,
+    Heard,
+    chain,
+)
 
 FAULTS = (
     *(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from gem_ma.scenarios.service.task import Wish
+from gem_ma.scenarios.service.desk.task import Wish
 
 RIGHT, WRONG, MISSING = "right", "wrong", "missing"
 Pick = Callable[..., str]  # chooses one of several ways to say a thing

@@ -19,7 +19,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gem_ma.scenarios.service.values import (
+from gem_ma.scenarios.service.reading.values import (
     FRACTION,
     ID,
     PHRASE,

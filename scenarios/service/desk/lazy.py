@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import overload
 
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.task import Task
 
 
 class Lazy(Sequence[Task]):

@@ -32,31 +32,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from gem_ma.scenarios.service import cues
-from gem_ma.scenarios.service.acts import SURE, Act, read
-from gem_ma.scenarios.service.consent import Consents, Said
-from gem_ma.scenarios.service.domain import (
-    CATALOGUE,
-    FIND,
-    PERSONAL,
-    TRANSFER,
-    WRITE,
-    Domain,
-    spoken,
-)
-from gem_ma.scenarios.service.facts import folded
-from gem_ma.scenarios.service.grading import (
-    gives_reasons,
-    hands_over,
-    refused,
-    refuses,
-    transferred,
-    wishes_in,
-)
-from gem_ma.scenarios.service.grants import content
-from gem_ma.scenarios.service.overlay import Overlay, Slot
-from gem_ma.scenarios.service.phrases import plain
-from gem_ma.scenarios.service.talk import (
+from gem_ma.scenarios.service.desk.facts import folded
+from gem_ma.scenarios.service.desk.overlay import Overlay, Slot
+from gem_ma.scenarios.service.desk.talk import (
     ASSISTANT,
     NOT_FIRST,
     ONE_CALL,
@@ -66,8 +44,30 @@ from gem_ma.scenarios.service.talk import (
     Outcome,
     Pay,
 )
-from gem_ma.scenarios.service.task import Task
-from gem_ma.scenarios.service.values import Shown, numbers, unmarked, worked_out
+from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service.domain import (
+    CATALOGUE,
+    FIND,
+    PERSONAL,
+    TRANSFER,
+    WRITE,
+    Domain,
+    spoken,
+)
+from gem_ma.scenarios.service.grading.grader import (
+    gives_reasons,
+    hands_over,
+    refused,
+    refuses,
+    transferred,
+    wishes_in,
+)
+from gem_ma.scenarios.service.reading import cues
+from gem_ma.scenarios.service.reading.acts import SURE, Act, read
+from gem_ma.scenarios.service.reading.grants import content
+from gem_ma.scenarios.service.reading.phrases import plain
+from gem_ma.scenarios.service.reading.values import Shown, numbers, unmarked, worked_out
+from gem_ma.scenarios.service.watching.consent import Consents, Said
 
 from gem_ma import ToolCall
 

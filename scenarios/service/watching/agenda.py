@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from gem_ma.scenarios.service import cues
-from gem_ma.scenarios.service.acts import SURE, Act, Judgement, judge, read, tells
-from gem_ma.scenarios.service.phrases import WRONG, Phrasebook, fold, plain
-from gem_ma.scenarios.service.stated import Answers, Said
-from gem_ma.scenarios.service.task import Task, Wish
-from gem_ma.scenarios.service.values import like
+from gem_ma.scenarios.service.desk.task import Task, Wish
+from gem_ma.scenarios.service.reading import cues
+from gem_ma.scenarios.service.reading.acts import SURE, Act, Judgement, judge, read, tells
+from gem_ma.scenarios.service.reading.phrases import WRONG, Phrasebook, fold, plain
+from gem_ma.scenarios.service.reading.stated import Answers, Said
+from gem_ma.scenarios.service.reading.values import like
 
 OPEN, RAISED, PROPOSED, APPROVED, DONE, REFUSED, DROPPED = (
     "open",

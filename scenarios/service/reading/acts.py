@@ -17,9 +17,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gem_ma.scenarios.service import cues
-from gem_ma.scenarios.service.phrases import MISSING, RIGHT, WRONG, Phrasebook, fold, names, plain
-from gem_ma.scenarios.service.task import Wish
+from gem_ma.scenarios.service.desk.task import Wish
+from gem_ma.scenarios.service.reading import cues
+from gem_ma.scenarios.service.reading.phrases import (
+    MISSING,
+    RIGHT,
+    WRONG,
+    Phrasebook,
+    fold,
+    names,
+    plain,
+)
 
 SURE = 0.5  # an act below this confidence is asked about, never acted upon
 # characters of a message that are read, its first and its last half of them; twice `run.max_said`

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from gem_ma.scenarios.service.task import GoldCall, Slot, Task, Wish
+from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
 
 from gem_ma.errors import DataError
 

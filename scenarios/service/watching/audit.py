@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gem_ma.scenarios.service.acts import SURE, read
-from gem_ma.scenarios.service.answers import answer, corrects
-from gem_ma.scenarios.service.blame import CRITICAL, Blame
-from gem_ma.scenarios.service.grading import Verdict, wishes_in
-from gem_ma.scenarios.service.ledger import FAULTS, Fault
-from gem_ma.scenarios.service.monitor import Monitor
-from gem_ma.scenarios.service.phrases import Phrasebook
-from gem_ma.scenarios.service.talk import ASSISTANT, USER, Desk
-from gem_ma.scenarios.service.task import Task
+from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Desk
+from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service.grading.grader import Verdict, wishes_in
+from gem_ma.scenarios.service.reading.acts import SURE, read
+from gem_ma.scenarios.service.reading.answers import answer, corrects
+from gem_ma.scenarios.service.reading.phrases import Phrasebook
+from gem_ma.scenarios.service.watching.blame import CRITICAL, Blame
+from gem_ma.scenarios.service.watching.ledger import FAULTS, Fault
+from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Episode
 
