@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from gem_ma import credit, make
-from gem_ma.config.settings import LossSettings, WarmStartSettings
+from gem_ma.config.learning import LossSettings
+from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.rollout import Plan, play_many

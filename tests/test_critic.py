@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gem_ma import Ask, Leave, Scenario, config, credit, make
-from gem_ma.config.settings import CriticSettings
+from gem_ma.config.learning import CriticSettings
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.errors import DataError

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from gem_ma import config
-from gem_ma.config.settings import Config, CreditSettings, EstimatorSettings, TrainSettings
+from gem_ma.config.learning import CreditSettings, EstimatorSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.credit import turns
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import ESTIMATORS, shaped
 from gem_ma.scenario import Scenario
-from gem_ma.store import RunFolder, read_episodes, read_metrics, result_digest
+from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import check_discounts, discounts
@@ -215,18 +217,6 @@ def test_an_agent_without_a_discount_is_told_before_a_step() -> None:
     run_training(
         small("train.credit.gamma={listener: 0.9}", "train.policies=[listener]", "train.steps=1")
     )
-
-
-def test_new_keys_leave_the_run_folder_of_an_old_config_where_it_was() -> None:
-    settings = small()
-    assert settings.train is not None
-    assert set(settings.train.credit.model_dump()) == {"rule", "gamma"}
-    assert set(settings.train.estimator.model_dump()) == {"name", "key", "options"}
-    moved = small("train.credit.truncated=drop")
-    assert result_digest(settings.model_dump(mode="json")) != result_digest(
-        moved.model_dump(mode="json")
-    )
-    assert Config.model_validate(moved.model_dump(mode="json")) == moved
 
 
 # -- teams and cut plays -------------------------------------------------------------------------

@@ -10,7 +10,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gem_ma.config.settings import AgentSettings, LossSettings, WarmStartSettings
+from gem_ma.config.learning import LossSettings
+from gem_ma.config.playing import AgentSettings
+from gem_ma.config.training import WarmStartSettings
 from gem_ma.credit import TurnTable, turns
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.small.table import Table, decode, encode, softmax, view_key

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gem_ma import Action, Ask, Plan, Reward, Scenario, Seat, Tell, config, credit, play_many
-from gem_ma.config.settings import Config, ForkSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import ForkSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, EngineError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma.config.settings import LossSettings
+from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.constrained import IdSet
 from gem_ma.training.learner.rows import Row, Tokens
 from gem_ma.types import Sampling

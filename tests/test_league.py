@@ -14,7 +14,8 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario, config, credit
 from gem_ma.config.plans import open_policies, scenario_of
-from gem_ma.config.settings import Config, PoolSettings, TrainSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import PoolSettings, TrainSettings
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.evaluation.ratings import games, ratings

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from gem_ma import Ask, Scenario, credit, make
-from gem_ma.config.settings import LossSettings
+from gem_ma.config.learning import LossSettings
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.small.table import Table

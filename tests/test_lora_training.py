@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gem_ma import config, credit
-from gem_ma.config.settings import CriticSettings, LossSettings
+from gem_ma.config.learning import CriticSettings, LossSettings
 from gem_ma.store import read_episodes, read_metrics
 from gem_ma.types import Sampling
 from tests.test_learner import episodes, noise, update

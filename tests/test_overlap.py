@@ -4,7 +4,6 @@ are too old are left out whole."""
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from pathlib import Path
@@ -13,7 +12,9 @@ import pytest
 
 from gem_ma import config
 from gem_ma.codec import dump_episode
-from gem_ma.config.settings import Config, LossSettings, TrainSettings
+from gem_ma.config.learning import LossSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.errors import DataError
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training
@@ -498,15 +499,3 @@ def test_one_policy_may_weigh_otherwise_and_a_check_says_what_is_weighed(capsys)
     )
     assert main(["check", "referential_table"]) == 0
     assert "off-policy" not in capsys.readouterr().out
-
-
-def test_settings_that_say_nothing_new_keep_the_run_folder():
-    train = config.load("referential_table").config.model_dump(mode="json")["train"]
-    assert not {"overlap", "max_policy_lag"} & train.keys()
-    assert "pass_tokens" not in train["loss"]
-    changed = small("train.max_policy_lag=3", "train.per_policy.speaker.lr=0.1").model_dump(
-        mode="json"
-    )["train"]
-    assert (changed["overlap"], changed["max_policy_lag"]) == (True, 3)
-    assert "max_policy_lag" not in changed["per_policy"]["speaker"]
-    assert json.dumps(changed)

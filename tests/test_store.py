@@ -194,7 +194,7 @@ def test_settings_that_change_results_may_not_change_and_are_named(tmp_path: Pat
     text = str(caught.value)
     for part in (
         "run.seed (was 7, now 8)",
-        "run.max_steps (was absent, now 5)",
+        "run.max_steps (was null, now 5)",
         'scenario.split (was "test", now "train")',
         "--fresh",
     ):

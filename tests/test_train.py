@@ -17,7 +17,8 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
 from gem_ma.config.plans import open_policies, scenario_of
-from gem_ma.config.settings import Config, TrainSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, EngineError

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from gem_ma.behaviour import as_factory
 from gem_ma.config.fit import needs_policy
-from gem_ma.config.settings import AgentSettings, Config
+from gem_ma.config.playing import AgentSettings
+from gem_ma.config.settings import Config
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Scenario
 

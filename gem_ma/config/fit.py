@@ -21,7 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 from gem_ma import registry
 from gem_ma.behaviour import is_privileged
 from gem_ma.config.document import Document, Keys
-from gem_ma.config.settings import SCHEDULE, PolicySettings, ScenarioSettings
+from gem_ma.config.learning import SCHEDULE
+from gem_ma.config.playing import PolicySettings, ScenarioSettings
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.scenario import Scenario
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from gem_ma.config.document import Document, Keys, Place, dotted
 from gem_ma.config.fit import nearest
 from gem_ma.config.schema import validate
-from gem_ma.config.settings import Config, StudySections
+from gem_ma.config.settings import Config
+from gem_ma.config.studies import StudySections
 from gem_ma.errors import ConfigError
 
 SECTIONS = tuple(StudySections.model_fields)

@@ -22,7 +22,8 @@ from gem_ma.config.document import Document, Fault, Keys, Place, dotted, read, r
 from gem_ma.config.fit import check_fit, locate, locate_code, nearest, single
 from gem_ma.config.grid import Grid, take_grid
 from gem_ma.config.schema import validate
-from gem_ma.config.settings import Config, StudySections
+from gem_ma.config.settings import Config
+from gem_ma.config.studies import StudySections
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.files import MOST_JSON
 from gem_ma.folders import read_named
@@ -96,9 +97,10 @@ class Loaded:
         return replace(self, config=self.config.model_copy(update={"train": None}))
 
     def identity(self) -> dict[str, Any]:
-        """The config as JSON values, paths as written: what the name of a run folder is made of,
-        whatever the working folder."""
-        return self.config.model_dump(mode="json")
+        """What differs from the defaults, as JSON values, paths as written: what the name of a
+        run folder is made of, whatever the working folder. A setting that a later version adds
+        renames no folder."""
+        return self.config.model_dump(mode="json", exclude_defaults=True)
 
 
 def load(

@@ -13,7 +13,6 @@ from typing import Any
 
 from gem_ma.codec import dump_json, load_json
 from gem_ma.errors import StoreError
-from gem_ma.types import MAX_SAID
 
 # Settings that may differ between the writers of one folder, because no episode depends on them;
 # `*` stands for any name.
@@ -47,9 +46,6 @@ RISES = frozenset({"train.steps"})
 # a number of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
 GROWS = "scenario.tasks"
 CHANGES_SHOWN = 5  # in a message
-# Settings that folders of older versions lack: such a folder goes on under the default, and the
-# default names no other folder.
-LATER_KEYS: Mapping[str, Any] = {"run.max_said": MAX_SAID}
 
 
 def result_digest(resolved: Mapping[str, Any]) -> str:
@@ -63,15 +59,10 @@ def result_digest(resolved: Mapping[str, Any]) -> str:
 def result_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> value of the settings that change results."""
     grows = may_grow(resolved)
-    counted = {
+    return {
         key: value
         for key, value in _flat(plain(resolved)).items()
         if not _is_free(key) and not (grows and key == GROWS)
-    }
-    return {
-        key: value
-        for key, value in counted.items()
-        if key not in LATER_KEYS or LATER_KEYS[key] != value
     }
 
 
@@ -185,10 +176,19 @@ def changed_keys(
     old: dict[str, Any], new: dict[str, Any], allowed: Container[str] = ()
 ) -> list[str]:
     """What differs between two sets of settings and changes results, less the keys that are
-    `allowed` to; in words."""
-    before, after, none = {**LATER_KEYS, **_flat(old)}, {**LATER_KEYS, **_flat(new)}, object()
+    `allowed` to; in words. A setting that one side lacks has its default there: folders of older
+    versions go on."""
+    # late: most commands that read a folder compare no settings, and this imports pydantic
+    from gem_ma.config.settings import NO_DEFAULT, default_of
+
+    before, after = _flat(old), _flat(new)
+    for key in before.keys() ^ after.keys():
+        if (default := default_of(key)) is not NO_DEFAULT:
+            (after if key in before else before)[key] = default
     differ = {
-        key for key in before.keys() | after.keys() if before.get(key, none) != after.get(key, none)
+        key
+        for key in before.keys() | after.keys()
+        if before.get(key, NO_DEFAULT) != after.get(key, NO_DEFAULT)
     }
     differ = {key for key in differ if not _is_free(key) and key not in allowed}
     named = sorted(differ, key=lambda key: (not key.startswith("scenario."), key))[

@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import credit
-from gem_ma.config.settings import LossSettings
+from gem_ma.config.learning import LossSettings
 from gem_ma.engines.base import open_engine, stable_seed
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.training.learner.rows import rows

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 
-from gem_ma.config.settings import LossSettings
+from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.sampling import Source
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.transformers import Transformers

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gem_ma.config.settings import WarmStartSettings
+from gem_ma.config.training import WarmStartSettings
 from gem_ma.errors import ConfigError
 from gem_ma.training.learner.forward import Scored
 from gem_ma.training.learner.rows import Demonstration, Row

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.config.settings import LossSettings
+from gem_ma.config.learning import LossSettings
 from gem_ma.training.learner.forward import Scored
 from gem_ma.training.learner.losses import clipped, k3, token_weights, truncated_weight, unit_pull
 from gem_ma.training.learner.rows import Tokens

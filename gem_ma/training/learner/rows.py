@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.config.settings import LossSettings
+from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.constrained import IdSet
 from gem_ma.engines.local.tool_grammar import OPENING
 from gem_ma.errors import ConfigError, DataError

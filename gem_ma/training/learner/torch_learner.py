@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.config.settings import LossSettings, WarmStartSettings
+from gem_ma.config.learning import LossSettings
+from gem_ma.config.training import WarmStartSettings
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.training.learner import replay
 from gem_ma.training.learner.forward import Scorer

@@ -18,7 +18,8 @@ from typing import Any
 
 from gem_ma import registry
 from gem_ma.config.fit import needs_policy
-from gem_ma.config.settings import Config, WarmStartSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.local.untrained import MARK, NOTE
 from gem_ma.errors import ConfigError, StoreError

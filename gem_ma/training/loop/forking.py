@@ -21,7 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gem_ma.config.settings import Config, ForkSettings, TrainSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import ForkSettings, TrainSettings
 from gem_ma.engines.base import stable_seed
 from gem_ma.rollout import Branch, Plan
 from gem_ma.training.loop.roles import Players

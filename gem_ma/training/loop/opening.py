@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.config.plans import budget_of
-from gem_ma.config.settings import Config, TrainSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, StoreError

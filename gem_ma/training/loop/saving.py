@@ -9,7 +9,8 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from gem_ma.config.settings import Config, TrainSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.errors import StoreError
 from gem_ma.files import damage
 from gem_ma.store import RunFolder

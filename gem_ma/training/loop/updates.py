@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_ma import credit
-from gem_ma.config.settings import Config, TrainSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import stable_seed
 from gem_ma.estimators import estimate, mean_return, raw_gae, shaped
 from gem_ma.registry import task_of

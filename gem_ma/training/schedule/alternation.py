@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.config.document import Document, Place, dotted
+from gem_ma.config.playing import Settings
 from gem_ma.config.schema import validate
-from gem_ma.config.settings import PolicyTrainSettings, Settings, TrainSettings
+from gem_ma.config.training import PolicyTrainSettings, TrainSettings
 from gem_ma.errors import ConfigError
 
 SECTIONS = ("credit", "estimator", "loss", "critic")

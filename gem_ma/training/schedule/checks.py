@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gem_ma import credit
-from gem_ma.config.settings import Config, TrainSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import columns, estimator
 from gem_ma.tracking import options_of

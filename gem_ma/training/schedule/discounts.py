@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.config.settings import SCHEDULE, Config, TrainSettings
+from gem_ma.config.learning import SCHEDULE
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.credit import Gamma, discount_of
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Scenario

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from gem_ma.config.plans import cast_of
-from gem_ma.config.settings import Config, TrainSettings, WarmStartSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings, WarmStartSettings
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario

@@ -14,7 +14,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from gem_ma.config.settings import Config, TrainSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.scenario import Scenario
 from gem_ma.training.learner.torch_learner import Learner
 from gem_ma.training.loop.step import NO_FILES, Attendant, Step

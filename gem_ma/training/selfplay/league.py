@@ -25,7 +25,8 @@ from typing_extensions import TypedDict
 from gem_ma import registry
 from gem_ma.config.fit import needs_policy
 from gem_ma.config.plans import cast_of
-from gem_ma.config.settings import Config, OpponentSettings, PoolSettings, TrainSettings
+from gem_ma.config.settings import Config
+from gem_ma.config.training import OpponentSettings, PoolSettings, TrainSettings
 from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.evaluation.ratings import games, points

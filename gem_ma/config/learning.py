@@ -1,0 +1,184 @@
+"""The sections of `train:` that make an update out of rewards: `credit:`, `estimator:`, `loss:` and
+`critic:`. Each may differ by policy. Who learns, and from which plays, is in `training`.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from gem_ma.config.playing import Settings
+
+SCHEDULE = frozenset({"from", "to", "steps"})  # the keys that make a mapping a schedule
+
+
+class CreditSettings(Settings):
+    """Ledger -> per-turn rewards -> returns."""
+
+    rule: str = Field(
+        "until_next_turn",
+        description="until_next_turn, own_step, terminal_to_last, or team_mix(w) with w in 0..1.",
+    )
+    team: list[str] | None = Field(
+        None, description="The agents that share under team_mix; all where absent."
+    )
+    gamma: float | dict[str, float | dict[str, float]] = Field(
+        1.0,
+        description=(
+            "Discount over the agent's own turns: a number, or {from: 0.9, to: 1.0, steps: 60}; for"
+            " all, or one per agent."
+        ),
+    )
+    truncated: Literal["zero", "drop"] = Field(
+        "zero",
+        description=(
+            "Of episodes that the driver cut: nothing follows (a critic says what would), or they"
+            " teach nothing."
+        ),
+    )
+
+    @field_validator("rule")
+    @classmethod
+    def _a_rule(cls, value: str) -> str:
+        names = ("until_next_turn", "own_step", "terminal_to_last")
+        mixed = re.fullmatch(
+            r"team_mix\(\s*((?:\d++(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?)\s*\)", value
+        )
+        if value not in names and not (mixed is not None and float(mixed[1]) <= 1):
+            near = get_close_matches(value, names, n=1, cutoff=0.5)
+            raise ValueError(
+                f"wants {', '.join(names)}, or team_mix(w) with w in 0..1"
+                + (f" (did you mean {near[0]!r}?)" if near else "")
+            )
+        return value
+
+    @field_validator("team")
+    @classmethod
+    def _some_agents(cls, value: list[str] | None) -> list[str] | None:
+        if value is not None and (not value or len(set(value)) < len(value)):
+            raise ValueError("names an agent twice" if value else "names no agent")
+        return value
+
+    @field_validator("gamma")
+    @classmethod
+    def _discounts(cls, value: float | dict[str, Any]) -> float | dict[str, Any]:
+        several = isinstance(value, dict) and not SCHEDULE & value.keys()
+        for agent, one in value.items() if isinstance(value, dict) and several else [("", value)]:
+            _check_discount(one, f" of {agent}" if agent else "")
+        if value == {}:
+            raise ValueError("names no agent")
+        return value
+
+
+def _check_discount(value: float | dict[str, float], whose: str) -> None:
+    """Raises ValueError for what is neither a number in 0..1 nor a schedule between two."""
+    if isinstance(value, dict):
+        if value.keys() != SCHEDULE:
+            raise ValueError(
+                f"the schedule{whose} has the keys from, to and steps; here"
+                f" {', '.join(value) or 'none'}"
+            )
+        if value["steps"] < 2 or value["steps"] != int(value["steps"]):
+            raise ValueError(f"steps of the schedule{whose} is a whole number, 2 or more")
+    for discount in (value["from"], value["to"]) if isinstance(value, dict) else (value,):
+        if not 0 <= discount <= 1:
+            raise ValueError(f"the discount{whose} lies in 0..1")
+
+
+class ShapingSettings(Settings):
+    """Rewards shaped by the agent's own past, before the estimator. What is learned for changes;
+    records and evaluation stay raw."""
+
+    form: Literal["margin", "quality"] = Field(
+        description=(
+            "margin: R + alpha (R - Q); quality: R + alpha (Q R - (1-Q)(1-R)); Q = mean return so"
+            " far."
+        )
+    )
+    alpha: float = Field(description="Weight of the shaping.")
+
+
+class EstimatorSettings(Settings):
+    """Returns -> advantages."""
+
+    name: str = "rebn"
+    key: str | list[str] | None = Field(
+        None, description="Columns that form a group, as in [policy, scenario, agent]; or global."
+    )
+    options: dict[str, float | bool] = Field(
+        default_factory=dict, description="Parameters of the estimator, as in {lam: 0.95}."
+    )
+    shaping: ShapingSettings | None = Field(
+        None,
+        description=(
+            "Adaptive shaping of its rewards, as in {form: margin, alpha: 0.5}; absent = none."
+        ),
+    )
+
+
+class LossSettings(Settings):
+    """The clipped policy-gradient loss and its optimiser steps."""
+
+    clip: float = Field(0.2, gt=0)
+    ratio: Literal["token", "turn_sum", "turn_mean", "episode"] = Field(
+        "token",
+        description=(
+            "Over what the importance ratio is taken: each token, all of a turn, their geometric"
+            " mean, all of an episode."
+        ),
+    )
+    aggregation: Literal["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"] = Field(
+        "turn_sum",
+        description="Weights of the tokens under the token ratio; the others count each turn once.",
+    )
+    tis: float | None = Field(
+        None,
+        gt=0,
+        description=(
+            "Cap of the truncated importance weight between engine and learner; null = none."
+            " Absent: 2 under overlap, else null."
+        ),
+    )
+    kl: float = Field(
+        0.0, ge=0, description="Weight of the divergence from the weights at the start of training."
+    )
+    entropy: float = Field(0.0, ge=0)
+    epochs: int = Field(1, ge=1)
+    minibatches: int = Field(4, ge=1)
+    target_kl: float | None = Field(None, gt=0)
+    grad_clip: float = Field(1.0, gt=0)
+    pass_tokens: int = Field(
+        16_384,
+        ge=1,
+        description=(
+            "Padded tokens of one forward and backward pass; the gradients of a step's passes add"
+            " up, so memory alone changes."
+        ),
+    )
+
+    pass_logits: int = Field(
+        1 << 25,
+        ge=1,
+        description=(
+            "Logits (tokens x vocabulary) that stand in memory at once, two float32 copies of them;"
+            " memory alone changes."
+        ),
+    )
+
+
+class CriticSettings(Settings):
+    """A critic for each learned policy: one value per turn, from what the agent had seen."""
+
+    lr: float = Field(1e-3, gt=0)
+    epochs: int = Field(2, ge=1)
+    minibatches: int = Field(4, ge=1)
+    grad_clip: float = Field(1.0, gt=0)
+    step: float = Field(
+        0.2,
+        gt=0,
+        le=1,
+        description="Of a table: how far a view's value moves to the mean of its targets.",
+    )

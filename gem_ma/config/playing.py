@@ -1,0 +1,169 @@
+"""The sections that say what is played, by whom and how long: `scenario:`, `agents:`, `policies:`,
+`run:`, `limits:` and `retry:`. Knows nothing of learning.
+
+Unknown keys are errors everywhere. `scenario:` and `policies.<name>:` also take the options of
+the scenario's and the engine's constructor.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from gem_ma.types import MAX_SAID, Limits, Sampling, Seat
+
+
+class Settings(BaseModel):
+    """Base of all sections: strict keys, frozen values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class ScenarioSettings(Settings):
+    """What is played. Further keys are options of the scenario's constructor."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    id: str = Field(description="A registered id, or package.module:Class.")
+    split: str = Field("test", description="Which tasks.")
+    tasks: int | list[int] | None = Field(
+        None,
+        description=(
+            "The first n tasks, or these indices; all of the split where absent. Where a split is"
+            " one task: n episodes with n seeds."
+        ),
+    )
+
+    @field_validator("tasks")
+    @classmethod
+    def _some_tasks(cls, value: int | list[int] | None) -> int | list[int] | None:
+        if value == [] or (isinstance(value, int) and value < 1):
+            raise ValueError("names no task")
+        if isinstance(value, list) and len(set(value)) < len(value):
+            raise ValueError("names a task twice; use run.episodes_per_task")
+        return value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class AgentSettings(Settings):
+    """Who plays one agent."""
+
+    behaviour: str = Field("direct", description="Id of a behaviour, or package.module:factory.")
+    policy: str | None = Field(None, description="The policy that the behaviour samples from.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of the behaviour.")
+    policies: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further policies, by what the behaviour calls them: {judge: NAME}.",
+    )
+
+    @property
+    def seat(self) -> Seat:
+        return Seat(self.behaviour, self.policy, dict(self.options), policies=dict(self.policies))
+
+
+class PolicySettings(Settings):
+    """Weights and how they are sampled. Further keys are options of the engine's constructor."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    model: str = Field(description="<engine>/<name>, as in table/softmax or transformers/PATH.")
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0, description="0 = off.")
+    max_tokens: int = Field(256, ge=1, description="Per model call.")
+    stop: list[str] = Field(default_factory=list)
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_p, self.top_k, self.max_tokens, tuple(self.stop))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class RunSettings(Settings):
+    """How episodes are played. The limits are the driver's: they cut a play and are recorded as
+    truncation."""
+
+    episodes_per_task: int = Field(1, ge=1)
+    seed: int = 0
+    concurrency: int = Field(64, ge=1, le=10_000)
+    max_steps: int | None = Field(None, ge=1)
+    max_turns: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1)
+    max_said: int | None = Field(
+        MAX_SAID,
+        ge=16,
+        description=(
+            "Characters of one saying, and of its calls; what is beyond is cut off and counted."
+        ),
+    )
+    episode_timeout_s: float | None = Field(None, gt=0)
+    call_timeout_s: float | None = Field(60.0, gt=0)
+    baselines: bool | int = Field(
+        True,
+        description="Play the scenario's trivial casts beside; a number: on so many tasks at most.",
+    )
+    max_failed: int | str = Field(
+        0,
+        description="Failed episodes that still give exit code 0: a number, or a share such as 2%.",
+    )
+
+    @field_validator("baselines")
+    @classmethod
+    def _none_or_some(cls, value: bool | int) -> bool | int:
+        if value is not True and value is not False and value < 1:
+            raise ValueError("should be true, false, or how many tasks at most")
+        return value
+
+    @field_validator("max_failed")
+    @classmethod
+    def _a_number_or_share(cls, value: int | str) -> int | str:
+        share = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)\s*%", value) if isinstance(value, str) else None
+        if not (
+            value >= 0 if isinstance(value, int) else share is not None and float(share[1]) <= 100
+        ):
+            raise ValueError("should be a number of episodes, or a share such as 2%")
+        return value
+
+    def tolerates(self, failed: int, total: int) -> bool:
+        """Whether so many failed episodes of so many still count as a run that is done."""
+        if isinstance(self.max_failed, int):
+            return failed <= self.max_failed
+        return failed * 100 <= float(self.max_failed.rstrip("% ")) * total
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            self.max_steps, self.max_turns, self.max_tokens, self.episode_timeout_s, self.max_said
+        )
+
+
+class LimitSettings(Settings):
+    """What one command may spend on models behind an endpoint, all policies together. Reached,
+    the run stops and can be resumed."""
+
+    usd: float | None = Field(
+        None, gt=0, description="Needs a price of every policy at an endpoint."
+    )
+    tokens: int | None = Field(None, ge=1, description="Read and sampled.")
+
+
+class RetrySettings(Settings):
+    """How patient a request to an endpoint is, where its policy does not say otherwise."""
+
+    attempts: int | None = Field(None, ge=1)
+    wall_s: float | None = Field(
+        None, gt=0, description="Seconds of one request, all attempts together."
+    )
+    timeout_s: float | None = Field(None, gt=0, description="Seconds of one attempt.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
