@@ -82,40 +82,49 @@ Play = Generator[Effect, Any, None]
 
 class Scenario:
     """The rules of one multi-agent task. Subclass it and write `play`; everything below it is
-    optional and checked by the kit.
-
-    Optional method: `deal(rng, task) -> {agent: secret}`, the one place where hidden information
-    is drawn.
-    """
+    optional and checked by the kit (`gem_ma.testing.check_scenario`)."""
 
     agents: tuple[str, ...] = ()
     version: int = 1
+    id: str = ""  # set by the registry
+
+    # -- facts that a play never breaks -----------------------------------------------------------
     zero_sum: bool = False  # every episode's rewards sum to 0
     cooperative: bool = False  # all agents are always paid alike
     chance: bool = True  # `play` draws from rng
     ends_within: int | None = None  # decision points after which it has ended under any player
+    # agent -> gamma that the shaping of its rewards stands on; it may not learn with another one
+    discounts: Mapping[str, float] = {}
+
+    # -- secrets ----------------------------------------------------------------------------------
     # agent -> fields of the task that only it may come to know
     private: Mapping[str, Sequence[str]] = {}
     # decision points after which what `deal` drew is no secret any more
     reveals_after: int | None = None
-    baselines: Mapping[str, float] = {}  # name of a trivial policy -> its score
-    # agent -> gamma that the shaping of its rewards stands on; it may not learn with another one
-    discounts: Mapping[str, float] = {}
+
+    # -- casts: who plays where nobody says -------------------------------------------------------
     # agent -> behaviour that plays it where a config does not say who
     default_cast: Mapping[str, str] = {}
     # name -> {agent: behaviour}: played on a run's own tasks, printed beside its score
     baseline_casts: Mapping[str, Mapping[str, str]] = {}
+    # agent -> {other agent: behaviour} whose score with it is that agent's ceiling
+    examiners: Mapping[str, Mapping[str, str]] = {}
+
+    # -- how its numbers are read -----------------------------------------------------------------
+    baselines: Mapping[str, float] = {}  # name of a trivial policy -> its score
     # names of measures, and `return AGENT`, that lie in 0..1 in every play; `*` = any text
     rates: Sequence[str] = ()
     more_is_better: Sequence[str] = ()  # names of measures, as in `rates`
     less_is_better: Sequence[str] = ()  # of these a table shades the least
-    # agent -> {other agent: behaviour} whose score with it is that agent's ceiling
-    examiners: Mapping[str, Mapping[str, str]] = {}
-    id: str = ""  # set by the registry
 
     def play(self, rng: random.Random, task: Any) -> Play:
         """Yields effects; local variables are the state of the play."""
         raise NotImplementedError(f"{type(self).__name__} needs a play(self, rng, task)")
+
+    def deal(self, rng: random.Random, task: Any) -> Mapping[str, Any]:
+        """`{agent: secret}`: all hidden information of a play, drawn in this one place, so that
+        the kit can deal anew and see who notices. `play` calls it; {} where nothing is hidden."""
+        return {}
 
     def tasks(self, split: str) -> Sequence[Any]:
         """The tasks of a split; an episode's task is `<split>/<index>`. The default is one task,

@@ -25,10 +25,11 @@ from gem_ma.errors import (
     ReplayError,
     ScenarioError,
 )
+from gem_ma.exchange import Pending, read
 from gem_ma.parsing import clean
 from gem_ma.parsing.bounds import bounded
 from gem_ma.registry import task_of
-from gem_ma.scenario import Game, Pending, Scenario, read, replay
+from gem_ma.scenario import Game, Scenario, replay
 from gem_ma.types import (
     Action,
     Asked,

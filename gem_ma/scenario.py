@@ -8,70 +8,53 @@ from __future__ import annotations
 
 import json
 import random
-from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from math import isfinite
 from typing import Any
 
 from gem_ma.effects import Ask, Call, Effect, Leave, Play, Reward, Scenario, Shown, Tell
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
-from gem_ma.parsing import clean, parse_action, parse_legal
-from gem_ma.parsing.bounds import bounded
+from gem_ma.exchange import (
+    Pending,
+    agents_problem,
+    amount,
+    as_messages,
+    closed_choice,
+    offer,
+    private_copy,
+    read,
+)
+from gem_ma.parsing import clean
+from gem_ma.script import Script, difference, steps_of
 from gem_ma.types import (
     MAX_SAID,
-    RESERVED_SENDERS,
     Action,
     CallResult,
     Entry,
-    Image,
     Message,
     Reply,
-    Tool,
-    ToolCall,
     Transcript,
     Turn,
     spoken,
 )
 
+# the effects stand here too: this is the module that authors import from
 __all__ = [
     "Ask",
     "Call",
     "Effect",
     "Game",
     "Leave",
-    "Pending",
     "Play",
     "Reward",
     "Scenario",
     "Shown",
     "Tell",
-    "read",
     "replay",
 ]
 
 MAX_EFFECTS = 10_000  # between two Asks; more is an endless loop of the author
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """What an agent is asked for at the open decision point."""
-
-    legal: tuple[str, ...] | None = None
-    tools: tuple[Tool, ...] = ()
-
-
-@dataclass(slots=True)
-class _Script:
-    """What a replay feeds instead of the world: recorded call results, and reseedings by step,
-    for the first `steps` decision points."""
-
-    steps: int
-    calls: deque[CallResult]
-    forks: dict[int, list[str]] = field(default_factory=dict)
 
 
 class Game:
@@ -79,7 +62,7 @@ class Game:
 
     >>> from gem_ma.registry import make
     >>> game = Game(make("kuhn_poker"), seed=7)
-    >>> while game.pending:                       # {agent: Pending(legal, tools)}; empty when the play is over
+    >>> while game.pending:  # {agent: Pending(legal, tools)}; empty when the play is over
     ...     game.send({agent: asked.legal[0] for agent, asked in game.pending.items()})
     >>> sum(entry.value for entry in game.ledger)
     0.0
@@ -95,7 +78,7 @@ class Game:
         seed: int = 0,
         *,
         defer_calls: bool = False,
-        script: _Script | None = None,
+        script: Script | None = None,
     ) -> None:
         """`defer_calls=True`: a Call stops the play in `waiting` until `answer` is called (the
         async driver); else it runs inline."""
@@ -111,15 +94,16 @@ class Game:
         self.over = False  # the scenario ended by itself
         self.closed = False  # nothing more can be sent: over, cut or failed
         self.waiting: Call | None = None
-        # of a saying; a record was cut when it was made
+        # characters of a saying; what is replayed was cut when it was recorded
         self.max_said: int | None = MAX_SAID if script is None else None
         self._defer, self._script, self._effects = defer_calls, script, 0
         self._play: Any = None
         agents = scenario.agents
-        if problem := _no_agents(tuple(agents) if isinstance(agents, (tuple, list)) else None):
+        names = tuple(agents) if isinstance(agents, (tuple, list)) else None
+        if problem := agents_problem(names):
             raise self._fault(f"{problem}; got {agents!r}")
         self._views: dict[str, list[Message]] = {agent: [] for agent in agents}
-        self._seen = dict.fromkeys(agents, 0)
+        self._seen = dict.fromkeys(agents, 0)  # length of the view after the agent's last turn
         try:
             self._play = scenario.play(self.rng, task)
         except Exception as error:
@@ -169,26 +153,26 @@ class Game:
                 f"{_name(self.scenario)}: the play is"
                 f" {'waiting for a call' if self.waiting else 'over'}; nobody is asked"
             )
-        pending, said, handed = self.pending, {}, {}
+        pending = self.pending
         if not isinstance(actions, (dict, Mapping)) or actions.keys() != pending.keys():
             raise self._mismatch(actions)
+        # All are read before any is committed: one bad action may not leave half a step behind.
+        read_actions, handed = {}, {}
         for agent, asked in pending.items():
             try:
-                said[agent] = action = read(actions[agent], asked, self.max_said)
+                action = read(actions[agent], asked, self.max_said)
             except ActionError as error:
                 raise ActionError(
                     f"{_name(self.scenario)}, step {self.step}, agent {agent!r}: {error}"
                 ) from error
-            handed[agent] = _copied(action) if action.tool_calls else action
+            read_actions[agent] = action
+            handed[agent] = private_copy(action) if action.tool_calls else action
         step, seen, views, turns = self.step, self._seen, self._views, self.turns
-        for agent, action in said.items():
+        for agent, action in read_actions.items():
             view, asked = views[agent], pending[agent]
-            given = tuple(replies.get(agent, ())) if replies else ()
-            turns.append(
-                Turn(
-                    step, agent, tuple(view[seen[agent] :]), asked.legal, asked.tools, action, given
-                )
-            )
+            observed = tuple(view[seen[agent] :])
+            model_calls = tuple(replies.get(agent, ())) if replies else ()
+            turns.append(Turn(step, agent, observed, asked.legal, asked.tools, action, model_calls))
             view.append(spoken(agent, action))
             seen[agent] = len(view)
         self.step = step + 1
@@ -198,13 +182,10 @@ class Game:
     def _mismatch(self, actions: Any) -> ActionError:
         where = f"{_name(self.scenario)}, step {self.step}: asked are {', '.join(self.pending)}"
         if not isinstance(actions, Mapping):
-            return ActionError(
-                f"{where}; actions are {{agent: action}}, got {type(actions).__name__}"
-            )
-        missing, extra = (
-            [a for a in self.pending if a not in actions],
-            [a for a in actions if a not in self.pending],
-        )
+            kind = type(actions).__name__
+            return ActionError(f"{where}; actions are {{agent: action}}, got {kind}")
+        missing = [agent for agent in self.pending if agent not in actions]
+        extra = [agent for agent in actions if agent not in self.pending]
         return ActionError(f"{where}; missing {missing}, not asked {extra}")
 
     def answer(self, value: Any = None, error: str | None = None) -> None:
@@ -235,24 +216,19 @@ class Game:
         With `seed`, the random generator is reseeded there, so that groups differ afterwards;
         the pair is kept in `forks`.
         """
-        at = self.step if step is None else step
-        if not 0 <= at <= self.step:
+        until = self.step if step is None else step
+        if not 0 <= until <= self.step:
             raise ActionError(
-                f"{_name(self.scenario)}: cannot fork at step {at}; {self.step} decision points are"
-                " committed"
+                f"{_name(self.scenario)}: cannot fork at step {until}; {self.step} decision points"
+                " are committed"
             )
-        forks = [pair for pair in self.forks if pair[0] <= at]
+        forks = [pair for pair in self.forks if pair[0] <= until]
         if seed is not None:
-            forks.append((at, str(seed)))
-        calls = [call for call in self.calls if call.step < at]
+            forks.append((until, str(seed)))
+        turns = [turn for turn in self.turns if turn.step < until]
+        calls = [call for call in self.calls if call.step < until]
         game = replay(
-            self.scenario,
-            self.task,
-            self.seed,
-            [turn for turn in self.turns if turn.step < at],
-            calls,
-            forks,
-            defer_calls=self._defer,
+            self.scenario, self.task, self.seed, turns, calls, forks, defer_calls=self._defer
         )
         game.max_said = self.max_said
         return game
@@ -288,58 +264,107 @@ class Game:
             self._effects += 1
             if self._effects > MAX_EFFECTS:
                 raise self._fault(f"yielded more than {MAX_EFFECTS} effects without an Ask")
-            try:
-                if isinstance(effect, Ask):
-                    self._show(effect.to, "Ask")
-                    self.pending = self._asked(effect)
-                    self._arrive()
-                    return
-                if isinstance(effect, Tell):
-                    self._show(effect.to, "Tell")
-                elif isinstance(effect, Reward):
-                    self._pay(effect)
-                elif isinstance(effect, Leave):
-                    self._leave(effect.agent)
-                elif not isinstance(effect, Call):
-                    raise self._fault(
-                        f"yielded {effect!r}; the effects are Ask, Tell, Reward, Leave and Call"
-                    )
-            except (TypeError, ValueError, AttributeError, KeyError) as error:
-                raise self._fault(
-                    f"yielded a malformed {type(effect).__name__}: {error}"
-                ) from error
             if isinstance(effect, Call):
-                recorded = self._recorded()
-                if recorded is not None:
-                    self.calls.append(recorded)
-                    answer, failed = deepcopy(recorded.value), recorded.error
-                elif self._defer or (self._script is not None and self.step <= self._script.steps):
-                    # a record that was cut inside this call
+                outcome = self._result(effect)
+                if outcome is None:
                     self.waiting = effect
                     return
-                else:
-                    value, failed = effect.run()
-                    answer = self._record(value, failed)
+                answer, failed = outcome
+            elif self._apply(effect):
+                return
 
-    def _arrive(self) -> None:
-        """The play stands at decision point `step`: here the reseedings of a fork take effect."""
-        if self._script is None:
-            return
-        if self._script.calls and self._script.calls[0].step < self.step:
-            raise self._differs("it makes fewer calls")
-        for seed in self._script.forks.pop(self.step, ()):
-            self.rng.seed(seed)
-            self.forks.append((self.step, seed))
+    def _apply(self, effect: Any) -> bool:
+        """Does what an effect says; True for an Ask, at which the play stands."""
+        try:
+            if isinstance(effect, Ask):
+                self._show(effect.to, "Ask")
+                self.pending = self._asked(effect)
+                self._arrive()
+                return True
+            if isinstance(effect, Tell):
+                self._show(effect.to, "Tell")
+            elif isinstance(effect, Reward):
+                self._pay(effect)
+            elif isinstance(effect, Leave):
+                self._leave(effect.agent)
+            else:
+                raise self._fault(
+                    f"yielded {effect!r}; the effects are Ask, Tell, Reward, Leave and Call"
+                )
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            # fields of an effect that hold anything at all: its dataclass checks nothing
+            raise self._fault(f"yielded a malformed {type(effect).__name__}: {error}") from error
+        return False
 
-    def _recorded(self) -> CallResult | None:
-        """What the record says that this call gave; a replay never repeats a call."""
-        if self._script is None:
+    def _show(self, to: Mapping[str, Shown], effect: str) -> None:
+        if not isinstance(to, (dict, Mapping)):  # dict first: the abstract class alone is slow
+            raise self._fault(f"{effect} takes {{agent: what it is shown}}; got {to!r}")
+        views, left, text, message = self._views, self.left, None, None
+        for agent, content in to.items():
+            view = views.get(agent)
+            if view is None or agent in left:
+                raise self._stranger(agent, effect)
+            if isinstance(content, str):
+                if message is None or content != text:  # one message for all who see the same
+                    text, message = content, Message(clean(content))
+                view.append(message)
+            elif (messages := as_messages(content)) is not None:
+                view.extend(messages)
+            else:
+                raise self._fault(
+                    f"shows {content!r} to {agent}; what is shown is a str, a Message (text, or a"
+                    " tuple of text and Image) or a tuple of these"
+                )
+
+    def _asked(self, ask: Ask) -> dict[str, Pending]:
+        if not ask.to:
+            raise self._fault("asks nobody: Ask({})")
+        if isinstance(ask.legal, tuple) and not ask.tools:  # the common case, without a check
+            return dict.fromkeys(ask.to, closed_choice(ask.legal))
+        for values in (ask.legal, ask.tools):
+            for agent in values if isinstance(values, Mapping) else ():
+                if agent not in self._views:
+                    raise self._stranger(agent, "Ask(legal=, tools=)")
+        legal = ask.legal if isinstance(ask.legal, Mapping) else dict.fromkeys(ask.to, ask.legal)
+        tools = ask.tools if isinstance(ask.tools, Mapping) else dict.fromkeys(ask.to, ask.tools)
+        return {agent: offer(legal.get(agent), tools.get(agent)) for agent in ask.to}
+
+    def _pay(self, reward: Reward) -> None:
+        if not isinstance(reward.values, (dict, Mapping)):
+            raise self._fault(f"Reward takes {{agent: number}}; got {reward.values!r}")
+        step = self.step - 1
+        why = clean(reward.why) if isinstance(reward.why, str) else str(reward.why)
+        views, left, ledger = self._views, self.left, self.ledger
+        for agent, value in reward.values.items():
+            if agent not in views or agent in left:
+                raise self._stranger(agent, "Reward")
+            ledger.append(Entry(step, agent, amount(value), why))
+
+    def _leave(self, agent: str) -> None:
+        if agent not in self._views or agent in self.left:
+            raise self._stranger(agent, "Leave")
+        if not self.step:
+            raise self._fault(f"lets {agent} leave before the first Ask")
+        self.left.add(agent)
+
+    # -- calls, and the script of a replay --------------------------------------------------------
+
+    def _result(self, call: Call) -> tuple[Any, str | None] | None:
+        """(value, error) of a call, from the record or by running it; None where somebody else
+        must run it."""
+        script = self._script
+        if script is not None:
+            if recorded := script.result(self.step):
+                self.calls.append(recorded)
+                return deepcopy(recorded.value), recorded.error
+            if self.step < script.steps:
+                raise self._differs("it makes a call that the record does not hold")
+            if self.step == script.steps:  # the record was cut inside this call
+                return None
+        if self._defer:
             return None
-        if self._script.calls and self._script.calls[0].step == self.step - 1:
-            return self._script.calls.popleft()
-        if self.step < self._script.steps:
-            raise self._differs("it makes a call that the record does not hold")
-        return None
+        value, error = call.run()
+        return self._record(value, error), error
 
     def _record(self, value: Any, error: str | None) -> Any:
         try:
@@ -352,96 +377,29 @@ class Game:
         self.calls.append(CallResult(self.step - 1, json.loads(text), error))
         return json.loads(text)
 
-    def _show(self, to: Mapping[str, Shown], effect: str) -> None:
-        if not isinstance(to, (dict, Mapping)):  # dict first: the abstract class alone is slow
-            raise self._fault(f"{effect} takes {{agent: what it is shown}}; got {to!r}")
-        views, left, text, message = self._views, self.left, None, None
-        for agent, shown in to.items():
-            view = views.get(agent)
-            if view is None or agent in left:
-                raise self._stranger(agent, effect)
-            if not isinstance(shown, str):
-                view.extend(self._messages(agent, shown))
-                continue
-            if message is None or shown != text:  # one message for all who are shown the same
-                text, message = shown, Message(clean(shown))
-            view.append(message)
+    def _arrive(self) -> None:
+        """The play stands at decision point `step`: here the reseedings of a fork take effect."""
+        if self._script is None:
+            return
+        if self._script.lags(self.step):
+            raise self._differs("it makes fewer calls")
+        for seed in self._script.forks.pop(self.step, ()):
+            self.rng.seed(seed)
+            self.forks.append((self.step, seed))
 
-    def _messages(self, agent: str, shown: Any) -> list[Message]:
-        messages = []
-        for part in (
-            (shown,)
-            if isinstance(shown, Message)
-            else shown
-            if isinstance(shown, (tuple, list))
-            else (None,)
-        ):
-            if isinstance(part, str):
-                part = Message(part)
-            content = part.content if isinstance(part, Message) else None
-            if isinstance(content, str):
-                content = clean(content)
-            elif isinstance(content, tuple) and all(
-                isinstance(piece, (str, Image)) for piece in content
-            ):
-                content = tuple(
-                    clean(piece) if isinstance(piece, str) else piece for piece in content
-                )
-            else:
-                raise self._fault(
-                    f"shows {shown!r} to {agent}; what is shown is a str, a Message (text, or a"
-                    " tuple of text and Image) or a tuple of these"
-                )
-            messages.append(part if content == part.content else replace(part, content=content))
-        return messages
+    # -- faults -----------------------------------------------------------------------------------
 
     def _stranger(self, agent: Any, effect: str) -> ScenarioError:
         if agent in self.left:
             return self._fault(f"{effect} names {agent!r}, which has left")
         return self._fault(f"{effect} names {agent!r}; its agents are {', '.join(self._views)}")
 
-    def _asked(self, ask: Ask) -> dict[str, Pending]:
-        if not ask.to:
-            raise self._fault("asks nobody: Ask({})")
-        if isinstance(ask.legal, tuple) and not ask.tools:
-            return dict.fromkeys(ask.to, _closed(ask.legal))
-        for given in (ask.legal, ask.tools):
-            for agent in given if isinstance(given, Mapping) else ():
-                if agent not in self._views:
-                    raise self._stranger(agent, "Ask(legal=, tools=)")
-        legal = ask.legal if isinstance(ask.legal, Mapping) else dict.fromkeys(ask.to, ask.legal)
-        tools = ask.tools if isinstance(ask.tools, Mapping) else dict.fromkeys(ask.to, ask.tools)
-        return {
-            agent: Pending(_legal(legal.get(agent)), _tools(tools.get(agent))) for agent in ask.to
-        }
-
-    def _pay(self, reward: Reward) -> None:
-        if not isinstance(reward.values, (dict, Mapping)):
-            raise self._fault(f"Reward takes {{agent: number}}; got {reward.values!r}")
-        step, why = (
-            self.step - 1,
-            (clean(reward.why) if isinstance(reward.why, str) else str(reward.why)),
-        )
-        views, left, ledger = self._views, self.left, self.ledger
-        for agent, value in reward.values.items():
-            if agent not in views or agent in left:
-                raise self._stranger(agent, "Reward")
-            ledger.append(Entry(step, agent, _amount(value), why))
-
-    def _leave(self, agent: str) -> None:
-        if agent not in self._views or agent in self.left:
-            raise self._stranger(agent, "Leave")
-        if not self.step:
-            raise self._fault(f"lets {agent} leave before the first Ask")
-        self.left.add(agent)
-
     def _differs(self, how: str) -> ReplayError:
         self._shut()
-        where = (
+        return ReplayError(
             f"{_name(self.scenario)} (seed {self.seed}): the replay differs from the record at step"
-            f" {self.step}: {how}"
+            f" {self.step}: {how}; is the scenario pure, and its version the same?"
         )
-        return ReplayError(f"{where}; is the scenario pure, and its version the same?")
 
     def _fault(self, what: str) -> ScenarioError:
         self._shut()
@@ -455,94 +413,6 @@ class Game:
             with suppress(Exception):  # the first fault is the one to report
                 if self._play is not None:
                     self._play.close()
-
-
-@lru_cache(maxsize=512)
-def _no_agents(agents: tuple[str, ...] | None) -> str | None:
-    if not agents or not all(isinstance(agent, str) and agent for agent in agents):
-        return "agents must be a tuple of names"
-    if len(set(agents)) != len(agents) or RESERVED_SENDERS & set(agents):
-        return f"agents must be distinct names other than {sorted(RESERVED_SENDERS)}"
-    return None
-
-
-@lru_cache(maxsize=512)
-def _closed(legal: tuple[str, ...]) -> Pending:
-    return Pending(_legal(legal))
-
-
-def _legal(legal: Any) -> tuple[str, ...] | None:
-    if legal is None:
-        return None
-    # the order of a set is no function of the seed
-    choices = () if isinstance(legal, (str, set, frozenset)) else tuple(legal)
-    if not choices or not all(
-        isinstance(choice, str) and choice == clean(choice) for choice in choices
-    ):
-        raise ValueError(f"legal must be a non-empty tuple of strings; got {legal!r}")
-    return choices
-
-
-def _tools(tools: Any) -> tuple[Tool, ...]:
-    offered = tuple(tools or ())
-    if not all(isinstance(tool, Tool) for tool in offered):
-        raise ValueError(f"tools must be a tuple of Tool; got {tools!r}")
-    return offered
-
-
-def _amount(value: Any) -> float:
-    if (
-        type(value) is not float
-        and type(value) is not int
-        and isinstance(value, (bool, str, bytes))
-    ):
-        raise ValueError(f"a reward is a finite number; got {value!r}")
-    try:
-        amount = float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"a reward is a finite number; got {value!r}") from error
-    if not isfinite(amount):
-        raise ValueError(f"a reward is a finite number; got {value!r}")
-    return amount
-
-
-def _copied(action: Action) -> Action:
-    """The scenario's own copy: it may edit the arguments of a call, the record may not change."""
-    calls = tuple(
-        ToolCall(c.id, c.name, deepcopy(c.arguments), c.repaired) if isinstance(c, ToolCall) else c
-        for c in action.tool_calls
-    )
-    return Action(action.text, calls, action.parsed, action.cut)
-
-
-@lru_cache(maxsize=512)
-def _exact(choice: str) -> Action:
-    return Action(choice, (), choice)
-
-
-def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) -> Action:
-    """The action as the scenario gets it: cut at `max_said` (None = never), lone surrogates
-    replaced, text parsed; `parsed` is legal or None."""
-    if isinstance(action, str):
-        if asked.legal is not None and action in asked.legal:
-            return _exact(action)
-        text, _, cut = bounded(action, (), max_said)
-        parsed_action = parse_action(text, asked.legal, asked.tools)
-        return replace(parsed_action, cut=cut) if cut else parsed_action
-    if not isinstance(action, Action):
-        raise ActionError(f"an action is a str or an Action; got {type(action).__name__}")
-    if not isinstance(action.text, str) or not isinstance(action.tool_calls, (tuple, list)):
-        raise ActionError(f"an Action has a text and a tuple of tool calls; got {action!r}")
-    text, calls, cut = bounded(action.text, action.tool_calls, max_said)
-    text, parsed = clean(text), action.parsed
-    if asked.legal is None:
-        parsed = None
-    elif parsed is None or parsed not in asked.legal:
-        parsed = parse_legal(text, asked.legal)
-    same = (
-        not cut and text == action.text and parsed == action.parsed and calls is action.tool_calls
-    )
-    return action if same else Action(text, calls, parsed, action.cut + cut)
 
 
 def replay(
@@ -561,32 +431,16 @@ def replay(
     No recorded call runs again. Where the record was cut inside a call, the Game stands there in
     `waiting`.
     """
-    script = _Script(turns[-1].step + 1 if turns else 0, deque(calls))
-    for step, reseed in forks:
-        script.forks.setdefault(step, []).append(reseed)
+    script = Script.of(turns, calls, forks)
     game = Game(scenario, task, seed, defer_calls=defer_calls, script=script)
-    at = 0
-    while at < len(turns):
-        step = turns[at].step
-        group = [turn for turn in turns[at : at + len(scenario.agents)] if turn.step == step]
-        if step != game.step or [turn.agent for turn in group] != list(game.pending):
-            raise game._differs(
-                f"asked are {', '.join(game.pending) or 'none'}, on record"
-                f" {', '.join(turn.agent for turn in group)}"
-            )
-        for turn in group:
-            asked = game.pending[turn.agent]
-            if (
-                asked.legal != turn.legal
-                or game.new(turn.agent) != turn.observed
-                or [t.name for t in asked.tools] != [t.name for t in turn.tools]
-            ):
-                raise game._differs(f"{turn.agent} is shown or offered something else")
+    for step, group in steps_of(turns):
+        how = difference(group, game.pending, game.new)
+        if how or step != game.step:
+            raise game._differs(how or f"the record goes on at step {step}")
         game.send(
             {turn.agent: turn.action for turn in group},
             {turn.agent: turn.replies for turn in group},
         )
-        at += len(group)
     return game
 
 

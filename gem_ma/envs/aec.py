@@ -16,7 +16,8 @@ import pettingzoo
 from gem_ma.envs.session import RENDER_MODES, Session
 from gem_ma.envs.spaces import ChatText, observation_space
 from gem_ma.errors import ActionError
-from gem_ma.scenario import Game, Scenario, read
+from gem_ma.exchange import read
+from gem_ma.scenario import Game, Scenario
 from gem_ma.types import Action, Limits
 
 
