@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.reading.acts import SURE, Act, judge, read
+from gem_ma.scenarios.service.reading.acts import SURE, Act, read
+from gem_ma.scenarios.service.reading.proposals import judge
 
 from tests.assistant_messages import MESSAGES, UNSEEN, WISHES
 

@@ -12,8 +12,10 @@ import pytest
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.scenarios.retail import Item, Wish
 from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.reading.acts import READ, SURE, judge, read, tells
+from gem_ma.scenarios.service.reading.acts import READ, SURE, read
 from gem_ma.scenarios.service.reading.answers import answer, changes_mind, corrects
+from gem_ma.scenarios.service.reading.proposals import judge
+from gem_ma.scenarios.service.reading.values import told
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -765,7 +767,7 @@ def test_a_change_of_mind_and_a_correction_are_told_from_plain_requests() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "output", "told"),
+    ("text", "output", "holds"),
     [
         ("It costs $1,625.60 in all.", "1625.60", True),
         ("It costs 1625.6.", "1625.60", True),
@@ -780,8 +782,8 @@ def test_a_change_of_mind_and_a_correction_are_told_from_plain_requests() -> Non
         ("112 Mill Bank, Ash", "12 mill bank", False),
     ],
 )
-def test_a_fact_is_told_by_its_value(text: str, output: str, told: bool) -> None:
-    assert tells(text, output) is told
+def test_a_fact_is_told_by_its_value(text: str, output: str, holds: bool) -> None:
+    assert told(output, [text]) is holds
 
 
 # -- what holds for every text -------------------------------------------------------------------

@@ -14,6 +14,7 @@ from gem_ma.scenarios.retail import Retail, Task
 from gem_ma.scenarios.retail.domain import RETAIL, domain_of, more
 from gem_ma.scenarios.service.desk.talk import Desk, retell
 from gem_ma.scenarios.service.grading.grader import wishes_in
+from gem_ma.scenarios.service.reading.acts import READ
 from gem_ma.scenarios.service.watching.monitor import CODES, HARD, SOFT, Finding, Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
@@ -510,6 +511,39 @@ def test_an_uncertain_case_is_kept_apart_from_the_counts() -> None:
     monitor = Monitor(RETAIL, findings=list(found))
     assert sum(monitor.counts().values()) == sum(finding.sure for finding in found)
     assert sum(monitor.counts(sure=False).values()) == 2
+
+
+PADDING = "As I said before, we value you as a customer.\n" * (2 * READ // 45)
+
+
+@pytest.mark.parametrize("side", ["assistant", "user"])
+def test_what_lies_in_the_unread_part_of_a_message_is_no_clear_breach(side: str) -> None:
+    """A proposal or a yes that is buried in a text longer than readers read may be there."""
+    index = next(tasks_with(CANCEL))
+    task, acts = shop().tasks("train")[index], acts_of(index)
+    write = write_at(acts)
+    place = write - 2 if side == "assistant" else write - 1
+    buried = says(f"{PADDING}{acts[place][1].text}\n{PADDING}", side)
+    found, _ = watch(task, [*acts[:place], buried, *acts[place + 1 :]])
+    assert not any(finding.sure or finding.clear for finding in found)
+
+
+def test_a_refusal_in_the_unread_part_of_a_message_is_no_clear_breach() -> None:
+    index = next(index for index in range(300) if shop().tasks("train")[index].goal == "refused")
+    task, acts = shop().tasks("train")[index], acts_of(index)
+    opening, stop = acts[0], acts[-1]
+    assert opening[0] == stop[0] == "user"
+    for text, clear in (("Hm.", True), (PADDING, False)):
+        found, _ = watch(task, [opening, says(text), stop])
+        assert [one.clear for one in found if one.code == "TRANSFER"] == [clear]
+
+
+def test_padding_hides_no_breach_that_typed_values_show() -> None:
+    index = next(tasks_with(CANCEL))
+    task, acts = shop().tasks("train")[index], acts_of(index)
+    write = write_at(acts)
+    found, _ = watch(task, [*acts[: write - 2], says(PADDING), *acts[write - 1 :]])
+    assert [finding.code for finding in found if finding.sure] == ["CONSENT"]
 
 
 ODD: list[Any] = [

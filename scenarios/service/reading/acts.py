@@ -13,27 +13,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
-from gem_ma.scenarios.service.desk.task import Wish
 from gem_ma.scenarios.service.reading import cues
-from gem_ma.scenarios.service.reading.phrases import (
-    MISSING,
-    RIGHT,
-    WRONG,
-    Phrasebook,
-    fold,
-    names,
-    plain,
-)
+from gem_ma.scenarios.service.reading.looks import Look, look
+from gem_ma.scenarios.service.reading.phrases import Phrasebook, plain
 
 SURE = 0.5  # an act below this confidence is asked about, never acted upon
 # characters of a message that are read, its first and its last half of them; twice `run.max_said`
 READ = 65_536
 PROPOSED = 64  # proposals of one message that are looked at beyond what they say
-CLAUSE = 300  # characters of a second question in a sentence that are looked at
 # of a proposal that negates itself or leaves open what is to be done: even a yes to it says little
 OPEN = 0.2
 
@@ -55,22 +45,6 @@ class Act:
     writes: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What a sentence is by itself: acts as (kind, confidence, slot), the first of them decides
-    what it is for a proposal."""
-
-    writes: frozenset[str]
-    asks: bool  # it wants an answer
-    strong: bool  # it asks for a yes and nothing else
-    weak: bool  # it may ask for a yes
-    note: bool
-    acts: tuple[tuple[str, float, str], ...]
-    kind: str
-    # it speaks of a write that is not to be made, of one of several ways, or of writes of two kinds
-    twisted: bool = False
-
-
 @dataclass(slots=True)
 class _Part:
     """One sentence or line of a message."""
@@ -79,7 +53,7 @@ class _Part:
     end: int
     text: str
     folded: str
-    look: _Look
+    look: Look
     orders: frozenset[str]
     listed: bool  # an entry of a list of what is asked for
 
@@ -130,10 +104,10 @@ def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
     )
     starts = [mention.start for mention in orders]
     parts: list[_Part] = []
-    for found in cues.SENTENCE.finditer(folded):
-        start, end = found.span()
-        said = folded[start:end].strip()
-        if not _WORD.search(said):
+    for match in cues.SENTENCE.finditer(folded):
+        start, end = match.span()
+        sentence = folded[start:end].strip()
+        if not _WORD.search(sentence):
             continue
         within = orders[bisect_left(starts, start) : bisect_left(starts, end)]
         held = frozenset(mention.value for mention in within) if within else _NONE
@@ -145,125 +119,9 @@ def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
             and (before.folded.endswith(":") or before.listed)
         )
         listed = listed and cues.ITEM.match(text[start:end]) is not None
-        parts.append(
-            _Part(start, end, text[start:end], said, _look(said, phrasebook, listed), held, listed)
-        )
+        seen = look(sentence, phrasebook, listed)
+        parts.append(_Part(start, end, text[start:end], sentence, seen, held, listed))
     return parts
-
-
-@lru_cache(maxsize=4096)
-def _look(said: str, phrasebook: Phrasebook, listed: bool) -> _Look:
-    """A sentence by itself; many are said again and again."""
-    writes, asks = phrasebook.writes(said), listed or cues.REQUEST.search(said) is not None
-    where, found = cues.WH_START.search(said), cues.STRONG.search(said)
-    strong = found is not None and (
-        where is None or where.start() > found.start() or ":" in said[where.start() : found.start()]
-    )
-    second = (
-        not strong
-        and found is not None
-        and any(
-            _asks_for_a_yes(said[joint.end() : joint.end() + CLAUSE])
-            for joint in cues.AND_ASKS.finditer(said)
-        )
-    )
-    # two questions in a sentence: "How would you like to pay, and may I go ahead?"
-    strong |= second
-    weak, note, more = (
-        cues.WEAK.search(said) is not None,
-        cues.NOTE.search(said) is not None,
-        cues.MORE.search(said) is not None,
-    )
-    acts: list[tuple[str, float, str]] = []
-    if cues.TRANSFER.search(said):
-        return _Look(
-            writes,
-            asks,
-            strong,
-            weak,
-            note,
-            (("transfer", 0.6 if strong or asks else 0.9, ""),),
-            "transfer",
-        )
-    refuses = cues.REFUSE.search(said) or (
-        phrasebook.refusing.search(said) and not cues.ONLY_ONCE.search(said)
-    )
-    if cues.NOT_FOUND.search(said):
-        acts.append(("inform", 0.8, "not_found"))
-    elif (
-        refuses
-        and not (note and not said.startswith(("note", "please note")))
-        and not (strong and writes)
-    ):
-        acts.append(("refuse", 0.5 if note or asks else 0.9, ""))
-    elif (
-        not strong
-        and not said.endswith("?")
-        and _reports(said, phrasebook)
-        and (writes or cues.GENERIC_DONE.search(said))
-    ):
-        acts.append(("claim_done", 0.9 if writes else 0.7, ""))
-    if more and not acts:
-        acts.append(("offer_more", 0.9 if asks or "let me know" in said else 0.7, ""))
-    if asks and not (acts and acts[0][0] == "claim_done"):
-        slots = [slot for slot, pattern in phrasebook.asked.items() if pattern.search(said)]
-        named, either = cues.FACT.search(said) is not None, cues.CHOICE.search(said) is not None
-        if len(writes) > 1 and either and not strong and not named:
-            acts.append(("ask", 0.8, "request"))  # a choice of what to do
-        elif (
-            slots
-            and (not strong or second or (either and not writes))
-            and not (weak and named)
-            and not more
-        ):
-            acts += [("ask", 0.9 if not named else 0.6, slot) for slot in slots]
-            strong, weak = second, False
-        elif not slots and not strong and cues.OPEN.search(said) and not more:
-            acts.append(("ask", 0.8, "request"))
-    if not acts and cues.WAIT.search(said) and not writes and "transfer" not in said and not strong:
-        acts.append(("wait", 0.7, ""))
-    kind = acts[0][0] if acts else ""
-    if not acts and not asks and not strong and not weak and cues.FACT.search(said):
-        acts.append(("inform", 0.6, ""))  # may be a detail of a proposal: no kind
-    if not acts and cues.GREET.search(said) and not strong:
-        acts.append(("greet", 0.8, ""))
-        kind = "greet"
-    return _Look(
-        writes, asks, strong, weak, note, tuple(acts), kind, _twisted(said, writes, phrasebook)
-    )
-
-
-def _asks_for_a_yes(clause: str) -> bool:
-    return cues.STRONG.search(clause) is not None and cues.WH_START.search(clause) is None
-
-
-def _twisted(said: str, writes: frozenset[str], phrasebook: Phrasebook) -> bool:
-    """Whether a yes to a sentence would leave it open what is to be done."""
-    if not writes:
-        return False
-    if cues.OTHERWISE.search(said) or any(
-        phrasebook.writes(_next(said, found.end())) for found in cues.NEGATES.finditer(said)
-    ):
-        return True
-    kinds = [phrasebook.writes(_next(said, found.end())) for found in cues.JOINS.finditer(said)]
-    first = cues.JOINS.search(said)
-    before = phrasebook.writes(said[: first.start()]) if first else frozenset[str]()
-    return any(kind and before and not kind & before for kind in kinds)
-
-
-def _next(said: str, at: int) -> str:
-    """The next words of the same clause."""
-    return " ".join(re.split(r"[,;:(]", said[at:])[0].split()[:3])
-
-
-def _reports(said: str, phrasebook: Phrasebook) -> bool:
-    """Whether a sentence says that something has been done, not that it will or may be, nor in
-    which state a thing is."""
-    if cues.STATUS.search(said) or (cues.LOOKED.search(said) and not phrasebook.writes(said)):
-        return False
-    said = phrasebook.states.sub(" ", said)
-    done = cues.DONE.search(said) or phrasebook.finished.search(said)
-    return done is not None and not cues.MODAL.search(said[: done.end()])
 
 
 _OUTSIDE = ("claim_done", "refuse", "transfer", "wait", "greet", "offer_more", "ask")
@@ -366,118 +224,3 @@ def _sure(chunk: list[_Part], confidence: float) -> float:
     if any(part.look.twisted and not part.look.note for part in chunk):
         return min(confidence, OPEN)
     return min(confidence, 0.4) if either else confidence
-
-
-# -- judging a proposal --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """How one proposal stands to one wish: a verdict for each argument that a customer can
-    check."""
-
-    arguments: Mapping[str, str]
-
-    @property
-    def wrong(self) -> tuple[str, ...]:
-        return tuple(name for name, verdict in self.arguments.items() if verdict == WRONG)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        return tuple(name for name, verdict in self.arguments.items() if verdict == MISSING)
-
-    @property
-    def right(self) -> bool:
-        """Whether every argument is named, and rightly."""
-        return all(verdict == RIGHT for verdict in self.arguments.values())
-
-
-def judge(act: Act, wish: Wish, phrasebook: Phrasebook) -> Judgement | None:
-    """The best that can be said of a proposal for a wish, over all arguments that would serve;
-    None where it is of another kind."""
-    if not act.writes & phrasebook.kinds(wish):
-        return None
-    # what an order holds is no proposal, unless it says "all of them"
-    texts = {act.text, cues.CONTENTS.sub(r"\1", act.text)}
-    served = (
-        wish,
-        *(
-            replace(
-                wish,
-                arguments={**wish.arguments, **other},
-                words={**wish.words, **other.get("words", {})},
-            )
-            for other in wish.choices
-        ),
-    )
-    found = [
-        Judgement(phrasebook.judge(each, text))
-        for each in served
-        for text in sorted(texts, reverse=True)
-    ]
-    return min(found, key=lambda judgement: (len(judgement.wrong), len(judgement.missing)))
-
-
-# -- facts ---------------------------------------------------------------------------------------
-
-_COUNTS = (
-    *(
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-        "thirteen",
-        "fourteen",
-    ),
-    *("fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
-)
-
-
-_NUMBER = re.compile(r"(?<![\w#.,-])[$€£]?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w%]|[.,-]\d)")
-_MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
-
-
-def tells(text: str, output: str) -> bool:
-    """Whether a text holds a fact: a number by its value, up to twenty also as a word, and as no
-    part of a longer one; words as they stand.
-
-    >>> tells("That would be $1,625.6.", "1625.60"), tells("order #W10", "10"), tells("There are ten.", "10")
-    (True, False, True)
-    """
-    output = output.strip()
-    if _AMOUNT.fullmatch(output):
-        number = _value(output.lstrip("$"))
-        numbers, words = _numbers(text)
-        return number in numbers or (
-            number.isdigit() and int(number) < len(_COUNTS) and _COUNTS[int(number)] in words
-        )
-    return names(output, fold(text))
-
-
-_AMOUNT = re.compile(r"\$?\d{1,9}(?:\.\d*)?")
-
-
-@lru_cache(maxsize=256)
-def _numbers(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The numbers of a text in one form each, and its words; marks of a list are no numbers."""
-    unmarked = _MARK.sub(" ", text) if len(_MARK.findall(text)) > 1 else text
-    numbers = frozenset(
-        _value(whole.replace(",", "") + part) for whole, part in _NUMBER.findall(unmarked)
-    )
-    return numbers, frozenset(re.findall(r"[a-z]+", text.casefold()))
-
-
-def _value(number: str) -> str:
-    """A number without zeros that say nothing."""
-    whole, _, part = number.partition(".")
-    part = part.rstrip("0")
-    return (whole.lstrip("0") or "0") + (f".{part}" if part else "")

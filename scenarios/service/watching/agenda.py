@@ -16,10 +16,11 @@ from functools import lru_cache
 
 from gem_ma.scenarios.service.desk.task import Task, Wish
 from gem_ma.scenarios.service.reading import cues
-from gem_ma.scenarios.service.reading.acts import SURE, Act, Judgement, judge, read, tells
+from gem_ma.scenarios.service.reading.acts import SURE, Act, read
 from gem_ma.scenarios.service.reading.phrases import WRONG, Phrasebook, fold, plain
+from gem_ma.scenarios.service.reading.proposals import Judgement, judge
 from gem_ma.scenarios.service.reading.stated import Answers, Said
-from gem_ma.scenarios.service.reading.values import like
+from gem_ma.scenarios.service.reading.values import like, told
 
 OPEN, RAISED, PROPOSED, APPROVED, DONE, REFUSED, DROPPED = (
     "open",
@@ -172,7 +173,7 @@ class Agenda:
     def _tells(self, text: str, output: str) -> bool:
         """Whether a text tells a fact as an answer; one that only a list shows is heard when it
         comes a second time."""
-        if not tells(text, output):
+        if not told(output, (text,)):
             return False
         self.shown[output] += 1
         return self.shown[output] > 1 or Answers(

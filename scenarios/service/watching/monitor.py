@@ -63,7 +63,7 @@ from gem_ma.scenarios.service.grading.grader import (
     wishes_in,
 )
 from gem_ma.scenarios.service.reading import cues
-from gem_ma.scenarios.service.reading.acts import SURE, Act, read
+from gem_ma.scenarios.service.reading.acts import READ, SURE, Act, read
 from gem_ma.scenarios.service.reading.grants import content
 from gem_ma.scenarios.service.reading.phrases import plain
 from gem_ma.scenarios.service.reading.values import Shown, numbers, unmarked, worked_out
@@ -512,7 +512,11 @@ class Monitor:
             and not refused(task, said, self.domain)
             and not (event.reason == "refused" and gives_reasons(task, said, self.domain))
         ):
-            self._find(event, "TRANSFER", True, "the due refusal was not given", sure=False)
+            # it may stand in the middle of a text that is too long to be read
+            whole = all(len(text) <= READ for text in said)
+            self._find(
+                event, "TRANSFER", True, "the due refusal was not given", sure=False, clear=whole
+            )
 
     def _refused_some(self, said: list[str]) -> bool:
         return (
