@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from gem_ma.cli.main import COMMANDS, exit_code, group, main
+from gem_ma.cli.exits import exit_code
+from gem_ma.cli.main import COMMANDS, group, main
 from gem_ma.errors import (
     ConfigError,
     ConformanceError,

@@ -107,6 +107,8 @@ NEVER = {  # allowed by the floors and still refused: these read episodes only
     "evaluation": {"engines", "envs", "tools", "adapters"},
     "view": {"engines", "envs", "tools", "adapters"},
 }
+# Circles of modules that still stand, each as the set of its members. It may only shrink.
+KNOWN_CIRCLES: set[frozenset[str]] = set()
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 TRACKERS = {"tensorboard", "wandb", "trackio"}
 HEAVY = {
@@ -127,17 +129,17 @@ HEAVY_ROOMS = {"engines", "training", "cli", "adapters", "tracking"}
 OPEN_TO_AUTHORS = {"effects", "scenario", "parsing", "errors", "types", "testing", "evaluation"}
 
 
-def imports(source: str, *, top: bool = False) -> Iterator[str]:
+def imports(source: str, *, top: bool = False, typed: bool = True) -> Iterator[str]:
     """Every imported module or name as a dotted path; with `top`, only what runs when the module
-    is imported."""
-    tree = ast.parse(source)
+    is imported; without `typed`, less what only type checkers read."""
     skipped: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        late = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or (
-            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        )
-        if top and late:
-            skipped |= {inner for inner in ast.walk(node) if inner is not node}
+    for node in ast.walk(ast.parse(source)):
+        body: list[ast.stmt] = []
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body if top else []
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            body = node.body if top or not typed else []
+        skipped |= {inner for part in body for inner in ast.walk(part)}
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
@@ -224,6 +226,75 @@ def files() -> list[str]:
         for room in ("gem_ma", "scenarios", "agents")
         for path in (ROOT / room).rglob("*.py")
     )
+
+
+def module_of(file: str) -> str:
+    """The dotted name under which a file, relative to the checkout, is imported."""
+    parts = Path(file).with_suffix("").parts
+    home = parts if parts[0] == "gem_ma" else ("gem_ma", *parts)
+    return ".".join(home).removesuffix(".__init__")
+
+
+def arrows(sources: dict[str, str]) -> dict[str, set[str]]:
+    """Module -> the modules of the house that it imports, at its top or inside a function. What
+    only type checkers read is left out, and so is the lazy facade `gem_ma` itself."""
+    drawn: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        drawn[module] = set()
+        for path in imports(source, typed=False):
+            first, _, name = path.partition(".")
+            target = gem_ma._PUBLIC.get(name, path) if first == "gem_ma" else path
+            while target not in sources and "." in target:  # a name inside a module
+                target = target.rpartition(".")[0]
+            if target in sources and target not in (module, "gem_ma"):
+                drawn[module].add(target)
+    return drawn
+
+
+def circles(drawn: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The largest groups of modules that all reach each other."""
+    reached: dict[str, set[str]] = {}
+    for module in drawn:
+        seen, left = set[str](), [module]
+        while left:
+            for target in drawn[left.pop()] - seen:
+                seen.add(target)
+                left.append(target)
+        reached[module] = seen
+    return {
+        frozenset(other for other in seen if module in reached[other])
+        for module, seen in reached.items()
+        if module in seen
+    }
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    sources = {module_of(file): (ROOT / file).read_text(encoding="utf-8") for file in files()}
+    assert circles(arrows(sources)) == KNOWN_CIRCLES
+
+
+@pytest.mark.parametrize(
+    ("back", "found"),
+    [
+        ("import gem_ma.a", True),
+        ("from gem_ma import a", True),
+        ("def f():\n    from gem_ma.a import name", True),
+        ("class C:\n    def f(self):\n        import gem_ma.a as other", True),
+        ("if TYPE_CHECKING:\n    import gem_ma.a", False),
+        ("if typing.TYPE_CHECKING:\n    pass\nelse:\n    import gem_ma.a", True),
+        ("import a", False),
+        ("'import gem_ma.a'", False),
+    ],
+)
+def test_a_circle_is_found_however_it_is_dodged(back: str, found: bool) -> None:
+    sources = {
+        "gem_ma.a": "from gem_ma.b import name",
+        "gem_ma.b": "def f():\n    import gem_ma.c",
+        "gem_ma.c": back,
+        "gem_ma.d": "import gem_ma.a",
+    }
+    circle = {frozenset({"gem_ma.a", "gem_ma.b", "gem_ma.c"})} if found else set()
+    assert circles(arrows(sources)) == circle
 
 
 @pytest.mark.parametrize("file", files())

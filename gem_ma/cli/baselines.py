@@ -102,7 +102,8 @@ async def _play(
 ) -> dict[str, Any]:
     from dataclasses import replace
 
-    from gem_ma.cli.run import open_folder, play_into
+    from gem_ma.cli.playing import play_into
+    from gem_ma.cli.runs import open_folder
     from gem_ma.config.plans import cast_of
     from gem_ma.evaluation.judge import Judge
     from gem_ma.files import make_folder

@@ -57,7 +57,7 @@ def command(
     """
     if examine is not None:
         from gem_ma.cli.examine import examine as play_examination
-        from gem_ma.cli.resume import run_folder
+        from gem_ma.cli.runs import run_folder
         from gem_ma.config.loading import load
 
         into = run_folder(record) if record is not None else None
@@ -177,7 +177,7 @@ def command(
 
 def _refused(said: dict[str, Any]) -> int:
     """The exit code of the first endpoint that does not answer, 0 where all do."""
-    from gem_ma.cli.main import exit_code
+    from gem_ma.cli.exits import exit_code
 
     return next((exit_code(answer) for answer in said.values() if isinstance(answer, Exception)), 0)
 

@@ -106,7 +106,7 @@ def command(
 
 def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """Three assistants in front of the same scripted customers."""
-    from gem_ma.cli import run
+    from gem_ma.cli.run import play
     from gem_ma.config.loading import load
     from gem_ma.config.plans import scenario_of
     from gem_ma.evaluation.metrics import interval_text
@@ -135,7 +135,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
         if not wanted <= summary.get("ok", 0) == summary.get("planned"):
             # the demo prints one table for all
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-                code = max(code, run.play(loaded, paths[name], quiet=quiet))
+                code = max(code, play(loaded, paths[name], quiet=quiet))
             summary = read_summary(paths[name]) or {}
         counts = f"{summary['ok']} / {summary['failed']} / {summary['excluded']}"
         turns = "n/a" if summary["turns"] is None else f"{summary['turns']:.1f}"

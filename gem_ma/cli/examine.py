@@ -108,7 +108,7 @@ def examine(
         "lost": lost,
     }
     if stopping.signal:
-        from gem_ma.cli.main import Interrupted
+        from gem_ma.cli.exits import Interrupted
 
         raise Interrupted(stopping.code, stopping.resume)
     if record is not None:

@@ -19,14 +19,8 @@ from typing import Any
 
 import click
 
-from gem_ma.errors import (
-    ConfigError,
-    DataError,
-    EndpointError,
-    EngineError,
-    GemMaError,
-    SchemaError,
-)
+from gem_ma.cli.exits import Interrupted, exit_code, is_too_long
+from gem_ma.errors import GemMaError
 
 COMMANDS = {  # in the order of help; no command is imported before it is asked for
     "demo": "Plays and learns something small, and writes a page about it.",
@@ -47,14 +41,6 @@ COMPLETE = "_GEM_MA_COMPLETE"
 
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
-class Interrupted(Exception):
-    """A signal ended the command after it has drained; `code` is 128 + signal."""
-
-    def __init__(self, code: int, resume: str = "") -> None:
-        super().__init__(resume)
-        self.code = code
 
 
 class _Terminated(BaseException):
@@ -178,25 +164,8 @@ def _find_modules_here() -> None:
         sys.path.append(here)
 
 
-def exit_code(error: Exception) -> int:
-    """The exit code of an error that was raised on purpose, or by the operating system."""
-    if isinstance(error, (ConfigError, DataError, SchemaError)) or _too_long(error):
-        return 2
-    if isinstance(error, EndpointError) or (isinstance(error, EngineError) and error.retryable):
-        return 3
-    return 1
-
-
-def _too_long(error: BaseException | None) -> bool:
-    """A name that no file system takes was typed; nothing is wrong with the disk."""
-    return any(
-        isinstance(one, OSError) and one.errno == errno.ENAMETOOLONG
-        for one in (error, error and error.__cause__)
-    )
-
-
 def _message(error: Exception) -> str:
-    if _too_long(error):
+    if is_too_long(error):
         named = str(getattr(error, "filename", None) or error)
         return f"{named[:60]}...: this name is too long for a file, and nothing else is called so"
     if isinstance(error, OSError) and not isinstance(error, GemMaError):

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from gem_ma.cli.completion import Run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EXAMPLE = """\b
 Example:
@@ -54,6 +49,7 @@ def command(
 
     from gem_ma.cli.processes import spread
     from gem_ma.cli.run import play
+    from gem_ma.cli.runs import run_folder
     from gem_ma.cli.train import learn
     from gem_ma.config.loading import load
     from gem_ma.errors import ConfigError
@@ -94,31 +90,3 @@ def command(
             " away"
         )
     return play(loaded, path, retry_failed=retry_failed, as_json=as_json, quiet=quiet)
-
-
-def run_folder(run: str) -> Path:
-    """The run folder of this path, or of this name below runs/. Raises ConfigError with the
-    nearest names."""
-    from pathlib import Path
-
-    from gem_ma import registry
-    from gem_ma.config.fit import nearest
-    from gem_ma.errors import ConfigError
-
-    for path in (Path(run), Path("runs", run)):
-        if (path / "manifest.json").is_file():
-            return path
-    if (Path(run) / "config.yaml").is_file() and any(Path(run).glob("*/manifest.json")):
-        raise ConfigError(
-            f"{run}: the folder of a study; type its `gem-ma study` command again, or resume one of"
-            " its cells"
-        )
-    known = [str(path.parent) for path in sorted(Path("runs").glob("*/manifest.json"))]
-    what = (
-        "is no run folder: it has no manifest.json" if Path(run).exists() else "no such run folder"
-    )
-    if run in registry.catalog("scenarios"):
-        raise ConfigError(f"{run}: {what}; of the scenario tells: gem-ma show scenario {run}")
-    raise ConfigError(
-        f"{run}: {what}{nearest(run, known, listed=False) or '; `gem-ma list runs` shows them'}"
-    )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import Loaded
     from gem_ma.engines.base import Policy
+    from gem_ma.errors import GemMaError
     from gem_ma.scenario import Scenario
     from gem_ma.store import RunFolder
 
@@ -87,14 +88,11 @@ def play(
 ) -> int:
     """Plays what is not done yet and prints the score of all; gives the exit code. Raises
     Interrupted after a signal."""
-    from gem_ma.cli.baselines import play_baselines
-    from gem_ma.cli.costs import costs_of, other_models
-    from gem_ma.cli.main import Interrupted, exit_code
+    from gem_ma.cli.exits import Interrupted, exit_code
+    from gem_ma.cli.runs import open_folder, report_of, show_summary
     from gem_ma.cli.stopping import Stopping
-    from gem_ma.cli.terminal import Progress, progress_line
-    from gem_ma.config.plans import count, evaluation_plans, open_policies, scenario_of, try_seats
-    from gem_ma.errors import BudgetError, EndpointError
-    from gem_ma.evaluation.judge import Judge
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.config.plans import open_policies, scenario_of, try_seats
 
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
@@ -102,242 +100,93 @@ def play(
     with loaded.placing():  # before the folder is made: what cannot be opened leaves nothing behind
         policies = open_policies(config, base=loaded.base)
     with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
-        done = folder.done() - (folder.failed() if retry_failed else set())
-        planned = count(config, scenario)
-        if len(done) > planned:
-            progress_line(
-                f"{path} holds {len(done)} episodes already; all of them are scored, not only the"
-                f" {planned} asked for now"
-            )
-        left = planned - (
-            sum(plan.id in done for plan in evaluation_plans(config, scenario)) if done else 0
-        )
-        stopped, halted = 0, None
-        if left:
-            plans = (plan for plan in evaluation_plans(config, scenario) if plan.id not in done)
-            with (
-                Stopping(f"gem-ma resume {path}") as stopping,
-                Progress(planned, planned - left, quiet=quiet) as progress,
-            ):
-                try:
-                    stopping.run(
-                        play_into(
-                            folder,
-                            stopping.until_stopped(plans),
-                            policies,
-                            min(config.run.concurrency, left),
-                            progress,
-                        )
-                    )
-                except (BudgetError, EndpointError) as error:
-                    halted = error
-            stopped = stopping.code if stopping.signal else 0
-        summary = {
-            "planned": max(planned, len(folder.done())),
-            **Judge.of(scenario).summarise(folder.episodes()),
-            **costs_of(config, folder.episodes),
-        }
-        summary |= other_models(config, summary)
-        if not stopped and not halted:
-            with Stopping(f"gem-ma resume {path}") as stopping:
-                summary["baselines"] = play_baselines(loaded, scenario, path, stopping, quiet)
-            stopped = stopping.code if stopping.signal else 0
-        if not stopped and not halted:
+        stopping = Stopping(f"gem-ma resume {path}")  # from here on there is something to resume
+        limit = _play_rest(loaded, scenario, policies, folder, stopping, retry_failed, quiet)
+        summary = _score(loaded, scenario, folder)
+        complete = not stopping.signal and limit is None
+        if complete:
+            complete = _add_baselines(summary, loaded, scenario, path, stopping, quiet)
+        if complete:
             folder.write_summary(summary)
-    if summary["episodes"] or as_json or not halted:
-        show_summary(
-            summary, path, as_json, None if stopped or halted else report_of(path, scenario)
-        )
-    if stopped:
-        raise Interrupted(stopped, stopping.resume)
-    if halted:
-        progress_line(f"{halted}\nresume with: gem-ma resume {path}")
-        return exit_code(halted)
+    if summary["episodes"] or as_json or limit is None:
+        show_summary(summary, path, as_json, report_of(path, scenario) if complete else None)
+    if stopping.signal:
+        raise Interrupted(stopping.code, stopping.resume)
+    if limit is not None:
+        progress_line(f"{limit}\nresume with: gem-ma resume {path}")
+        return exit_code(limit)
     return verdict(loaded, summary, path)
 
 
-async def play_into(
-    folder: RunFolder, plans: Any, policies: Any, concurrency: int, progress: Any
-) -> None:
-    """Plays the plans and appends every episode as it ends.
-
-    Raises EndpointError where a model cannot be reached. Once `limits:` are reached no plan is
-    begun, what runs may end, and BudgetError follows. Replies of an endpoint are kept as they
-    come (`interrupted.jsonl`) until their play has ended: whatever stops it, SIGKILL too,
-    playing on buys none of them twice.
-    """
-    import asyncio
-    from contextlib import aclosing
-    from dataclasses import replace
-    from functools import partial
-    from itertools import takewhile
-
-    from gem_ma.engines.small.human import asks_person
-    from gem_ma.engines.small.replay import Remembered
-    from gem_ma.errors import BudgetError
-    from gem_ma.rollout import play_many
-    from gem_ma.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
-    from gem_ma.types import End
-
-    async def heartbeat() -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            progress.tick()
-
-    refused, people = "", asks_person(policies)
-    # a bar that is drawn anew would erase what they type, and two plays at once would mix on one
-    # screen
-    if people:
-        progress.hide()
-        concurrency = 1
-    bought = {name: policy for name, policy in policies.items() if hasattr(policy.engine, "budget")}
-    if bought:
-        known, keep = read_replies(folder.path), partial(keep_reply, folder.path)
-        policies = policies | {
-            name: replace(policy, engine=Remembered(policy.engine, known, keep))
-            for name, policy in bought.items()
-        }
-    beating = asyncio.ensure_future(heartbeat())
-    try:
-        going = takewhile(lambda _: not refused, plans)
-        # a person reads how a play ended before the next one asks
-        several = ([plan] for plan in going) if people else [going]
-        episodes: Any = _one_after_another(
-            partial(play_many, policies=policies, concurrency=concurrency, started=progress.start),
-            several,
-        )
-        async with aclosing(episodes):
-            async for episode in episodes:
-                if episode.end is End.INTERRUPTED:  # by the budget: it is played again
-                    refused = refused or str(episode.error).removeprefix("BudgetError: ")
-                    continue
-                folder.append([episode])
-                if bought:
-                    forget_replies(folder.path, episode.id)
-                for person in people:
-                    person.show_end(episode)
-                progress.end(
-                    "failed"
-                    if episode.end.value == "failed"
-                    else "ok"
-                    if episode.end.scored
-                    else "excluded"
-                )
-    finally:
-        beating.cancel()
-    if refused:
-        raise BudgetError(refused)
-    remove_replies(folder.path)
-
-
-async def _one_after_another(play: Any, several: Any) -> Any:
-    """The episodes of these lists of plans; a list is begun when those of the list before have
-    been taken."""
-    from contextlib import aclosing
-
-    for plans in several:
-        async with aclosing(play(plans)) as episodes:
-            async for episode in episodes:
-                yield episode
-
-
-# -- shared with train, resume and show ----------------------------------------------------------
-
-
-def open_folder(
-    command: str,
+def _play_rest(
     loaded: Loaded,
     scenario: Scenario,
     policies: Mapping[str, Policy],
-    path: Path,
-    fresh: bool,
-) -> RunFolder:
-    """The run folder, made or taken up. Its manifest holds digests of data and weights: a run
-    may not go on with others."""
-    from hashlib import sha256
+    folder: RunFolder,
+    stopping: Any,
+    retry_failed: bool,
+    quiet: bool,
+) -> GemMaError | None:
+    """Plays what the folder lacks; gives the error of a budget that is spent or an endpoint that
+    is out of reach, which ends the play and loses nothing."""
+    from gem_ma.cli.playing import play_into
+    from gem_ma.cli.terminal import Progress, progress_line
+    from gem_ma.config.plans import count, evaluation_plans
+    from gem_ma.errors import BudgetError, EndpointError
 
-    from gem_ma.folders import read_named
-    from gem_ma.registry import file_of
-    from gem_ma.store import RunFolder
-
-    config = loaded.config
-    facts: dict[str, Any] = {
-        "command": command,
-        "overrides": list(loaded.overrides),
-        "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed},
-    }
-    facts["scenario"] = {"id": scenario.id, "version": scenario.version}
-    if hasattr(scenario, "provenance"):
-        facts["data"] = scenario.provenance()
-    if (code := file_of(scenario.id)) is not None:  # rules that were edited are other rules
-        facts["data"] = {
-            **facts.get("data", {}),
-            "rules": {"source": str(code), "digest": sha256(read_named(code)).hexdigest()},
-        }
-    engines = {name: policy.core for name, policy in policies.items()}
-    facts["models"] = {
-        name: {
-            "model": config.policies[name].model,
-            "digest": engine.fingerprint() if hasattr(engine, "fingerprint") else None,
-        }
-        for name, engine in engines.items()
-    }
-    # its own settings, with overrides on the command line
-    resuming = loaded.path is not None and loaded.path == path / "resolved.yaml"
-    return RunFolder.open(
-        path,
-        config_text=loaded.written(),
-        resolved=loaded.resolved(),
-        manifest=facts,
-        fresh=fresh,
-        resuming=resuming,
-    )
-
-
-def success_of(scenario: Scenario) -> Any:
-    """The scenario's notion of success, or None where it has none."""
-    from gem_ma.scenario import Scenario as Base
-
-    return scenario.success if type(scenario).success is not Base.success else None
-
-
-def report_of(path: Path, scenario: Scenario) -> Path | None:
-    """Writes the page of a run; a page that cannot be written costs a line on stderr, not the
-    result."""
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.errors import StoreError
-    from gem_ma.evaluation.judge import Judge
-    from gem_ma.view.report import write_report
-
-    try:
-        return write_report(path, judge=Judge.of(scenario))
-    except StoreError as error:
-        progress_line(f"no report: {error}")
-        return None
-
-
-def show_summary(
-    summary: dict[str, Any], path: Path, as_json: bool, report: Path | None = None
-) -> None:
-    """Prints a score."""
-    from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.evaluation.costs import cost_rows
-    from gem_ma.evaluation.metrics import table
-
-    if as_json:
-        emit_json({"run": str(path), "report": str(report) if report else None, **summary})
-    else:
-        missing = summary.get("planned", 0) - summary["episodes"]
-        rows = [
-            *table(summary),
-            *cost_rows(summary.get("costs", {})),
-            *([("not played yet", str(missing))] if missing > 0 else []),
-        ]
-        emit(
-            columns(
-                [*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])]
-            )
+    config, path = loaded.config, folder.path
+    done = folder.done() - (folder.failed() if retry_failed else set())
+    planned = count(config, scenario)
+    if len(done) > planned:
+        progress_line(
+            f"{path} holds {len(done)} episodes already; all of them are scored, not only the"
+            f" {planned} asked for now"
         )
+    # plans are made as they are played: a large run would hold all of them in memory
+    plans = (plan for plan in evaluation_plans(config, scenario) if plan.id not in done)
+    played = sum(plan.id in done for plan in evaluation_plans(config, scenario)) if done else 0
+    left = planned - played
+    if not left:
+        return None
+    concurrency = min(config.run.concurrency, left)
+    with stopping, Progress(planned, played, quiet=quiet) as progress:
+        going = stopping.until_stopped(plans)
+        try:
+            stopping.run(play_into(folder, going, policies, concurrency, progress))
+        except (BudgetError, EndpointError) as error:
+            return error
+    return None
+
+
+def _score(loaded: Loaded, scenario: Scenario, folder: RunFolder) -> dict[str, Any]:
+    """The summary of all episodes of the folder, whichever command played them."""
+    from gem_ma.cli.costs import costs_of, other_models
+    from gem_ma.config.plans import count
+    from gem_ma.evaluation.judge import Judge
+
+    summary = {
+        "planned": max(count(loaded.config, scenario), len(folder.done())),
+        **Judge.of(scenario).summarise(folder.episodes()),
+        **costs_of(loaded.config, folder.episodes),
+    }
+    return summary | other_models(loaded.config, summary)
+
+
+def _add_baselines(
+    summary: dict[str, Any],
+    loaded: Loaded,
+    scenario: Scenario,
+    path: Path,
+    stopping: Any,
+    quiet: bool,
+) -> bool:
+    """Plays the scenario's baselines and puts their scores into the summary; False where a signal
+    came meanwhile."""
+    from gem_ma.cli.baselines import play_baselines
+
+    with stopping:
+        summary["baselines"] = play_baselines(loaded, scenario, path, stopping, quiet)
+    return not stopping.signal
 
 
 def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
@@ -345,19 +194,19 @@ def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
     than the config allows."""
     from gem_ma.cli.terminal import progress_line
 
-    for name, one in summary["empty"].items():
-        if one["empty"] == one["replies"]:
-            said = f"policy {name!r} said nothing: each of its {one['replies']} replies was empty"
+    again = f"gem-ma resume {path} --retry-failed"
+    for name, counts in summary["empty"].items():
+        if counts["empty"] == counts["replies"]:
             progress_line(
-                f"{said}; look at its model and its max_tokens, then redo the plays with: gem-ma"
-                f" resume {path} --retry-failed"
+                f"policy {name!r} said nothing: each of its {counts['replies']} replies was empty;"
+                f" look at its model and its max_tokens, then redo the plays with: {again}"
             )
             return 1
-    if loaded.config.run.tolerates(summary["failed"], summary["episodes"]):
+    settings = loaded.config.run
+    if settings.tolerates(summary["failed"], summary["episodes"]):
         return 0
-    counts = (
-        f"{summary['failed']} of {summary['episodes']} episodes failed,"
-        f" {loaded.config.run.max_failed} are allowed (run.max_failed)"
+    progress_line(
+        f"{summary['failed']} of {summary['episodes']} episodes failed, {settings.max_failed} are"
+        f" allowed (run.max_failed); redo them with: {again}"
     )
-    progress_line(f"{counts}; redo them with: gem-ma resume {path} --retry-failed")
     return 1

@@ -104,7 +104,7 @@ def scenario_facts(name: str) -> dict[str, Any]:
     """Everything that a scenario declares, as JSON values; `example` is its first decision point
     on `test/0`, seed 0."""
     from gem_ma import registry
-    from gem_ma.cli.run import success_of
+    from gem_ma.cli.runs import success_of
     from gem_ma.config.fit import signature
     from gem_ma.errors import GemMaError
     from gem_ma.scenario import Game
@@ -172,7 +172,7 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
     its run, and what was recorded is shown.
     """
     from gem_ma.cli.episode import show_episode
-    from gem_ma.cli.resume import run_folder
+    from gem_ma.cli.runs import run_folder
     from gem_ma.cli.train import show_training
     from gem_ma.evaluation.judge import Judge
     from gem_ma.files import damage, kind
@@ -210,7 +210,7 @@ def show_played(path: Path, as_json: bool, report: Path | None) -> None:
     """Prints the score of a run that plays, or of the episodes that a training has played so
     far."""
     from gem_ma.cli.costs import costs_of, other_models
-    from gem_ma.cli.run import show_summary
+    from gem_ma.cli.runs import show_summary
     from gem_ma.files import damage
     from gem_ma.store import read_ends, read_episodes, read_summary
 

@@ -120,7 +120,7 @@ def study(
 ) -> int:
     """Plays what is not done yet, compares all; gives the exit code. Raises Interrupted after a
     signal."""
-    from gem_ma.cli.main import Interrupted
+    from gem_ma.cli.exits import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress, progress_line
     from gem_ma.config.plans import count
@@ -333,7 +333,8 @@ async def _play_cell(
     import json
 
     from gem_ma.cli.costs import costs_of, other_models
-    from gem_ma.cli.run import open_folder, play_into, report_of
+    from gem_ma.cli.playing import play_into
+    from gem_ma.cli.runs import open_folder, report_of
     from gem_ma.config.plans import evaluation_plans
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.studies import cell_of

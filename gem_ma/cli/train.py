@@ -3,17 +3,23 @@ takes up again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from gem_ma.cli.completion import Source
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from gem_ma.cli.stopping import Stopping
     from gem_ma.config.loading import Loaded
+    from gem_ma.engines.base import Policy
+    from gem_ma.scenario import Scenario
+    from gem_ma.store import RunFolder
 
+RATED = 8  # members of a league whose ratings are printed; the page has all
 EXAMPLE = """\b
 Example:
   gem-ma train configs/kuhn_table.yaml train.steps=100"""
@@ -96,77 +102,143 @@ def learn(
 ) -> int:
     """Trains in the run folder and prints scores before and after; gives the exit code. Raises
     Interrupted after a signal."""
-    import os
-
-    from gem_ma.cli.baselines import play_baselines
-    from gem_ma.cli.live import Live
-    from gem_ma.cli.main import Interrupted
-    from gem_ma.cli.processes import LOST, STARTED
-    from gem_ma.cli.run import open_folder, report_of
+    from gem_ma.cli.exits import Interrupted
+    from gem_ma.cli.processes import LOST
+    from gem_ma.cli.runs import open_folder, report_of
     from gem_ma.cli.stopping import Stopping
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.config.plans import open_policies, scenario_of, try_seats
-    from gem_ma.engines.small.human import asks_person
-    from gem_ma.errors import BudgetError, EndpointError
-    from gem_ma.training.entry import train
+    from gem_ma.config.plans import open_policies, try_seats
     from gem_ma.training.processes.teams import LostError, join
+
+    config = loaded.config
+    scenario = checked_scenario(loaded)
+    try_seats(config, scenario)
+    teams = join()
+    policies = open_policies(config, base=loaded.base)
+    resume = f"gem-ma resume {path}"
+    if _is_started_here():
+        resume += f" --processes {teams.play.size}"
+    with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
+        stopping = Stopping(resume)
+        run = _Training(loaded, scenario, policies, folder, stopping)
+        try:
+            summary = run.train(teams, quiet)
+        except LostError:
+            # whoever started the processes prints the error of the one that failed
+            if not stopping.signal and _is_started_here():
+                return LOST
+            if not stopping.signal:
+                raise
+            summary = {}
+        teams.close()
+        failed, ended = len(folder.failed()), len(folder.done())
+        if not stopping.signal:
+            run.add_baselines(summary, quiet)
+    if stopping.signal:
+        raise Interrupted(stopping.code, stopping.resume)
+    show_training(summary, ended, failed, path, as_json, report_of(path, scenario))
+    return _verdict(summary, loaded, failed, ended, path)
+
+
+def checked_scenario(loaded: Loaded) -> Scenario:
+    """The scenario of a config that learns. Raises ConfigError, with file and line, where `train:`
+    does not fit together: before a folder is made."""
+    from gem_ma.config.plans import scenario_of
     from gem_ma.training.schedule.checks import checked
     from gem_ma.training.schedule.discounts import check_discounts
 
     config = loaded.config
-    with loaded.placing():  # before a folder is made
+    with loaded.placing():
         settings = checked(config, config.policies)
         scenario = scenario_of(config, base=loaded.base)
         check_discounts(config, settings, scenario)
-    try_seats(config, scenario)
-    teams = join()
-    policies = open_policies(config, base=loaded.base)
-    summary: dict[str, Any] = {}
-    resume = f"gem-ma resume {path}" + (
-        f" --processes {teams.play.size}" if STARTED in os.environ else ""
-    )
-    with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
-        live = Live(settings.steps, settings.policies, quiet=quiet or bool(asks_person(policies)))
-        with Stopping(resume) as stopping, live:
+    return scenario
 
-            def on_step(step: int, metrics: dict[str, Any]) -> None:
-                if stopping.signal:
-                    stopping.cancel()
 
-            async def work() -> None:
-                told: dict[str, Any] = {
-                    "on_step": on_step,
-                    "on_note": progress_line,
-                    "watchers": {"live": live},
-                }
-                summary.update(await train(config, scenario, policies, folder, teams=teams, **told))
+def _is_started_here() -> bool:
+    """Whether `gem-ma train --processes N` started this process, not another launcher."""
+    import os
 
+    from gem_ma.cli.processes import STARTED
+
+    return STARTED in os.environ
+
+
+class _Training(NamedTuple):
+    """One training in its open folder."""
+
+    loaded: Loaded
+    scenario: Scenario
+    policies: Mapping[str, Policy]
+    folder: RunFolder
+    stopping: Stopping
+
+    def train(self, teams: Any, quiet: bool) -> dict[str, Any]:
+        """Learns until the last step or a signal; gives the summary, {} after a signal. Raises
+        BudgetError and EndpointError with how to go on."""
+        from gem_ma.cli.live import Live
+        from gem_ma.cli.terminal import progress_line
+        from gem_ma.engines.small.human import asks_person
+        from gem_ma.errors import BudgetError, EndpointError
+        from gem_ma.training.entry import train
+
+        config, stopping, summary = self.loaded.config, self.stopping, dict[str, Any]()
+        assert config.train is not None  # `command` has refused it
+        # a table that is drawn anew would erase what a person types
+        hidden = quiet or bool(asks_person(self.policies))
+        live = Live(config.train.steps, config.train.policies, quiet=hidden)
+
+        def on_step(step: int, metrics: dict[str, Any]) -> None:
+            # between two steps everything is on the disk: nothing is gained by draining longer
+            if stopping.signal:
+                stopping.cancel()
+
+        async def work() -> None:
+            result = await train(
+                config,
+                self.scenario,
+                self.policies,
+                self.folder,
+                teams=teams,
+                on_step=on_step,
+                on_note=progress_line,
+                watchers={"live": live},
+            )
+            summary.update(result)
+
+        with stopping, live:
             try:
                 stopping.run(work())
             except (BudgetError, EndpointError) as error:
-                raise type(error)(f"{error}\nresume with: {resume}") from None
-            except LostError:
-                if not stopping.signal:
-                    if STARTED in os.environ:  # who started the processes tells what happened
-                        return LOST
-                    raise
-        teams.close()
-        failed, ended = len(folder.failed()), len(folder.done())
-        if not stopping.signal:
-            with Stopping(resume) as stopping:
-                found = play_baselines(loaded, scenario, path, stopping, quiet)
-            if found and not stopping.signal:
-                summary["baselines"] = found
-                folder.write_summary(summary)
-    if stopping.signal:
-        raise Interrupted(stopping.code, stopping.resume)
-    show_training(summary, ended, failed, path, as_json, report_of(path, scenario))
-    for line in (idle := summary.get("learned_nothing", {})).values():
+                raise type(error)(f"{error}\n{stopping.resume}") from None
+        return summary
+
+    def add_baselines(self, summary: dict[str, Any], quiet: bool) -> None:
+        """Plays the scenario's baselines and writes their scores into the run's summary."""
+        from gem_ma.cli.baselines import play_baselines
+
+        path = self.folder.path
+        with self.stopping:
+            scores = play_baselines(self.loaded, self.scenario, path, self.stopping, quiet)
+        if scores and not self.stopping.signal:
+            summary["baselines"] = scores
+            self.folder.write_summary(summary)
+
+
+def _verdict(
+    summary: Mapping[str, Any], loaded: Loaded, failed: int, ended: int, path: Path
+) -> int:
+    """0, or 1 and a line about it where a policy learned nothing, or more episodes failed than the
+    config allows."""
+    from gem_ma.cli.terminal import progress_line
+
+    idle = summary.get("learned_nothing", {})
+    for line in idle.values():
         progress_line(line)
-    if config.run.tolerates(failed, ended):
+    settings = loaded.config.run
+    if settings.tolerates(failed, ended):
         return 1 if idle else 0
     progress_line(
-        f"{failed} of {ended} training episodes failed, {config.run.max_failed} are allowed"
+        f"{failed} of {ended} training episodes failed, {settings.max_failed} are allowed"
         f" (run.max_failed); see them with: gem-ma show {path}"
     )
     return 1
@@ -181,6 +253,7 @@ def show_training(
     report: Path | None = None,
 ) -> None:
     """Prints what learning changed: each measure before and after."""
+    from gem_ma.cli.runs import place_rows
     from gem_ma.cli.terminal import columns, emit, emit_json
     from gem_ma.evaluation.metrics import baseline_rows
 
@@ -192,51 +265,46 @@ def show_training(
         )
         return
     before, after = _measures(summary["before"]), _measures(summary["after"])
-    emit(
-        columns(
-            [(name, before.get(name, "n/a"), value) for name, value in after.items()],
-            ("measure", "before", "after"),
-        )
-    )
+    scores = [(name, before.get(name, "n/a"), value) for name, value in after.items()]
+    emit(columns(scores, ("measure", "before", "after")))
     rows = [
         ("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"),
         ("steps", str(summary["steps"])),
-    ]
-    rows += baseline_rows(summary)
-    rated = summary.get("league", {}).get("ratings", {})
-    if isinstance(rated, dict) and rated:
-        rows.append(
-            ("ratings", ", ".join(f"{name} {value:.0f}" for name, value in list(rated.items())[:8]))
-        )
-    rows += [(f"alarms of {name}", str(count)) for name, count in summary.get("alarms", {}).items()]
-    rows += [
+        *baseline_rows(summary),
+        *_league_rows(summary),
         ("learned", ", ".join(summary["learned"]) or "none"),
         ("unchanged", ", ".join(summary["unchanged"]) or "none"),
     ]
-    rows += [
-        (f"model {name}", f"{model['engine']}/{path / model['path']}")
-        for name, model in summary["models"].items()
-    ]
-    rows += [
-        (f"averaged {name}", f"{model['engine']}/{path / model['path']}")
-        for name, model in summary.get("averaged", {}).items()
-    ]
-    emit(
-        columns([*rows, ("run folder", str(path)), *([("report", str(report))] if report else [])])
-    )
+    for word, models in (("model", summary["models"]), ("averaged", summary.get("averaged", {}))):
+        rows += [
+            (f"{word} {name}", f"{model['engine']}/{path / model['path']}")
+            for name, model in models.items()
+        ]
+    emit(columns([*rows, *place_rows(path, report)]))
+
+
+def _league_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Ratings of the league's members and alarms of its guard, where there are any."""
+    rows = []
+    ratings = summary.get("league", {}).get("ratings", {})
+    if isinstance(ratings, dict) and ratings:
+        listed = [f"{name} {value:.0f}" for name, value in list(ratings.items())[:RATED]]
+        rows.append(("ratings", ", ".join(listed)))
+    alarms = summary.get("alarms", {})
+    return [*rows, *((f"alarms of {name}", str(count)) for name, count in alarms.items())]
 
 
 def _measures(scores: dict[str, Any]) -> dict[str, str]:
     """Name -> value of one evaluation, flat."""
     flat: dict[str, str] = {}
-    for name, one in scores.items():
-        if not isinstance(one, dict):
-            flat[name] = _number(one)
+    for name, score in scores.items():
+        if not isinstance(score, dict):
+            flat[name] = _number(score)
             continue
-        flat[f"{name}: episodes"] = f"{one['ok']} ok / {one['failed']} failed / 0 excluded"
-        if one.get("success") is not None:
-            flat[f"{name}: success"] = _number(one["success"])
-        for agent, value in one["return"].items():
+        flat[f"{name}: episodes"] = f"{score['ok']} ok / {score['failed']} failed / 0 excluded"
+        if score.get("success") is not None:
+            flat[f"{name}: success"] = _number(score["success"])
+        for agent, value in score["return"].items():
             flat[f"{name}: return {agent}"] = _number(value)
     return flat
 

@@ -1,0 +1,145 @@
+"""Run folders as the commands see them: found by name, opened with what their manifest must hold,
+printed as a score. Shared by run, train, study, resume, show and check; plays nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gem_ma.config.loading import Loaded
+    from gem_ma.engines.base import Policy
+    from gem_ma.scenario import Scenario
+    from gem_ma.store import RunFolder
+
+
+def run_folder(run: str) -> Path:
+    """The run folder of this path, or of this name below runs/. Raises ConfigError with the
+    nearest names."""
+    from pathlib import Path
+
+    from gem_ma import registry
+    from gem_ma.config.fit import nearest
+    from gem_ma.errors import ConfigError
+
+    for path in (Path(run), Path("runs", run)):
+        if (path / "manifest.json").is_file():
+            return path
+    if (Path(run) / "config.yaml").is_file() and any(Path(run).glob("*/manifest.json")):
+        raise ConfigError(
+            f"{run}: the folder of a study; type its `gem-ma study` command again, or resume one of"
+            " its cells"
+        )
+    exists = Path(run).exists()
+    fault = "is no run folder: it has no manifest.json" if exists else "no such run folder"
+    if run in registry.catalog("scenarios"):
+        raise ConfigError(f"{run}: {fault}; to see the scenario: gem-ma show scenario {run}")
+    known = [str(path.parent) for path in sorted(Path("runs").glob("*/manifest.json"))]
+    hint = nearest(run, known, listed=False) or "; to see what there is: gem-ma list runs"
+    raise ConfigError(f"{run}: {fault}{hint}")
+
+
+def open_folder(
+    command: str,
+    loaded: Loaded,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    path: Path,
+    fresh: bool,
+) -> RunFolder:
+    """The run folder, made or taken up. Its manifest holds digests of data and weights: a run
+    may not go on with others."""
+    from gem_ma.store import RunFolder
+
+    config = loaded.config
+    facts: dict[str, Any] = {
+        "command": command,
+        "overrides": list(loaded.overrides),
+        "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed},
+        "scenario": {"id": scenario.id, "version": scenario.version},
+        "models": {
+            name: {"model": config.policies[name].model, "digest": _digest(policy)}
+            for name, policy in policies.items()
+        },
+    }
+    if data := _data(scenario):
+        facts["data"] = data
+    # `gem-ma resume` loads the folder's own settings, with overrides on the command line
+    resuming = loaded.path is not None and loaded.path == path / "resolved.yaml"
+    return RunFolder.open(
+        path,
+        config_text=loaded.written(),
+        resolved=loaded.resolved(),
+        manifest=facts,
+        fresh=fresh,
+        resuming=resuming,
+    )
+
+
+def _digest(policy: Policy) -> Any:
+    """What tells these weights from others; None where an engine cannot say."""
+    engine = policy.core
+    return engine.fingerprint() if hasattr(engine, "fingerprint") else None
+
+
+def _data(scenario: Scenario) -> dict[str, Any]:
+    """Where the scenario's data and rules come from, with digests; {} where all is in the
+    package."""
+    from hashlib import sha256
+
+    from gem_ma.folders import read_named
+    from gem_ma.registry import file_of
+
+    data = dict(scenario.provenance()) if hasattr(scenario, "provenance") else {}
+    code = file_of(scenario.id)
+    if code is not None:  # rules that were edited are other rules
+        data["rules"] = {"source": str(code), "digest": sha256(read_named(code)).hexdigest()}
+    return data
+
+
+def success_of(scenario: Scenario) -> Any:
+    """The scenario's notion of success, or None where it has none."""
+    from gem_ma.scenario import Scenario as Base
+
+    return scenario.success if type(scenario).success is not Base.success else None
+
+
+def report_of(path: Path, scenario: Scenario) -> Path | None:
+    """Writes the page of a run; a page that cannot be written costs a line on stderr, not the
+    result."""
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.errors import StoreError
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.view.report import write_report
+
+    try:
+        return write_report(path, judge=Judge.of(scenario))
+    except StoreError as error:
+        progress_line(f"no report: {error}")
+        return None
+
+
+def show_summary(
+    summary: dict[str, Any], path: Path, as_json: bool, report: Path | None = None
+) -> None:
+    """Prints a score."""
+    from gem_ma.cli.terminal import columns, emit, emit_json
+    from gem_ma.evaluation.costs import cost_rows
+    from gem_ma.evaluation.metrics import table
+
+    if as_json:
+        emit_json({"run": str(path), "report": str(report) if report else None, **summary})
+        return
+    rows = [*table(summary), *cost_rows(summary.get("costs", {}))]
+    # a summary of an older version lacks `planned`
+    missing = summary.get("planned", 0) - summary["episodes"]
+    if missing > 0:
+        rows.append(("not played yet", str(missing)))
+    emit(columns([*rows, *place_rows(path, report)]))
+
+
+def place_rows(path: Path, report: Path | None, name: str = "run folder") -> list[tuple[str, str]]:
+    """The last rows of every table: where the run lies, and its page where there is one."""
+    return [(name, str(path)), *([("report", str(report))] if report else [])]
