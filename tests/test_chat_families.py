@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.errors import ConfigError
 from gem_ma.types import Malformed, Message, Reply, Request, Tool, ToolCall
 from tests.chat_templates import FAMILIES, HEADERS, THINKING
@@ -49,13 +49,13 @@ def chat(request: pytest.FixtureRequest, byte_model: Path) -> Chat:
     if request.param == "plain":
         tokenizer = tokenizer_of(byte_model, "turns")
         tokenizer.chat_template = None
-        return Chat(tokenizer, frozenset({tokenizer.eos_token_id}), "plain")
+        return Chat(tokenizer, frozenset({tokenizer.eos_token_id}), ChatOptions("plain"))
     return chat_of(byte_model, request.param)
 
 
 def chat_of(byte_model: Path, name: str, options: Any = None, **more: Any) -> Chat:
     tokenizer = tokenizer_of(byte_model, name)
-    return Chat(tokenizer, frozenset({tokenizer.eos_token_id}), options, **more)
+    return Chat(tokenizer, frozenset({tokenizer.eos_token_id}), ChatOptions(options, **more))
 
 
 def encode(chat: Chat, text: str) -> tuple[int, ...]:
@@ -314,10 +314,10 @@ def test_a_model_without_a_template_says_so_in_one_line_and_can_be_shown_roles_a
         Chat(tokenizer, ends)
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match="template is 'plain' or the options"):
-        Chat(tokenizer, ends, "fancy")
+        Chat(tokenizer, ends, ChatOptions("fancy"))
     with pytest.raises(ConfigError, match="tool_format is auto, hermes"):
-        Chat(tokenizer, ends, "plain", tool_format="jsn")
-    chat = Chat(tokenizer, ends, "plain")
+        Chat(tokenizer, ends, ChatOptions("plain", tool_format="jsn"))
+    chat = Chat(tokenizer, ends, ChatOptions("plain"))
     text = tokenizer.decode(
         chat.render(
             ME,

@@ -382,7 +382,8 @@ def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated(
 def test_a_server_that_answers_listing_requests_with_the_key_shows_it_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gem_ma.engines.http.remote import Remote
+    from gem_ma.engines.http.endpoint import Endpoint
+    from gem_ma.engines.http.remote import Remote, Service
 
     monkeypatch.setenv("MY_KEY", KEY)
 
@@ -390,8 +391,7 @@ def test_a_server_that_answers_listing_requests_with_the_key_shows_it_nowhere(
         return raw(json.dumps({"data": [{"id": KEY, KEY: [KEY]}]}).encode())
 
     with FaultServer(script) as server:
-        remote = Remote(
-            "p", model="m", base_url=server.url, path="/x", model_hint="", api_key_env="MY_KEY"
-        )
+        endpoint = Endpoint(base_url=server.url, api_key_env="MY_KEY")
+        remote = Remote("p", endpoint, Service("m", "/x", ""))
         got = asyncio.run(remote.call("/models", None, {}))
     assert got == {"data": [{"id": HIDDEN, HIDDEN: [HIDDEN]}]}

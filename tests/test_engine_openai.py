@@ -28,7 +28,7 @@ from gem_ma import Action, Ask, Scenario
 from gem_ma.engines.base import Policy
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.budget import Budget
-from gem_ma.engines.http.endpoint import Limiter
+from gem_ma.engines.http.client import Limiter
 from gem_ma.engines.http.faults import Fault, back_off, of_error_body, of_status, retry_after
 from gem_ma.engines.http.messages import NO_RESULT, chat
 from gem_ma.engines.http.openai import OpenAI

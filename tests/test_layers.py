@@ -24,6 +24,7 @@ FLOORS = {
         "files",
         "folders",
         "secret_names",
+        "options",
     },
     1: {
         "effects",
@@ -126,7 +127,16 @@ HEAVY = {
 }
 HEAVY_ROOMS = {"engines", "training", "cli", "adapters", "tracking"}
 # all else by `from gem_ma import name`
-OPEN_TO_AUTHORS = {"effects", "scenario", "parsing", "errors", "types", "testing", "evaluation"}
+OPEN_TO_AUTHORS = {
+    "effects",
+    "errors",
+    "evaluation",
+    "options",
+    "parsing",
+    "scenario",
+    "testing",
+    "types",
+}
 
 
 def imports(source: str, *, top: bool = False, typed: bool = True) -> Iterator[str]:

@@ -32,13 +32,13 @@ class Price:
     as_of: str = ""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None, where: str) -> Price | None:
+    def of(cls, written: Mapping[str, Any] | Price | None, where: str) -> Price | None:
         """A price out of a config's `price: {input, output, cached_input, as_of}`; None where
         there is none. Raises ConfigError."""
-        if given is None:
-            return None
-        unknown = [key for key in given if key not in PRICE_KEYS]
-        missing = [key for key in ("input", "output") if key not in given]
+        if written is None or isinstance(written, Price):
+            return written
+        unknown = [key for key in written if key not in PRICE_KEYS]
+        missing = [key for key in ("input", "output") if key not in written]
         if unknown or missing:
             what = f"unknown key {unknown[0]!r}" if unknown else f"{missing[0]!r} is missing"
             raise ConfigError(
@@ -46,24 +46,17 @@ class Price:
                 " cached_input and as_of if you like"
             )
         for key in ("input", "output", "cached_input"):
-            value = given.get(key)
-            if value is None and key == "cached_input":
-                continue
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float))
-                or not math.isfinite(value)
-                or value < 0
-            ):
+            value = written.get(key)
+            if not _is_price(value) and not (value is None and key == "cached_input"):
                 raise ConfigError(
                     f"{where}: price.{key} is USD per million tokens, 0 or more; got {value!r}"
                 )
-        cached = given.get("cached_input")
+        cached = written.get("cached_input")
         return cls(
-            float(given["input"]),
-            float(given["output"]),
+            float(written["input"]),
+            float(written["output"]),
             None if cached is None else float(cached),
-            str(given.get("as_of", "")),
+            str(written.get("as_of", "")),
         )
 
     def of_usage(self, usage: Usage) -> float | None:
@@ -75,6 +68,11 @@ class Price:
             self.input if self.cached_input is None else self.cached_input
         )
         return (read + usage.completion_tokens * self.output) / MILLION
+
+
+def _is_price(value: Any) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value >= 0
 
 
 def guess_tokens(text: str) -> int:

@@ -1,164 +1,97 @@
-"""One HTTP endpoint, shared by all policies on it: its client, its limit on requests at once, and
-one attempt as a function.
+"""An HTTP endpoint as a config names it: where it is, with which key, and how patiently it is asked.
 
-It knows the `openai` client library and bytes. The library's own retries are off and its lenient
-reading of bodies is not used: what comes back is a body under a byte cap, or a `Fault`, in the
-server's words: whoever reads on takes the key out of them (`hiding`).
-
-A connection carries one request. A server or proxy that answers twice would else answer the next
-request with what belongs to the last one, and nobody could tell: a second answer may come at any
-time, also after the next request was sent. So nothing is left over that could be taken for an
-answer; the price is a handshake per request.
+Values and their check; nothing is opened here, and no client library is known.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import logging
 import os
-import ssl
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Any
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
-from gem_ma.engines.http.body import ERROR_BYTES, unpacked
-from gem_ma.engines.http.faults import Fault, of_status
-from gem_ma.engines.http.hiding import Secret
+from gem_ma.engines.http.hiding import LEAST, Secret
 from gem_ma.errors import ConfigError
-from gem_ma.installing import install
+from gem_ma.secret_names import NO_SECRET
 
-CONNECT_S = 5.0
-PARTIAL = 206
+MOST_BYTES = 32 * 1024 * 1024  # of a reply's body
 NO_KEY = "EMPTY"  # what servers without a key are sent
 
-
-class Limiter:
-    """At most `limit` at once, first come first served. Halves itself where most answers say
-    "too many", grows back by one."""
-
-    def __init__(self, limit: int) -> None:
-        self.most = self.limit = limit
-        self.running = self.seen = self.refused = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    def cap(self, most: int) -> None:
-        """Of several policies with limits of their own, the smallest holds."""
-        self.most, self.limit = min(self.most, most), min(self.limit, most)
-
-    async def __aenter__(self) -> None:
-        if self.running < self.limit and not self._waiting:
-            self.running += 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was given the place and cannot use it
-                self._leave()
-            raise
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
-        self.running -= 1
-        while self._waiting and self.running < self.limit:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self.running += 1
-                turn.set_result(None)
-
-    def heard(self, refused: bool) -> None:
-        """One answer; `refused`: it said "too many". A share of up to a half is taken as chance
-        and changes nothing."""
-        self.seen += 1
-        self.refused += refused
-        if self.seen >= self.limit:
-            if 2 * self.refused > self.seen:
-                self.limit = max(1, self.limit // 2)
-            elif not self.refused:
-                self.limit = min(self.most, self.limit + 1)
-            self.seen = self.refused = 0
+_WARNED: set[str] = set()  # addresses with a short key
 
 
+@dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The client of one (base_url, key) on one event loop."""
+    """An address, a key, and the patience with it.
 
-    def __init__(self, base_url: str, key: Secret, concurrency: int) -> None:
-        openai, httpx2 = import_client()
-        self.base_url, self.key, self.limiter = base_url, key, Limiter(concurrency)
-        self.answered = 0  # responses of any status, ever
-        self._errors = (openai, httpx2)
-        # the limiter counts
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-        own_roots = "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ
-        http = httpx2.AsyncClient(
-            limits=limits,
-            verify=ssl.create_default_context() if own_roots else True,
-            trust_env=False,  # no proxy and no .netrc, which would send keys elsewhere
-            follow_redirects=False,
-            timeout=None,
-            headers={"accept-encoding": "identity", "connection": "close"},
-            event_hooks={"request": [_with_own_headers(key, base_url)], "response": [_cap_error]},
-        )
-        self.client = openai.AsyncOpenAI(
-            api_key=key.value, base_url=base_url, max_retries=0, http_client=http
-        )
-        self._type = httpx2.Response
-        self._timeout = httpx2.Timeout
+    `base_url`: up to and with `/v1`. `api_key_env`: the NAME of the variable that holds the key;
+    `api_key`: the key itself, as `${env:NAME}` brings it. `timeout_s` cuts one attempt, `attempts`
+    and `wall_s` one request. `concurrency`: requests at once, shared by all policies of the
+    endpoint. `most_bytes`: of a reply's body. `offline`: no key is read and nothing is sent.
+    """
 
-    async def post(
-        self, path: str, body: dict[str, Any] | None, *, timeout_s: float, most_bytes: int
-    ) -> tuple[bytes, str]:
-        """(body, content type) of a success; without a body it is a GET. Raises Fault; the
-        deadline holds for the whole attempt, however slowly bytes drip.
-        """
-        openai, httpx2 = self._errors
-        try:
-            async with asyncio.timeout(timeout_s):
-                options = {
-                    # hands the response over unread
-                    "headers": {"X-Stainless-Raw-Response": "stream"},
-                    "timeout": self._timeout(
-                        timeout_s, connect=min(CONNECT_S, timeout_s), pool=None
-                    ),
-                }
-                if body is None:
-                    response = await self.client.get(path, cast_to=self._type, options=options)
-                else:
-                    response = await self.client.post(
-                        path, cast_to=self._type, body=body, options=options
-                    )
-                async with aclosing(response):
-                    self.answered += 1
-                    if response.status_code == PARTIAL:
-                        raise Fault(
-                            "bad_reply",
-                            "a part of a reply, which was not asked for",
-                            status=PARTIAL,
-                        )
-                    whole = b"".join(
-                        [part async for part in unpacked(response, most_bytes, "refuse")]
-                    )
-                    return whole, response.headers.get("content-type", "")
-        except openai.APIStatusError as error:
-            self.answered += 1
-            raise of_status(
-                error.status_code, error.response.headers, error.response.text
-            ) from None
-        except (openai.APITimeoutError, TimeoutError):
-            raise Fault("transport", f"no whole reply within {timeout_s:g} s") from None
-        except openai.APIConnectionError as error:
-            raise Fault("transport", _cause(error)) from None
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-            raise Fault("transport", f"{type(error).__name__}: {error}") from None
-        except openai.OpenAIError as error:
-            raise Fault("bad_reply", f"{type(error).__name__}: {error}") from None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    api_key: str | None = field(default=None, repr=False)  # a traceback may show this object
+    timeout_s: float = 120.0
+    attempts: int = 12
+    wall_s: float = 300.0
+    concurrency: int = 32
+    most_bytes: int = MOST_BYTES
+    offline: bool = False
+
+    def checked(self, where: str, path: str) -> Endpoint:
+        """The same with the address in its plain form: without a slash or `path` at its end.
+        Raises ConfigError for a number that is not above 0, and for an address that is none."""
+        address = _address(self.base_url, where).removesuffix(path)
+        for name in ("timeout_s", "wall_s", "attempts", "concurrency", "most_bytes"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise ConfigError(f"{where}: {name} must be above 0; got {value}")
+        return replace(
+            self,
+            base_url=address,
+            timeout_s=float(self.timeout_s),
+            attempts=int(self.attempts),
+            wall_s=float(self.wall_s),
+            concurrency=int(self.concurrency),
+        )
+
+    def key_name(self, usual: str = "") -> str:
+        """The variable that holds the key, "" for none; `usual` where the config names no key."""
+        return self.api_key_env or ("" if self.api_key else usual)
+
+    def key(self, where: str, usual: str = "") -> Secret:
+        """The key, or what stands for none. Raises ConfigError where it is not set, named twice,
+        or holds letters that no key has."""
+        name = self.key_name(usual)
+        if self.offline:
+            return Secret(NO_KEY)
+        if self.api_key and name:
+            raise ConfigError(f"{where}: api_key and api_key_env both name a key; keep one")
+        if name and not os.environ.get(name):
+            raise ConfigError(
+                f"{where}: the environment variable {name} is not set; export the key, or name"
+                " another with api_key_env"
+            )
+        key = (os.environ[name] if name else self.api_key or NO_KEY).strip()
+        holder = f"the key in {name or 'api_key'}"
+        if not key.isascii() or not key.isprintable() or " " in key or not key:
+            raise ConfigError(
+                f"{where}: {holder} holds white space or letters that no key has; export it anew"
+            )
+        if len(key) < LEAST and key not in NO_SECRET and str(self.base_url) not in _WARNED:
+            _WARNED.add(str(self.base_url))
+            short = f"{holder} has less than {LEAST} characters and may be a word"
+            logging.getLogger("gem_ma").warning(
+                "%s: %s, so it is not hidden where the server repeats it", where, short
+            )
+        return Secret(key)
+
+
+def host_of(base_url: str) -> str:
+    """Host and port of an address, for messages."""
+    return urlsplit(base_url).netloc
 
 
 def is_openai(base_url: str) -> bool:
@@ -167,100 +100,24 @@ def is_openai(base_url: str) -> bool:
     return host == "api.openai.com" or host.endswith((".openai.com", ".openai.azure.com"))
 
 
-def _with_own_headers(key: Secret, base_url: str) -> Callable[[Any], Awaitable[None]]:
-    """The library adds headers that the environment names (OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS
-    ...); only OpenAI itself may see those."""
-    named = {
-        line.partition(":")[0].strip().lower()
-        for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()
-    }
-    foreign = (
-        ()
-        if is_openai(base_url)
-        else ({"openai-organization", "openai-project"} | named)
-        - {"", "host", "content-type", "content-length"}
-    )
-
-    async def hook(request: Any) -> None:
-        for name in foreign:
-            request.headers.pop(name, None)
-        request.headers["authorization"] = f"Bearer {key.value}"
-
-    return hook
-
-
-async def _cap_error(response: Any) -> None:
-    """The library reads the bodies of errors whole; this puts the first bytes in their place,
-    decoded already."""
-    if response.status_code >= 300:
-        body = b"".join([part async for part in unpacked(response, ERROR_BYTES, "cut")])
-        await response.stream.aclose()
-        response.stream = import_client()[1].ByteStream(body)
-        response.headers.pop("content-encoding", None)
-
-
-def _cause(error: BaseException) -> str:
-    """What broke the connection, in the words of the innermost exception that has some."""
-    told = type(error).__name__
-    inner: BaseException | None = error
-    for _ in range(8):
-        inner = inner.__cause__ or inner.__context__ if inner is not None else None
-        if inner is None:
-            break
-        told = f"{type(inner).__name__}: {inner}" if str(inner) else told
-    return told
-
-
-def import_client() -> tuple[Any, Any]:
-    """(openai, httpx2). Raises ConfigError that names the extra."""
+def _address(base_url: str | None, where: str) -> str:
+    """The address without a slash at its end. Raises ConfigError for what is none, or would show
+    a key."""
     try:
-        import httpx2
-        import openai
-    except ImportError as error:
+        parts = urlsplit(base_url or "")
+        fits = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        fits = False
+    if not fits or base_url is None:
+        # not repeated: it may hold a key
+        raise ConfigError(f"{where}: base_url is an address such as http://127.0.0.1:8000/v1")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ConfigError(
-            f"the openai engine needs its client library ({error.name or error}): {install('api')}"
-        ) from error
-    for name in ("httpx2", "httpcore2"):  # these log whole addresses
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.WARNING)
-    return openai, httpx2
-
-
-_OPEN: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Endpoint]] = (
-    WeakKeyDictionary()
-)
-_CLOSERS: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = (
-    WeakKeyDictionary()
-)
-
-
-async def endpoint(base_url: str, key: Secret, concurrency: int) -> Endpoint:
-    """The endpoint of this address and key on the running loop; all who name it share its client
-    and its limit."""
-    loop = asyncio.get_running_loop()
-    mine = _OPEN.get(loop)
-    if mine is None:
-        mine = _OPEN[loop] = {}
-        # A loop that ends closes its asynchronous generators: so the connections are closed on it,
-        # whoever runs it.
-        closer = _CLOSERS[loop] = _closing(loop, mine)
-        await anext(closer)
-    place = (base_url, hashlib.sha256(key.value.encode()).hexdigest())
-    found = mine.get(place)
-    if found is None:
-        found = mine[place] = Endpoint(base_url, key, concurrency)
-    found.limiter.cap(concurrency)
-    return found
-
-
-async def _closing(
-    loop: asyncio.AbstractEventLoop, mine: dict[tuple[str, str], Endpoint]
-) -> AsyncGenerator[None, None]:
-    try:
-        yield
-    finally:
-        _OPEN.pop(loop, None)
-        _CLOSERS.pop(loop, None)
-        for one in mine.values():
-            await one.client.close()
+            f"{where}: base_url may hold no user, password or query, which would be logged; name"
+            " the key with api_key_env"
+        )
+    return base_url.rstrip("/")

@@ -2,7 +2,7 @@
 client library.
 
 The library sends; what a failure means and when a request is tried again is decided here
-(`http_faults`, `remote`), since truncated JSON and empty choices come with status 200. Every failed
+(`faults`, `remote`), since truncated JSON and empty choices come with status 200. Every failed
 attempt is in `Reply.attempts`. A request gives up after `attempts` tries or `wall_s` seconds of its
 own (waiting for a place at the endpoint does not count), whichever comes first; it fails alone.
 What no request can survive (a wrong key, no server) raises EndpointError and ends the run.
@@ -17,18 +17,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gem_ma.engines.http.budget import Budget, guess_tokens
-from gem_ma.engines.http.endpoint import is_openai
+from gem_ma.engines.http.budget import Budget, Price, guess_tokens
+from gem_ma.engines.http.endpoint import Endpoint, is_openai
 from gem_ma.engines.http.faults import Fault
 from gem_ma.engines.http.messages import chat
-from gem_ma.engines.http.remote import MOST_BYTES, Read, Remote
+from gem_ma.engines.http.remote import Read, Remote, Service
 from gem_ma.engines.http.reply import read
 from gem_ma.engines.http.reply_cache import ReplyCache
 from gem_ma.engines.local.thoughts import Thoughts
 from gem_ma.errors import ConfigError
+from gem_ma.options import flat
 from gem_ma.types import Message, Reply, Request, Sampling
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -37,17 +38,48 @@ TINY = Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16))
 SEED_BITS = 0x7FFFFFFF  # servers differ in the width of a seed; 31 bits fit all
 
 
+RESERVED = frozenset({"messages", "model", "stream", "n"})  # of a body, set by the engine alone
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a server understands beside the plain request, and what it is asked for.
+
+    `tools: text` writes tools into the prompt and reads calls from text, for servers without them.
+    `token_ids` asks for ids and log-probabilities (vLLM). `extra_body` goes into the request as it
+    is. `send_reasoning`: the field under which the model's reasoning is sent back with its own
+    messages, None = it is not.
+    """
+
+    stream: bool = False
+    tools: Literal["native", "text"] = "native"
+    token_ids: bool = False
+    extra_body: dict[str, Any] | None = None
+    send_reasoning: Literal["reasoning_content", "reasoning"] | None = None
+
+    def check(self, where: str) -> None:
+        """Raises ConfigError for a value that is none of the choice."""
+        if self.tools not in ("native", "text"):
+            raise ConfigError(f"{where}: tools is native or text; got {self.tools!r}")
+        if self.send_reasoning not in (None, "reasoning_content", "reasoning"):
+            raise ConfigError(
+                f"{where}: send_reasoning is reasoning_content, reasoning or null; got"
+                f" {self.send_reasoning!r}"
+            )
+        clash = sorted(RESERVED & set(self.extra_body or ()))
+        if clash:
+            raise ConfigError(
+                f"{where}: extra_body may not hold {clash[0]!r}, which the engine sets itself"
+            )
+
+
 class OpenAI:
     """`openai/<model>` at an OpenAI-compatible endpoint.
 
-    `base_url`: up to and with `/v1`. `api_key_env`: the NAME of the variable that holds the key (at
-    OpenAI itself OPENAI_API_KEY, elsewhere none); `api_key: ${env:NAME}` says the same. `timeout_s`
-    cuts one attempt, `attempts` and `wall_s` one request. `concurrency`: requests at once, shared
-    by all policies of the endpoint. `tools: text` writes tools into the prompt and reads calls from
-    text, for servers without them. `token_ids` asks for ids and log-probabilities (vLLM).
-    `extra_body` goes into the request as it is. `send_reasoning`: the field under which the model's
-    reasoning is sent back with its own messages, None = it is not. `price: {input, output}` is USD
-    per million tokens. `cache`: a folder of replies by (request, seed).
+    `endpoint`: where it is, see `Endpoint`; at OpenAI itself the key is in OPENAI_API_KEY, elsewhere
+    there is none. `dialect`: see `Dialect`. `price: {input, output}` is USD per million tokens.
+    `cache`: a folder of replies by (request, seed). A config names the fields of both objects:
+    `base_url: ...`, `tools: text`.
 
     `budget` and `offline` (no key is read, nothing is sent) come from the caller, not from a
     config.
@@ -61,28 +93,17 @@ class OpenAI:
     # a model
     silence_fails = True
 
+    @flat
     def __init__(
         self,
         name: str,
         *,
         policy: str = "",
-        base_url: str = OPENAI_URL,
-        api_key_env: str | None = None,
-        api_key: str | None = None,
-        timeout_s: float = 120.0,
-        attempts: int = 12,
-        wall_s: float = 300.0,
-        concurrency: int = 32,
-        stream: bool = False,
-        tools: Literal["native", "text"] = "native",
-        token_ids: bool = False,
-        extra_body: dict[str, Any] | None = None,
-        send_reasoning: Literal["reasoning_content", "reasoning"] | None = None,
-        most_bytes: int = MOST_BYTES,
-        price: dict[str, Any] | None = None,
+        endpoint: Endpoint = Endpoint(base_url=OPENAI_URL),  # noqa: B008  (frozen)
+        dialect: Dialect = Dialect(),
+        price: dict[str, Any] | Price | None = None,
         cache: str | None = None,
         budget: Budget | None = None,
-        offline: bool = False,
     ) -> None:
         self.name, self.policy, self.where = name, policy, f"policy {policy!r}"
         if not name:
@@ -90,50 +111,26 @@ class OpenAI:
                 f"{self.where}: the model has no name; write openai/<name of the model at the"
                 " server>"
             )
+        usual_key = "OPENAI_API_KEY" if endpoint.base_url == OPENAI_URL else ""
+        hint = "correct the name after openai/"
+        self.price, self.budget = Price.of(price, self.where), budget
         self.remote = Remote(
             self.where,
-            model=name,
-            base_url=base_url,
-            path=PATH,
-            model_hint="correct the name after openai/",
-            api_key_env=api_key_env,
-            api_key=api_key,
-            usual_key="OPENAI_API_KEY" if base_url == OPENAI_URL else "",
-            timeout_s=timeout_s,
-            attempts=attempts,
-            wall_s=wall_s,
-            concurrency=concurrency,
-            most_bytes=most_bytes,
-            price=price,
+            endpoint,
+            Service(name, PATH, hint, usual_key, self._hint),
+            price=self.price,
             budget=budget,
-            offline=offline,
-            hint=self._hint,
         )
-        self.base_url, self.price, self.budget = self.remote.base_url, self.remote.price, budget
-        if tools not in ("native", "text"):
-            raise ConfigError(f"{self.where}: tools is native or text; got {tools!r}")
-        if send_reasoning not in (None, "reasoning_content", "reasoning"):
-            raise ConfigError(
-                f"{self.where}: send_reasoning is reasoning_content, reasoning or null; got"
-                f" {send_reasoning!r}"
-            )
-        self.send_reasoning, self.thoughts = send_reasoning, Thoughts()
-        clash = sorted({"messages", "model", "stream", "n"} & set(extra_body or ()))
-        if clash:
-            raise ConfigError(
-                f"{self.where}: extra_body may not hold {clash[0]!r}, which the engine sets itself"
-            )
-        self.stream, self.tools, self.token_ids, self.extra_body = (
-            stream,
-            tools,
-            token_ids,
-            dict(extra_body or {}),
-        )
+        self.base_url = self.remote.base_url
+        dialect.check(self.where)
+        self.dialect, self.extra_body = dialect, dict(dialect.extra_body or {})
+        self.thoughts = Thoughts()
         self.cache = ReplyCache(cache) if cache else None
-        self._renamed: dict[str, str] = (
-            {"max_tokens": "max_completion_tokens"} if is_openai(self.base_url) else {}
-        )
-        self._left_out: set[str] = {"top_k"} if is_openai(self.base_url) else set()
+        # What this server refused, in every later request: see `_adapt`. OpenAI's own servers take
+        # no `max_tokens` for models that think, and know no `top_k`.
+        at_openai = is_openai(self.base_url)
+        self._renamed = {"max_tokens": "max_completion_tokens"} if at_openai else {}
+        self._left_out = {"top_k"} if at_openai else set()
         self._guess = 1.0  # tokens that a prompt has per token that was guessed, at most so far
 
     # -- one request ------------------------------------------------------------------------------
@@ -163,14 +160,14 @@ class OpenAI:
     def recall(self, request: Request, reply: Reply) -> None:
         """A reply, just sampled or out of a record: what was thought for it goes along with the
         next requests of its conversation."""
-        if self.send_reasoning is not None:
+        if self.dialect.send_reasoning is not None:
             self.thoughts.keep(request, reply)
 
     def body(self, request: Request) -> dict[str, Any]:
         """The request's JSON, before anything that a server refuses is left out."""
         how = request.sampling
-        native = self.tools == "native"
-        name = self.send_reasoning
+        native = self.dialect.tools == "native"
+        name = self.dialect.send_reasoning
         thoughts: dict[int, dict[str, str]] = (
             {}
             if name is None
@@ -191,9 +188,9 @@ class OpenAI:
             body["stop"] = list(how.stop)
         if request.tools and native:
             body["tools"] = [tool.schema for tool in request.tools]
-        if self.token_ids:
+        if self.dialect.token_ids:
             body |= {"logprobs": True, "return_token_ids": True}
-        if self.stream:
+        if self.dialect.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return body | self.extra_body
 
@@ -218,8 +215,8 @@ class OpenAI:
         return reply
 
     def _read(self, tools: bool) -> Read:
-        in_text = self.tools == "text" and tools
-        return lambda body: read(body, tools_in_text=in_text, ids_wanted=self.token_ids)
+        in_text = self.dialect.tools == "text" and tools
+        return lambda body: read(body, tools_in_text=in_text, ids_wanted=self.dialect.token_ids)
 
     # -- what servers differ in -------------------------------------------------------------------
 
@@ -254,7 +251,7 @@ class OpenAI:
     def _hint(self, fault: Fault) -> str:
         return (
             "a server that knows no tools takes tools: text"
-            if self.tools == "native" and "tool" in fault.detail.casefold()
+            if self.dialect.tools == "native" and "tool" in fault.detail.casefold()
             else ""
         )
 

@@ -22,7 +22,7 @@ left out: each such turn is a fork, and `forks` counts them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,15 @@ MARKS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """How conversations are written for a model: options of a config, see `Chat`."""
+
+    template: dict[str, Any] | str | None = None
+    keep_thinking: bool = True
+    tool_format: str = "auto"
+
+
 @dataclass(slots=True)
 class _Conversation:
     messages: tuple[Message, ...]
@@ -61,8 +70,8 @@ class Chat:
     """Renders requests of one policy to ids, conversation by conversation.
 
     `tokenizer`: a fast Hugging Face tokenizer with a chat template. `ends`: ids that end a turn
-    when sampled. `options` go to the template; "plain" stands for roles as plain text.
-    `keep_thinking`: see the module. `tool_format`: how the policy writes tool calls, a key of
+    when sampled. `template` of the options goes to the template; "plain" stands for roles as plain
+    text. `keep_thinking`: see the module. `tool_format`: how the policy writes tool calls, a key of
     `gem_ma.parsing.FORMATS`, or `auto` for what its template says. `vision`: (text that stands
     for an image in the template, ids of an image). Raises ConfigError where there is no
     template, or it cannot render a user message, and for an unknown format.
@@ -72,25 +81,22 @@ class Chat:
         self,
         tokenizer: Any,
         ends: frozenset[int],
-        options: Mapping[str, Any] | str | None = None,
+        options: ChatOptions = ChatOptions(),
         where: str = "the tokenizer",
         *,
-        keep_thinking: bool = True,
-        tool_format: str = "auto",
         vision: tuple[str, Callable[[Image], Sequence[int]]] | None = None,
     ) -> None:
+        tool_format = options.tool_format
         if tool_format != "auto" and tool_format not in FORMATS:
             raise ConfigError(
                 f"{where}: tool_format is auto, {', '.join(FORMATS)}; got {tool_format!r}"
             )
-        self.tokenizer, self.ends, self.where, self.keep_thinking = (
-            tokenizer,
-            ends,
-            where,
-            keep_thinking,
-        )
+        self.tokenizer, self.ends, self.where = tokenizer, ends, where
+        self.keep_thinking = options.keep_thinking
         self._image_ids = vision[1] if vision else None
-        self.template = ChatTemplate(tokenizer, options, where, vision[0] if vision else None)
+        self.template = ChatTemplate(
+            tokenizer, options.template, where, vision[0] if vision else None
+        )
         self.tool_format = format_of(self.template) if tool_format == "auto" else tool_format
         self.marks = self._marks()
         # prompts that came after a reply, and those of them that did not go on from it

@@ -37,7 +37,7 @@ from gem_ma.engines.local.adapters import (
     require_peft,
     seed_of,
 )
-from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.local.constrained import KEPT, Choices, IdSet, allowed_along
 from gem_ma.engines.local.loading import How, find_model, quiet
 from gem_ma.engines.local.sampling import Draw, Source
@@ -151,7 +151,7 @@ class Transformers:
             *["adapter"] * (settings is not None and settings.seed is None),
         ]
         self._opened = (name, folder, how, padded_tokens)
-        self._voice = (template, keep_thinking, tool_format)
+        self._voice = ChatOptions(template, keep_thinking, tool_format)
         self._use(self._open(shared=frozen or settings is not None or given is not None))
         self.grammar = (
             ToolGrammar(self.chat, (self.banned < 0).cpu().numpy(), policy)
@@ -182,16 +182,8 @@ class Transformers:
             base.vocabulary,
             base.ends,
         )
-        template, keep_thinking, tool_format = self._voice
         where = f"policy {self.policy!r} ({self.path})"
-        self.chat = Chat(
-            self.tokenizer,
-            self.ends,
-            template,
-            where,
-            keep_thinking=keep_thinking,
-            tool_format=tool_format,
-        )
+        self.chat = Chat(self.tokenizer, self.ends, self._voice, where)
         self.decoder, self.banned = base.decoder(self.chat)
         self.decoder.limit(self.kv_tokens)
         self.choices = Choices(

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.loading import (
     How,
@@ -116,10 +116,8 @@ class Vision:
         self.chat = Chat(
             self.tokenizer,
             self.ends,
-            template,
+            ChatOptions(template, keep_thinking, tool_format),
             where,
-            keep_thinking=keep_thinking,
-            tool_format=tool_format,
             vision=(shown, self.image_ids),
         )
         self.decoder = _Seeing(

@@ -24,7 +24,6 @@ on to old weights or old caches is found out.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import shutil
 import tempfile
@@ -37,22 +36,62 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gem_ma.engines.http.budget import Budget, Price
-from gem_ma.engines.local.adapters import base_of, is_adapter, lora_settings
-from gem_ma.engines.local.chat import Chat
-from gem_ma.engines.local.chat_template import control_tokens
-from gem_ma.engines.local.loading import find_model, first_line, quiet
+from gem_ma.engines.http.endpoint import Endpoint
+from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.vllm.adapters import write_adapter, write_weights
 from gem_ma.engines.vllm.backend import HOTTEST, Adapter, Backend, Draw, Parameters
-from gem_ma.errors import ConfigError, DataError, EngineError
-from gem_ma.folders import check_named, read_named
-from gem_ma.installing import install
+from gem_ma.engines.vllm.model_folder import (
+    Lora,
+    banned_ids,
+    base_and_lora,
+    end_ids,
+    rank_and_alpha,
+    read_json,
+    tokenizer_of,
+    vocabulary_of,
+)
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.options import flat
 from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 T = TypeVar("T")
 
 DTYPES = ("float32", "bfloat16", "float16")
 ROUTES = ("adapter", "in_place", "full")
-PROBES, PROBE_IDS = 4, 3 * 128 + 36  # prompts of more than three of the largest cache blocks
+# Of parity checks: prompts, and ids of each, which are more than three of the largest cache blocks.
+PROBES, PROBE_IDS = 4, 3 * 128 + 36
+HERE = "in this process"  # stands where an address would
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What vLLM serves. `served_model`: the model's name at the server, None = the only one.
+    `allow_http`: a key and all texts may travel unencrypted to another machine. `engine`:
+    `AsyncEngineArgs` of a vLLM that is started in this process. `dtype`: what vLLM computes in,
+    and the learner."""
+
+    served_model: str | None = None
+    allow_http: bool = False
+    engine: dict[str, Any] | None = None
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """How the weights of a learner come to vLLM.
+
+    `lora: {rank, alpha, targets}` trains an adapter, or is the folder of one. `route`: how it is
+    published, see the module; by default as `lora` says. `adapters`: a folder that this process
+    and the server both see, by default a temporary one. `parity`: nats that vLLM and the learner
+    may differ in, in the mean over tokens; by default measured (`gem_ma.training.learner.parity`).
+    `device`: of the learner.
+    """
+
+    lora: Lora = None
+    route: str | None = None
+    adapters: str | None = None
+    parity: float | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,163 +107,92 @@ class VLLM:
     """`vllm/PATH`: a model folder, sampled by vLLM.
 
     `name`: the folder that vLLM serves (or its name on the hub), of which only config and tokenizer
-    are read without a learner; or the folder of an adapter on it. `base_url`: the server, up to and
-    with `/v1`; None = vLLM in this process, started with `engine: {...}` (`AsyncEngineArgs`).
-    `served_model`: the model's name at the server, None = the only one. `lora: {rank, alpha,
-    targets}` trains an adapter, or is the folder of one; `route`: how it is published, see the
-    module; `adapters`: a folder that this process and the server both see, by default a temporary
-    one. `dtype`: what vLLM computes in, and the learner; `parity`: nats that the two may differ in,
-    in the mean over tokens, by default measured (`gem_ma.training.learner.parity`). `device`: of the
-    learner. `template`, `keep_thinking`, `tool_format`: see `Chat`.
+    are read without a learner; or the folder of an adapter on it. `endpoint`: the server, see
+    `Endpoint`; without a `base_url` vLLM runs in this process. `serving`, `publishing`, `chat`: see
+    `Serving`, `Publishing` and `gem_ma.engines.local.chat.Chat`. Price and budget are those of the
+    openai engine. A config names the fields of these objects: `base_url: ...`, `lora: {rank: 8}`.
 
-    Key, patience, concurrency, price and budget are those of the openai engine. Raises
-    ConfigError for options that do not fit, DataError for a folder that is missing or damaged.
+    Raises ConfigError for options that do not fit, DataError for a folder that is missing or
+    damaged.
     """
 
     kind, trainable, exports = "vllm", True, "transformers"
 
+    @flat
     def __init__(
         self,
         name: str,
         *,
         policy: str = "",
-        base_url: str | None = None,
-        served_model: str | None = None,
-        engine: dict[str, Any] | None = None,
-        dtype: str = "float32",
-        device: str = "cpu",
-        template: dict[str, Any] | str | None = None,
-        keep_thinking: bool = True,
-        tool_format: str = "auto",
-        lora: dict[str, Any] | str | None = None,
-        route: str | None = None,
-        adapters: str | None = None,
-        parity: float | None = None,
-        api_key_env: str | None = None,
-        api_key: str | None = None,
-        allow_http: bool = False,
-        timeout_s: float = 120.0,
-        attempts: int = 12,
-        wall_s: float = 300.0,
-        concurrency: int = 64,
-        price: dict[str, Any] | None = None,
+        endpoint: Endpoint = Endpoint(concurrency=64),  # noqa: B008  (frozen)
+        serving: Serving = Serving(),
+        publishing: Publishing = Publishing(),
+        chat: ChatOptions = ChatOptions(),  # noqa: B008  (frozen)
+        price: dict[str, Any] | Price | None = None,
         budget: Budget | None = None,
-        offline: bool = False,
     ) -> None:
         self.policy, self.version, self.unpublished = policy, 0, False
-        self.name, self.where = served_model or name, f"policy {policy!r}"
-        if dtype not in DTYPES:
-            raise ConfigError(f"{self.where}: dtype is one of {', '.join(DTYPES)}; got {dtype!r}")
-        if parity is not None and not 0 < parity < float("inf"):
-            raise ConfigError(f"{self.where}: parity is in nats, above 0; got {parity}")
-        if route is not None and route not in ROUTES:
-            raise ConfigError(f"{self.where}: route is one of {', '.join(ROUTES)}; got {route!r}")
-        name = str(find_model(name, policy))
-        if is_adapter(Path(name)):
-            if lora is not None:
-                raise ConfigError(
-                    f"policies.{policy}.lora: {name} is an adapter itself; leave lora out, or name"
-                    " its base as the model"
-                )
-            lora, name = name, str(find_model(base_of(Path(name), policy), policy))
-        elif isinstance(lora, str):
-            lora = str(find_model(lora, policy))
-        self.route = route or ("adapter" if lora is not None else "full")
-        if (self.route == "full") == (lora is not None):
-            raise ConfigError(
-                f"{self.where}: route {self.route}"
-                f" {'publishes all weights; leave lora out' if lora is not None else 'needs lora: {rank: 8}'}"
-            )
-        self.lora = lora
-        self.rank, self.alpha = (0, 0.0) if lora is None else _rank_and_alpha(lora, policy)
-        self.path = name
-        self.dtype, self.device, self.parity = dtype, device, parity
-        self.chat_options: dict[str, Any] = {
-            "template": template,
-            "keep_thinking": keep_thinking,
-            "tool_format": tool_format,
-        }
-        self.config = _read_json(name, "config.json", self.where)
-        self.tokenizer = _tokenizer(name, self.where)
-        self.ends = _end_ids(name, self.tokenizer, self.where)
-        self.chat = Chat(
-            self.tokenizer,
-            self.ends,
-            template,
-            f"{self.where} ({name})",
-            keep_thinking=keep_thinking,
-            tool_format=tool_format,
-        )
-        self.vocabulary = _vocabulary(self.config, name, self.where)
-        self.banned_ids = _banned_ids(self.tokenizer, self.ends | self.chat.marks, self.vocabulary)
-        self.base_url, self.price, self.budget = (
-            base_url or "in this process",
-            Price.of(price, self.where),
-            budget,
-        )
-        remote: dict[str, Any] = {
-            "api_key_env": api_key_env,
-            "api_key": api_key,
-            "timeout_s": timeout_s,
-            "attempts": attempts,
-            "wall_s": wall_s,
-        }
-        remote |= {"concurrency": concurrency, "price": price, "budget": budget, "offline": offline}
-        self.backend = self._backend(base_url, served_model, engine, allow_http, remote)
-        self.folder = Path(adapters) if adapters is not None else None
+        self.name, self.where = serving.served_model or name, f"policy {policy!r}"
+        _check(serving, publishing, self.where)
+        self.path, self.lora = base_and_lora(name, publishing.lora, policy)
+        self.route = _route(publishing.route, self.lora, self.where)
+        self.rank, self.alpha = (0, 0.0) if self.lora is None else rank_and_alpha(self.lora, policy)
+        self.dtype, self.device, self.parity = serving.dtype, publishing.device, publishing.parity
+        self.chat_options = chat
+        self._read_folder()
+        self.base_url, self.budget = endpoint.base_url or HERE, budget
+        self.price = Price.of(price, self.where)
+        self.backend = self._backend(endpoint, serving)
+        self.folder = Path(publishing.adapters) if publishing.adapters is not None else None
+        # Names of adapters are used once: a server may remember those of a run before.
         self._tag, self._published = uuid.uuid4().hex[:8], 0
-        given = (
-            Adapter(f"{_plain(policy)}.{self._tag}.given", str(Path(lora).resolve()))
-            if isinstance(lora, str)
-            else None
-        )
-        self._now = self._given = given  # the adapter of this version
+        self._given: Adapter | None = None  # what the config names
+        if isinstance(self.lora, str):
+            path = str(Path(self.lora).resolve())
+            self._given = Adapter(f"{_plain(policy)}.{self._tag}.given", path)
+        self._now = self._given  # the adapter of this version
         # kept until the next publish: requests may still run on it
         self._before: Adapter | None = None
         self._salt = ""
         self._opening = threading.Lock()
 
-    def _backend(
-        self,
-        base_url: str | None,
-        served: str | None,
-        engine: dict[str, Any] | None,
-        allow_http: bool,
-        remote: dict[str, Any],
-    ) -> Backend:
+    def _read_folder(self) -> None:
+        self.config = read_json(self.path, "config.json", self.where)
+        self.tokenizer = tokenizer_of(self.path, self.where)
+        self.ends = end_ids(self.path, self.tokenizer, self.where)
+        where = f"{self.where} ({self.path})"
+        self.chat = Chat(self.tokenizer, self.ends, self.chat_options, where)
+        self.vocabulary = vocabulary_of(self.config, self.path, self.where)
+        self.banned_ids = banned_ids(self.tokenizer, self.ends | self.chat.marks, self.vocabulary)
+
+    def _backend(self, endpoint: Endpoint, serving: Serving) -> Backend:
         parameters = Parameters(self.banned_ids, self.ends)
-        if base_url is None:
-            if served is not None:
+        if endpoint.base_url is None:
+            if serving.served_model is not None:
                 raise ConfigError(
                     f"{self.where}: served_model is the name of a model at a server, and there is"
                     " no base_url"
                 )
             from gem_ma.engines.vllm.process import Process
 
-            return Process(
-                self.where,
-                self.path,
-                parameters,
-                {"dtype": self.dtype, **(engine or {})},
-                self.rank,
-            )
-        if engine:
+            options = {"dtype": self.dtype, **(serving.engine or {})}
+            return Process(self.where, self.path, parameters, options, self.rank)
+        if serving.engine:
             raise ConfigError(
                 f"{self.where}: engine starts vLLM in this process; with base_url, give these"
                 " options to the server"
             )
         from gem_ma.engines.vllm.server import Server
 
-        banned = self.banned_ids[0] if self.banned_ids else None
         server = Server(
             self.where,
-            base_url=base_url,
-            served_model=served,
-            tokenizer=self.tokenizer,
-            parameters=parameters,
-            banned=banned,
-            allow_http=allow_http,
-            **remote,
+            endpoint,
+            parameters,
+            self.tokenizer,
+            served_model=serving.served_model,
+            allow_http=serving.allow_http,
+            price=self.price,
+            budget=self.budget,
         )
         self.base_url = server.base_url
         return server
@@ -310,7 +278,7 @@ class VLLM:
         """The transformers engine whose weights a learner of this policy trains. Raises
         ConfigError where they could not be published."""
         if self.route == "full":
-            if self.config.get("tie_word_embeddings") and self.base_url == "in this process":
+            if self.config.get("tie_word_embeddings") and self.base_url == HERE:
                 raise ConfigError(
                     f"{self.where}: vLLM keeps the old output head of a model with tied embeddings;"
                     " add lora: {rank: 8}"
@@ -328,8 +296,10 @@ class VLLM:
             policy=self.policy,
             dtype=self.dtype,
             device=self.device,
+            template=self.chat_options.template,
+            keep_thinking=self.chat_options.keep_thinking,
+            tool_format=self.chat_options.tool_format,
             **lora,
-            **self.chat_options,
         )
 
     @cached_property
@@ -428,12 +398,12 @@ def _blocking(make: Callable[[], Awaitable[T]]) -> T:
     async def whole() -> T:
         return await make()
 
-    found: list[T] = []
+    results: list[T] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            found.append(asyncio.run(whole()))
+            results.append(asyncio.run(whole()))
         except BaseException as error:  # raised again where it was asked for
             failed.append(error)
 
@@ -442,7 +412,30 @@ def _blocking(make: Callable[[], Awaitable[T]]) -> T:
     thread.join()
     if failed:
         raise failed[0]
-    return found[0]
+    return results[0]
+
+
+def _check(serving: Serving, publishing: Publishing, where: str) -> None:
+    """Raises ConfigError for a value out of its choice or range."""
+    if serving.dtype not in DTYPES:
+        choice = ", ".join(DTYPES)
+        raise ConfigError(f"{where}: dtype is one of {choice}; got {serving.dtype!r}")
+    parity, route = publishing.parity, publishing.route
+    if parity is not None and not 0 < parity < float("inf"):
+        raise ConfigError(f"{where}: parity is in nats, above 0; got {parity}")
+    if route is not None and route not in ROUTES:
+        raise ConfigError(f"{where}: route is one of {', '.join(ROUTES)}; got {route!r}")
+
+
+def _route(wanted: str | None, lora: Lora, where: str) -> str:
+    """How weights are published. Raises ConfigError where that does not fit the adapter."""
+    route = wanted or ("full" if lora is None else "adapter")
+    if (route == "full") == (lora is not None):
+        remedy = (
+            "needs lora: {rank: 8}" if lora is None else "publishes all weights; leave lora out"
+        )
+        raise ConfigError(f"{where}: route {route} {remedy}")
+    return route
 
 
 _HELLO = (Message("hello"),)
@@ -456,77 +449,3 @@ def _plain(policy: str) -> str:
         )
         or "policy"
     )
-
-
-def _read_json(folder: str, file: str, where: str) -> dict[str, Any]:
-    path = Path(folder) / file
-    try:
-        read = json.loads(read_named(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{where}: {path} cannot be read ({first_line(error)}); name the folder of the model"
-            " that vLLM serves"
-        ) from error
-    if not isinstance(read, dict):
-        raise DataError(f"{where}: {path} is no JSON object; copy the model's files again")
-    return read
-
-
-def _tokenizer(folder: str, where: str) -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise ConfigError(
-            f"{where}: the vllm engine needs transformers for its tokenizer ({error}):"
-            f" {install('train')}"
-        ) from error
-    try:
-        check_named(Path(folder))
-        with quiet(transformers):
-            return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # whatever a damaged file makes the loader raise
-        raise DataError(
-            f"{where}: the tokenizer of {folder} cannot be loaded ({first_line(error)}); copy the"
-            " model's files again"
-        ) from error
-
-
-def _end_ids(folder: str, tokenizer: Any, where: str) -> frozenset[int]:
-    configured = (
-        _read_json(folder, "generation_config.json", where).get("eos_token_id")
-        if (Path(folder) / "generation_config.json").is_file()
-        else None
-    )
-    ids = configured if isinstance(configured, list) else [configured]
-    ends = frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
-    if not ends:
-        raise DataError(
-            f"{where}: {folder} names no end-of-turn token; set eos_token_id in"
-            " generation_config.json"
-        )
-    return ends
-
-
-def _vocabulary(config: Mapping[str, Any], folder: str, where: str) -> int:
-    inner = config.get("text_config")
-    size = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
-    if not isinstance(size, int) or size < 1:
-        raise DataError(f"{where}: {folder}/config.json names no vocab_size")
-    return size
-
-
-def _banned_ids(tokenizer: Any, free: frozenset[int], vocabulary: int) -> list[int]:
-    """Ids that are never sampled and never trained on, as the transformers engine has them:
-    roles, padding, and rows without a token."""
-    special = {
-        token for token in control_tokens(tokenizer) if token not in free and token < vocabulary
-    }
-    return sorted(special | set(range(len(tokenizer), vocabulary)))
-
-
-def _rank_and_alpha(lora: dict[str, Any] | str, policy: str) -> tuple[int, float]:
-    if isinstance(lora, str):
-        config = _read_json(lora, "adapter_config.json", f"policies.{policy}.lora")
-        return int(config.get("r", 0)), float(config.get("lora_alpha", 0))
-    settings = lora_settings(lora, policy)
-    return settings.rank, settings.alpha

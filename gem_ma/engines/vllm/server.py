@@ -13,8 +13,10 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from gem_ma.engines.http.budget import Budget, Price
+from gem_ma.engines.http.endpoint import Endpoint
 from gem_ma.engines.http.faults import Fault
-from gem_ma.engines.http.remote import Body, Remote
+from gem_ma.engines.http.remote import Body, Remote, Service
 from gem_ma.engines.http.reply import read_completion
 from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters
 from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
@@ -29,38 +31,26 @@ class Server:
     """A vLLM server. `served_model`: its name there; None = the one model that is served.
 
     `tokenizer` is that of the policy's folder: a server with another one is refused.
-    `allow_http`: a key and all texts may travel unencrypted to another machine. `remote` holds
-    options of `Remote`.
+    `allow_http`: a key and all texts may travel unencrypted to another machine.
     """
 
     def __init__(
         self,
         where: str,
-        *,
-        base_url: str,
-        served_model: str | None,
-        tokenizer: Any,
+        endpoint: Endpoint,
         parameters: Parameters,
-        banned: int | None,
-        allow_http: bool,
-        **remote: Any,
+        tokenizer: Any,
+        *,
+        served_model: str | None = None,
+        allow_http: bool = False,
+        price: Price | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        self.where, self.served_model, self.tokenizer, self.parameters, self.banned = (
-            where,
-            served_model,
-            tokenizer,
-            parameters,
-            banned,
-        )
-        self.remote = Remote(
-            where,
-            model=served_model or "",
-            base_url=base_url,
-            path=PATH,
-            model_hint="correct served_model",
-            **remote,
-        )
-        self.base_url, self.price = self.remote.base_url, self.remote.price
+        self.where, self.served_model = where, served_model
+        self.tokenizer, self.parameters = tokenizer, parameters
+        service = Service(served_model or "", PATH, "correct served_model")
+        self.remote = Remote(where, endpoint, service, price=price, budget=budget)
+        self.base_url, self.price = self.remote.base_url, price
         parts = urlsplit(self.base_url)
         if parts.scheme == "http" and not _is_here(parts.hostname or "") and not allow_http:
             raise ConfigError(
@@ -126,7 +116,7 @@ class Server:
     async def _check_sampling(self) -> None:
         """Allows one id only: its log-probability is 0 where masks are in it, as they are in
         what the learner computes."""
-        only = 0 if self.banned is None else self.banned
+        only = next(iter(self.parameters.bias), 0)  # an id that nothing but this mask would give
         body = {**self._tiny(), "logit_bias": None, "allowed_token_ids": [only]}
         flag = "start the server with --logprobs-mode processed_logprobs"
         try:

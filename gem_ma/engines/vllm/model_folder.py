@@ -1,0 +1,113 @@
+"""What the vllm engine reads of a model's folder without its weights: config, tokenizer, the ids that
+end a turn and those that are never sampled.
+
+vLLM reads the same folder on its side; what is said here must be what the learner's engine says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gem_ma.engines.local.adapters import base_of, is_adapter, lora_settings
+from gem_ma.engines.local.chat_template import control_tokens
+from gem_ma.engines.local.loading import find_model, first_line, quiet
+from gem_ma.errors import ConfigError, DataError
+from gem_ma.folders import check_named, read_named
+from gem_ma.installing import install
+
+Lora = dict[str, Any] | str | None  # settings of a new adapter, the folder of one, or none
+
+
+def base_and_lora(name: str, lora: Lora, policy: str) -> tuple[str, Lora]:
+    """(folder of the base model, adapter) behind the name of a model, which may be an adapter on
+    one. Raises ConfigError."""
+    folder = find_model(name, policy)
+    if is_adapter(folder):
+        if lora is not None:
+            raise ConfigError(
+                f"policies.{policy}.lora: {folder} is an adapter itself; leave lora out, or name"
+                " its base as the model"
+            )
+        return str(find_model(base_of(folder, policy), policy)), str(folder)
+    return str(folder), str(find_model(lora, policy)) if isinstance(lora, str) else lora
+
+
+def read_json(folder: str, file: str, where: str) -> dict[str, Any]:
+    """A JSON object of the folder. Raises DataError."""
+    path = Path(folder) / file
+    try:
+        read = json.loads(read_named(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"{where}: {path} cannot be read ({first_line(error)}); name the folder of the model"
+            " that vLLM serves"
+        ) from error
+    if not isinstance(read, dict):
+        raise DataError(f"{where}: {path} is no JSON object; copy the model's files again")
+    return read
+
+
+def tokenizer_of(folder: str, where: str) -> Any:
+    """The tokenizer, as it lies in the folder: nothing is fetched. Raises ConfigError, DataError."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(
+            f"{where}: the vllm engine needs transformers for its tokenizer ({error}):"
+            f" {install('train')}"
+        ) from error
+    try:
+        check_named(Path(folder))
+        with quiet(transformers):
+            return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # whatever a damaged file makes the loader raise
+        raise DataError(
+            f"{where}: the tokenizer of {folder} cannot be loaded ({first_line(error)}); copy the"
+            " model's files again"
+        ) from error
+
+
+def end_ids(folder: str, tokenizer: Any, where: str) -> frozenset[int]:
+    """Ids that end a turn. Raises DataError where none is named."""
+    file = "generation_config.json"
+    present = (Path(folder) / file).is_file()
+    configured = read_json(folder, file, where).get("eos_token_id") if present else None
+    ids = configured if isinstance(configured, list) else [configured]
+    ends = frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
+    if not ends:
+        raise DataError(
+            f"{where}: {folder} names no end-of-turn token; set eos_token_id in"
+            " generation_config.json"
+        )
+    return ends
+
+
+def vocabulary_of(config: Mapping[str, Any], folder: str, where: str) -> int:
+    """Rows of the output head, those without a token included. Raises DataError."""
+    # A model that sees as well keeps the settings of its language model apart.
+    inner = config.get("text_config")
+    size = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
+    if not isinstance(size, int) or size < 1:
+        raise DataError(f"{where}: {folder}/config.json names no vocab_size")
+    return size
+
+
+def banned_ids(tokenizer: Any, free: frozenset[int], vocabulary: int) -> list[int]:
+    """Ids that are never sampled and never trained on, as the transformers engine has them:
+    roles, padding, and rows without a token."""
+    special = {
+        token for token in control_tokens(tokenizer) if token not in free and token < vocabulary
+    }
+    return sorted(special | set(range(len(tokenizer), vocabulary)))
+
+
+def rank_and_alpha(lora: dict[str, Any] | str, policy: str) -> tuple[int, float]:
+    """Of an adapter that will be made, or of one that lies in a folder."""
+    if isinstance(lora, str):
+        config = read_json(lora, "adapter_config.json", f"policies.{policy}.lora")
+        return int(config.get("r", 0)), float(config.get("lora_alpha", 0))
+    settings = lora_settings(lora, policy)
+    return settings.rank, settings.alpha
