@@ -120,8 +120,15 @@ class EstimatorSettings(Settings):
 
 
 class LossSettings(Settings):
-    """The clipped policy-gradient loss and its optimiser steps."""
+    """The policy-gradient loss and its optimiser steps."""
 
+    surrogate: str = Field(
+        "clipped",
+        description=(
+            "What is maximised of a ratio and an advantage, by its name in"
+            " gem_ma.training.learner.losses.SURROGATES."
+        ),
+    )
     clip: float = Field(0.2, gt=0)
     ratio: Literal["token", "turn_sum", "turn_mean", "episode"] = Field(
         "token",

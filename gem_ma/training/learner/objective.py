@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.training.learner.forward import Scored
-from gem_ma.training.learner.losses import clipped, k3, token_weights, truncated_weight, unit_pull
+from gem_ma.training.learner.losses import Sampled, k3, pull, surrogate
 from gem_ma.training.learner.rows import Tokens
 
 Array = NDArray[np.float64]
@@ -42,15 +42,13 @@ class Objective:
         anchor: Array | None,
         longest: int,
     ) -> None:
-        self.tokens, self.part, self.old, self.settings, self.tensor = (
-            tokens,
-            part,
-            old,
-            settings,
-            tensor,
-        )
-        self.fresh, self.anchor, self.count = fresh, anchor, len(tokens.turn)
-        self.weight = token_weights(tokens.turn, settings.aggregation, part, longest)
+        self.sampled = Sampled(tokens.advantage, tokens.logprob, tokens.turn, part)
+        self.old, self.anchor, self.fresh = old, anchor, fresh
+        self.settings, self.tensor, self.longest = settings, tensor, longest
+        self.count = len(tokens.turn)
+        # counted over the whole step: a chunk does not know how many turns there are
+        self.weight = self.sampled.weights(settings, longest)
+        self.surrogate = surrogate(settings.surrogate)
         self.pull: Array | None = None
         # loss, entropy, k3 of old to new, clipped tokens, k3 to the reference; of the chunks of
         # this process
@@ -60,22 +58,18 @@ class Objective:
 
     def pull_units(self, logprobs: Array) -> None:
         """Of a ratio of whole turns or episodes: what each token's log-probability [n] is pulled
-        by."""
-        tokens, how = self.tokens, self.settings
-        worth = tokens.advantage * truncated_weight(
-            self.old - tokens.logprob, tokens.turn, self.part, how.ratio, how.tis
-        )
-        self.pull, self.whole[0], cut = unit_pull(
-            logprobs, self.old, worth, tokens.turn, self.part, how.ratio, how.clip
-        )
-        self.whole[3] = cut.sum()
+        by. A chunk may hold half a turn, so this needs a pass ahead."""
+        whole = pull(logprobs, self.old, self.sampled, self.settings, self.longest)
+        self.pull, self.whole[0], self.whole[3] = whole.slope, whole.loss, whole.clipped.sum()
 
     def __call__(self, scored: Scored) -> Any:
+        """The part of the loss that these tokens make, as a tensor."""
         logprobs, order, how = scored.logprobs, scored.order, self.settings
         if self.fresh:
             self.old[order] = logprobs.detach().double().cpu().numpy()
         before = self.tensor(self.old[order])
         if self.pull is not None:
+            # linear in the log-probabilities, with the gradient that was found for the whole
             loss = (logprobs * self.tensor(self.pull[order])).sum()
         else:
             loss = self._surrogate(logprobs, before, order)
@@ -94,11 +88,7 @@ class Objective:
         return loss
 
     def _surrogate(self, logprobs: Any, before: Any, order: NDArray[np.int64]) -> Any:
-        tokens, how = self.tokens, self.settings
-        drift, turn = (self.old - tokens.logprob)[order], tokens.turn[order]
-        worth = tokens.advantage[order] * truncated_weight(
-            drift, turn, self.part[order], how.ratio, how.tis
-        )
-        objective, is_clipped = clipped(logprobs, before, self.tensor(worth), how.clip)
-        self.sums[3] += float(is_clipped.sum())
-        return -(objective * self.tensor(self.weight[order])).sum()
+        worth = self.sampled.take(order).worth(self.old[order], self.settings)
+        gain, clipped = self.surrogate(logprobs, before, self.tensor(worth), self.settings.clip)
+        self.sums[3] += float(clipped.sum())
+        return -(gain * self.tensor(self.weight[order])).sum()

@@ -17,6 +17,7 @@ from gem_ma.config.training import TrainSettings
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import columns, estimator
 from gem_ma.tracking import options_of
+from gem_ma.training.learner.losses import surrogate
 from gem_ma.training.schedule.alternation import check_names, settings_of
 from gem_ma.training.schedule.plans import TRAINING_SEEDS
 from gem_ma.training.selfplay.league import check_opponents
@@ -55,6 +56,10 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
         _check_estimator(
             settings_of(settings, name),
             f"train.per_policy.{name}.estimator" if own and own.estimator else "train.estimator",
+        )
+        _check_surrogate(
+            settings_of(settings, name),
+            f"train.per_policy.{name}.loss" if own and own.loss else "train.loss",
         )
     sides = plays_per_start(settings.seats, len(config.agents))
     if settings.episodes % (settings.group_size * sides):
@@ -130,6 +135,13 @@ def _check_sampling(config: Config, name: str) -> None:
     if key := next((key for key, found in wrong.items() if found), None):
         what = "a learned policy is sampled with temperature above 0, top_p 1 and top_k 0"
         raise ConfigError(f"policies.{name}.{key}: {what}; got {key} {getattr(given, key):g}")
+
+
+def _check_surrogate(settings: TrainSettings, where: str) -> None:
+    try:
+        surrogate(settings.loss.surrogate)
+    except ConfigError as error:
+        raise ConfigError(f"{where}.surrogate: {error}") from error
 
 
 def _check_estimator(settings: TrainSettings, where: str) -> None:

@@ -1,0 +1,130 @@
+"""A softmax table under an update: the logits of the views that a batch has met, as one matrix.
+
+Knows choices and their loss; knows neither episodes nor checkpoints. Axes: V views of a batch, C
+choices (padded with -inf), N choices sampled in it. The gradient of log p(a) by the logits z of its
+view is (onehot(a) - p) / temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.config.learning import LossSettings
+from gem_ma.training.learner.adam import Moments
+from gem_ma.training.learner.losses import Sampled, k3, pull
+from gem_ma.training.learner.slopes import Slope
+
+Array = NDArray[np.float64]
+# first and second moments of adam, and the number of steps, of one view
+Moment = tuple[Array, Array, float]
+LONGEST = 1  # tokens of a reply of the table engine
+
+
+class Batch(NamedTuple):
+    """Sampled choices: `keys` names the V views, the arrays are [N]; `turn` counts the rows of
+    the turn table."""
+
+    keys: list[int]
+    view: NDArray[np.int64]
+    choice: NDArray[np.int64]
+    sampled: Array
+    advantage: Array
+    episode: NDArray[np.int64]
+    part: NDArray[np.int64]  # one agent's part in one episode
+    turn: NDArray[np.int64]
+    version: NDArray[np.int64]
+
+    def tokens(self) -> Sampled:
+        """The columns that a loss sees: each choice is one token."""
+        return Sampled(self.advantage, self.sampled, self.turn, self.part)
+
+
+class TableRows:
+    """The logits [V, C] of a batch's views, with the moments of adam."""
+
+    def __init__(self, logits: Array) -> None:
+        self.logits, self.moments = logits, Moments((logits.shape[0], logits.shape[1]))
+
+    @classmethod
+    def gather(
+        cls, weights: Mapping[int, Array], moments: Mapping[int, Moment], batch: Batch
+    ) -> TableRows:
+        """The rows of these weights that the batch has met."""
+        widest = max(len(weights[key]) for key in batch.keys)
+        rows = cls(np.full((len(batch.keys), widest), -np.inf))
+        past = rows.moments
+        for v, key in enumerate(batch.keys):
+            size = len(weights[key])
+            rows.logits[v, :size] = weights[key]
+            if key in moments:
+                past.first[v, :size], past.second[v, :size], past.steps[v, 0] = moments[key]
+        return rows
+
+    def scatter(self, weights: dict[int, Array], moments: dict[int, Moment], batch: Batch) -> None:
+        """Puts the rows back."""
+        past = self.moments
+        for v, key in enumerate(batch.keys):
+            size = len(weights[key])
+            weights[key] = self.logits[v, :size].copy()
+            if past.steps[v, 0]:
+                first, second = past.first[v, :size].copy(), past.second[v, :size].copy()
+                moments[key] = (first, second, float(past.steps[v, 0]))
+
+    def chances(self, temperature: float) -> Array:
+        """Probabilities [V, C]."""
+        # the largest logit is taken off first: exp of it would overflow
+        scaled = np.exp((self.logits - self.logits.max(axis=1, keepdims=True)) / temperature)
+        return np.asarray(scaled / scaled.sum(axis=1, keepdims=True))
+
+    def logprobs(self, batch: Batch, temperature: float) -> Array:
+        """Log-probability [N] of each choice of the batch."""
+        return np.asarray(np.log(self.chances(temperature)[batch.view, batch.choice]))
+
+    def gradient(
+        self,
+        batch: Batch,
+        mask: NDArray[np.bool_],  # [N] the choices of this minibatch
+        old: Array,  # [N] log-probabilities before the update
+        anchor: Array | None,  # [N] those of the reference
+        temperature: float,
+        how: LossSettings,
+    ) -> tuple[Array, dict[str, float]]:
+        """(direction [V, C] in which the loss falls, its norm limited to `grad_clip`; metrics)."""
+        view, choice, tokens = batch.view[mask], batch.choice[mask], batch.tokens().take(mask)
+        chances = self.chances(temperature)
+        logs = np.log(np.where(chances > 0, chances, 1.0))  # a padded choice adds p log p = 0
+        entropy = -(chances * logs).sum(axis=1)
+        new, before = logs[view, choice], old[mask]
+        step = pull(new, before, tokens, how, LONGEST)
+        slope, loss = step.slope, step.loss
+        metrics = {
+            "entropy": float(entropy[view].mean()),
+            "kl": float(k3(Slope.of(before), new).value.mean()),
+            "clip_fraction": float(step.clipped.mean()),
+        }
+        if anchor is not None:
+            away = k3(Slope.of(new), anchor[mask])
+            slope = slope + how.kl * away.slope / len(new)
+            metrics["kl_reference"] = float(away.value.mean())
+            loss += how.kl * metrics["kl_reference"]
+        gradient = np.zeros_like(chances)
+        # a view is met several times, so the pulls on it add up: plain indexing would keep one
+        np.add.at(gradient, (view, choice), -slope)
+        gradient -= chances * np.bincount(view, -slope, len(chances))[:, None]
+        if how.entropy:
+            share = np.bincount(view, tokens.weights(how, LONGEST), len(chances))
+            gradient -= how.entropy * share[:, None] * chances * (logs + entropy[:, None])
+        gradient /= temperature
+        norm = float(np.sqrt((gradient**2).sum()))
+        if norm > how.grad_clip:
+            gradient *= how.grad_clip / norm
+        return gradient, {"loss": loss, "grad_norm": norm, **metrics}
+
+    def step(self, gradient: Array, lr: float, optimizer: str) -> None:
+        """One step along the gradient, of `sgd` or `adam`."""
+        moved = lr * gradient if optimizer == "sgd" else self.moments.step(gradient, lr)
+        self.logits += moved
