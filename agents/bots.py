@@ -12,6 +12,8 @@ WORDS = ("hello", "yes", "no", "please go on", "I do not know")
 
 
 class _Bot:
+    waits = False
+
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         self.rng = rng
 

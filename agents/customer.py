@@ -47,6 +47,7 @@ class Customer:
     """The scripted customer of a service talk. A subclass sets `phrasebook`, and `scenario` for
     its messages of error."""
 
+    waits = False
     privileged = True
     phrasebook: ClassVar[Phrasebook]
     scenario: ClassVar[str] = "a service desk"

@@ -17,6 +17,8 @@ from gem_ma.errors import ConfigError
 class NumberGuesser:
     """Draws any number at every turn: legal, and deaf to the hints."""
 
+    waits = False
+
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         self.agent, self.rng = agent, rng
 

@@ -14,6 +14,8 @@ BOLDNESS = {"J": 0.15, "Q": 0.5, "K": 0.85}  # probability of bet or call
 class NoisyKuhn:
     """Bets and calls more often the better its card."""
 
+    waits = False
+
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         self.rng = rng
 

@@ -20,6 +20,8 @@ MEANING_LISTS, WORD_LISTS = (COLOURS, SHAPES), (COLOUR_WORDS, SHAPE_WORDS)
 
 
 class _Translator:
+    waits = False
+
     def __init__(self, rng: random.Random, noise: float, read: Lists, say: Lists) -> None:
         if not 0 <= noise <= 1:
             raise ConfigError(f"noise is a probability; got {noise}")

@@ -18,6 +18,8 @@ _PER_MESSAGE = 40  # numbers that the spray tells at once
 
 
 class _Baseline:
+    waits = False
+
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         self.rng = rng
 

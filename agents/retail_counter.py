@@ -24,6 +24,7 @@ class _Counter:
     """Says what `right` says, or what `wrong` says: with probability `noise` at its first turn,
     and `noise * later` after it."""
 
+    waits = False
     later = 1.0
 
     def __init__(

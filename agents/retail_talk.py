@@ -47,6 +47,8 @@ class Scripted:
     """A behaviour that runs a script: the newest text that it was shown goes in, an action comes
     out."""
 
+    waits = False
+
     def __init__(self) -> None:
         self._script: Script | None = None
 

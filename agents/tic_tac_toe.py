@@ -18,6 +18,8 @@ class TicTacToePerfect:
     """Plays a move that keeps the game's value, drawn among all of them; with probability
     `noise` any legal one."""
 
+    waits = False
+
     def __init__(
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
     ) -> None:

@@ -2,7 +2,8 @@
 
 A factory is called once per (episode, agent) as `factory(agent, sample, rng, task=None,
 **options)`. Only a factory with `privileged = True` (an oracle, a scripted user) receives the
-task; the cast records it, and a learned policy may not sit there.
+task; the cast records it, and a learned policy may not sit there. A factory with `waits = False`
+promises that its `act` awaits nothing but itself, as a bot's does: sync views then run it in place.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ def as_factory(given: Any) -> Factory:
 def is_privileged(factory: Factory) -> bool:
     """True where the behaviour is given the task."""
     return bool(getattr(factory, "privileged", False))
+
+
+def waits(factory: Factory) -> bool:
+    """False where the factory declares that its behaviour never waits for anything."""
+    return bool(getattr(factory, "waits", True))
 
 
 def seat(

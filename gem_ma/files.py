@@ -23,8 +23,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gem_ma.codec import load_json
 from gem_ma.errors import GemMaError, StoreError
+from gem_ma.json_text import load_json
 
 MOST_JSON, MOST_LINE = 64 << 20, 256 << 20  # bytes of a file of one value; of one line
 _KINDS = {

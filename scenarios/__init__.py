@@ -6,7 +6,7 @@ if __name__ != "gem_ma.scenarios":
 CATALOG = {
     "dilemma": "gem_ma.scenarios.dilemma:Dilemma",
     "guess_number": "gem_ma.scenarios.guess_number:GuessNumber",
-    "kuhn_poker": "gem_ma.scenarios.kuhn:Kuhn",
+    "kuhn_poker": "gem_ma.scenarios.kuhn_prices:PricedKuhn",
     "referential": "gem_ma.scenarios.referential:Referential",
     "retail": "gem_ma.scenarios.retail.scenario:Retail",
     "retail_one_order": "gem_ma.scenarios.retail.counter:RetailOneOrder",

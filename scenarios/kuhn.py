@@ -2,7 +2,7 @@
 pays.
 
 Type `gem-ma run kuhn_poker`; `configs/kuhn_table.yaml` learns it by self-play and scores it by
-exploitability.
+exploitability. Its options are in `kuhn_prices.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 from typing import Any
 
 from gem_ma import Ask, Reward, Scenario, Tell
-from gem_ma.errors import ConfigError
 from gem_ma.scenario import Play
 
 CARDS = "JQK"
@@ -29,24 +28,6 @@ class Kuhn(Scenario):
         "card-blind (exploitability, milli-chips)": 333.33,
     }
 
-    def __init__(self, offset: float = 0.0, foul: float = 0.0) -> None:
-        """`offset` is what player_1 pays player_0 at the end of every hand, whoever wins: it
-        changes no decision.
-
-        `foul` is what an answer costs its agent that is not one of the two words and nothing
-        else; it is played as check or fold, and the other gets the chips, since the game is
-        zero-sum. Without a foul words around the move are forgiven, and an unreadable answer is
-        as good as check or fold: a language model that learns has no reason to keep to the
-        format. Raises ConfigError for a foul below 0.
-        """
-        if (
-            isinstance(foul, bool)
-            or not isinstance(foul, (int, float))
-            or not 0 <= foul < float("inf")
-        ):
-            raise ConfigError(f"scenario.foul: chips of 0 or more; got {foul!r}")
-        self.offset, self.foul = offset, foul
-
     def deal(self, rng: random.Random, task: Any) -> dict[str, str]:
         return dict(zip(self.agents, rng.sample(CARDS, 2), strict=True))
 
@@ -56,29 +37,15 @@ class Kuhn(Scenario):
         while history not in ENDINGS:
             agent = self.agents[len(history) % 2]
             legal = ("fold", "call") if history.endswith("b") else ("check", "bet")
-            said = yield Ask(
-                {
-                    agent: (
-                        f"Moves so far: {' '.join(history) or 'none'}. Choose {legal[0]} or"
-                        f" {legal[1]}."
-                    )
-                },
-                legal=legal,
-            )
-            fouled = bool(self.foul) and said[agent].text.strip() not in legal
-            # an unreadable answer folds or checks
-            move = legal[0] if fouled else said[agent].parsed or legal[0]
+            moves = " ".join(history) or "none"
+            question = f"Moves so far: {moves}. Choose {legal[0]} or {legal[1]}."
+            actions = yield Ask({agent: question}, legal=legal)
+            move = actions[agent].parsed or legal[0]  # an unreadable answer folds or checks
             chips[agent] += move in ("bet", "call")
             history += move[0]
-            if fouled:
-                other = next(one for one in self.agents if one != agent)
-                yield Reward({agent: -self.foul, other: self.foul}, why="foul")
-        winner = (
-            self.agents[len(history) % 2]
-            if history.endswith("f")
-            else max(self.agents, key=lambda a: CARDS.index(cards[a]))
-        )
+        # who would move next wins against a fold, the higher card wins a showdown
+        winner = self.agents[len(history) % 2]
+        if not history.endswith("f"):
+            winner = max(self.agents, key=lambda agent: CARDS.index(cards[agent]))
         loser = next(agent for agent in self.agents if agent != winner)
         yield Reward({winner: chips[loser], loser: -chips[loser]}, why=history)
-        if self.offset:
-            yield Reward({"player_0": self.offset, "player_1": -self.offset}, why="offset")

@@ -12,16 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma import types
-from gem_ma.codec import (
-    digest,
-    dump_episode,
-    dump_json,
-    from_json,
-    load_episode,
-    load_json,
-    to_json,
-)
+from gem_ma.codec import digest, dump_episode, from_json, load_episode, to_json
 from gem_ma.errors import SchemaError, StoreError
+from gem_ma.json_text import dump_json, load_json
 from gem_ma.types import (
     Action,
     Attempt,

@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("openai", reason="needs the api extra")
 
-from gem_ma.codec import REPLY, dump_json, load_json
+from gem_ma.codec import REPLY
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http import remote
 from gem_ma.engines.http.budget import Price
@@ -26,6 +26,7 @@ from gem_ma.engines.http.faults import RETRIED, Fault, of_error_body
 from gem_ma.engines.http.hiding import HIDDEN, WINDOW, Secret
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import decode, read, read_completion
+from gem_ma.json_text import dump_json, load_json
 from gem_ma.types import Malformed, Message, Reply, Request, Tool
 from tests.fault_server import EVENTS, JSON, Answer, FaultServer, raw, reply, says
 

@@ -53,6 +53,56 @@ def test_every_kind_of_behaviour_may_play_the_others(other):
     assert episodes[0] == episodes[1] and observation in env.observation_space
 
 
+class Bot:
+    """Its act is a coroutine that ends at its first step; where it runs is noted."""
+
+    threads: set[str] = set()
+
+    def __init__(self, agent, sample, rng, task=None):
+        pass
+
+    async def act(self, asked):
+        self.threads.add(threading.current_thread().name)
+        return asked.legal[0]
+
+
+class DeclaredBot(Bot):
+    waits = False
+
+
+class Liar(DeclaredBot):
+    async def act(self, asked):
+        await asyncio.sleep(0)
+        return asked.legal[0]
+
+
+@pytest.mark.parametrize("factory", [Bot, DeclaredBot])
+def test_who_declares_that_it_never_waits_is_run_in_place(factory):
+    Bot.threads.clear()
+    env = gem_ma.gym_env("dilemma", agent="player_0", others={"player_1": factory})
+    env.reset(seed=0)
+    env.step("defect")
+    here = threading.current_thread().name
+    assert Bot.threads == ({here} if factory is DeclaredBot else {"gem_ma behaviours"})
+
+
+def test_who_waits_in_spite_of_its_declaration_is_told_so_in_one_line():
+    env = gem_ma.gym_env("dilemma", agent="player_0", others={"player_1": Liar})
+    env.reset(seed=0)
+    with pytest.raises(ActionError, match=r"'player_1'.*`waits = False` and has waited"):
+        env.step("defect")
+
+
+def test_the_bots_that_come_with_the_library_declare_it():
+    from gem_ma.agents import CATALOG
+
+    from gem_ma.behaviour import as_factory, waits
+
+    immediate = {name for name in CATALOG if not waits(as_factory(name))}
+    assert {"random_legal", "first_legal", "silent", "retail_user", "retail_oracle"} <= immediate
+    assert not immediate & {"direct", "tool_calling", "user_llm", "tic_tac_toe_by_board"}
+
+
 def test_behaviours_that_wait_share_one_private_thread():
     Waits.threads.clear()
     for _ in range(2):

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from gem_ma import Action, Ask, Plan, Reward, Scenario, Seat, Tell, config, credit, play_many
+from gem_ma.branches import Branch
 from gem_ma.config.settings import Config
 from gem_ma.config.training import ForkSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.registry import make, task_of
-from gem_ma.rollout import Branch, play
+from gem_ma.rollout import play
 from gem_ma.scenario import Call, replay
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train

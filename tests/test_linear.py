@@ -23,8 +23,8 @@ from gem_ma.agents import labels, marks, retail_reading, text_protocol
 
 import gem_ma
 from gem_ma import Action, Limits, Plan, Reply, play
-from gem_ma.codec import dump_json, load_json
 from gem_ma.engines.base import Policy
+from gem_ma.json_text import dump_json, load_json
 from gem_ma.parsing import FORMATS, clean, parse_action, parse_legal, parse_tool_calls
 from gem_ma.types import Sampling, Seat
 from tests.pumps import UNITS, Late, slow, superlinear

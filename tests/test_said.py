@@ -28,11 +28,11 @@ from gem_ma import (
     parallel_env,
     play,
 )
+from gem_ma.branches import Branch
 from gem_ma.codec import dump_episode, load_episode
 from gem_ma.engines.base import Policy
 from gem_ma.evaluation.metrics import summarise, table
 from gem_ma.parsing.bounds import bounded, size
-from gem_ma.rollout import Branch
 from gem_ma.types import MAX_SAID, Asked, Request, Sampling, Seat, Transcript
 
 LONG = 10_000_000

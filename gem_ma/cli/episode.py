@@ -23,7 +23,8 @@ def show_episode(path: Path, which: str, judge: Judge, as_json: bool) -> None:
 
     episode, same = find(path, which, judge)
     if as_json:
-        from gem_ma.codec import dump_episode, load_json
+        from gem_ma.codec import dump_episode
+        from gem_ma.json_text import load_json
 
         emit_json(
             {"verdict": dict(verdict(episode, judge)), "episode": load_json(dump_episode(episode))}

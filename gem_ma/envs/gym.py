@@ -13,7 +13,15 @@ from typing import Any
 
 import gymnasium
 
-from gem_ma.behaviour import Behaviour, Factory, as_factory, behaviour_rng, no_policy, seat
+from gem_ma.behaviour import (
+    Behaviour,
+    Factory,
+    as_factory,
+    behaviour_rng,
+    no_policy,
+    seat,
+    waits,
+)
 from gem_ma.envs.loop import act_together
 from gem_ma.envs.session import RENDER_MODES, Session
 from gem_ma.envs.spaces import ChatText, observation_space
@@ -31,11 +39,14 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         self._session, self.agent = session, agent
         _check_seats(session, agent, others)
         self._others: dict[str, tuple[Factory, dict[str, Any]]] = {}
-        for other, given in others.items():
-            chosen, options = (
-                (given.behaviour, dict(given.options)) if isinstance(given, Seat) else (given, {})
-            )
-            self._others[other] = (as_factory(chosen), options)
+        for other, player in others.items():
+            if isinstance(player, Seat):
+                self._others[other] = as_factory(player.behaviour), dict(player.options)
+            else:
+                self._others[other] = as_factory(player), {}
+        self._immediate = {
+            other for other, (factory, _) in self._others.items() if not waits(factory)
+        }
         self.metadata = {"name": session.name, "render_modes": list(RENDER_MODES), "render_fps": 4}
         self.render_mode = session.render_mode
         self.observation_space = observation_space()
@@ -91,12 +102,12 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
             raise session.refuse()
         if agent in game.pending:
             try:
-                said = read(action, game.pending[agent])
+                own_action = read(action, game.pending[agent])
             except ActionError as error:
                 raise ActionError(
                     f"{session.name}, step {game.step}, agent {agent!r}: {error}"
                 ) from error
-            session.commit({**self._act(game), agent: said})
+            session.commit({**self._act(game), agent: own_action})
             self._play_on(game)
         terminated = session.terminated(agent)
         truncated = session.end is not None and not terminated
@@ -121,7 +132,7 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
             for other, asked in game.pending.items()
             if other != self.agent
         }
-        return act_together(self._players, asked)
+        return act_together(self._players, asked, self._immediate)
 
     def render(self) -> str | None:
         """The turns so far, in the god's view: text for `ansi`; `human` prints them."""

@@ -1,69 +1,64 @@
 """Asking behaviours from sync code. One private event loop in one daemon thread serves the
-process; who never waits never meets it."""
+process; a behaviour that declares `waits = False` never meets it."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import dis
 import inspect
 import os
 import threading
-from collections.abc import Awaitable, Mapping
-from functools import cache
-from types import CodeType
+from collections.abc import Awaitable, Container, Coroutine, Mapping
 from typing import Any
 
 from gem_ma.behaviour import Behaviour
 from gem_ma.errors import ActionError
 from gem_ma.types import Action, Asked
 
-_WAITS = {"GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH"}
-
 
 def act_together(
-    players: Mapping[str, Behaviour], asked: Mapping[str, Asked]
+    players: Mapping[str, Behaviour], asked: Mapping[str, Asked], immediate: Container[str] = ()
 ) -> dict[str, Action | str]:
     """What each asked agent's behaviour does; those that wait for something wait at the same
-    time."""
-    said: dict[str, Action | str] = {}
+    time. `immediate`: the agents whose behaviours declare that they never wait."""
+    actions: dict[str, Action | str] = {}
     waiting: dict[str, concurrent.futures.Future[Any]] = {}
-    for agent, one in asked.items():
-        answer: Any = players[agent].act(one)
-        if inspect.iscoroutine(answer) and _never_waits(answer.cr_code):
-            answer = _finish(answer)
+    for agent, request in asked.items():
+        answer: Any = players[agent].act(request)
+        if agent in immediate and inspect.iscoroutine(answer):
+            answer = _finish(agent, answer)
         if inspect.isawaitable(answer):
             waiting[agent] = asyncio.run_coroutine_threadsafe(_await(answer), _loop())
         else:
-            said[agent] = answer
+            actions[agent] = answer
     try:
         for agent, future in waiting.items():
-            said[agent] = future.result()
+            actions[agent] = future.result()
     finally:
+        # one has failed, or Ctrl-C came: nobody wants the others' answers any more
         for future in waiting.values():
             future.cancel()
-    for agent, answer in said.items():
-        if not isinstance(answer, (str, Action)):
+    for agent, action in actions.items():
+        if not isinstance(action, (str, Action)):
             raise ActionError(
                 f"agent {agent!r}: its behaviour gives a str or an Action; got"
-                f" {type(answer).__name__}"
+                f" {type(action).__name__}"
             )
-    return said
+    return actions
 
 
-@cache
-def _never_waits(code: CodeType) -> bool:
-    """True for a coroutine without any await: it ends at its first step, so it needs no loop."""
-    return not any(instruction.opname in _WAITS for instruction in dis.get_instructions(code))
-
-
-def _finish(coroutine: Any) -> Any:
+def _finish(agent: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Runs a coroutine to its end here and now: a hop to the loop's thread and back would cost
+    more than the whole turn of a bot."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
         return stop.value
     coroutine.close()
-    raise RuntimeError("a coroutine without await has waited")
+    raise ActionError(
+        f"agent {agent!r}: its behaviour declares `waits = False` and has waited for something;"
+        " take the declaration out"
+    )
 
 
 async def _await(answer: Awaitable[Any]) -> Any:

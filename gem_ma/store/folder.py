@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_ma.codec import dump_episode, dump_json
+from gem_ma.codec import dump_episode
 from gem_ma.errors import ConfigError, DataError, StoreError
 from gem_ma.files import (
     append,
@@ -25,6 +25,7 @@ from gem_ma.files import (
     sync_folder,
 )
 from gem_ma.folders import check_run
+from gem_ma.json_text import dump_json
 from gem_ma.store.disk import media_file, move_aside, now, take_lock
 from gem_ma.store.lines import (
     EpisodeId,

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.codec import load_json
 from gem_ma.config.learning import CriticSettings
 from gem_ma.credit import TurnTable, view_digest
 from gem_ma.errors import DataError
+from gem_ma.json_text import load_json
 from gem_ma.training.learner.rows import rows
 from gem_ma.types import Episode, Tool
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.codec import load_json
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.small.table import Array, Table, decode, encode, fingerprint, softmax, view_key
 from gem_ma.errors import ConfigError, EngineError
+from gem_ma.json_text import load_json
 from gem_ma.parsing import parse_legal
 from gem_ma.training.learner.losses import k3
 from gem_ma.training.learner.mismatch import fresh_gap

@@ -1,0 +1,90 @@
+"""JSON text of records: strict, on one line, the same bytes for the same values. It knows values,
+not what they mean (`gem_ma.codec`).
+
+What a model wrote is read by `gem_ma.parsing.strict_json`, which bounds it more tightly.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+from gem_ma.errors import StoreError
+from gem_ma.parsing import clean
+
+FLOAT_DIGITS = 300  # an integer of more may be beyond the range of floats
+# legal in JSON, but other readers split lines or drive terminals with them
+_SPLITTERS = re.compile("[\x7f-\x9f\u2028\u2029]")
+
+
+def dump_json(data: Any) -> str:
+    """Strict JSON on one line, keys in the order given. Raises StoreError for what JSON cannot
+    hold."""
+    try:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"not writable as JSON: {error}") from None
+    if text.isascii() and "\x7f" not in text:  # the common case, without a search
+        return text
+    return _SPLITTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", clean(text))
+
+
+def load_json(line: str | bytes, *, bounded: bool = False) -> Any:
+    """Strict JSON: UTF-8, no NaN or Infinity, no duplicate key, no lone surrogate. Raises
+    StoreError.
+
+    `bounded`: integers too are such as a float can be, for whoever calculates with them.
+    """
+    try:
+        text = line.decode("utf-8") if isinstance(line, (bytes, bytearray)) else line
+        value = (_BOUNDED if bounded else _DECODER).decode(text)
+        # A lone surrogate can only come from an escape: UTF-8 itself holds none.
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        return value
+    except UnicodeDecodeError as error:
+        raise StoreError(f"not UTF-8 at byte {error.start}") from None
+    except UnicodeEncodeError:
+        raise StoreError("holds a lone surrogate, which is no text") from None
+    except json.JSONDecodeError as error:
+        raise StoreError(f"not JSON at character {error.pos}: {error.msg}") from None
+    except RecursionError:
+        raise StoreError("nested too deep") from None
+    except ValueError as error:
+        raise StoreError(f"not strict JSON: {error}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)  # of two equal keys the last would win, and the first be lost
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
+    return result
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is too large for a float")
+    return value
+
+
+def _integer_within(digits: str) -> int:
+    if len(digits) > FLOAT_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits is too large for a float")
+    return int(digits)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_float)
+_BOUNDED = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_constant=_constant,
+    parse_float=_float,
+    parse_int=_integer_within,
+)

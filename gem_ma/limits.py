@@ -1,0 +1,61 @@
+"""The driver's limits on one play: how long it may go on, and how much a model may say.
+
+They are no rules of the scenario: a play that they cut is a truncation (`End.bootstraps`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gem_ma.parsing.bounds import bounded
+from gem_ma.scenario import Game
+from gem_ma.types import End, Limits, Reply
+
+NO_LIMITS = Limits()
+REPLY_TIMES = 8  # a reply may hold so many times what may be said: its thinking too
+
+
+class Cut(Exception):
+    """The driver ends the play."""
+
+    def __init__(self, end: End) -> None:
+        self.end = end
+
+
+class SampledTokens:
+    """Tokens sampled so far in a play, by count of ids or else by the server's word; each turn
+    is looked at once."""
+
+    def __init__(self) -> None:
+        self._turns = self._tokens = 0
+
+    def count(self, game: Game) -> int:
+        """All tokens until now."""
+        for turn in game.turns[self._turns :]:
+            for reply in turn.replies:
+                # a server that tells no counts is not limited by them
+                self._tokens += len(reply.token_ids) or reply.usage.completion_tokens or 0
+        self._turns = len(game.turns)
+        return self._tokens
+
+
+def check_limits(game: Game, limits: Limits, sampled: SampledTokens) -> None:
+    """Raises Cut where the play has reached a limit; a play that is over has kept to them."""
+    if game.over or limits is NO_LIMITS:
+        return
+    if limits.max_steps is not None and game.step >= limits.max_steps:
+        raise Cut(End.MAX_STEPS)
+    if limits.max_turns is not None and len(game.turns) >= limits.max_turns:
+        raise Cut(End.MAX_TURNS)
+    if limits.max_tokens is not None and sampled.count(game) >= limits.max_tokens:
+        raise Cut(End.MAX_TOKENS)
+
+
+def bounded_reply(reply: Reply, max_said: int | None) -> Reply:
+    """The reply with what the record keeps of it, thinking included; a server may send 32 MB."""
+    limit = None if max_said is None else max_said * REPLY_TIMES
+    text, calls, cut = bounded(reply.text, reply.tool_calls, limit)
+    reasoning, _, more = bounded(reply.reasoning, (), limit)
+    if not cut and not more:
+        return reply
+    return replace(reply, text=text, tool_calls=calls, reasoning=reasoning, cut=cut + more)

@@ -1,0 +1,272 @@
+"""The seats of one play: the behaviour in each, what it samples from, and the model calls of the
+running turn.
+
+It knows behaviours, policies and requests; rules and rewards it does not. `gem_ma.rollout` plays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileged, no_policy, seat
+from gem_ma.engines.base import Policy, stable_seed
+from gem_ma.engines.batching import GATE
+from gem_ma.errors import BudgetError, ConfigError, EndpointError, ReplayError
+from gem_ma.limits import Cut, bounded_reply
+from gem_ma.scenario import Game, Scenario
+from gem_ma.types import (
+    Action,
+    Asked,
+    End,
+    Message,
+    Reply,
+    Request,
+    Sampling,
+    Seat,
+    Tool,
+    Transcript,
+)
+
+# the sampling options that change a token's probability; the others only end a reply
+DRAWS = ("temperature", "top_p", "top_k")
+
+
+class Seats:
+    """The seats of one play and the model calls of the running turn."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        cast: Mapping[str, Seat],
+        policies: Mapping[str, Policy],
+        behaviours: Mapping[str, Factory],
+        *,
+        task: Any,
+        id_: tuple[str, int, int],
+        first: int,
+        max_said: int | None,
+    ) -> None:
+        """`id_` is the episode's; `first` the repeat that its behaviours draw for, which differs
+        from the episode's own in a branch. `max_said`: as in Limits."""
+        agents = scenario.agents
+        unknown = sorted(set(cast) - set(agents))
+        empty = [agent for agent in agents if agent not in cast]
+        if unknown or empty:
+            raise ConfigError(
+                f"{scenario.id}: its agents are {', '.join(agents)}; not in it: {unknown},"
+                f" without a seat: {empty}"
+            )
+        self.max_said = max_said
+        self._id = id_
+        self.cast: dict[str, Seat] = {}
+        self.players: dict[str, Behaviour] = {}
+        self.rngs: dict[str, random.Random] = {}
+        self._turns = dict.fromkeys(agents, 0)  # that each agent has ended
+        # of the running turn, by order of request
+        self._replies: dict[str, list[Reply | None]] = {agent: [] for agent in agents}
+        self._flying = dict.fromkeys(agents, 0)  # requests without a reply
+        self._recorded: dict[str, tuple[Reply, ...]] = {}  # of the turn that is taken over
+        # Both are kept apart from what is raised: a behaviour may catch errors, or wrap them in a
+        # group.
+        self._cut: End | None = None
+        self._stop: ConfigError | EndpointError | BudgetError | None = None
+        for agent, taken in cast.items():
+            factory = behaviours.get(agent) or as_factory(taken.behaviour)
+            sample = self._sample_of(agent, taken, policies)
+            rng = random.Random(f"{id_[0]}/{id_[1]}/{first}/{agent}")
+            self.rngs[agent] = rng
+            self.cast[agent] = replace(taken, privileged=is_privileged(factory))
+            self.players[agent] = seat(factory, agent, sample, rng, task, **taken.options)
+
+    def _sample_of(self, agent: str, taken: Seat, policies: Mapping[str, Policy]) -> Sample:
+        """The `sample` of a seat. Raises ConfigError for a policy that is not there."""
+        for name in (taken.policy, *taken.policies.values()):
+            if name is not None and name not in policies:
+                raise ConfigError(
+                    f"agent {agent!r}: no policy is called {name!r}; policies are"
+                    f" {', '.join(policies) or 'none'}"
+                )
+        further = {key: policies[name] for key, name in taken.policies.items()}
+        if not taken.policy:
+            return no_policy(agent)
+        return self._sampler(agent, policies[taken.policy], further)
+
+    # -- acting -----------------------------------------------------------------------------------
+
+    async def act(self, game: Game) -> tuple[dict[str, Action | str], dict[str, tuple[Reply, ...]]]:
+        """Awaits all pending agents together and gives their actions and model calls."""
+        asked = {
+            agent: Asked(
+                game.new(agent),
+                game.transcript(agent),
+                pending.legal,
+                pending.tools,
+                game.step,
+            )
+            for agent, pending in game.pending.items()
+        }
+        for agent in asked:
+            # a new list: late replies to requests abandoned in an earlier turn go nowhere
+            self._replies[agent] = []
+        try:
+            if len(asked) == 1:
+                # no task for the common case: it would cost more than all else of the turn
+                [(agent, alone)] = asked.items()
+                actions = {agent: await self._act(agent, alone)}
+            else:
+                actions = await self._together(asked)
+        except Exception:
+            if self._cut is None and self._stop is None:
+                raise
+        if self._stop is not None:
+            raise self._stop
+        if self._cut is not None:
+            raise Cut(self._cut)
+        replies = {}
+        for agent in asked:
+            self._turns[agent] += 1
+            # a request that was abandoned has a place and no reply
+            replies[agent] = tuple(reply for reply in self._replies[agent] if reply is not None)
+        return actions, replies
+
+    async def repeat(self, agent: str, asked: Asked, replies: tuple[Reply, ...]) -> Action | str:
+        """Lets an agent act once more on the replies of a recorded turn."""
+        self._replies[agent], self._recorded = [], {agent: replies}
+        try:
+            return await self._act(agent, asked)
+        finally:
+            self._recorded = {}
+            self._turns[agent] += 1
+
+    async def _together(self, asked: Mapping[str, Asked]) -> dict[str, Action | str]:
+        """All act at once. Waits for all even if one fails, so that which failure is reported
+        does not depend on timing."""
+        gate, running = GATE.get(), len(asked)
+        if gate is not None:
+            gate.start(running - 1)
+
+        # a callback, because a task that is cancelled before it starts runs no `finally`
+        def ended(task: asyncio.Task[Action | str]) -> None:
+            nonlocal running
+            running -= 1
+            if gate is not None and running:  # the last one goes on as the episode's own coroutine
+                gate.stop()
+
+        tasks = []
+        for agent, request in asked.items():
+            tasks.append(asyncio.ensure_future(self._act(agent, request)))
+            tasks[-1].add_done_callback(ended)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        actions = {}
+        for agent, outcome in zip(asked, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            actions[agent] = outcome
+        return actions
+
+    async def _act(self, agent: str, asked: Asked) -> Action | str:
+        try:
+            return await self.players[agent].act(asked)
+        except SystemExit as error:  # would end the whole run
+            raise RuntimeError(
+                f"agent {agent!r}: its behaviour raised SystemExit({error})"
+            ) from error
+
+    # -- sampling ---------------------------------------------------------------------------------
+
+    def _sampler(self, agent: str, main: Policy, further: Mapping[str, Policy]) -> Sample:
+        """What the behaviour of this seat calls its model by."""
+
+        async def sample(
+            messages: Sequence[Message],
+            *,
+            legal: tuple[str, ...] | None = None,
+            tools: Sequence[Tool] = (),
+            thread: str = "",
+            policy: str = "",
+            **options: Any,
+        ) -> Reply:
+            # what the seat does not name is played by its own policy
+            chosen = further.get(policy, main)
+            replies = self._replies[agent]
+            call = len(replies)
+            sampling = replace(chosen.sampling, **options) if options else chosen.sampling
+            if refused := _drawn_otherwise(agent, chosen, sampling):
+                self._stop = self._stop or refused
+                raise refused
+            id_ = self._id
+            request = Request(
+                agent=agent,
+                messages=messages if isinstance(messages, Transcript) else tuple(messages),
+                tools=tuple(tools),
+                legal=legal,
+                sampling=sampling,
+                seed=stable_seed(*id_, agent, self._turns[agent], call),
+                conversation="/".join(map(str, (*id_, agent, *([thread] if thread else [])))),
+                turn=self._turns[agent],
+                policy=chosen.name,
+            )
+            # its place: requests made side by side keep their order, whichever is answered first
+            replies.append(None)
+            if agent in self._recorded:
+                return self._recall(agent, chosen, request, call)
+            reply = await self._fly(agent, chosen, request)
+            replies[call] = reply = bounded_reply(reply, self.max_said)
+            if reply.finish == "context_overflow":
+                self._cut = End.CONTEXT
+                raise Cut(End.CONTEXT)
+            return reply
+
+        return sample
+
+    def _recall(self, agent: str, policy: Policy, request: Request, call: int) -> Reply:
+        """What the record holds for this request; an engine that keeps conversations learns of
+        it, so that its next prompt goes on from it."""
+        if call >= len(self._recorded[agent]):
+            raise ReplayError(
+                f"agent {agent!r} asks its model more often than on record, so its play cannot be"
+                " forked"
+            )
+        reply = self._recorded[agent][call]
+        engine = policy.core
+        if hasattr(engine, "recall"):
+            engine.recall(request, reply)
+        return reply
+
+    async def _fly(self, agent: str, policy: Policy, request: Request) -> Reply:
+        """Awaits the engine. Of requests side by side, the gate counts each beyond the first as
+        a coroutine of its own."""
+        gate = GATE.get()
+        if gate is not None and self._flying[agent]:
+            gate.start()
+        self._flying[agent] += 1
+        try:
+            return await policy.engine.sample(request)
+        except (EndpointError, BudgetError) as error:
+            self._stop = self._stop or error
+            raise
+        finally:
+            self._flying[agent] -= 1
+            if gate is not None and self._flying[agent]:
+                gate.stop()
+
+
+def _drawn_otherwise(agent: str, policy: Policy, sampling: Sampling) -> ConfigError | None:
+    """What is wrong with a behaviour's own sampling of a policy that learns: its update would
+    take the tokens for drawn as the config says."""
+    if not policy.learns:
+        return None
+    for key in DRAWS:
+        asked, configured = getattr(sampling, key), getattr(policy.sampling, key)
+        if asked != configured:
+            return ConfigError(
+                f"agent {agent!r}: its behaviour samples policy {policy.name!r} with {key} {asked},"
+                f" and the config says {configured}; a policy that learns is sampled as its config"
+                f" says: leave {key} out of sample(...), set policies.{policy.name}.{key}, or take"
+                " it out of train.policies"
+            )
+    return None
