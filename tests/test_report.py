@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import random
 import re
+import weakref
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gem_ma.codec import load_episode
 from gem_ma.errors import StoreError
 from gem_ma.evaluation.metrics import summarise
 from gem_ma.store import RunFolder
@@ -30,11 +34,12 @@ from gem_ma.types import (
     ToolCall,
     Turn,
 )
-from gem_ma.view.chosen import EPISODES
+from gem_ma.view.chosen import EPISODES, Leading
 from gem_ma.view.curves import chart
 from gem_ma.view.plots import Mark, whisker_chart
 from gem_ma.view.report import Curves, Rows, Section, learning_curves, write_report
 from gem_ma.view.svg import interval_mark, line_chart, line_of
+from gem_ma.view.transcript import transcript
 
 PAYLOADS = (
     "<script>alert(1)</script>",
@@ -391,6 +396,62 @@ def test_a_long_run_shows_some_transcripts_spread_over_it_failed_ones_too_and_sa
     assert shown["note"].startswith(
         "50 of 400 episodes: all 1 failed; the others spread from first to last"
     )
+
+
+class Watched(Episode):
+    """An episode of which can be said whether anybody still holds it."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Shown(dict[str, Any]):
+    """A transcript of which can be said the same."""
+
+
+def test_a_page_never_holds_more_than_it_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = Turn(0, "assistant", (), None, (), Action("x" * 400))
+    lost = [replace(episode(i, end=End.FAILED), turns=(turn,) * 5) for i in range(60)]
+    run = run_of(tmp_path / "run", lost)
+    held: dict[type, list[weakref.ref[Any]]] = {Watched: [], Shown: []}
+    most = {Watched: 0, Shown: 0}
+
+    def watched(value: Any) -> Any:
+        kind = type(value)
+        held[kind].append(weakref.ref(value))
+        most[kind] = max(most[kind], sum(ref() is not None for ref in held[kind]))
+        return value
+
+    def decoded(line: bytes) -> Episode:
+        read = load_episode(line)
+        return watched(Watched(*(getattr(read, each.name) for each in fields(read))))
+
+    monkeypatch.setattr("gem_ma.view.report.MAX_BYTES", 20_000)
+    monkeypatch.setattr("gem_ma.store.lines.load_episode", decoded)
+    monkeypatch.setattr(
+        "gem_ma.view.folder.transcript", lambda *of: watched(Shown(transcript(*of)))
+    )
+    page = write_report(run)
+    (shown,) = parse(page).data["runs"]
+    assert len(held[Watched]) >= 60 and 1 < len(shown["episodes"]) < 20
+    assert most[Watched] <= 3 and most[Shown] <= len(shown["episodes"]) + 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_first_that_fit_stay_in_whatever_order_they_come(seed: int) -> None:
+    draw = random.Random(seed)
+    sizes = [draw.randrange(1, 40) for _ in range(30)]
+    wanted = [0]  # the first of all, however long it is
+    for place in range(1, 30):
+        if sum(sizes[: place + 1]) > 100:
+            break
+        wanted.append(place)
+    leading = Leading(100)
+    for place in draw.sample(range(30), 30):
+        if leading.open_to(place):
+            leading.add(place, sizes[place], {"place": place})
+    assert [one["place"] for one in leading.taken()] == wanted
 
 
 def test_long_texts_and_long_plays_are_cut_and_say_so(tmp_path: Path) -> None:

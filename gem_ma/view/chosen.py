@@ -76,6 +76,39 @@ def spread(ids: Sequence[EpisodeId], most: int) -> list[EpisodeId]:
     return [ids[round(at * (len(ids) - 1) / max(1, most - 1))] for at in range(most)]
 
 
+class Leading:
+    """Transcripts that come in any order; the first of the page that fit into `room` bytes stay.
+
+    The first of all stays whatever its size. What cannot fit any more is let go at once, so a
+    page of a few megabytes never holds all that was chosen.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._held: dict[int, tuple[int, dict[str, Any]]] = {}  # place -> bytes, transcript
+        self._end: float = float("inf")  # from this place on nothing fits
+
+    def open_to(self, place: int) -> bool:
+        """Whether a transcript at this place of the page may still fit."""
+        return place < self._end
+
+    def add(self, place: int, size: int, shown: dict[str, Any]) -> None:
+        """Takes one in, and lets those go that it leaves no room for."""
+        self._held[place] = size, shown
+        total = 0
+        for number, at in enumerate(sorted(self._held)):
+            total += self._held[at][0]
+            # Those still to come stand before or behind it; both only make the sum larger.
+            if total > self._room and number > 0:
+                self._end = at
+                break
+        self._held = {at: held for at, held in self._held.items() if at < self._end}
+
+    def taken(self) -> list[dict[str, Any]]:
+        """Those that stay, in the order of the page."""
+        return [self._held[place][1] for place in sorted(self._held)]
+
+
 def note(chosen: Chosen, shown: Sequence[Mapping[str, Any]], episodes: int) -> str:
     """How many of a run's episodes the page holds, and of which kind some are left out."""
     if len(shown) == episodes:

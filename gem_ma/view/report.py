@@ -9,41 +9,27 @@ leaves out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import GemMaError, StoreError
+from gem_ma.errors import StoreError
 from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.lost import said_of
 from gem_ma.evaluation.metrics import Success
 from gem_ma.files import replace_file
-from gem_ma.store import (
-    read_ends,
-    read_episodes,
-    read_manifest,
-    read_media,
-    read_resolved,
-    read_summary,
-)
-from gem_ma.types import Episode
-from gem_ma.view.chosen import Chosen, causes_of, choose, kinds_of, note, rank
 from gem_ma.view.curves import Curves, chart
 from gem_ma.view.details import baselines, details
 from gem_ma.view.facts import command_of, facts_block
+from gem_ma.view.folder import Loaded, load, manifest, resolved, summary_file
 from gem_ma.view.learning import flat_metrics, own_curves, series_of
 from gem_ma.view.lost import lost_table
 from gem_ma.view.page import Html, page, table, text
 from gem_ma.view.scores import before_and_after, counts, scores
-from gem_ma.view.transcript import transcript
 
-MAX_BYTES = 6_000_000  # of transcripts in one page
+MAX_BYTES = 6_000_000  # of transcripts in one page; browsers open more than this slowly
 
 Runs = Sequence[Path] | Mapping[str, Path]
-# a run's summary, and what of it lies in the page's data
-Loaded = tuple[Mapping[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,32 +83,25 @@ def write_report(
     follow; `head` stands below the title. Raises StoreError where a run cannot be read or the
     page cannot be written.
     """
-    runs = [Path(run)] if isinstance(run, (str, Path)) else [Path(one) for one in run]
+    runs = [Path(path) for path in ([run] if isinstance(run, (str, Path)) else run)]
     alone = len(runs) == 1 and not sections
-    whole = [
-        *(
-            _section_of(path, judge if judge is not None else Judge(success), alone)
-            for path in runs
-        ),
-        *sections,
-    ]
+    hooks = judge if judge is not None else Judge(success)
+    whole = [*(_section_of(path, hooks, alone) for path in runs), *sections]
     first = next((path for section in whole for path in _named(section.runs).values()), None)
     if out is None and first is None:
         raise StoreError("a report without runs needs a path to write to")
     target = Path(out) if out is not None else Path(first or ".") / "report.html"
-    name = title or (
-        runs[0].resolve().name
-        if alone
-        else whole[0].heading
-        if len(whole) == 1
-        else "gem_ma report"
-    )
+    heading = whole[0].heading if len(whole) == 1 else "gem_ma report"
+    name = title or (runs[0].resolve().name if alone else heading)
+    # each run has an equal share, so that the last is not left without any
     made = _Page(alone, MAX_BYTES // max(1, sum(len(_named(section.runs)) for section in whole)))
     parts = [_section(number, section, made) for number, section in enumerate(whole)]
+    # of a single run the facts stand at the top, not in a section
     head = made.facts.get(runs[0].resolve().name, head) if alone and not head else head
     html = page(name, _body(name, head, whole, parts, made.data), {"runs": made.data})
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        # a report can be made again: it needs no wait for the disk
         replace_file(target, html.encode("utf-8"), target.parent, synced=False)
     except StoreError:
         raise
@@ -163,9 +142,10 @@ def _section(number: int, section: Section, made: _Page) -> str:
         f"<p>{text(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()
     ]
     named = _named(section.runs)
-    found = _run_parts(section, named, made) if named else []
+    # before the facts, which it fills in
+    of_runs = _run_parts(section, named, made) if named else []
     parts += [] if made.alone else [made.facts[label] for label in named]
-    parts += found
+    parts += of_runs
     parts += [table(rows.columns, rows.rows, caption=rows.caption) for rows in section.tables]
     parts += section.figures
     parts += [chart(curves) for curves in section.curves]
@@ -180,157 +160,43 @@ def _section(number: int, section: Section, made: _Page) -> str:
 
 def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list[str]:
     """Scores, lost episodes and what stands below them, of the runs of a section."""
-    learned = [label for label, path in named.items() if _manifest(path).get("command") == "train"]
-    loaded = {
-        label: _load(label, path, section.hooks, label in learned, made)
-        for label, path in named.items()
-    }
+    learned = [label for label, path in named.items() if manifest(path).get("command") == "train"]
+    loaded: dict[str, Loaded] = {}
     for label, path in named.items():
-        stored = {**_summary_file(path), **loaded[label][0]}
+        taken = any(run["name"] == label for run in made.data)
+        name = f"{label} ({len(made.data) + 1})" if taken else label
+        loaded[label] = load(name, path, section.hooks, label in learned, made.room)
+        # a run of which nothing can be shown is not offered in the viewer
+        made.data += [loaded[label].island] if loaded[label].island["episodes"] else []
+    for label, path in named.items():
+        stored = {**summary_file(path), **loaded[label].summary}
         made.facts[label] = facts_block(
-            label, _manifest(path), _resolved(path), stored, folded=not made.alone
+            label, manifest(path), resolved(path), stored, folded=not made.alone
         )
     parts: list[str] = []
     for label in learned if section.own_curves else ():
         name = label if len(named) > 1 else ""
-        stored = _summary_file(named[label])
+        stored = summary_file(named[label])
         parts += [before_and_after(name, stored), baselines(f"{name}: " if name else "", stored)]
-    scored = {label: one for label, (one, _) in loaded.items() if label not in learned}
+    scored = {label: run.summary for label, run in loaded.items() if label not in learned}
     parts += [scores(scored)] if scored else []
-    parts += [
-        lost_table(island, named=len(scored) > 1)
-        for label, (_, island) in loaded.items()
-        if label in scored
-    ]
-    for label, one in scored.items():
-        found = "".join(details(label if len(scored) > 1 else "", one))
-        folded = f"<details><summary>{text(label)}: more scores</summary>{found}</details>"
-        parts.append(folded if found and len(scored) > 1 else found)
+    parts += [lost_table(loaded[label].island, named=len(scored) > 1) for label in scored]
+    for label, summary in scored.items():
+        more = "".join(details(label if len(scored) > 1 else "", summary))
+        folded = f"<details><summary>{text(label)}: more scores</summary>{more}</details>"
+        parts.append(folded if more and len(scored) > 1 else more)
     words = "(ok / failed / excluded) episodes while it learned."
-    return [
-        *parts,
-        *(
-            f'<p class="hint">{text(label)} played {counts(one)} {words}</p>'
-            for label, (one, _) in loaded.items()
-            if label in learned
-        ),
+    parts += [
+        f'<p class="hint">{text(label)} played {counts(loaded[label].summary)} {words}</p>'
+        for label in learned
     ]
+    return parts
 
 
 def _named(runs: Runs) -> dict[str, Path]:
     if isinstance(runs, Mapping):
         return {label: Path(path) for label, path in runs.items()}
     return {Path(path).resolve().name: Path(path) for path in runs}
-
-
-def _load(label: str, path: Path, judge: Judge, learned: bool, made: _Page) -> Loaded:
-    """The run's summary (of a training run its counts only), and its transcripts, which are
-    added to the page's data."""
-    ends = read_ends(path)
-    summary = None if learned else _stored_summary(path, len(ends), judge)
-    if summary is None and not learned:
-        beside = {
-            key: value
-            for key, value in _summary_file(path).items()
-            if key in ("baselines", "costs")
-        }
-        summary = {**judge.summarise(read_episodes(path)), **beside}
-    chosen = choose(ends, summary)
-    known = {episode.id: episode for episode in read_episodes(path, set(chosen.ids))}
-    size = 0
-    shown: list[dict[str, Any]] = []
-    for id_ in chosen.ids:
-        one = transcript(
-            known[id_],
-            _said(known[id_], chosen, summary, judge),
-            lambda digest: _media(path, digest),
-        )
-        size += len(json.dumps(one))
-        if size > made.room and shown:
-            break
-        shown.append(one)
-    shown.sort(key=rank)  # of a training run nobody knew before which ones are lost
-    name = (
-        label
-        if all(run["name"] != label for run in made.data)
-        else f"{label} ({len(made.data) + 1})"
-    )
-    told = {
-        "name": name,
-        "note": note(chosen, shown, len(ends)),
-        "totals": chosen.totals,
-        "episodes": shown,
-    }
-    made.data += [told] if shown else []
-    if summary is not None:
-        return summary, told
-    failed, ok = chosen.totals["failed"], sum(end.scored for end in ends.values())
-    return {"ok": ok, "failed": failed, "excluded": len(ends) - ok - failed}, told
-
-
-def _said(
-    episode: Episode, chosen: Chosen, summary: Mapping[str, Any] | None, judge: Judge
-) -> dict[str, Any]:
-    """Verdict, causes, labels and measures of one episode: as the summary has them, else asked
-    of the scenario where it is at hand."""
-    row = chosen.rows.get(episode.id)
-    success: bool | None = None
-    if row is not None:
-        success = False
-    elif judge.success is not None and episode.end.scored:
-        success = judge.success(episode)
-    elif summary is not None and summary["success"] and "lost" in summary:
-        # the summary judged all, and names every lost one
-        success = (
-            True
-            if summary["success"]["n"] == summary["ok"]
-            and len(chosen.rows) == summary["lost"]["count"]
-            else None
-        )
-    found = row if row is not None else said_of(episode, judge.measures, judge.labels, judge.kinds)
-    causes, labels = causes_of(found["labels"], summary)
-    return {
-        "kinds": kinds_of(episode.end, success),
-        "causes": causes,
-        "labels": labels,
-        "measures": found["measures"],
-    }
-
-
-def _summary_file(path: Path) -> dict[str, Any]:
-    try:
-        return read_summary(path) or {}
-    except StoreError:
-        return {}
-
-
-def _stored_summary(path: Path, episodes: int, judge: Judge) -> dict[str, Any] | None:
-    """summary.json where it is a summary of `evaluation.metrics` of these episodes, else None."""
-    stored = _summary_file(path)
-    # an older version wrote none
-    wanted = {"measures"} if judge.measures or judge.labels else set()
-    wanted |= {"lost"} if judge.success else set()
-    wanted |= {"ok", "failed", "excluded", "returns", "success", "score", "turns", "ends"}
-    whole = wanted <= stored.keys() and stored.get("episodes") == episodes
-    return stored if whole and (stored["success"] is not None or judge.success is None) else None
-
-
-def _media(path: Path, digest: str) -> bytes | None:
-    try:
-        return read_media(path, digest)
-    except StoreError:
-        return None
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    return read_manifest(path) if (path / "manifest.json").exists() else {}
-
-
-def _resolved(path: Path) -> dict[str, Any]:
-    try:
-        return read_resolved(path)
-    except GemMaError:  # damaged, or of a newer version: the page tells less
-        return {}
 
 
 # -- the page ------------------------------------------------------------------------------------
@@ -383,5 +249,5 @@ def _section_of(path: Path, judge: Judge, alone: bool) -> Section:
         "Scores" if alone else path.resolve().name,
         runs=(path,),
         judge=judge,
-        command=command_of(_manifest(path), path),
+        command=command_of(manifest(path), path),
     )
