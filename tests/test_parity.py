@@ -39,9 +39,10 @@ def opened(
     learner = TorchLearner(
         engine.twin() if apart else engine, Sampling(max_tokens=8), sampler=engine
     )
+    few = Sampling(max_tokens=12)  # what is kept matters here, not how much
     engine.sample_batch(
         [
-            Request("a", (Message(text),), conversation=text, seed=at)
+            Request("a", (Message(text),), conversation=text, seed=at, sampling=few)
             for at, text in enumerate(TEXTS)
         ]
     )
