@@ -242,8 +242,9 @@ def sampled(*script: Answer, **options: Any) -> Reply:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries wait hundredths of a second."""
+    """Retries wait hundredths of a second, however often an outage repeats itself."""
     monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.05)
     monkeypatch.setenv("MY_KEY", KEY)
 
 

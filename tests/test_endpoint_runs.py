@@ -67,6 +67,7 @@ def command(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MY_KEY", KEY)
     monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.1)
 
     def run(*arguments: object) -> Done:
         code = main([str(one) for one in arguments])

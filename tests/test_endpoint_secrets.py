@@ -43,8 +43,9 @@ MESSAGE = {"role": "assistant", "content": "cooperate"}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries wait hundredths of a second."""
+    """Retries wait hundredths of a second, however often an outage repeats itself."""
     monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.05)
 
 
 def escaped(text: str) -> str:

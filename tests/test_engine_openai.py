@@ -75,8 +75,9 @@ KEY = "sk-canary-7f3a9b"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries wait hundredths of a second."""
+    """Retries wait hundredths of a second, however often an outage repeats itself."""
     monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.05)
 
 
 def ask(engine: OpenAI, *messages: Message, **more: Any) -> Reply:
@@ -668,6 +669,7 @@ def test_the_wait_grows_its_ceiling_sixfold_and_never_undercuts_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.5)
+    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 30.0)
     rng, fault = random.Random(1), Fault("server")
     most = [max(back_off(tries, fault, rng) for _ in range(1000)) for tries in (1, 2, 3, 12, 10**6)]
     assert (
