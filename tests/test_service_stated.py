@@ -25,7 +25,7 @@ PAIRS = [
 ]
 NUMBERS = [f"{price:.2f}" for _, price in PAIRS] + ["2001.56", "61.20", "75.35", "12.99", "340.18"]
 QUESTIONS = [
-    place for place, task in enumerate(SHOP.tasks("test")) if place < 120 and task.outputs
+    place for place, task in enumerate(SHOP.tasks("test")[:120]) if task.outputs
 ][:16]
 
 

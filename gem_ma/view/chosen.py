@@ -47,8 +47,10 @@ def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
         for id_, end in ends.items()
         if id_ not in rows and (end.bootstraps or end is End.INTERRUPTED)
     ]
+    # an episode stands once, in the first of the kinds that it is of
     taken = {*lost, *failed, *cut}
     rest = [id_ for id_ in ends if id_ not in taken]
+    # a small run is shown whole
     whole = len(ends) <= EPISODES
     first = [*lost, *failed] if whole else [*lost, *failed][:MOST]
     room = len(ends) if whole else max(REST, EPISODES - len(first))
@@ -96,26 +98,26 @@ class Leading:
         """Takes one in, and lets those go that it leaves no room for."""
         self._held[place] = size, shown
         total = 0
-        for number, at in enumerate(sorted(self._held)):
-            total += self._held[at][0]
+        for number, known in enumerate(sorted(self._held)):
+            total += self._held[known][0]
             # Those still to come stand before or behind it; both only make the sum larger.
             if total > self._room and number > 0:
-                self._end = at
+                self._end = known
                 break
-        self._held = {at: held for at, held in self._held.items() if at < self._end}
+        self._held = {spot: held for spot, held in self._held.items() if spot < self._end}
 
     def taken(self) -> list[dict[str, Any]]:
         """Those that stay, in the order of the page."""
         return [self._held[place][1] for place in sorted(self._held)]
 
 
-def note(chosen: Chosen, shown: Sequence[Mapping[str, Any]], episodes: int) -> str:
+def note(chosen: Chosen, transcripts: Sequence[Mapping[str, Any]], episodes: int) -> str:
     """How many of a run's episodes the page holds, and of which kind some are left out."""
-    if len(shown) == episodes:
+    if len(transcripts) == episodes:
         return f"all {episodes} episodes"
     parts = []
     for kind, total in chosen.totals.items():
-        there = sum(kind in one["kinds"] for one in shown)
+        there = sum(kind in one["kinds"] for one in transcripts)
         if total:
             parts.append(
                 f"all {total} {kind}"
@@ -124,7 +126,7 @@ def note(chosen: Chosen, shown: Sequence[Mapping[str, Any]], episodes: int) -> s
             )
     parts.append("the others spread from first to last")
     return (
-        f"{len(shown)} of {episodes} episodes: {'; '.join(parts)}. All are in episodes.jsonl;"
+        f"{len(transcripts)} of {episodes} episodes: {'; '.join(parts)}. All are in episodes.jsonl;"
         " gem-ma show RUN --episode TASK prints any"
     )
 
@@ -154,13 +156,13 @@ def causes_of(
     return causes, {name: values for name, values in labels.items() if name not in causes}
 
 
-def rank(one: Mapping[str, Any]) -> int:
+def rank(transcript: Mapping[str, Any]) -> int:
     """The place of a transcript among the others: lost, failed, cut or excluded, the rest."""
     return next(
         (
             at
             for at, kinds in enumerate(({"lost"}, {"failed"}, {"cut", "excluded"}))
-            if kinds & set(one["kinds"])
+            if kinds & set(transcript["kinds"])
         ),
         3,
     )

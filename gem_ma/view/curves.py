@@ -67,27 +67,28 @@ def chart(curves: Curves) -> Html:
     )
     drawn = [line for line in lines if line.x]
     names = legend([line.label for line in drawn], [line.markers for line in drawn])
-    return Html(
-        f"<figure><h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>{names}{svg}{_numbers(curves, lines)}</figure>"
-    )
+    head = f"<h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>"
+    return Html(f"<figure>{head}{names}{svg}{_numbers(curves, lines)}</figure>")
 
 
 def _numbers(curves: Curves, lines: Sequence[Line]) -> str:
     drawn = [line for line in lines if line.x]
     xs = sorted({x for line in drawn for x in line.x})
-    shown = xs if len(xs) <= 200 else xs[:: -(-len(xs) // 200)]
-    at = [{x: n for n, x in enumerate(line.x)} for line in drawn]
+    # rounded up, so that no more than 200 rows stand in the page
+    listed = xs if len(xs) <= 200 else xs[:: -(-len(xs) // 200)]
+    places = [{x: n for n, x in enumerate(line.x)} for line in drawn]
     rows = [
-        [f"{x:g}", *(_value(line, index.get(x)) for line, index in zip(drawn, at, strict=True))]
-        for x in shown
+        [f"{x:g}", *(_value(line, index.get(x)) for line, index in zip(drawn, places, strict=True))]
+        for x in listed
     ]
-    note = "" if len(shown) == len(xs) else f", {len(shown)} of {len(xs)} rows"
-    return f"<details><summary>Numbers{note}</summary>{table([curves.x_label, *(line.label for line in drawn)], rows, numbers=True)}</details>"
+    note = "" if len(listed) == len(xs) else f", {len(listed)} of {len(xs)} rows"
+    numbers = table([curves.x_label, *(line.label for line in drawn)], rows, numbers=True)
+    return f"<details><summary>Numbers{note}</summary>{numbers}</details>"
 
 
-def _value(line: Line, at: int | None) -> str:
-    if at is None:
+def _value(line: Line, place: int | None) -> str:
+    if place is None:
         return ""
-    return f"{line.mean[at]:.4g}" + (
-        f" [{line.low[at]:.4g}, {line.high[at]:.4g}]" if line.seeds > 1 else ""
+    return f"{line.mean[place]:.4g}" + (
+        f" [{line.low[place]:.4g}, {line.high[place]:.4g}]" if line.seeds > 1 else ""
     )

@@ -7,11 +7,11 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.evaluation.groups import interval_text, is_cause, is_constant, is_zero
-from gem_ma.view.marks import RATE, axis_name, axis_of, figure, interval_cell
+from gem_ma.view.marks import RATE, Axis, axis_name, axis_of, figure, interval_cell
 from gem_ma.view.page import Html, table
 from gem_ma.view.plots import Mark, share_bar, whisker_chart
 
@@ -22,13 +22,14 @@ def details(label: str, summary: Summary) -> list[Html]:
     """The parts that this summary has; `label` names the run where a page shows several."""
     before = f"{label}: " if label else ""
     parts = [baselines(before, summary), _pass_k(before, summary), _measures(before, summary)]
-    for name, one in summary.get("labels", {}).items():
-        if is_constant(one, summary) and not is_cause(name, one):
+    for name, grouping in summary.get("labels", {}).items():
+        # one value for all episodes says nothing; a single cause says why they were lost
+        if is_constant(grouping, summary) and not is_cause(name, grouping):
             continue
         parts.append(
-            _causes(before, name, one)
-            if is_cause(name, one)
-            else _groups(before, name, one, summary["success"] is not None)
+            _causes(before, name, grouping)
+            if is_cause(name, grouping)
+            else _groups(before, name, grouping, summary["success"] is not None)
         )
     return [part for part in parts if part]
 
@@ -36,47 +37,32 @@ def details(label: str, summary: Summary) -> list[Html]:
 def baselines(before: str, summary: Summary) -> Html:
     """The trivial players; above them the run's own scores where the summary has them, as that
     of a training run has not."""
-    found = summary.get("baselines") or {}
-    if not found:
+    players = summary.get("baselines") or {}
+    if not players:
         return Html("")
-    judged = any(one["success"] is not None for one in found.values())
-    agents = list(dict.fromkeys(agent for one in found.values() for agent in one["returns"]))
+    judged = any(player["success"] is not None for player in players.values())
+    agents = list(
+        dict.fromkeys(agent for player in players.values() for agent in player["returns"])
+    )
+    # one axis for the run and all players, so that their marks compare
     axis = axis_of(
-        one["returns"].get(agent)
-        for one in (*found.values(), *([summary] if "returns" in summary else []))
+        player["returns"].get(agent)
+        for player in (*players.values(), *([summary] if "returns" in summary else []))
         for agent in agents
     )
     rows: list[list[object]] = []
     if "returns" in summary:
-        own: list[object] = [
-            f"{before}this run",
-            "",
-            *([interval_cell(summary["success"], RATE)] if judged else []),
-        ]
-        counts = f"{summary['ok']} / {summary['failed']} / {summary['excluded']}"
-        rows.append(
-            [
-                *own,
-                *(interval_cell(summary["returns"].get(agent), axis) for agent in agents),
-                counts,
-            ]
-        )
-    for name, one in found.items():
-        cast = ", ".join(f"{agent}: {behaviour}" for agent, behaviour in one["cast"].items())
-        row: list[object] = [name, cast, *([interval_cell(one["success"], RATE)] if judged else [])]
-        rows.append(
-            [
-                *row,
-                *(interval_cell(one["returns"].get(agent), axis) for agent in agents),
-                f"{one['ok']} / {one['failed']} / {one['excluded']}",
-            ]
-        )
+        rows.append([f"{before}this run", "", *_row_of(summary, agents, axis, judged)])
+    for name, player in players.items():
+        cast = ", ".join(f"{agent}: {behaviour}" for agent, behaviour in player["cast"].items())
+        rows.append([name, cast, *_row_of(player, agents, axis, judged)])
     heads = [
         *([axis_name("success", RATE)] if judged else []),
         *(axis_name(f"return {agent}", axis) for agent in agents),
     ]
     columns = ["baseline", "cast", *heads, "ok / failed / excluded"]
-    some = next(iter(found.values()))
+    # all of them play the same tasks
+    some = next(iter(players.values()))
     which = (
         f"{some['tasks']} of the run's {some['of']} tasks, drawn once"
         if some["tasks"] < some["of"]
@@ -89,12 +75,22 @@ def baselines(before: str, summary: Summary) -> Html:
     )
 
 
+def _row_of(scores: Summary, agents: Sequence[str], axis: Axis, judged: bool) -> list[object]:
+    """Success where anybody's is judged, the return of each agent, and counts."""
+    return [
+        *([interval_cell(scores["success"], RATE)] if judged else []),
+        *(interval_cell(scores["returns"].get(agent), axis) for agent in agents),
+        f"{scores['ok']} / {scores['failed']} / {scores['excluded']}",
+    ]
+
+
 def _pass_k(before: str, summary: Summary) -> Html:
     curve = summary.get("pass_hat_k_intervals") or []
+    # pass^1 is the success that stands above
     if len(curve) < 2:
         return Html("")
     names = [str(k) for k in range(1, len(curve) + 1)]
-    marks = [Mark(one["mean"], one["low"], one["high"]) for one in curve]
+    marks = [Mark(estimate["mean"], estimate["low"], estimate["high"]) for estimate in curve]
     title = f"{before}pass^k: all of k tries of a task succeed"
     svg = whisker_chart(
         {"pass^k": marks}, names, title=title, x_label="k", y_label="pass^k", y_range=(0.0, 1.0)
@@ -102,8 +98,8 @@ def _pass_k(before: str, summary: Summary) -> Html:
     least, most = summary.get("tries") or (0, 0)
     refused = f" No k above {least}: not every task has more scored tries." if most > least else ""
     rows = [
-        [k, interval_text(one), one["n"], one["method"]]
-        for k, one in zip(names, curve, strict=True)
+        [k, interval_text(estimate), estimate["n"], estimate["method"]]
+        for k, estimate in zip(names, curve, strict=True)
     ]
     return figure(
         title,
@@ -117,19 +113,20 @@ def _pass_k(before: str, summary: Summary) -> Html:
 
 
 def _measures(before: str, summary: Summary) -> Html:
-    found = summary.get("measures") or {}
-    if not found:
+    measures = summary.get("measures") or {}
+    if not measures:
         return Html("")
-    zero = [name for name, one in found.items() if is_zero(one)]
+    # named below the table: rows of zeros would hide the others
+    zero = [name for name, estimate in measures.items() if is_zero(estimate)]
     rows = [
         [
             name,
-            interval_cell(one, RATE if one.get("rate") else None),
-            one.get("better", ""),
-            one["n"],
-            one["method"],
+            interval_cell(estimate, RATE if estimate.get("rate") else None),
+            estimate.get("better", ""),
+            estimate["n"],
+            estimate["method"],
         ]
-        for name, one in found.items()
+        for name, estimate in measures.items()
         if name not in zero
     ]
     caption = "Mean with 95 % interval over the ok episodes to which it applies." + (
@@ -142,32 +139,38 @@ def _measures(before: str, summary: Summary) -> Html:
     )
 
 
-def _groups(before: str, name: str, one: Mapping[str, Any], judged: bool) -> Html:
+def _groups(before: str, name: str, grouping: Mapping[str, Any], judged: bool) -> Html:
     columns = [name, *(["success", "judged"] if judged else []), "episodes", "lost"]
     rows = [
         [
             value,
-            *([interval_cell(found["success"], RATE), found["success"]["n"]] if judged else []),
-            found["episodes"],
-            found["lost"],
+            *([interval_cell(group["success"], RATE), group["success"]["n"]] if judged else []),
+            group["episodes"],
+            group["lost"],
         ]
-        for value, found in one["values"].items()
+        for value, group in grouping["values"].items()
     ]
-    caption = "An episode may carry several values." if _several(one) else ""
+    caption = "An episode may carry several values." if _several(grouping) else ""
     return figure(f"{before}by {name}", "", table(columns, rows, caption=caption))
 
 
-def _causes(before: str, name: str, one: Mapping[str, Any]) -> Html:
-    lost = {value: found for value, found in one["values"].items() if found["lost"]}
-    if not one["lost"]:
+def _causes(before: str, name: str, grouping: Mapping[str, Any]) -> Html:
+    lost = {value: group for value, group in grouping["values"].items() if group["lost"]}
+    if not grouping["lost"]:
         return Html("")
     rows: list[list[object]] = [
-        [value, interval_cell(found["share"], RATE), found["lost"]] for value, found in lost.items()
+        [value, interval_cell(group["share"], RATE), group["lost"]] for value, group in lost.items()
     ]
-    shares = {value: found["share"]["mean"] for value, found in lost.items()}
-    if one["unlabelled"]:
-        rows.append(["none named", f"{one['unlabelled'] / one['lost']:.3f}", one["unlabelled"]])
-    title = f"{before}{name} of the {one['lost']} lost episodes"
+    shares = {value: group["share"]["mean"] for value, group in lost.items()}
+    if grouping["unlabelled"]:
+        rows.append(
+            [
+                "none named",
+                f"{grouping['unlabelled'] / grouping['lost']:.3f}",
+                grouping["unlabelled"],
+            ]
+        )
+    title = f"{before}{name} of the {grouping['lost']} lost episodes"
     caption = "Share of the lost episodes, FAILED ones included, with 95 % interval."
     return figure(
         title,

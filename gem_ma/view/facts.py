@@ -17,8 +17,10 @@ from gem_ma.evaluation.costs import cost_rows
 from gem_ma.view.page import Html, text
 
 Facts = Mapping[str, Any]
+# names of settings that a page never shows: secrets, and where an endpoint is
 _HIDDEN = re.compile(
-    r"(^|_)(api_?keys?(_env)?|secrets?|passwords?|base_url|address|headers?|cache|token|authorization)$",
+    r"(^|_)(api_?keys?(_env)?|secrets?|passwords?|base_url|address|headers?|cache|token"
+    r"|authorization)$",
     re.IGNORECASE,
 )
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop")
@@ -94,12 +96,13 @@ def config_block(resolved: Facts) -> str:
     """The whole config, folded, without keys and addresses."""
     if not resolved:
         return ""
+    # a page without a config needs no YAML
     from gem_ma.config.document import write
 
-    shown = write(_public(dict(resolved)))
+    whole = write(_public(dict(resolved)))
     return (
         "<details><summary>Config, complete</summary><pre"
-        f' class="config">{text(shown)}</pre></details>'
+        f' class="config">{text(whole)}</pre></details>'
     )
 
 
@@ -138,15 +141,16 @@ def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[
     seeds = _mapping(manifest, "seeds")
     yield "seeds", ", ".join(f"{name} {seed}" for name, seed in seeds.items())
     shortened = {
-        agent: one
-        for agent, one in _mapping(summary, "cut").items()
-        if isinstance(one, dict) and one.get("sayings")
+        agent: shortening
+        for agent, shortening in _mapping(summary, "cut").items()
+        if isinstance(shortening, dict) and shortening.get("sayings")
     }
     yield (
         "cut sayings",
         _lines(
-            f"{agent}: {one['sayings']} of {one.get('of')}, {one.get('bytes')} bytes"
-            for agent, one in shortened.items()
+            f"{agent}: {shortening['sayings']} of {shortening.get('of')},"
+            f" {shortening.get('bytes')} bytes"
+            for agent, shortening in shortened.items()
         ),
     )
     for key, value in summary.items():
@@ -160,12 +164,8 @@ def _made(manifest: Facts) -> Iterator[tuple[str, Any]]:
         yield "overrides", ", ".join(_override(str(one)) for one in overrides) or "none"
     git, versions = _mapping(manifest, "git"), _mapping(manifest, "versions")
     if git.get("commit"):
-        yield (
-            "commit",
-            (
-                f"{git['commit'][:SHOWN]}{', with changes that are not committed' if git.get('dirty') else ''}"
-            ),
-        )
+        changed = ", with changes that are not committed" if git.get("dirty") else ""
+        yield "commit", f"{git['commit'][:SHOWN]}{changed}"
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
     yield "begun", manifest.get("created", "")
 
@@ -188,6 +188,7 @@ def _episodes(resolved: Facts, summary: Facts) -> str:
         parts.append(
             f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
         )
+        # a failed episode counts as lost; here each stands once
         lost = (_mapping(summary, "lost").get("count") or 0) - summary["failed"]
         parts += [f"{lost} lost"] if lost > 0 else []
         cut = sum(
@@ -261,12 +262,12 @@ def _policy(name: str, policy: object, weights: object) -> str:
         if policy.get(key) not in (None, [])
     ]
     digest = weights.get("digest") if isinstance(weights, dict) else None
-    told = [
+    words = [
         *sampling,
         *([_options(rest)] if _options(rest) else []),
         *([f"weights {str(digest)[:SHOWN]}"] if digest else []),
     ]
-    return f"{name}: {policy.get('model', '?')}, {', '.join(told)}"
+    return f"{name}: {policy.get('model', '?')}, {', '.join(words)}"
 
 
 def _training(train: Facts) -> str:
@@ -288,11 +289,11 @@ def _training(train: Facts) -> str:
 
 
 def _costs(summary: Facts) -> Sequence[tuple[str, str]]:
-    found = _mapping(summary, "costs")
+    costs = _mapping(summary, "costs")
     try:
-        return cost_rows(found) if found else ()
+        return cost_rows(costs) if costs else ()
     except (KeyError, TypeError):  # of another version
-        return [("cost", _short(found))]
+        return [("cost", _short(costs))]
 
 
 def _tokens(summary: Facts) -> Iterator[str]:
@@ -315,6 +316,7 @@ def _options(options: Facts) -> str:
 
 
 def _override(words: str) -> str:
+    # the value of a hidden key may hold anything, so nothing of it is shown
     key = words.partition("=")[0]
     return f"{key}=(hidden)" if _HIDDEN.search(key.rpartition(".")[2]) else words
 
@@ -331,9 +333,9 @@ def _mapping(whole: Facts, key: str) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    shown = (
+    words = (
         value
         if isinstance(value, str)
         else json.dumps(_public(value), ensure_ascii=False, default=str)
     )
-    return shown if len(shown) <= LONG else f"{shown[:LONG]} …"
+    return words if len(words) <= LONG else f"{words[:LONG]} …"

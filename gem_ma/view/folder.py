@@ -1,4 +1,4 @@
-"""What a page takes out of one run folder: its facts, its summary, and the transcripts that find room.
+"""What a page takes out of one run folder: facts, summary, and the transcripts that find room.
 
 It reads and never writes. A file that is absent, damaged or of another version takes its part
 from the page, not the page from its reader.

@@ -27,11 +27,9 @@ GROUPS = (
     "Answers",
     "Cost",
 )
-# how names of scores begin, in the order of their charts, which
+# How names of scores begin, in the order of their charts. They are drawn even when flat: in
+# self-play the return says nothing, the distance from an equilibrium does.
 SCORES = ("nash_conv", "exploitability", "success", "return", "score", "reward")
-# are drawn even when flat: in self-play the return says nothing, the distance from an equilibrium
-# does
-
 # Number of a policy -> (group, chart, what the line is called beside the policy).
 PLACES: Mapping[str, tuple[str, str, str]] = {
     "return": ("Scores", "return", ""),
@@ -90,63 +88,66 @@ def own_curves(label: str, path: Path) -> str:
             charts.setdefault((group, title), _Chart()).lines.setdefault(line, tuple(points))
             charts[group, title].exams |= {line} if key in examined else set()
         else:
+            # one point makes no curve
             constant.append(f"{key.replace('/', ' ')} {points[-1][1]:g}")
-    for at, one in list(charts.items()):
-        if not one.changes and not at[1].startswith(SCORES):
+    for place, held in list(charts.items()):
+        if not held.changes and not place[1].startswith(SCORES):
             constant += [
-                f"{' '.join(part for part in (at[1], line) if part)} {points[-1][1]:g}"
-                for line, points in charts.pop(at).lines.items()
+                f"{' '.join(part for part in (place[1], line) if part)} {points[-1][1]:g}"
+                for line, points in charts.pop(place).lines.items()
             ]
     order = list(dict.fromkeys(title for _, title, _ in PLACES.values()))
     charts = dict(
         sorted(
             charts.items(),
-            key=lambda one: order.index(one[0][1]) if one[0][1] in order else len(order),
+            key=lambda item: order.index(item[0][1]) if item[0][1] in order else len(order),
         )
     )
-    charts = dict(sorted(charts.items(), key=lambda one: _rank(one[0][1])))
+    # sorting is stable: within a rank the order of PLACES stays
+    charts = dict(sorted(charts.items(), key=lambda item: _rank(item[0][1])))
     parts = [
-        chart(_curves(label, title, one))
-        for (group, title), one in charts.items()
+        chart(_curves(label, title, held))
+        for (group, title), held in charts.items()
         if group == "Scores"
     ]
     before = f"{label}: " if label else ""
     grouped = {
-        group: {title: one for (whose, title), one in charts.items() if whose == group}
+        group: {title: held for (whose, title), held in charts.items() if whose == group}
         for group in (*GROUPS[1:], "")
     }
-    shown = ""
-    for group, own in grouped.items():
-        drawn = "".join(chart(_curves(label, title, one)) for title, one in own.items())
+    folded = ""
+    for group, titles in grouped.items():
+        drawn = "".join(chart(_curves(label, title, held)) for title, held in titles.items())
         if drawn and group:
-            shown += f'<h3>{text(before + group)}</h3><div class="charts">{drawn}</div>'
+            folded += f'<h3>{text(before + group)}</h3><div class="charts">{drawn}</div>'
         elif drawn:
-            words = f"{before}{len(own)} more curves: {', '.join(own)}"
-            shown += (
+            words = f"{before}{len(titles)} more curves: {', '.join(titles)}"
+            folded += (
                 f"<details><summary>{text(words)}</summary><div"
                 f' class="charts">{drawn}</div></details>'
             )
     if constant:
         same = f'<p class="hint">{text(", ".join(constant))}</p>'
-        shown += (
+        folded += (
             f"<details><summary>{text(before)}{len(constant)} numbers without"
             f" change</summary>{same}</details>"
         )
-    if label and shown:
-        shown = f"<details><summary>{text(before)}how it learned</summary>{shown}</details>"
-    return "".join([*parts, Html(shown)])
+    if label and folded:
+        folded = f"<details><summary>{text(before)}how it learned</summary>{folded}</details>"
+    return "".join([*parts, Html(folded)])
 
 
 def place_of(key: str) -> tuple[str, str, str]:
     """(group, chart, line) of a flat key of metrics.jsonl or, under `time/`, of timings.jsonl;
     group "" = folded away.
 
-    >>> place_of("return/speaker"), place_of("sampled/return/speaker"), place_of("policies/main/kl")
-    (('Scores', 'return', 'speaker'), ('Scores', 'return', 'sampled speaker'), ('Updates', 'KL to
-    the old policy', 'main'))
-    >>> place_of("policies/main/components/a/end"), place_of("policies/main/lr"), place_of("time/play_s")
-    (('Rewards by reason', 'paid to a, per episode', 'main end'), ('', 'lr', 'main'), ('Cost',
-    'seconds by phase', 'play'))
+    >>> place_of("sampled/return/speaker")
+    ('Scores', 'return', 'sampled speaker')
+    >>> place_of("policies/main/kl"), place_of("policies/main/lr")
+    (('Updates', 'KL to the old policy', 'main'), ('', 'lr', 'main'))
+    >>> place_of("policies/main/components/a/end"), place_of("time/play_s")
+    (('Rewards by reason', 'paid to a, per episode', 'main end'),
+     ('Cost', 'seconds by phase', 'play'))
     """
     words = key.split("/")
     if words[0] == "policies" and len(words) > 2:
@@ -169,6 +170,7 @@ def place_of(key: str) -> tuple[str, str, str]:
             if words[-1] in TIMES
             else ("", words[-1], "")
         )
+    # an exam plays twice: as the policy samples, and with its likeliest answers
     kind, words = (
         (words[0], words[1:])
         if words[0] in ("sampled", "greedy") and len(words) > 1
@@ -205,16 +207,17 @@ def exam_keys(path: Path) -> set[str]:
     """The flat keys that only rows of exams have."""
     keys: dict[bool, set[str]] = {True: set(), False: set()}
     for row in read_metrics(path):
+        # an alarm is an event of training, and has the names of what it saw
         if row.get("kind") != "alarm":
             keys[row.get("kind") == "evaluation"] |= flatten(row).keys()
     return keys[True] - keys[False]
 
 
-def _curves(label: str, title: str, own: _Chart) -> Curves:
+def _curves(label: str, title: str, held: _Chart) -> Curves:
     """One chart; agents with one and the same curve share a line, and a policy's own curve gives
     way to that of its agent."""
     same: dict[tuple[Point, ...], list[str]] = {}
-    lines = own.lines
+    lines = held.lines
     for line, points in lines.items():
         same.setdefault(tuple(points), []).append(line)
     exams: set[str] = set()
@@ -225,10 +228,11 @@ def _curves(label: str, title: str, own: _Chart) -> Curves:
             for line in named
             if not any(other and line.endswith(f" {other}") for other in named)
         ]
+        # "" is everybody: it stands for all others that share its curve
         apart = [""] if "" in named else apart
         name = _everyone(apart, lines, title) or ", ".join(apart) or "in training"
         drawn[name] = [list(points)]
-        exams |= {name} if own.exams.issuperset(named) else set()
+        exams |= {name} if held.exams.issuperset(named) else set()
     return Curves(f"{label}: {title}" if label else title, drawn, y_label=title, exams=exams)
 
 
@@ -248,11 +252,11 @@ def flat_metrics(path: Path) -> list[dict[str, Any]]:
     return [flatten(row) for row in read_metrics(path) if row.get("kind") != "alarm"]
 
 
-def flatten(row: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+def flatten(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested keys joined by `/`."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
-        name = at + key
+        name = prefix + key
         flat.update(flatten(value, name + "/") if isinstance(value, dict) else {name: value})
     return flat
 
@@ -265,6 +269,7 @@ def series_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
         step = row.get("step", number)
         x = float(step) if isinstance(step, (int, float)) else float(number)
         for key, value in row.items():
+            # True is an int in Python, and no point of a curve
             if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
                 series.setdefault(key, []).append((x, float(value)))
     return series

@@ -13,14 +13,14 @@ from gem_ma.view.page import Html, table, text
 OPEN, OPEN_EACH = 10, 3
 
 
-def lost_table(told: Mapping[str, Any], *, named: bool) -> Html:
+def lost_table(island: Mapping[str, Any], *, named: bool) -> Html:
     """`told`: a run as it lies in the page's data; `named`: whether the page shows several runs.
     "" where none is lost."""
-    run, totals = told["name"], told["totals"]
-    lost = [one for one in told["episodes"] if {"lost", "failed"} & set(one["kinds"])]
+    run, totals = island["name"], island["totals"]
+    lost = [episode for episode in island["episodes"] if {"lost", "failed"} & set(episode["kinds"])]
     if not lost:
         return Html("")
-    rows = [_row(run, one) for one in lost]
+    rows = [_row(run, episode) for episode in lost]
     whole = sum(totals.get(kind, 0) for kind in ("lost", "failed"))
     counts = ", ".join(f"{totals[kind]} {kind}" for kind in ("lost", "failed") if totals.get(kind))
     left_out = f" {whole - len(lost)} of them are not in this page." if whole > len(lost) else ""
@@ -42,16 +42,17 @@ def link_to(run: str, key: str) -> str:
     return "#/r/{}/e/{}".format(*(quote(part, safe="", errors="replace") for part in (run, key)))
 
 
-def _row(run: str, one: Mapping[str, Any]) -> list[object]:
-    why = [*one["causes"], *([one["error"].split("\n", 1)[0]] if one["error"] else [])] or [
-        "no cause named"
-    ]
-    found = [f"{name} {value}" for name, value in one["measures"]]
-    returns = ", ".join(f"{agent['name']} {agent['total']}" for agent in one["agents"])
+def _row(run: str, episode: Mapping[str, Any]) -> list[object]:
+    # the first line of an error says what, those below it say where
+    error = episode["error"].split("\n", 1)[:1] if episode["error"] else []
+    why = [*episode["causes"], *error] or ["no cause named"]
+    measures = [f"{name} {value}" for name, value in episode["measures"]]
+    more = f" and {len(measures) - 8} more" if len(measures) > 8 else ""
+    returns = ", ".join(f"{agent['name']} {agent['total']}" for agent in episode["agents"])
     return [
-        Html(f'<a href="{text(link_to(run, one["key"]))}">{text(one["id"])}</a>'),
+        Html(f'<a href="{text(link_to(run, episode["key"]))}">{text(episode["id"])}</a>'),
         Html("<br>".join(text(words[:300]) for words in why)),
-        text(", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")),
-        one["end"],
+        text(", ".join(measures[:8]) + more),
+        episode["end"],
         returns,
     ]

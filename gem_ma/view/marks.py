@@ -22,15 +22,16 @@ def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
 
     >>> axis_of([{"mean": 0.995, "low": 0.97, "high": 1.0}])
     (0.0, 1.0)
-    >>> axis_of([{"mean": -1.2, "low": -1.5, "high": -0.9}, {"mean": 3.0, "low": None, "high": None}])
+    >>> unbounded = {"mean": 3.0, "low": None, "high": None}
+    >>> axis_of([{"mean": -1.2, "low": -1.5, "high": -0.9}, unbounded])
     (-2.0, 3.0)
     """
     bounds = [
-        float(one[key])
-        for one in estimates
-        if one
+        float(estimate[key])
+        for estimate in estimates
+        if estimate
         for key in ("mean", "low", "high")
-        if one.get(key) is not None
+        if estimate.get(key) is not None
     ]
     low, high = min(bounds, default=0.0), max(bounds, default=1.0)
     if low >= -ROUNDING and high <= 1 + ROUNDING:
@@ -38,6 +39,7 @@ def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
     low, high = min(low, 0.0), max(high, 0.0)
     marks = ticks(low, high, 8)
     step = marks[1] - marks[0] if len(marks) > 1 else high - low
+    # ticks lie inside of the values: one more step where they do not hold an end
     first, last = marks[0], marks[-1]
     return (first if first <= low else first - step, last if last >= high else last + step)
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gem_ma.view.page import scrolled, text
-from gem_ma.view.svg import CLASSES, legend, marker, short, span, ticks
+from gem_ma.view.svg import CLASSES, Frame, legend, marker, span
 
 _WIDTH, _BAR = 720, 34
+_LETTER = 6.5  # pixels of a letter of a tick, in the mean
 
 
 class Mark(NamedTuple):
@@ -28,11 +29,11 @@ class Mark(NamedTuple):
 def share_bar(shares: Mapping[str, float], *, title: str) -> str:
     """One horizontal bar, split by share (each 0 to 1), with a legend. Shares that sum to more
     than 1 (several of one thing) are scaled down."""
-    shown = {label: share for label, share in shares.items() if share > 0}
-    total = max(1.0, math.fsum(shown.values()))
-    if not shown:
+    positive = {label: share for label, share in shares.items() if share > 0}
+    total = max(1.0, math.fsum(positive.values()))
+    if not positive:
         return ""
-    rows = (len(shown) + 2) // 3
+    rows = (len(positive) + 2) // 3
     height = _BAR + 14 + 22 * rows
     parts = [
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{text(title)};'
@@ -42,19 +43,21 @@ def share_bar(shares: Mapping[str, float], *, title: str) -> str:
         f'<title>{text(title)}</title><rect class="rest" x="0" y="4" width="{_WIDTH}"'
         f' height="{_BAR}"/>'
     )
-    at = 0.0
-    for number, (label, share) in enumerate(shown.items()):
+    left = 0.0
+    for number, (label, share) in enumerate(positive.items()):
         width = share / total * _WIDTH
         parts.append(
-            f'<rect class="part s{number % CLASSES}" x="{at:.1f}" y="4"'
+            f'<rect class="part s{number % CLASSES}" x="{left:.1f}" y="4"'
             f' width="{max(width - 1.5, 0.5):.1f}" height="{_BAR}"/>'
         )
+        # narrower parts have no room for their number; the legend has it
         if width > 46:
             parts.append(
-                f'<text class="inside" text-anchor="middle" x="{at + width / 2:.1f}"'
+                f'<text class="inside" text-anchor="middle" x="{left + width / 2:.1f}"'
                 f' y="{_BAR / 2 + 9:.1f}">{100 * share:.0f} %</text>'
             )
-        at += width
+        left += width
+        # three entries of the legend to a line
         x, y = (number % 3) * (_WIDTH / 3), _BAR + 22 + 22 * (number // 3)
         parts.append(
             f'<rect class="part s{number % CLASSES}" x="{x:.1f}" y="{y - 10}" width="11"'
@@ -84,9 +87,11 @@ def heatmap(
     """
     if not values:
         return ""
+    # few columns share the width of a page; many keep room for their numbers and are scrolled
     room = max(86, min(150, 620 // max(1, len(columns))))
-    left, wide, high, top = 150, max(room, min(190, 7 * max(map(len, columns)) + 14)), 44, 40
-    kind = "heat" if better else "heat neutral"
+    # a letter is 7 pixels wide
+    wide = max(room, min(190, 7 * max(map(len, columns)) + 14))
+    left, high, top = 150, 44, 40
     low, most = (0.0, 1.0) if rate else span([mark.mean for mark in values.values()])
     width, height = left + wide * len(columns) + 2, top + high * len(rows) + 6
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
@@ -94,8 +99,8 @@ def heatmap(
         f'<svg class="heatmap" {size} role="img" aria-label="{text(title)}; numbers in the table">'
     ]
     parts.append(f"<title>{text(title)}</title>")
-    for at, column in enumerate(columns):
-        parts.append(_name("name", left + wide * (at + 0.5), top - 10, column, wide // 7))
+    for number, column in enumerate(columns):
+        parts.append(_name("name", left + wide * (number + 0.5), top - 10, column, wide // 7))
     for i, row in enumerate(rows):
         y = top + high * i
         parts.append(
@@ -104,32 +109,37 @@ def heatmap(
         )
         for j, column in enumerate(columns):
             mark = values.get((row, column))
-            x = left + wide * j
-            if mark is None:
-                parts.append(
-                    f'<rect class="rest" x="{x + 1}" y="{y + 1}" width="{wide - 2}"'
-                    f' height="{high - 2}"/>'
-                )
-                continue
-            share = min(max((mark.mean - low) / (most - low), 0.0), 1.0)
-            share = 1.0 - share if better == "less" else share
-            parts.append(
-                f'<rect class="{kind}" fill-opacity="{0.05 + 0.45 * share:.3f}" x="{x + 1}"'
-                f' y="{y + 1}" width="{wide - 2}" height="{high - 2}"/>'
-            )
-            known = mark.low is not None and mark.high is not None
-            middle = y + high / 2 + (1 if known else 5)
-            parts.append(
-                f'<text class="value" text-anchor="middle" x="{x + wide / 2:.1f}"'
-                f' y="{middle:.1f}">{_value(mark.mean)}</text>'
-            )
-            if mark.low is not None and mark.high is not None:
-                bounds = f"{_value(mark.low)} to {_value(mark.high)}"
-                parts.append(
-                    f'<text class="bounds" text-anchor="middle" x="{x + wide / 2:.1f}"'
-                    f' y="{y + high / 2 + 15:.1f}">{bounds}</text>'
-                )
+            share = 0.0 if mark is None else min(max((mark.mean - low) / (most - low), 0.0), 1.0)
+            shade = 1.0 - share if better == "less" else share
+            parts += _cell(mark, (left + wide * j, y), (wide, high), shade, neutral=not better)
     return "".join([*parts, "</svg>"])
+
+
+def _cell(
+    mark: Mark | None, corner: tuple[int, int], size: tuple[int, int], shade: float, neutral: bool
+) -> list[str]:
+    """One cell of a heatmap: its colour, its mean, and below that the bounds where both are
+    known."""
+    (x, y), (wide, high) = corner, size
+    place = f'x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}"'
+    if mark is None:
+        return [f'<rect class="rest" {place}/>']
+    kind = "heat neutral" if neutral else "heat"
+    bounds = "" if mark.low is None or mark.high is None else _bounds(mark.low, mark.high)
+    # without bounds the number stands in the middle of its cell
+    middle = y + high / 2 + (1 if bounds else 5)
+    parts = [
+        # no more than half opaque: the numbers must be read in light and dark
+        f'<rect class="{kind}" fill-opacity="{0.05 + 0.45 * shade:.3f}" {place}/>',
+        f'<text class="value" text-anchor="middle" x="{x + wide / 2:.1f}"'
+        f' y="{middle:.1f}">{_value(mark.mean)}</text>',
+    ]
+    if bounds:
+        parts.append(
+            f'<text class="bounds" text-anchor="middle" x="{x + wide / 2:.1f}"'
+            f' y="{y + high / 2 + 15:.1f}">{bounds}</text>'
+        )
+    return parts
 
 
 def whisker_chart(
@@ -156,72 +166,66 @@ def whisker_chart(
         return ""
     every = [mark for marks in drawn.values() for mark in marks if mark is not None]
     bounds = [value for mark in every for value in mark if value is not None]
-    low, high = y_range or span(bounds, pad=0.06)
-    left, right, top, bottom, height = 76, _WIDTH - 30, 14, 260, 312
-
-    def px(place: int, number: int) -> float:
-        step = (right - left) / len(names)
-        return (
-            left
-            + step * (place + 0.5)
-            + (number - (len(drawn) - 1) / 2) * min(9.0, step / (len(drawn) + 1))
-        )
-
-    def py(y: float) -> float:
-        return bottom - (min(max(y, low), high) - low) / (high - low) * (bottom - top)
-
+    height, bottom = 312, 260
+    y_span = y_range or span(bounds, pad=0.06)
+    # a name has the width of 1 on the horizontal axis
+    frame = Frame(76, _WIDTH - 30, 14, bottom, (0.0, len(names)), y_span)
     what = (
         f"{text(title)}: {text(y_label)} over {text(x_label)}, {len(drawn)} lines; numbers in the"
         " table"
     )
     parts = [
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img"'
-        f' aria-label="{what}"><title>{text(title)}</title>'
+        f' aria-label="{what}"><title>{text(title)}</title>',
+        *frame.rungs(),
     ]
-    for tick in ticks(low, high, 5):
-        parts.append(
-            f'<line class="grid" x1="{left}" x2="{right}" y1="{py(tick):.1f}" y2="{py(tick):.1f}"/>'
-        )
-        parts.append(
-            f'<text class="tick" text-anchor="end" x="{left - 8}"'
-            f' y="{py(tick) + 4:.1f}">{short(tick)}</text>'
-        )
-    step = (right - left) / len(names)
+    step = (frame.right - frame.left) / len(names)
     # then every second name stands a line lower, with room for two
-    crowded = max(map(len, names)) * 6.5 > step
+    crowded = max(map(len, names)) * _LETTER > step
     for place, name in enumerate(names):
-        room = max(4, int(step * (1 + crowded) / 6.5))
-        parts.append(
-            _name(
-                "tick",
-                left + step * (place + 0.5),
-                bottom + 18 + 13 * (crowded and place % 2),
-                name,
-                room,
-            )
-        )
-    parts.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
-    parts.append(
-        f'<text class="name" text-anchor="middle" x="{(left + right) / 2:.0f}"'
-        f' y="{height - 4}">{text(x_label)}</text>'
-    )
+        room = max(4, int(step * (1 + crowded) / _LETTER))
+        y = bottom + 18 + 13 * (crowded and place % 2)
+        parts.append(_name("tick", frame.px(place + 0.5), y, name, room))
+    parts += frame.floor(text(x_label), height - 4)
+    # so far series stand beside each other, that no whisker hides another
+    apart = min(9.0, step / (len(drawn) + 1))
     for number, marks in enumerate(drawn.values()):
-        kind = f"s{number % CLASSES}"
-        points = [(px(place, number), mark) for place, mark in enumerate(marks) if mark is not None]
-        if joined:
-            path = " ".join(f"{x:.1f},{py(mark.mean):.1f}" for x, mark in points)
-            parts.append(f'<polyline class="line {kind}" points="{path}"/>')
-        for x, mark in points:
-            if mark.low is not None and mark.high is not None:
-                parts.append(
-                    f'<line class="leader whiskers {kind}" x1="{x:.1f}" x2="{x:.1f}"'
-                    f' y1="{py(mark.low):.1f}" y2="{py(mark.high):.1f}"/>'
-                )
-            parts.append(marker(number, x, py(mark.mean), 4.0))
-    names = legend(list(drawn), [not joined] * len(drawn)) if len(drawn) > 1 else ""
+        shift = (number - (len(drawn) - 1) / 2) * apart
+        points = [
+            (frame.px(place + 0.5) + shift, mark)
+            for place, mark in enumerate(marks)
+            if mark is not None
+        ]
+        parts += _series(frame, number, points, joined)
+    keys = legend(list(drawn), [not joined] * len(drawn)) if len(drawn) > 1 else ""
     drawing = "".join([*parts, "</svg>"])
     # many names need the room that a phone has not
-    return names + (scrolled(drawing, title) if crowded else drawing)
+    return keys + (scrolled(drawing, title) if crowded else drawing)
+
+
+def _series(
+    frame: Frame, number: int, points: Sequence[tuple[float, Mark]], joined: bool
+) -> list[str]:
+    """The points of one series, each (x in pixels, mark), with their whiskers."""
+    low, high = frame.y
+
+    def py(y: float) -> float:
+        # an interval may reach beyond the range that was asked for
+        return frame.py(min(max(y, low), high))
+
+    kind = f"s{number % CLASSES}"
+    parts = []
+    if joined:
+        path = " ".join(f"{x:.1f},{py(mark.mean):.1f}" for x, mark in points)
+        parts.append(f'<polyline class="line {kind}" points="{path}"/>')
+    for x, mark in points:
+        if mark.low is not None and mark.high is not None:
+            parts.append(
+                f'<line class="leader whiskers {kind}" x1="{x:.1f}" x2="{x:.1f}"'
+                f' y1="{py(mark.low):.1f}" y2="{py(mark.high):.1f}"/>'
+            )
+        parts.append(marker(number, x, py(mark.mean), 4.0))
+    return parts
 
 
 def _name(kind: str, x: float, y: float, name: str, width: int, anchor: str = "middle") -> str:
@@ -234,6 +238,10 @@ def _name(kind: str, x: float, y: float, name: str, width: int, anchor: str = "m
 
 def _cut(name: str, width: int) -> str:
     return name if len(name) <= width else name[: max(1, width - 1)] + "…"
+
+
+def _bounds(low: float, high: float) -> str:
+    return f"{_value(low)} to {_value(high)}"
 
 
 def _value(value: float) -> str:

@@ -9,7 +9,7 @@ from gem_ma.view.learning import flatten, score_of
 from gem_ma.view.marks import RATE, axis_name, axis_of, interval_cell
 from gem_ma.view.page import Html, table, text
 
-# scores of an exam
+# scores of an exam, in their order in the table: the first four say how far from an equilibrium
 _EXAM = (
     "nash_conv",
     "nash_conv_averaged",
@@ -29,7 +29,10 @@ def scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
     )
     judged = any(summary["success"] for summary in summaries.values())
     partial = any(summary["failed"] or summary["excluded"] for summary in summaries.values())
-    axis = axis_of(one for summary in summaries.values() for one in summary["returns"].values())
+    # one axis for all runs, so that their marks compare
+    axis = axis_of(
+        estimate for summary in summaries.values() for estimate in summary["returns"].values()
+    )
     columns: list[object] = [
         "run",
         "ok / failed / excluded",
@@ -52,10 +55,10 @@ def scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
         ]
         rows.append(row)
     methods = {
-        one["method"]
+        estimate["method"]
         for s in summaries.values()
-        for one in (s["success"], *s["returns"].values())
-        if one and one["n"]
+        for estimate in (s["success"], *s["returns"].values())
+        if estimate and estimate["n"]
     }
     caption = (
         f"Mean with 95 % interval ({', '.join(sorted(methods))}) over the ok episodes; failed and"

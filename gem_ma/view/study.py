@@ -25,7 +25,6 @@ from gem_ma.view.report import Section, write_report
 
 Summary = Mapping[str, Any]
 
-
 CLEAR = 0.05  # an adjusted p below it is printed bold
 
 
@@ -56,6 +55,7 @@ def study_facts(path: Path, summary: Summary) -> Html:
         ),
         None,
     )
+    # what every cell shares is recorded in each; the reference speaks for all
     manifest, resolved = (_stored(read, reference) for read in (read_manifest, read_resolved))
     whole: dict[str, Any] = {
         key: sum(cell[key] for cell in summary["cells"]) for key in ("ok", "failed", "excluded")
@@ -68,7 +68,7 @@ def study_facts(path: Path, summary: Summary) -> Html:
             for agent, counts in (stored.get(name) or {}).items():
                 whole[name][agent] = _added(whole[name].get(agent), counts)
     axes = {short_axis(axis): ", ".join(names) for axis, names in summary["axes"].items()}
-    told = {
+    design = {
         "cells": len(summary["cells"]),
         **axes,
         "reference": " x ".join(summary["reference"].values()),
@@ -78,7 +78,7 @@ def study_facts(path: Path, summary: Summary) -> Html:
     )
     return (
         Html(
-            f"{facts_block('', manifest, resolved, {**whole, **told}, folded=False)}<p"
+            f"{facts_block('', manifest, resolved, {**whole, **design}, folded=False)}<p"
             f' class="hint">{varied}</p>'
         )
         if manifest
@@ -95,6 +95,7 @@ def _stored(read: Callable[[Path], dict[str, Any] | None], folder: Path | None) 
 
 def _added(before: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
     """Two counts by name; what one of them does not know is not known of both."""
+    # a sum that leaves out an unknown price would look like a price
     if before is None:
         return dict(more)
     return {
@@ -131,11 +132,11 @@ def _compared(
     figures += [_cells(path, summary, score)] if "paired_diff" in tables else []
     if "interaction" in plots:
         figures += [
-            _interaction(one, score, _rate(summary, score))
-            for one in summary["interactions"][score]
+            _interaction(pair, score, _rate(summary, score))
+            for pair in summary["interactions"][score]
         ]
         figures += [_margins(summary, score)] if len(summary["axes"]) > 1 else []
-    return Section(score, note, figures=[one for one in figures if one], command=summary["command"])
+    return Section(score, note, figures=[*filter(None, figures)], command=summary["command"])
 
 
 def _rate(summary: Summary, score: str) -> bool:
@@ -178,12 +179,12 @@ def _heat(summary: Summary, score: str) -> Html:
         for cell in summary["cells"]
     }
     title = f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns)"
-    shown = {key: mark for key, mark in values.items() if mark is not None}
+    known = {key: mark for key, mark in values.items() if mark is not None}
     return _shaded(
         summary,
         score,
         title,
-        heatmap(row_names, column_names, shown, title=title, **_look(summary, score)),
+        heatmap(row_names, column_names, known, title=title, **_look(summary, score)),
     )
 
 
@@ -192,23 +193,23 @@ def _look(summary: Summary, score: str) -> dict[str, Any]:
 
 
 def _shaded(summary: Summary, score: str, title: str, svg: str) -> Html:
-    said = (
+    drawing = (
         f"<figcaption>{text(_shading(_better(summary, score)))}</figcaption>{scrolled(svg, title)}"
         if svg
         else ""
     )
-    return figure(title, said)
+    return figure(title, drawing)
 
 
-def _pair(summary: Summary, one: Mapping[str, Any], score: str) -> Html:
+def _pair(summary: Summary, pair: Mapping[str, Any], score: str) -> Html:
     """Two of several axes, the others averaged out."""
-    rows, columns = one["axes"]
+    rows, columns = pair["axes"]
     names = [
-        list(dict.fromkeys(cell["names"][axis] for cell in one["cells"]))
+        list(dict.fromkeys(cell["names"][axis] for cell in pair["cells"]))
         for axis in (rows, columns)
     ]
     values = {
-        (cell["names"][rows], cell["names"][columns]): Mark(cell["mean"]) for cell in one["cells"]
+        (cell["names"][rows], cell["names"][columns]): Mark(cell["mean"]) for cell in pair["cells"]
     }
     title = (
         f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns), mean over the other"
@@ -234,16 +235,16 @@ def _cells(path: Path, summary: Summary, score: str) -> Html:
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
         against = differences.get(names)
-        told: list[object] = [
+        entries: list[object] = [
             interval_cell(cell["scores"].get(score), axis),
             f"{cell['ok']} / {cell['failed']} / {cell['excluded']}",
         ]
-        told += [_unbroken(difference_text(against)), _p(against, "p", bold=not adjusts)]
-        told += (
+        entries += [_unbroken(difference_text(against)), _p(against, "p", bold=not adjusts)]
+        entries += (
             [_unbroken(_adjusted(against)), _p(against, "p_adjusted", bold=True)] if adjusts else []
         )
-        told += ["" if against is None else against["pairs"], _link(path, cell["run"])]
-        rows.append([*names, *told])
+        entries += ["" if against is None else against["pairs"], _link(path, cell["run"])]
+        rows.append([*names, *entries])
     family = sum(row["p"] is not None for row in differences.values())
     head: list[object] = [
         *map(short_axis, summary["axes"]),
@@ -283,12 +284,12 @@ def _p(against: Mapping[str, Any] | None, key: str, *, bold: bool) -> Html:
     )
 
 
-def _interaction(one: Mapping[str, Any], score: str, rate: bool) -> Html:
+def _interaction(pair: Mapping[str, Any], score: str, rate: bool) -> Html:
     """Lines that are not parallel are an interaction; the table says by how much."""
-    rows, columns = one["axes"]
-    names = list(dict.fromkeys(cell["names"][rows] for cell in one["cells"]))
+    rows, columns = pair["axes"]
+    names = list(dict.fromkeys(cell["names"][rows] for cell in pair["cells"]))
     lines: dict[str, list[Mark | None]] = {}
-    for cell in one["cells"]:
+    for cell in pair["cells"]:
         lines.setdefault(cell["names"][columns], []).append(Mark(cell["mean"]))
     title = f"{score} of {short_axis(columns)} over {short_axis(rows)}"
     y_range = (0.0, 1.0) if rate else None
@@ -296,7 +297,7 @@ def _interaction(one: Mapping[str, Any], score: str, rate: bool) -> Html:
         lines, names, title=title, x_label=short_axis(rows), y_label=score, y_range=y_range
     )
     entries = []
-    for cell in one["cells"]:
+    for cell in pair["cells"]:
         known = cell["low"] is not None and cell["high"] is not None
         effect = f"{cell['effect']:+.3f}" + (
             f" [{cell['low']:+.3f}, {cell['high']:+.3f}]" if known else " [n/a]"
@@ -311,7 +312,7 @@ def _interaction(one: Mapping[str, Any], score: str, rate: bool) -> Html:
             ]
         )
     caption = (
-        f"What a cell has beyond its row and its column, over {one['units']} tasks (or seeds) that"
+        f"What a cell has beyond its row and its column, over {pair['units']} tasks (or seeds) that"
         " all cells played; bold: the interval leaves 0 out."
     )
     return figure(
@@ -324,12 +325,15 @@ def _interaction(one: Mapping[str, Any], score: str, rate: bool) -> Html:
 
 
 def _margins(summary: Summary, score: str) -> Html:
-    whole = [one for names in summary["margins"][score].values() for one in names.values()]
+    whole = [
+        estimate for names in summary["margins"][score].values() for estimate in names.values()
+    ]
+    # one axis for the table, or its marks could not be compared
     marks = RATE if _rate(summary, score) else axis_of(whole)
     rows = [
-        [short_axis(axis), name, interval_cell(one, marks), one["n"]]
+        [short_axis(axis), name, interval_cell(estimate, marks), estimate["n"]]
         for axis, names in summary["margins"][score].items()
-        for name, one in names.items()
+        for name, estimate in names.items()
     ]
     caption = f"{score} of each name, mean over all cells that have it, on what every cell played"
     return (
@@ -344,17 +348,18 @@ def _everything(summary: Summary) -> Section:
     head = [*map(short_axis, summary["axes"]), *summary["scores"], "turns"]
     rows: list[list[object]] = []
     for cell in summary["cells"]:
-        told = [
+        means = [
             interval_text(one) if (one := cell["scores"].get(score)) else "n/a"
             for score in summary["scores"]
         ]
         rows.append(
             [
                 *cell["names"].values(),
-                *told,
+                *means,
                 "n/a" if cell["turns"] is None else f"{cell['turns']:.1f}",
             ]
         )
+    # those that are compared have heatmaps of their own above
     rest = [score for score in summary["scores"] if score not in summary["compared"]]
     folded = "".join(_heat(summary, score) for score in rest) if len(summary["axes"]) == 2 else ""
     figures = [table(head, rows, numbers=True)]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 CLASSES = 8
 BAND_SEEDS = 3  # fewer seeds are drawn as they are
+FEW_POINTS = 12  # of a line; more markers would hide it
 _WIDTH, _HEIGHT = 720, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 30, 14, 46  # room for numbers in the large letters of a phone
 
@@ -40,13 +41,13 @@ class Line(NamedTuple):
 def line_of(label: str, seeds: Sequence[Sequence[Point]], markers: bool = False) -> Line:
     """Folds the curves of several seeds into one line, over the x that all of them reach. Points
     that are not finite are gaps."""
-    found = [
+    curves = [
         {float(x): float(y) for x, y in seed if math.isfinite(x) and math.isfinite(y)}
         for seed in seeds
         if len(seed)
     ]
-    shared = sorted(set.intersection(*(set(seed) for seed in found))) if found else []
-    columns = [[seed[x] for seed in found] for x in shared]
+    shared = sorted(set.intersection(*(set(seed) for seed in curves))) if curves else []
+    columns = [[seed[x] for seed in curves] for x in shared]
     mean = tuple(math.fsum(column) / len(column) for column in columns)
     return Line(
         label,
@@ -54,9 +55,56 @@ def line_of(label: str, seeds: Sequence[Sequence[Point]], markers: bool = False)
         mean,
         tuple(map(min, columns)),
         tuple(map(max, columns)),
-        len(found),
+        len(curves),
         markers,
     )
+
+
+class Frame(NamedTuple):
+    """The rectangle that values are drawn in, in pixels, and the values at its edges. The y of
+    SVG grows downwards."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def px(self, x: float) -> float:
+        """The pixel of a value on the horizontal axis."""
+        low, high = self.x
+        return self.left + (x - low) / (high - low) * (self.right - self.left)
+
+    def py(self, y: float) -> float:
+        """The pixel of a value on the vertical axis."""
+        low, high = self.y
+        return self.bottom - (y - low) / (high - low) * (self.bottom - self.top)
+
+    def rungs(self) -> list[str]:
+        """The horizontal lines of the grid with their numbers, and the axis below them."""
+        parts = []
+        for tick in ticks(*self.y, 5):
+            y = self.py(tick)
+            parts.append(
+                f'<line class="grid" x1="{self.left:g}" x2="{self.right:g}"'
+                f' y1="{y:.1f}" y2="{y:.1f}"/>'
+            )
+            parts.append(
+                f'<text class="tick" text-anchor="end" x="{self.left - 8:g}"'
+                f' y="{y + 4:.1f}">{short(tick)}</text>'
+            )
+        return parts
+
+    def floor(self, label: str, height: float) -> list[str]:
+        """The horizontal axis, and its name (escaped already) at this height."""
+        middle = (self.left + self.right) / 2
+        return [
+            f'<line class="axis" x1="{self.left:g}" x2="{self.right:g}"'
+            f' y1="{self.bottom:g}" y2="{self.bottom:g}"/>',
+            f'<text class="name" text-anchor="middle" x="{middle:.0f}"'
+            f' y="{height:g}">{label}</text>',
+        ]
 
 
 def line_chart(
@@ -72,18 +120,10 @@ def line_chart(
     drawn = [line for line in lines if line.x]
     if not drawn:
         return ""
-    x_low, x_high = span([x for line in drawn for x in line.x])
-    y_low, y_high = y_range or span(
-        [y for line in drawn for y in (*line.low, *line.high)], pad=0.06
-    )
-    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-
-    def px(x: float) -> float:
-        return _LEFT + (x - x_low) / (x_high - x_low) * (right - _LEFT)
-
-    def py(y: float) -> float:
-        return bottom - (y - y_low) / (y_high - y_low) * (bottom - _TOP)
-
+    heights = [y for line in drawn for y in (*line.low, *line.high)]
+    x_span = span([x for line in drawn for x in line.x])
+    y_span = y_range or span(heights, pad=0.06)
+    frame = Frame(_LEFT, _WIDTH - _RIGHT, _TOP, _HEIGHT - _BOTTOM, x_span, y_span)
     parts = [
         (
             f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"'
@@ -91,53 +131,51 @@ def line_chart(
             ' lines; numbers in the table below">'
         ),
         f"<title>{escape(title)}</title>",
+        *frame.rungs(),
     ]
-    for tick in ticks(y_low, y_high, 5):
+    for tick in ticks(*x_span, 7):
         parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{py(tick):.1f}"'
-            f' y2="{py(tick):.1f}"/>'
+            f'<text class="tick" text-anchor="middle" x="{frame.px(tick):.1f}"'
+            f' y="{frame.bottom + 20:g}">{short(tick)}</text>'
         )
-        parts.append(
-            f'<text class="tick" text-anchor="end" x="{_LEFT - 8}"'
-            f' y="{py(tick) + 4:.1f}">{short(tick)}</text>'
-        )
-    for tick in ticks(x_low, x_high, 7):
-        parts.append(
-            f'<text class="tick" text-anchor="middle" x="{px(tick):.1f}"'
-            f' y="{bottom + 20}">{short(tick)}</text>'
-        )
-    parts.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
-    parts.append(
-        f'<text class="name" text-anchor="middle" x="{(_LEFT + right) / 2:.0f}"'
-        f' y="{_HEIGHT - 3}">{escape(x_label)}</text>'
-    )
-    for at, line in enumerate(drawn):
-        if line.seeds >= BAND_SEEDS and line.markers:
-            parts += [
-                f'<line class="leader whiskers s{at % CLASSES}" x1="{px(x):.1f}" x2="{px(x):.1f}"'
-                f' y1="{py(low):.1f}" y2="{py(high):.1f}"/>'
-                for x, low, high in zip(line.x, line.low, line.high, strict=True)
-            ]
-        elif line.seeds >= BAND_SEEDS:
-            up = " ".join(
-                f"{px(x):.1f},{py(y):.1f}" for x, y in zip(line.x, line.high, strict=True)
-            )
-            down = " ".join(
-                f"{px(x):.1f},{py(y):.1f}"
-                for x, y in reversed(list(zip(line.x, line.low, strict=True)))
-            )
-            parts.append(f'<polygon class="band s{at % CLASSES}" points="{up} {down}"/>')
-    # points stand above lines
-    for at, line in sorted(enumerate(drawn), key=lambda one: one[1].markers):
-        points = [(px(x), py(y)) for x, y in zip(line.x, line.mean, strict=True)]
-        if not line.markers:
-            parts.append(
-                f'<polyline class="line s{at % CLASSES}"'
-                f' points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
-            )
-        if line.markers or len(points) <= 12:
-            parts += [marker(at, x, y, 4.5 if line.markers else 3.0) for x, y in points]
+    parts += frame.floor(escape(x_label), _HEIGHT - 3)
+    # What is drawn later covers what is there: bands, then lines, then points that stand alone.
+    for number, line in enumerate(drawn):
+        parts += _spread(frame, number, line)
+    for number, line in sorted(enumerate(drawn), key=lambda numbered: numbered[1].markers):
+        parts += _means(frame, number, line)
     return "".join([*parts, "</svg>"])
+
+
+def _spread(frame: Frame, number: int, line: Line) -> list[str]:
+    """From the lowest to the highest seed: whiskers where points stand alone, else a band."""
+    if line.seeds < BAND_SEEDS:
+        return []
+    kind = f"s{number % CLASSES}"
+    if line.markers:
+        return [
+            f'<line class="leader whiskers {kind}" x1="{frame.px(x):.1f}" x2="{frame.px(x):.1f}"'
+            f' y1="{frame.py(low):.1f}" y2="{frame.py(high):.1f}"/>'
+            for x, low, high in zip(line.x, line.low, line.high, strict=True)
+        ]
+    # once around: along the highest values, and back along the lowest
+    there = list(zip(line.x, line.high, strict=True))
+    back = list(zip(line.x, line.low, strict=True))[::-1]
+    edge = " ".join(f"{frame.px(x):.1f},{frame.py(y):.1f}" for x, y in (*there, *back))
+    return [f'<polygon class="band {kind}" points="{edge}"/>']
+
+
+def _means(frame: Frame, number: int, line: Line) -> list[str]:
+    """The means: a line through them unless they stand alone, and a marker at each of a few."""
+    points = [(frame.px(x), frame.py(y)) for x, y in zip(line.x, line.mean, strict=True)]
+    parts = []
+    if not line.markers:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        parts.append(f'<polyline class="line s{number % CLASSES}" points="{path}"/>')
+    if line.markers or len(points) <= FEW_POINTS:
+        size = 4.5 if line.markers else 3.0
+        parts += [marker(number, x, y, size) for x, y in points]
+    return parts
 
 
 def marker(number: int, x: float, y: float, size: float) -> str:
@@ -164,20 +202,23 @@ def legend(labels: Sequence[str], markers: Sequence[bool] = ()) -> str:
     if not [label for label in labels if label]:
         return ""
     parts = []
-    for at, label in enumerate(labels):
-        alone = at < len(markers) and markers[at]
+    for number, label in enumerate(labels):
+        alone = number < len(markers) and markers[number]
         stroke = (
-            "" if alone else f'<line class="line s{at % CLASSES}" x1="1" x2="29" y1="7" y2="7"/>'
+            ""
+            if alone
+            else f'<line class="line s{number % CLASSES}" x1="1" x2="29" y1="7" y2="7"/>'
         )
         drawn = (
             '<svg class="key" viewBox="0 0 30 14"'
-            f' aria-hidden="true">{stroke}{marker(at, 15, 7, 4.0) if alone else ""}</svg>'
+            f' aria-hidden="true">{stroke}{marker(number, 15, 7, 4.0) if alone else ""}</svg>'
         )
-        parts.append(f'<li class="s{at % CLASSES}">{drawn}{escape(_printable(label))}</li>')
+        parts.append(f'<li class="s{number % CLASSES}">{drawn}{escape(_printable(label))}</li>')
     return f'<ul class="legend">{"".join(parts)}</ul>'
 
 
 def _printable(label: str) -> str:
+    # control letters turn the reading direction or hide what follows
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in label)
 
 
@@ -198,7 +239,10 @@ def interval_mark(estimate: Mapping[str, float | None], low: float, high: float)
 
 
 def span(values: Sequence[float], pad: float = 0.0) -> tuple[float, float]:
+    """The lowest and the highest, with a share of air beyond both. Equal values get a span of 1,
+    so that nothing divides by 0."""
     low, high = min(values), max(values)
+    # beyond what a double can tell apart at this size
     if high - low < 1e-12 * max(1.0, abs(high)):
         return low - 0.5, high + 0.5
     return low - pad * (high - low), high + pad * (high - low)
@@ -207,8 +251,10 @@ def span(values: Sequence[float], pad: float = 0.0) -> tuple[float, float]:
 def ticks(low: float, high: float, about: int) -> list[float]:
     """Round numbers between low and high, about so many."""
     rough = (high - low) / about
+    # the least of 1, 2, 2.5 and 5 times a power of ten that is no smaller; rounding may cost 0.1 %
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    # whole multiples, not sums of steps: 0.1 added three times is no 0.3
     return [
         round(n * step, 12)
         for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)

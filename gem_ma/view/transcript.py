@@ -21,7 +21,7 @@ Media = Callable[[str], bytes | None]
 
 
 def transcript(
-    episode: Episode, said: Mapping[str, Any], media: Media = lambda digest: None
+    episode: Episode, verdict: Mapping[str, Any], media: Media = lambda digest: None
 ) -> dict[str, Any]:
     """`said`: `kinds`, `causes`, `labels`, `measures` of the episode (`gem_ma.view.chosen`).
     `media` gives the bytes behind an image's digest."""
@@ -40,17 +40,17 @@ def transcript(
         "version": episode.version,
         "end": episode.end.value,
         "error": _cut(episode.error) if episode.error else None,
-        "kinds": list(said["kinds"]),
+        "kinds": list(verdict["kinds"]),
         "causes": [
             f"{_cut(name)}: {_cut(value)}"
-            for name, values in said["causes"].items()
+            for name, values in verdict["causes"].items()
             for value in values
         ],
         "labels": [
             f"{_cut(name)}: {', '.join(map(_cut, values))}"
-            for name, values in said["labels"].items()
+            for name, values in verdict["labels"].items()
         ],
-        "measures": [[_cut(name), number(value)] for name, value in said["measures"].items()],
+        "measures": [[_cut(name), number(value)] for name, value in verdict["measures"].items()],
         "cut": (
             f"the last {left_out} of {len(episode.turns)} turns are left out"
             if left_out > 0
@@ -100,11 +100,11 @@ def _paid(episode: Episode) -> dict[str, list[list[str]]]:
     """Agent -> what it was paid for each reason, in the order in which the reasons came."""
     sums: dict[str, dict[str, float]] = {}
     for entry in episode.ledger:
-        own = sums.setdefault(entry.agent, {})
-        own[entry.why] = own.get(entry.why, 0.0) + entry.value
+        reasons = sums.setdefault(entry.agent, {})
+        reasons[entry.why] = reasons.get(entry.why, 0.0) + entry.value
     return {
-        agent: [[_cut(why), number(value)] for why, value in list(own.items())[:MAX_CALLS]]
-        for agent, own in sums.items()
+        agent: [[_cut(why), number(value)] for why, value in list(reasons.items())[:MAX_CALLS]]
+        for agent, reasons in sums.items()
     }
 
 
@@ -169,6 +169,7 @@ def _messages(messages: Iterable[Message], media: Media) -> list[dict[str, Any]]
 def _part(part: str | Image, media: Media) -> str | dict[str, str]:
     if isinstance(part, str):
         return _cut(part)
+    # an image that is too large, or was not kept, is named by its digest alone
     data = part.data or media(part.digest) or b""
     kept = base64.b64encode(data).decode() if len(data) <= MAX_IMAGE else ""
     return {"type": part.media_type, "digest": part.digest, "data": kept}
