@@ -24,9 +24,7 @@ PAIRS = [
     ("Hot Water Bottle", 527.25),
 ]
 NUMBERS = [f"{price:.2f}" for _, price in PAIRS] + ["2001.56", "61.20", "75.35", "12.99", "340.18"]
-QUESTIONS = [
-    place for place, task in enumerate(SHOP.tasks("test")[:120]) if task.outputs
-][:16]
+QUESTIONS = [place for place, task in enumerate(SHOP.tasks("test")[:120]) if task.outputs][:16]
 
 
 def stands(output: str, *texts: str, needed: int = 1) -> bool:
