@@ -106,3 +106,9 @@ def no_policy(agent: str) -> Sample:
 def behaviour_rng(seed: int | str, agent: str) -> random.Random:
     """The stream of one behaviour, apart from the play's own and from every other agent's."""
     return random.Random(f"{seed}/{agent}")
+
+
+def needs_policy(behaviour: str, factory: Any) -> bool:
+    """Whether a behaviour samples from a policy: what its attribute `needs_policy` says, else
+    true for `direct` alone."""
+    return bool(getattr(factory, "needs_policy", behaviour == "direct"))

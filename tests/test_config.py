@@ -10,7 +10,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gem_ma.config.loading import COMMAND_LINE, load, locate
+from gem_ma.config.document import COMMAND_LINE
+from gem_ma.config.loading import load
+from gem_ma.config.paths import locate
 from gem_ma.config.plans import open_policies
 from gem_ma.errors import ConfigError, DataError, GemMaError
 from gem_ma.registry import catalog

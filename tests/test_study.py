@@ -17,8 +17,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gem_ma.cli.cells import Policies
 from gem_ma.cli.main import main
-from gem_ma.cli.study import Policies
 from gem_ma.config.loading import load, load_study
 from gem_ma.errors import ConfigError, GemMaError, StoreError
 from gem_ma.evaluation.judge import Judge

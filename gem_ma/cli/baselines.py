@@ -46,19 +46,16 @@ def play_baselines(
         return {}
     plans, of = _plans(loaded, scenario, MOST_TASKS if wanted is True else wanted)
     seated = list(_seated(loaded, scenario, path))
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     with Progress(len(plans) * len(seated), quiet=quiet, unit="baseline episodes") as progress:
 
         async def work() -> None:
-            for one in seated:
-                found[one.name] = {
-                    **await _play(one, scenario, plans, stopping, progress),
-                    "tasks": len(plans),
-                    "of": of,
-                }
+            for baseline in seated:
+                score = await _play(baseline, scenario, plans, stopping, progress)
+                scores[baseline.name] = {**score, "tasks": len(plans), "of": of}
 
         stopping.run(work())
-    return {} if stopping.signal else found
+    return {} if stopping.signal else scores
 
 
 def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], int]:
@@ -93,12 +90,12 @@ def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline
             update={"agents": agents, "policies": {}, "run": run, "train": None}
         )
         text = f"# The baseline {name!r} beside a run of {loaded.stem}.\n"
-        one = type(loaded)(config, text, loaded.path)
-        yield Baseline(name, one, run_path(name, one.identity(), root=path / "baselines"))
+        seated = type(loaded)(config, text, loaded.path)
+        yield Baseline(name, seated, run_path(name, seated.identity(), root=path / "baselines"))
 
 
 async def _play(
-    one: Baseline, scenario: Scenario, plans: list[Plan], stopping: Any, progress: Any
+    baseline: Baseline, scenario: Scenario, plans: list[Plan], stopping: Any, progress: Any
 ) -> dict[str, Any]:
     from dataclasses import replace
 
@@ -109,24 +106,25 @@ async def _play(
     from gem_ma.files import make_folder
     from gem_ma.store import read_episodes, read_summary
 
-    cast, ids = cast_of(one.loaded.config), {plan.id for plan in plans}
-    make_folder(one.path, one.path.parents[1])  # no link on the way down from the run's folder
-    with open_folder("run", one.loaded, scenario, {}, one.path, False) as folder:
+    cast, ids = cast_of(baseline.loaded.config), {plan.id for plan in plans}
+    make_folder(
+        baseline.path, baseline.path.parents[1]
+    )  # no link on the way down from the run's folder
+    with open_folder("run", baseline.loaded, scenario, {}, baseline.path, False) as folder:
         left = [replace(plan, cast=cast) for plan in plans if plan.id not in folder.done()]
         progress.skip(len(plans) - len(left))
         if left:
-            concurrency = min(one.loaded.config.run.concurrency, len(left))
+            concurrency = min(baseline.loaded.config.run.concurrency, len(left))
             await play_into(folder, stopping.until_stopped(left), {}, concurrency, progress)
-        summary = None if left else _whole(read_summary(one.path))
+        summary = None if left else _whole(read_summary(baseline.path))
         if summary is None or summary["episodes"] != len(ids) or not folder.done() <= ids:
             # measures would cost as much as the play
-            summary = Judge(Judge.of(scenario).success).summarise(read_episodes(one.path, ids))
+            summary = Judge(Judge.of(scenario).success).summarise(read_episodes(baseline.path, ids))
             if not stopping.signal:
                 folder.write_summary(summary)
-    told = {agent: seat.behaviour for agent, seat in cast.items()}
     return {
-        "cast": told,
-        "run": f"baselines/{one.path.name}",
+        "cast": {agent: seat.behaviour for agent, seat in cast.items()},
+        "run": f"baselines/{baseline.path.name}",
         **{key: summary[key] for key in KEPT},
     }
 
@@ -148,10 +146,11 @@ def _whole(summary: dict[str, Any] | None) -> dict[str, Any] | None:
     return summary if counts and all(map(_is_score, scores)) else None
 
 
-def _is_score(one: Any) -> bool:
+def _is_score(value: Any) -> bool:
     numbers = {"mean", "low", "high", "n"}
     return (
-        isinstance(one, dict)
-        and numbers <= one.keys()
-        and all(one[key] is None or type(one[key]) in (int, float) for key in numbers)
+        isinstance(value, dict)
+        and numbers <= value.keys()
+        # `type`, since a bool is an int too
+        and all(value[key] is None or type(value[key]) in (int, float) for key in numbers)
     )

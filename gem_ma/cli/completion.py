@@ -52,7 +52,7 @@ class Source(Text):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         from gem_ma import registry
-        from gem_ma.config.loading import shipped_configs
+        from gem_ma.config.sources import shipped_configs
 
         with contextlib.suppress(Exception):
             names = [*registry.catalog("scenarios"), *(path.stem for path in shipped_configs())]

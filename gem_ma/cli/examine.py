@@ -6,10 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gem_ma.config.loading import Loaded
+    from gem_ma.config.settings import Config
     from gem_ma.evaluation.judge import Judge
+    from gem_ma.scenario import Scenario
     from gem_ma.types import Episode
 
 SHOWN = 20  # lost episodes that are printed
@@ -31,94 +34,97 @@ def examine(
     `record`: a run folder whose manifest keeps the result. Raises ConfigError where the scenario
     has no examiners for this agent.
     """
+    from gem_ma.cli.exits import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress
-    from gem_ma.config.casts import cast_with
-    from gem_ma.config.plans import cast_of, evaluation_plans, open_policies, scenario_of
+    from gem_ma.config.plans import evaluation_plans, open_policies, scenario_of
     from gem_ma.engines.small.human import asks_person
-    from gem_ma.errors import ConfigError
     from gem_ma.evaluation.judge import Judge
     from gem_ma.store import read_manifest
     from gem_ma.store.folder import note_in_manifest
 
     scenario = scenario_of(loaded.config, base=loaded.base)
-    if agent not in scenario.agents:
-        from gem_ma.config.fit import nearest
-
-        raise ConfigError(
-            f"--examine {agent}: no agent of {scenario.id} is called"
-            f" so{nearest(agent, scenario.agents)}"
-        )
-    cast = scenario.examiners.get(agent)
-    if cast is None:
-        there = (
-            f"it has some for {', '.join(scenario.examiners)}"
-            if scenario.examiners
-            else "it names none for any agent"
-        )
-        raise ConfigError(
-            f"--examine {agent}: {scenario.id} names no examiners of {agent!r}; {there}"
-        )
+    config = _examination(loaded, scenario, agent)
     if record is not None:
-        read_manifest(record)  # before anything is played
-    seat = loaded.config.agents[agent]
-    others = cast_with(loaded.config, scenario, {**cast, agent: "silent"})
-    config = loaded.config.model_copy(update={"agents": {**others, agent: seat}, "train": None})
+        read_manifest(record)  # before anything is played: a folder that is none refuses here
     policies = open_policies(config, base=loaded.base)
-    run = config.run.model_copy(update={"episodes_per_task": 1})
-    plans = list(evaluation_plans(config.model_copy(update={"run": run}), scenario))[:tasks]
+    plans = list(evaluation_plans(config, scenario))[:tasks]
     episodes: list[Episode] = []
     people = bool(asks_person(policies))
+    # two plays at once would mix on one screen
     concurrency = 1 if people else min(config.run.concurrency, len(plans))
     again = f"the same command; an examination of {tasks} tasks is not kept"
     with Stopping(again) as stopping, Progress(len(plans), quiet=quiet or people) as progress:
         stopping.run(
             _play(stopping.until_stopped(plans), policies, concurrency, episodes, progress)
         )
+    if stopping.signal:
+        raise Interrupted(stopping.code, stopping.resume)
+    order = {plan.id: number for number, plan in enumerate(plans)}
+    episodes.sort(key=lambda episode: order[episode.id])  # they end in any order
     judge = Judge.of(scenario)
     summary = judge.summarise(episodes)
-    score = "success" if summary["success"] is not None else f"return {agent}"
-    ceiling = (
-        summary["success"] if summary["success"] is not None else summary["returns"].get(agent)
-    )
-    order = {plan.id: at for at, plan in enumerate(plans)}
-    lost = [
-        _told(episode, judge)
-        for episode in sorted(episodes, key=lambda one: order[one.id])
-        if _is_lost(episode, judge)
-    ]
-    result = {
+    result = _result(agent, config, scenario, summary, at_least)
+    result["lost"] = [_loss(episode, judge) for episode in episodes if _is_lost(episode, judge)]
+    if record is not None:
+        kept = {key: value for key, value in result.items() if key != "labels"}
+        note_in_manifest(record, f"examination {agent}", kept)
+    _show(result, summary, record, as_json)
+    return _verdict(result, at_least)
+
+
+def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
+    """The config with examiners in all seats but the agent's, one try each. Raises ConfigError
+    where there are none."""
+    from gem_ma.config.casts import cast_with
+    from gem_ma.config.spelling import nearest
+    from gem_ma.errors import ConfigError
+
+    if agent not in scenario.agents:
+        raise ConfigError(
+            f"--examine {agent}: no agent of {scenario.id} is called"
+            f" so{nearest(agent, scenario.agents)}"
+        )
+    cast = scenario.examiners.get(agent)
+    if cast is None:
+        others = ", ".join(scenario.examiners)
+        hint = f"it has some for {others}" if others else "it names none for any agent"
+        raise ConfigError(
+            f"--examine {agent}: {scenario.id} names no examiners of {agent!r}; {hint}"
+        )
+    # `silent` keeps the place of the examined seat, which may need a policy
+    seats = cast_with(loaded.config, scenario, {**cast, agent: "silent"})
+    agents = {**seats, agent: loaded.config.agents[agent]}
+    run = loaded.config.run.model_copy(update={"episodes_per_task": 1})
+    return loaded.config.model_copy(update={"agents": agents, "run": run, "train": None})
+
+
+def _result(
+    agent: str,
+    config: Config,
+    scenario: Scenario,
+    summary: Mapping[str, Any],
+    at_least: float | None,
+) -> dict[str, Any]:
+    """What the examination found, as JSON values: what a run's manifest keeps. `lost` follows."""
+    success = summary["success"]
+    counts = ("episodes", "ok", "failed", "excluded", "measures", "labels", "errors")
+    return {
         "agent": agent,
-        "seat": seat.model_dump(mode="json"),
+        "seat": config.agents[agent].model_dump(mode="json"),
         "examiners": {
-            other: one.behaviour for other, one in cast_of(config).items() if other != agent
+            other: seat.behaviour for other, seat in config.agents.items() if other != agent
         },
         "scenario": {
             "id": scenario.id,
             "version": scenario.version,
             "split": config.scenario.split,
         },
-        "score": score,
-        "ceiling": ceiling,
-        **{
-            key: summary[key]
-            for key in ("episodes", "ok", "failed", "excluded", "measures", "labels", "errors")
-        },
+        "score": "success" if success is not None else f"return {agent}",
+        "ceiling": success if success is not None else summary["returns"].get(agent),
+        **{key: summary[key] for key in counts},
         "at_least": at_least,
-        "lost": lost,
     }
-    if stopping.signal:
-        from gem_ma.cli.exits import Interrupted
-
-        raise Interrupted(stopping.code, stopping.resume)
-    if record is not None:
-        note_in_manifest(
-            record,
-            f"examination {agent}",
-            {key: value for key, value in result.items() if key != "labels"},
-        )
-    _show(result, summary, record, as_json)
-    return _verdict(result, at_least)
 
 
 async def _play(
@@ -126,19 +132,14 @@ async def _play(
 ) -> None:
     from contextlib import aclosing
 
+    from gem_ma.cli.playing import outcome
     from gem_ma.rollout import play_many
 
     played: Any = play_many(plans, policies, concurrency=concurrency, started=progress.start)
     async with aclosing(played):
         async for episode in played:
             episodes.append(episode)
-            progress.end(
-                "failed"
-                if episode.end.value == "failed"
-                else "ok"
-                if episode.end.scored
-                else "excluded"
-            )
+            progress.end(outcome(episode))
 
 
 def _is_lost(episode: Episode, judge: Judge) -> bool:
@@ -147,7 +148,8 @@ def _is_lost(episode: Episode, judge: Judge) -> bool:
     return judge.success is not None and judge.success(episode) is False
 
 
-def _told(episode: Episode, judge: Judge) -> dict[str, Any]:
+def _loss(episode: Episode, judge: Judge) -> dict[str, Any]:
+    """Which episode was lost and why, in short."""
     from gem_ma.evaluation.groups import labels_of
 
     why = next((entry.why for entry in reversed(episode.ledger) if entry.why), "")
@@ -177,45 +179,34 @@ def _show(
     if as_json:
         emit_json({**result, "record": str(record) if record else None})
         return
-    seat = result["seat"]
-    plays = (
-        f"{seat['behaviour']} with policy {seat['policy']}" if seat["policy"] else seat["behaviour"]
-    )
-    rows = [("examined", f"{result['agent']}: {plays}")]
-    rows += [
-        (
-            "with",
-            ", ".join(f"{agent}: {behaviour}" for agent, behaviour in result["examiners"].items()),
-        )
-    ]
-    rows += [
+    seat, counts = result["seat"], result
+    policy = f" with policy {seat['policy']}" if seat["policy"] else ""
+    examiners = (f"{agent}: {behaviour}" for agent, behaviour in result["examiners"].items())
+    ceiling = interval_text(result["ceiling"]) if result["ceiling"] else "n/a"
+    rows = [
+        ("examined", f"{result['agent']}: {seat['behaviour']}{policy}"),
+        ("with", ", ".join(examiners)),
         (
             "episodes",
-            f"{result['ok']} ok / {result['failed']} failed / {result['excluded']} excluded",
-        )
+            f"{counts['ok']} ok / {counts['failed']} failed / {counts['excluded']} excluded",
+        ),
+        (f"ceiling ({result['score']})", ceiling),
+        *group_rows(summary),
+        *(("lost", _loss_text(loss)) for loss in result["lost"][:SHOWN]),
     ]
-    rows += [
-        (
-            f"ceiling ({result['score']})",
-            interval_text(result["ceiling"]) if result["ceiling"] else "n/a",
-        )
-    ]
-    rows += group_rows(summary)
-    for one in result["lost"][:SHOWN]:
-        labels = "".join(f"; {name} {', '.join(values)}" for name, values in one["labels"].items())
-        rows.append(
-            (
-                "lost",
-                (
-                    f"{one['task']} seed {one['seed']}, {one['turns']} turns, {one['end']}:"
-                    f" {one['why'] or 'no word why'}{labels}"
-                ),
-            )
-        )
     if len(result["lost"]) > SHOWN:
         rows.append(("lost", f"and {len(result['lost']) - SHOWN} more; --json has all"))
-    rows += [("recorded in", f"{record}/manifest.json")] * (record is not None)
+    if record is not None:
+        rows.append(("recorded in", f"{record}/manifest.json"))
     emit(columns(rows))
+
+
+def _loss_text(loss: Mapping[str, Any]) -> str:
+    labels = "".join(f"; {name} {', '.join(values)}" for name, values in loss["labels"].items())
+    return (
+        f"{loss['task']} seed {loss['seed']}, {loss['turns']} turns, {loss['end']}:"
+        f" {loss['why'] or 'no reason recorded'}{labels}"
+    )
 
 
 def _verdict(result: dict[str, Any], at_least: float | None) -> int:
@@ -228,20 +219,14 @@ def _verdict(result: dict[str, Any], at_least: float | None) -> int:
         return 0 if mean is not None else 1
     scored = result["ceiling"]["n"] if result["ceiling"] else 0
     total = scored + result["failed"]
-    worst = (
-        mean * scored / total
-        if mean is not None and result["score"] == "success" and total
-        else mean
-    )
+    worst = mean
+    if mean is not None and result["score"] == "success" and total:
+        worst = mean * scored / total  # an examinee that fails its plays is not spared their loss
     if worst is not None and worst >= at_least:
         return 0
-    told = (
-        "nothing could be scored"
-        if worst is None
-        else (
-            f"{result['score']}"
-            f" {worst:.3f}{', failed episodes as lost,' if result['failed'] else ''}"
-        )
-    )
-    progress_line(f"{result['agent']}: {told} is below {at_least:g}")
+    lost = ", failed episodes as lost," if result["failed"] else ""
+    score = "nothing could be scored, which"
+    if worst is not None:
+        score = f"{result['score']} {worst:.3f}{lost}"
+    progress_line(f"{result['agent']}: {score} is below {at_least:g}")
     return 1

@@ -132,8 +132,7 @@ def _scenario(name: str, factory: Any) -> dict[str, Any]:
 
 
 def _behaviour(name: str, factory: Any) -> dict[str, Any]:
-    from gem_ma.behaviour import is_privileged
-    from gem_ma.config.fit import needs_policy
+    from gem_ma.behaviour import is_privileged, needs_policy
 
     facts = {"privileged": is_privileged(factory), "needs_policy": needs_policy(name, factory)}
     return {
@@ -158,7 +157,7 @@ def configs() -> list[dict[str, Any]]:
     """Every shipped config with the command that it is for and the sentence on its first line."""
     import re
 
-    from gem_ma.config.loading import shipped_configs
+    from gem_ma.config.sources import shipped_configs
 
     listed = []
     for path in shipped_configs():
@@ -199,7 +198,7 @@ def first_line(factory: Any) -> str:
 
 def option_names(factory: Any, *fed: str) -> list[str]:
     """The options of a constructor, less what the driver gives."""
-    from gem_ma.config.fit import signature
+    from gem_ma.config.options import signature
 
     return [
         name

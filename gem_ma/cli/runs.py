@@ -21,7 +21,7 @@ def run_folder(run: str) -> Path:
     from pathlib import Path
 
     from gem_ma import registry
-    from gem_ma.config.fit import nearest
+    from gem_ma.config.spelling import nearest
     from gem_ma.errors import ConfigError
 
     for path in (Path(run), Path("runs", run)):

@@ -105,7 +105,7 @@ def scenario_facts(name: str) -> dict[str, Any]:
     on `test/0`, seed 0."""
     from gem_ma import registry
     from gem_ma.cli.runs import success_of
-    from gem_ma.config.fit import signature
+    from gem_ma.config.options import signature
     from gem_ma.errors import GemMaError
     from gem_ma.scenario import Game
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gem_ma.behaviour import as_factory
-from gem_ma.config.fit import needs_policy
+from gem_ma.behaviour import as_factory, needs_policy
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.settings import Config
 from gem_ma.errors import ConfigError

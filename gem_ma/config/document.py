@@ -26,6 +26,7 @@ from gem_ma.errors import ConfigError
 MAX_BYTES, MAX_DEPTH, MAX_DIGITS = 256 * 1024, 50, 100
 Keys = tuple[str | int, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+COMMAND_LINE = "command line"  # the file of what was typed there
 SHOWN = 40  # faults of one config that are printed
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 _OTHER_BASE = re.compile(r"0x[0-9a-fA-F_]+|0o[0-7_]+")
@@ -78,21 +79,17 @@ def dotted(path: Keys) -> str:
 def refuse(faults: Iterable[Fault], first: str = "") -> None:
     """Raises one ConfigError with a line for each of the first faults, those of the file `first`
     before others; does nothing where there is none."""
-    found = list(dict.fromkeys(faults))
-    files = {
-        file: number
-        for number, file in enumerate(
-            dict.fromkeys([first, *(fault.place.file for fault in found)])
-        )
-    }
-    found.sort(key=lambda fault: (files[fault.place.file], fault.place.line, fault.place.column))
-    lines = list(dict.fromkeys(map(str, found)))
+    different = list(dict.fromkeys(faults))
+    files = list(dict.fromkeys([first, *(fault.place.file for fault in different)]))
+    different.sort(
+        key=lambda fault: (files.index(fault.place.file), fault.place.line, fault.place.column)
+    )
+    # two faults at different columns may read the same
+    lines = list(dict.fromkeys(map(str, different)))
+    if len(lines) > SHOWN:
+        lines = [*lines[:SHOWN], f"and {len(lines) - SHOWN} more faults"]
     if lines:
-        raise ConfigError(
-            "\n".join(
-                [*lines[:SHOWN], *[f"and {len(lines) - SHOWN} more faults"] * (len(lines) > SHOWN)]
-            )
-        )
+        raise ConfigError("\n".join(lines))
 
 
 @dataclass(slots=True)
@@ -131,35 +128,43 @@ class Document:
             value = value[part]
         return value
 
-    def put(self, path: Keys, given: Document) -> None:
+    def put(self, path: Keys, part: Document) -> None:
         """Replaces the whole value at a path, making mappings on the way; a way through a list
         or a scalar is a fault."""
         target = self.value
-        for depth, part in enumerate(path[:-1], start=1):
-            if target.get(part) is None:
-                target[part] = {}
-                self.places[path[:depth]] = given.places[()]
-            target = target[part]
+        for depth, key in enumerate(path[:-1], start=1):
+            if target.get(key) is None:
+                target[key] = {}
+                self.places[path[:depth]] = part.places[()]
+            target = target[key]
             if not isinstance(target, dict):
                 self.faults.append(
-                    Fault(given.places[()], path[:depth], "holds no keys here; replace it whole")
+                    Fault(part.places[()], path[:depth], "holds no keys here; replace it whole")
                 )
                 return
-        target[path[-1]] = given.value
+        target[path[-1]] = part.value
         for old in [old for old in self.places if old[: len(path)] == path]:
             del self.places[old]
-        self.places |= {path + inner: place for inner, place in given.places.items()}
-        self.faults += [Fault(fault.place, path + fault.path, fault.text) for fault in given.faults]
+        self.places |= {path + inner: place for inner, place in part.places.items()}
+        self.faults += [Fault(fault.place, path + fault.path, fault.text) for fault in part.faults]
+
+
+def section(document: Document, *path: str) -> dict[str, Any]:
+    """The mapping at a path; {} where there is none, or something else that the schema has
+    refused."""
+    value = document.get(*path)
+    return value if isinstance(value, dict) else {}
 
 
 @dataclass(slots=True)
 class _Open:
-    """A collection that the parser is inside of; `key` is the key that waits for its value."""
+    """A collection that the parser is inside of."""
 
     value: Any
     path: Keys
-    key: str | None = None
-    keys: dict[str, int] = field(default_factory=dict)  # key -> line
+    key: str = ""  # that waits for its value, while `keyed`
+    keyed: bool = False
+    lines: dict[str, int] = field(default_factory=dict)  # key -> where it stands first
     skip: bool = False  # the waiting key is a fault: its value is read and dropped
 
 
@@ -173,121 +178,124 @@ def read(text: str, file: str) -> Document:
     if "\0" in text or text != text.encode("utf-8", "replace").decode():
         refuse([Fault(Place(file), (), "not plain text: it holds a NUL or a broken character")])
     try:
-        _build(document, yaml.parse(text, Loader=_LOADER), file)
+        builder = _Builder(document, file)
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.take(event)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        what = (
-            getattr(error, "problem", None)
-            or getattr(error, "reason", None)
-            or getattr(error, "context", None)
-            or "not YAML"
-        )
-        refuse(
-            [
-                *document.faults,
-                Fault(
-                    Place(file, min(mark.line + 1, text.rstrip().count("\n") + 1) if mark else 0),
-                    (),
-                    f"not readable as YAML: {what}",
-                ),
-            ]
-        )
+        refuse([*document.faults, _unreadable(error, text, file)])
     return document
 
 
-def _build(document: Document, events: Iterable[Any], file: str) -> None:
-    stack: list[_Open] = []
-    documents, place = 0, Place(file)
+def _unreadable(error: yaml.YAMLError, text: str, file: str) -> Fault:
+    """What the parser says, at its line; a mark behind the end means the last line."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    last = text.rstrip().count("\n") + 1
+    words = (getattr(error, name, None) for name in ("problem", "reason", "context"))
+    what = next(filter(None, words), "not YAML")
+    place = Place(file, min(mark.line + 1, last) if mark else 0)
+    return Fault(place, (), f"not readable as YAML: {what}")
 
-    def stop(text: str) -> None:
-        path = (
-            (*stack[-1].path, *([stack[-1].key] if stack[-1].key is not None else []))
-            if stack
-            else ()
-        )
-        refuse([*document.faults, Fault(place, path, text)])
 
-    def put(value: Any) -> Keys:
+class _Builder:
+    """Makes a document out of parser events, one after the other."""
+
+    def __init__(self, document: Document, file: str) -> None:
+        self.document, self.file = document, file
+        self.place = Place(file)  # of the event that is read
+        self.open: list[_Open] = []  # the collections around it, outermost first
+        self.documents = 0
+
+    def take(self, event: Any) -> None:
+        """One event. Raises ConfigError for what makes the whole text unreadable."""
+        self.place = Place(self.file, event.start_mark.line + 1, event.start_mark.column)
+        if isinstance(event, yaml.DocumentStartEvent):
+            self.documents += 1
+            if self.documents > 1:
+                self._stop("a second document; a config is one")
+        elif isinstance(event, yaml.AliasEvent):
+            self._stop("aliases (*name) are refused; write it out, or use extends:")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self.open.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            tag = getattr(event, "tag", None)
+            if tag is not None:
+                self._stop(f"the tag {tag} is refused; values have no tags")
+            if isinstance(event, yaml.ScalarEvent):
+                self._scalar(event)
+            else:
+                self._collection(event)
+
+    def _scalar(self, event: Any) -> None:
+        text: str = event.value
+        # "\\ud800" is valid YAML and no text: it could not be written to any file
+        if not text.isascii() and text != text.encode("utf-8", "replace").decode():
+            self._stop("an escape names half a character")
+        if self._waits_for_key():
+            self._key(text, plain=not event.style)
+            return
+        try:
+            # the style is None, or "" from the C parser, where the text is not quoted
+            self._put(text if event.style else scalar(text))
+        except ValueError as error:
+            path = self._put(None)
+            self.document.faults.append(Fault(self.place, path, str(error)))
+
+    def _collection(self, event: Any) -> None:
+        if self._waits_for_key():
+            self._stop("a key must be plain text")
+        if len(self.open) >= MAX_DEPTH:
+            top = self.open[-1].path[:1]
+            deep = Fault(self.place, top, f"nested deeper than {MAX_DEPTH}")
+            refuse([*self.document.faults, deep])
+        value: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
+        self.open.append(_Open(value, self._put(value)))
+
+    def _waits_for_key(self) -> bool:
+        return bool(self.open) and isinstance(self.open[-1].value, dict) and not self.open[-1].keyed
+
+    def _put(self, value: Any) -> Keys:
         """Hands a value to the open collection, or makes it the document; gives its path."""
-        if not stack:
-            document.value = value
-            document.places[()] = place
+        if not self.open:
+            self.document.value = value
+            self.document.places[()] = self.place
             return ()
-        top = stack[-1]
+        top = self.open[-1]
         if isinstance(top.value, list):
             path: Keys = (*top.path, len(top.value))
             top.value.append(value)
-            # what a duplicate key holds comes second and is dropped
-            document.places.setdefault(path, place)
+            # `setdefault`: the first of two duplicate keys has its place already, and the second,
+            # whose value is dropped, may not move it
+            self.document.places.setdefault(path, self.place)
             return path
-        key, top.key = top.key, None
-        if top.skip:
-            top.skip = False
-            return (*top.path, str(key))
-        top.value[key] = value
-        return (*top.path, str(key))
+        key, top.keyed = top.key, False
+        if not top.skip:
+            top.value[key] = value
+        top.skip = False
+        return (*top.path, key)
 
-    for event in events:
-        place = Place(file, event.start_mark.line + 1, event.start_mark.column)
-        if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                stop("a second document; a config is one")
-        elif isinstance(event, yaml.AliasEvent):
-            stop("aliases (*name) are refused; write it out, or use extends:")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            stack.pop()
-        elif isinstance(event, yaml.NodeEvent):
-            if event.tag is not None:  # type: ignore[attr-defined]
-                stop(f"the tag {event.tag} is refused; values have no tags")  # type: ignore[attr-defined]
-            waits_for_key = (
-                bool(stack) and isinstance(stack[-1].value, dict) and stack[-1].key is None
-            )
-            if isinstance(event, yaml.ScalarEvent):
-                if (
-                    not event.value.isascii()
-                    and event.value != event.value.encode("utf-8", "replace").decode()
-                ):
-                    stop("an escape names half a character")
-                if waits_for_key:
-                    _open_key(document, stack[-1], event, place)
-                    continue
-                plain = not event.style  # None, or "" from the C parser
-                try:
-                    put(scalar(event.value) if plain else event.value)
-                except ValueError as error:
-                    path = put(None)
-                    document.faults.append(Fault(place, path, str(error)))
-                continue
-            if waits_for_key:
-                stop("a key must be plain text")
-            if len(stack) >= MAX_DEPTH:
-                refuse(
-                    [
-                        *document.faults,
-                        Fault(place, stack[-1].path[:1], f"nested deeper than {MAX_DEPTH}"),
-                    ]
-                )
-            value: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
-            stack.append(_Open(value, put(value)))
+    def _key(self, key: str, *, plain: bool) -> None:
+        """Remembers a key until its value comes; a fault where it may not stand there."""
+        top, faults = self.open[-1], self.document.faults
+        top.key, top.keyed = key, True
+        if key == "<<" and plain:
+            what = "merge keys (<<) are refused; write it out, or use extends:"
+            faults.append(Fault(self.place, top.path, what))
+            top.skip = True
+        elif key in top.lines:
+            what = f"duplicate key {key!r} (first at line {top.lines[key]})"
+            faults.append(Fault(self.place, top.path, what))
+            top.skip = True
+        else:
+            top.lines[key] = self.place.line
+            self.document.places.setdefault((*top.path, key), self.place)
 
-
-def _open_key(document: Document, top: _Open, event: Any, place: Place) -> None:
-    key = top.key = event.value
-    path = (*top.path, key)
-    if key == "<<" and not event.style:
-        document.faults.append(
-            Fault(place, top.path, "merge keys (<<) are refused; write it out, or use extends:")
-        )
-        top.skip = True
-    elif key in top.keys:
-        document.faults.append(
-            Fault(place, top.path, f"duplicate key {key!r} (first at line {top.keys[key]})")
-        )
-        top.skip = True
-    else:
-        top.keys[key] = place.line
-        document.places.setdefault(path, place)
+    def _stop(self, text: str) -> None:
+        """Raises ConfigError with this and all faults before it."""
+        path: Keys = ()
+        if self.open:
+            top = self.open[-1]
+            path = (*top.path, top.key) if top.keyed else top.path
+        refuse([*self.document.faults, Fault(self.place, path, text)])
 
 
 class _Dumper(yaml.SafeDumper):

@@ -7,28 +7,21 @@ no model; data that it names is looked at.
 
 from __future__ import annotations
 
-import inspect
-import json
-import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from difflib import SequenceMatcher, get_close_matches
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any
 
 from gem_ma import registry
-from gem_ma.behaviour import is_privileged
-from gem_ma.config.document import Document, Keys
-from gem_ma.config.learning import SCHEDULE
+from gem_ma.behaviour import needs_policy
+from gem_ma.config.document import Document, Keys, section
+from gem_ma.config.fit_training import check_training
+from gem_ma.config.options import ENGINE, SEAT, check_options, signature
+from gem_ma.config.paths import locate
 from gem_ma.config.playing import PolicySettings, ScenarioSettings
+from gem_ma.config.spelling import nearest
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.scenario import Scenario
-
-_SEAT = frozenset({"agent", "sample", "rng", "task"})  # what a behaviour gets from the driver
-# what an engine gets from the driver
-_ENGINE = frozenset({"name", "policy", "budget", "offline", "frozen"})
 
 
 def check_fit(document: Document, base: Path | None) -> None:
@@ -37,54 +30,14 @@ def check_fit(document: Document, base: Path | None) -> None:
     agents = _agents_of(document, base)
     engines = _check_policies(document)
     _check_seats(document, agents, engines)
-    _check_training(document, agents, engines)
+    check_training(document, agents, engines)
     _check_tasks(document, base)
-
-
-def locate(value: str, base: Path | None) -> str:
-    """A path of a config: in the config's folder where it exists there, else as it is (from the
-    working folder)."""
-    if (
-        base is None
-        or not value
-        or os.path.isabs(value)
-        or "\0" in value
-        or not (base / value).exists()
-    ):
-        return value
-    found = (base / value).resolve()
-    return os.path.relpath(found) if Path.cwd() in found.parents else str(found)
-
-
-def locate_code(name: str, base: Path | None) -> str:
-    """A name of code: where it is a file, that file as `locate` finds it."""
-    file = registry.file_of(name)
-    return name if file is None else locate(str(file), base) + name[len(str(file)) :]
 
 
 def single(tasks: Sequence[Any]) -> bool:
     """True for a split that is one task, None: there `scenario.tasks: n` means n episodes with
     different seeds."""
     return len(tasks) == 1 and tasks[0] is None
-
-
-def nearest(word: str, known: Iterable[str], *, listed: bool = True) -> str:
-    """` (did you mean 'x'?)`, or what is known where nothing is near."""
-    names = sorted(set(known))
-    near = get_close_matches(word, names, n=3, cutoff=0.5)
-    if near:
-        alike = [SequenceMatcher(None, name, word).ratio() for name in near]
-        near = [name for name, ratio in zip(near, alike, strict=True) if ratio > alike[0] - 0.05]
-        return f" (did you mean {' or '.join(map(repr, near))}?)"
-    shown = [name if name.isprintable() and name else ascii(name) for name in names]
-    return f" (known: {', '.join(shown)})" if names and listed else ""
-
-
-def section(document: Document, *path: str) -> dict[str, Any]:
-    """The mapping at a path; {} where there is none, or something else that the schema has
-    refused."""
-    value = document.get(*path)
-    return value if isinstance(value, dict) else {}
 
 
 # -- one thing each ------------------------------------------------------------------------------
@@ -133,7 +86,7 @@ def _agents_of(document: Document, base: Path | None) -> tuple[str, ...]:
         for key, value in section(document, "scenario").items()
         if key not in ScenarioSettings.model_fields
     }
-    if not _options(
+    if not check_options(
         document, ("scenario",), given, factory, frozenset(), ScenarioSettings.model_fields
     ):
         return tuple(getattr(factory, "agents", ()))
@@ -250,8 +203,8 @@ def _check_policies(document: Document) -> dict[str, Any]:
                 for key, value in asked.items()
                 if key in takes or not registry.asks_nothing(key, value)
             }
-            _options(
-                document, ("policies", name), given, factory, _ENGINE, PolicySettings.model_fields
+            check_options(
+                document, ("policies", name), given, factory, ENGINE, PolicySettings.model_fields
             )
     return engines
 
@@ -311,12 +264,12 @@ def _check_cast(
         if factory is None:
             continue
         options = values.get("options")
-        _options(
+        check_options(
             document,
             (*at, "options"),
             options if isinstance(options, dict) else {},
             factory,
-            _SEAT,
+            SEAT,
             (),
         )
         if policy is None and needs_policy(behaviour, factory):
@@ -326,172 +279,3 @@ def _check_cast(
                 f"the behaviour {behaviour!r} samples from a policy; name one (policy: ...), or"
                 f" take a bot ({bots})",
             )
-
-
-def _check_training(document: Document, agents: Sequence[str], engines: dict[str, Any]) -> None:
-    learned = section(document, "train").get("policies")
-    for at, name in enumerate(learned if isinstance(learned, list) else ()):
-        path: Keys = ("train", "policies", at)
-        if not isinstance(name, str):
-            continue
-        if name not in engines:
-            document.fault(path, f"no policy is called {name!r}{nearest(name, engines)}")
-            continue
-        if engines[name] is not None and not getattr(engines[name], "trainable", False):
-            model = str(document.get("policies", name, "model"))
-            document.fault(
-                path,
-                f"{name!r} cannot learn: its engine {model.partition('/')[0]!r} is not trainable",
-            )
-        seats = [
-            agent
-            for agent, values in section(document, "agents").items()
-            if isinstance(values, dict) and values.get("policy") == name
-        ]
-        if not seats:
-            document.fault(
-                path,
-                f"{name!r} plays no agent; give it one"
-                f" (agents.{agents[0] if agents else 'X'}.policy)",
-            )
-        for agent in seats:
-            behaviour = document.get("agents", agent, "behaviour")
-            if isinstance(behaviour, str) and _is_privileged(behaviour):
-                document.fault(
-                    ("agents", agent),
-                    f"the behaviour {behaviour!r} is given the task (privileged); a learned policy"
-                    " may not sit there",
-                )
-    for place in (
-        ("train",),
-        *(("train", "per_policy", policy) for policy in section(document, "train", "per_policy")),
-    ):
-        _check_credit(document, (*place, "credit"), agents)
-
-
-def _check_credit(document: Document, place: tuple[str, ...], agents: Sequence[str]) -> None:
-    """The agents that discounts and teams name."""
-    discounts, team = (section(document, *place).get(key) for key in ("gamma", "team"))
-    # else one schedule for all
-    by_agent = isinstance(discounts, dict) and not SCHEDULE & discounts.keys()
-    named: list[tuple[Keys, Any]] = [
-        ((*place, "gamma", agent), agent)
-        for agent in (discounts if isinstance(discounts, dict) and by_agent else ())
-    ]
-    named += [
-        ((*place, "team", at), agent)
-        for at, agent in enumerate(team if isinstance(team, list) else ())
-    ]
-    for path, agent in named if agents else ():
-        if isinstance(agent, str) and agent not in agents:
-            document.fault(
-                path,
-                f"no agent of {document.get('scenario', 'id')} is called"
-                f" so{nearest(agent, agents)}",
-            )
-
-
-def needs_policy(behaviour: str, factory: Any) -> bool:
-    """Whether a behaviour samples from a policy: what its attribute `needs_policy` says, else
-    true for `direct` alone."""
-    return bool(getattr(factory, "needs_policy", behaviour == "direct"))
-
-
-def _is_privileged(behaviour: str) -> bool:
-    try:
-        return is_privileged(registry.load("agents", behaviour))
-    except Exception:  # reported where the seat is checked
-        return False
-
-
-# -- options against a constructor ---------------------------------------------------------------
-
-
-def _options(
-    document: Document,
-    path: Keys,
-    given: dict[str, Any],
-    factory: Callable[..., Any],
-    fed: frozenset[str],
-    fields: Iterable[str],
-) -> bool:
-    """Compares options with the parameters of a constructor, less those that the driver feeds.
-    True where nothing is wrong."""
-    parameters = signature(factory, fed)
-    if parameters is None:
-        return True
-    before = len(document.faults)
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    named = {
-        name: p
-        for name, p in parameters.items()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    }
-    hints = _hints(factory)
-    for key, value in given.items():
-        if key in named:
-            problem = _type_problem(value, hints.get(key))
-            if problem:
-                document.fault((*path, key), problem)
-        elif not open_ended:
-            document.fault(
-                (*path, key),
-                f"unknown key{nearest(key, [*named, *fields]) or ' (it takes no options)'}",
-            )
-    for name, parameter in named.items():
-        if parameter.default is parameter.empty and name not in given:
-            document.fault((*path, name), "is missing; it has no default")
-    return len(document.faults) == before
-
-
-def signature(
-    factory: Callable[..., Any], fed: Iterable[str] = ()
-) -> dict[str, inspect.Parameter] | None:
-    """The parameters that options can set; None where they cannot be read."""
-    try:
-        parameters = dict(inspect.signature(factory).parameters)
-    except (TypeError, ValueError):
-        return None
-    if isinstance(factory, type) and _constructor(factory) is object.__init__:
-        return {}
-    positional = [
-        name
-        for name, p in parameters.items()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    if fed == _SEAT and positional and positional[0] != "agent":
-        return {}  # a plain f(messages, legal, rng)
-    return {name: parameter for name, parameter in parameters.items() if name not in fed}
-
-
-def _constructor(class_: Any) -> Any:
-    return class_.__init__
-
-
-def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(_constructor(factory) if isinstance(factory, type) else factory)
-    except Exception:  # names that exist for type checkers only
-        return {}
-
-
-def _type_problem(value: Any, hint: Any) -> str:
-    """What is wrong with an option's value by its annotation; "" where nothing is, or where the
-    annotation is not plain data."""
-    if hint is None or hint is Any:
-        return ""
-    try:
-        adapter = TypeAdapter(hint)
-    except Exception:  # an annotation that pydantic knows no schema for
-        return ""
-    try:
-        adapter.validate_json(json.dumps(value), strict=True)
-    except ValidationError as error:
-        wants = " or ".join(
-            dict.fromkeys(
-                problem["msg"].removeprefix("Input should be ")
-                for problem in error.errors(include_url=False)
-            )
-        )
-        return f"should be {wants}; got {json.dumps(value)[:60]}"
-    return ""

@@ -13,9 +13,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from gem_ma.config.document import Document, Keys, Place, dotted
-from gem_ma.config.fit import nearest
 from gem_ma.config.schema import validate
 from gem_ma.config.settings import Config
+from gem_ma.config.spelling import nearest
 from gem_ma.config.studies import StudySections
 from gem_ma.errors import ConfigError
 

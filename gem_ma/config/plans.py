@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.behaviour import as_factory, no_policy, seat
-from gem_ma.config.fit import signature, single
-from gem_ma.config.loading import located
+from gem_ma.config.fit import single
+from gem_ma.config.options import signature
+from gem_ma.config.paths import located
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.engines.http.budget import Budget

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gem_ma.config.document import Document, Keys
-from gem_ma.config.fit import nearest
+from gem_ma.config.spelling import nearest
 
 M = TypeVar("M", bound=BaseModel)
 SHOWN = 1000  # faults that are explained

@@ -27,8 +27,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from gem_ma.config.fit import nearest
 from gem_ma.config.playing import Settings
+from gem_ma.config.spelling import nearest
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.loading import first_line
 from gem_ma.errors import ConfigError, DataError

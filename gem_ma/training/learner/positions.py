@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.config.fit import needs_policy
+from gem_ma.behaviour import needs_policy
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.chat import Chat
 from gem_ma.errors import ConfigError, GemMaError, ScenarioError

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.config.fit import needs_policy
+from gem_ma.behaviour import needs_policy
 from gem_ma.config.settings import Config
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy, open_engine

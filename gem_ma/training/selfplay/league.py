@@ -23,7 +23,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from gem_ma import registry
-from gem_ma.config.fit import needs_policy
+from gem_ma.behaviour import needs_policy
 from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import OpponentSettings, PoolSettings, TrainSettings

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.scenarios.service.desk.log import Event, Store
 from gem_ma.scenarios.service.desk.shapes import (
     Optional,
     Shape,
@@ -27,6 +26,7 @@ from gem_ma.scenarios.service.desk.shapes import (
     record,
     text,
 )
+from gem_ma.scenarios.service.desk.talk import Event, Store
 from gem_ma.scenarios.service.desk.task import Task
 
 DB, ENV_ASSERTION, COMMUNICATE, ACTION, NL_ASSERTION = (

@@ -1,0 +1,108 @@
+"""What `gem-ma study` prints: one table for each score that is compared. Reads the summary of a
+study alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+SHOWN = 12  # names of scores that are not compared
+TABLES = ("success_matrix", "paired_diff")
+
+
+def show_study(
+    summary: Mapping[str, Any],
+    path: Path,
+    as_json: bool,
+    report: Path | None = None,
+    tables: Sequence[str] = TABLES,
+) -> None:
+    """Prints one table of each score that is compared."""
+    from gem_ma.cli.runs import place_rows
+    from gem_ma.cli.terminal import columns, emit, emit_json
+
+    if as_json:
+        emit_json({"run": str(path), "report": str(report) if report else None, **summary})
+        return
+    for score in summary["compared"]:
+        if len(summary["axes"]) == 2 and "success_matrix" in tables:
+            emit(f"{score}: {matrix_title(summary)}\n{columns(*matrix(summary, score))}\n")
+        if "paired_diff" not in tables and len(summary["axes"]) == 2:
+            continue
+        emit(f"{score}, against {' x '.join(summary['reference'].values())}")
+        emit(columns(cell_rows(summary, score), cell_head(summary)) + "\n")
+    emit(columns([*_other_scores(summary), *place_rows(path, report, "study")]))
+
+
+def _other_scores(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A row that names the scores which are not compared; none where all are."""
+    rest = [score for score in summary["scores"] if score not in summary["compared"]]
+    if not rest:
+        return []
+    names = ", ".join(rest[:SHOWN])
+    if len(rest) > SHOWN:
+        names += f" and {len(rest) - SHOWN} more"
+    return [("other scores", f"{names} (in study.json; compare one with --measure NAME)")]
+
+
+def matrix_title(summary: Mapping[str, Any]) -> str:
+    """The two axes of `matrix` in words."""
+    rows, columns = (axis.split(".", 1)[-1] for axis in summary["axes"])
+    return f"{rows} (rows) x {columns} (columns)"
+
+
+def matrix(summary: Mapping[str, Any], score: str) -> tuple[list[list[str]], list[str]]:
+    """Rows and head of a table with one place per cell of two axes."""
+    from gem_ma.evaluation.groups import interval_text
+
+    (rows, row_names), (columns, column_names) = summary["axes"].items()
+    scores = {
+        (cell["names"][rows], cell["names"][columns]): cell["scores"].get(score)
+        for cell in summary["cells"]
+    }
+
+    def text(row: str, column: str) -> str:
+        interval = scores.get((row, column))
+        return interval_text(interval) if interval else "n/a"
+
+    body = [[row, *(text(row, column) for column in column_names)] for row in row_names]
+    return body, ["", *column_names]
+
+
+def cell_head(summary: Mapping[str, Any]) -> list[str]:
+    """The heads of `cell_rows`."""
+    p = "p (Holm)" if summary["correct"] == "holm" else "p"
+    return [
+        *(axis.split(".", 1)[-1] for axis in summary["axes"]),
+        "mean (95 % interval)",
+        "ok / failed / excluded",
+        "difference",
+        p,
+    ]
+
+
+def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
+    """One row per cell: its score, and how it differs from the reference on the same plays."""
+    from gem_ma.evaluation.groups import interval_text
+    from gem_ma.evaluation.studies import difference_text
+
+    differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
+    rows = []
+    for cell in summary["cells"]:
+        names = tuple(cell["names"].values())
+        interval, against = cell["scores"].get(score), differences.get(names)
+        # the reference itself, and a cell with no common plays, have no p value
+        p = against["p_adjusted"] if against is not None else None
+        rows.append(
+            [
+                *names,
+                interval_text(interval) if interval else "n/a",
+                f"{cell['ok']} / {cell['failed']} / {cell['excluded']}",
+                difference_text(against),
+                "" if p is None else f"{p:.4f}",
+            ]
+        )
+    return rows

@@ -1,0 +1,137 @@
+"""What a config leaves out and what it says in short, written out in full before it is checked: so
+that the record of a run shows what held."""
+
+from __future__ import annotations
+
+from gem_ma import registry
+from gem_ma.config.document import COMMAND_LINE, Document
+from gem_ma.config.fit import single
+
+DEFAULT_EPISODES = 20  # of a config made from a scenario id
+
+
+def spell_seats(document: Document) -> None:
+    """`agents.X: NAME` is short for a behaviour, or for a model such as `human/me`."""
+    agents = document.get("agents")
+    for agent, name in list(agents.items()) if isinstance(agents, dict) else ():
+        if isinstance(name, str):
+            kind = "model" if name.partition("/")[0] in registry.catalog("engines") else "behaviour"
+            at = document.place(("agents", agent))
+            values = {kind: f"{name}/me" if name == "human" else name}
+            document.put(("agents", agent), Document(values, {(): at, (kind,): at}))
+
+
+def name_policies(document: Document) -> None:
+    """`agents.X.model: M` is short for a frozen policy of its own, called X."""
+    spell_seats(document)
+    agents, policies = document.get("agents"), document.get("policies")
+    for agent, values in list(agents.items()) if isinstance(agents, dict) else ():
+        if not isinstance(values, dict) or "model" not in values:
+            continue
+        at = document.place(("agents", agent, "model"))
+        if values.get("policy") is not None and at.file != COMMAND_LINE:
+            document.fault(("agents", agent, "model"), "an agent has either a model or a policy")
+            continue
+        given = policies.get(agent) if isinstance(policies, dict) else None
+        # of this model, written at the policy that it makes
+        options = isinstance(given, dict) and "model" not in given
+        name = agent if options or given is None else f"{agent}_model"
+        if not options:
+            document.put(("policies", name), Document({}, {(): at}))
+        document.put(("policies", name, "model"), Document(values.pop("model"), {(): at}))
+        document.put(("agents", agent, "policy"), Document(name, {(): at}))
+
+
+def engine_defaults(document: Document) -> None:
+    """Writes down what an engine wants of a config that says nothing (its `config_defaults`), so
+    that the record shows it.
+
+    These defaults may become better ones with a new version; a run folder keeps those that it
+    was made with.
+    """
+    policies = document.get("policies")
+    for name, values in policies.items() if isinstance(policies, dict) else ():
+        model = values.get("model") if isinstance(values, dict) else None
+        try:
+            factory = (
+                registry.load("engines", model.partition("/")[0])
+                if isinstance(model, str)
+                else None
+            )
+        except Exception:  # the check of the fit says what is wrong with it
+            continue
+        for key, value in getattr(factory, "config_defaults", {}).items():
+            if key not in values and not (key == "device" and values.get("device_map") is not None):
+                document.put(
+                    ("policies", name, key),
+                    Document(value, {(): document.place(("policies", name, "model"))}),
+                )
+
+
+def seed_defaults(document: Document) -> None:
+    """Writes `run.seed` to what a training begins with and that has no seed of its own: clones, and
+    models with random weights.
+
+    Without `train:` a model is played as it lies in its folder. Seed 0 is not written: it means
+    just that.
+    """
+    seed, train = document.get("run", "seed"), document.get("train")
+    if (
+        not isinstance(train, dict)
+        or not isinstance(seed, int)
+        or isinstance(seed, bool)
+        or seed == 0
+    ):
+        return
+    policies, clones, place = (
+        document.get("policies"),
+        train.get("warm_start"),
+        document.place(("run", "seed")),
+    )
+    for name, values in policies.items() if isinstance(policies, dict) else ():
+        model = values.get("model") if isinstance(values, dict) else None
+        try:
+            seeded = isinstance(model, str) and getattr(
+                registry.load("engines", model.partition("/")[0]), "seeded", False
+            )
+        except Exception:  # the check of the fit says what is wrong with it
+            continue
+        if seeded and "seed" not in values:
+            document.put(("policies", name, "seed"), Document(seed, {(): place}))
+    for name, values in clones.items() if isinstance(clones, dict) else ():
+        if isinstance(values, dict) and "seed" not in values:
+            document.put(("train", "warm_start", name, "seed"), Document(seed, {(): place}))
+
+
+def seat_defaults(document: Document) -> None:
+    """Gives every agent without a word about it the scenario's default behaviour, and the run
+    some episodes."""
+    scenario = document.get("scenario")
+    try:
+        factory = registry.load("scenarios", scenario["id"])
+        options = {
+            key: value for key, value in scenario.items() if key not in ("id", "split", "tasks")
+        }
+        made = (
+            factory if getattr(factory, "agents", ()) else registry.make(scenario["id"], **options)
+        )
+    except Exception:  # whatever it is, the check of the fit reports it
+        return
+    for agent in made.agents:
+        given = document.get("agents", agent)
+        if given is None or (
+            isinstance(given, dict) and not given.keys() & {"behaviour", "policy"}
+        ):
+            behaviour = made.default_cast.get(agent, "random_legal")
+            document.put(
+                ("agents", agent, "behaviour"),
+                Document(behaviour, {(): document.place(("agents", agent))}),
+            )
+    if document.get("scenario", "tasks") is None:
+        count = DEFAULT_EPISODES
+        try:
+            tasks = registry.make(scenario["id"], **options).tasks(scenario.get("split", "test"))
+            count = DEFAULT_EPISODES if single(tasks) else min(DEFAULT_EPISODES, len(tasks))
+        except Exception:  # as above
+            pass
+        document.put(("scenario", "tasks"), Document(count, {(): document.place(("scenario",))}))

@@ -1,0 +1,51 @@
+"""Paths that a config names: in the folder of the config where they exist there, else in the working
+folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gem_ma import registry
+from gem_ma.config.settings import Config
+
+
+def locate(value: str, base: Path | None) -> str:
+    """A path of a config: in the config's folder where it exists there, else as it is (from the
+    working folder)."""
+    if (
+        base is None
+        or not value
+        or os.path.isabs(value)
+        or "\0" in value
+        or not (base / value).exists()
+    ):
+        return value
+    found = (base / value).resolve()
+    return os.path.relpath(found) if Path.cwd() in found.parents else str(found)
+
+
+def locate_code(name: str, base: Path | None) -> str:
+    """A name of code: where it is a file, that file as `locate` finds it."""
+    file = registry.file_of(name)
+    return name if file is None else locate(str(file), base) + name[len(str(file)) :]
+
+
+def located(config: Config, base: Path | None) -> Config:
+    """The config with every path that exists in its folder written as seen from the working
+    folder."""
+    scenario = config.scenario
+    data = scenario.options.get("data")
+    if isinstance(data, str):
+        scenario = scenario.model_copy(update={"data": locate(data, base)})
+    policies = {}
+    for name, policy in config.policies.items():
+        engine, _, model = policy.model.partition("/")
+        policies[name] = (
+            policy.model_copy(update={"model": f"{engine}/{locate(model, base)}"})
+            if model
+            else policy
+        )
+        if isinstance(adapter := policy.options.get("lora"), str):
+            policies[name] = policies[name].model_copy(update={"lora": locate(adapter, base)})
+    return config.model_copy(update={"scenario": scenario, "policies": policies})

@@ -1,0 +1,128 @@
+"""Where the text of a config comes from: a file, a shipped config, a scenario's name; and the file
+that it extends. Knows nothing of what the text means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from gem_ma import registry
+from gem_ma.config.document import Document, Fault, read, write
+from gem_ma.config.paths import locate
+from gem_ma.config.spelling import nearest
+from gem_ma.errors import ConfigError
+from gem_ma.files import MOST_JSON
+from gem_ma.folders import read_named
+
+
+def source_of(source: str | Path, configs_first: bool) -> tuple[Path | None, str, str]:
+    """(path, text, name in messages) of a source; the path is None for a scenario."""
+    path = Path(source)
+    name = str(source)
+    if registry.file_of(name) is not None:
+        return None, _scenario_text(name), name
+    if path.is_file():
+        return path, _text(path), name
+    if path.is_dir() and (path / "resolved.yaml").is_file():
+        raise ConfigError(
+            f"{name}: this is a run folder; continue it with `gem-ma resume {name}`, repeat it with"
+            f" {name}/resolved.yaml"
+        )
+    shipped = {found.name: found for found in shipped_configs()}
+    # a wheel has no configs/ to type
+    if path.suffix == ".yaml" and str(path.parent) in (".", "configs") and path.name in shipped:
+        return shipped[path.name], _text(shipped[path.name]), name
+    if (
+        path.suffix in (".yaml", ".yml")
+        or isinstance(source, Path)
+        or ("/" in name and ":" not in name)
+    ):
+        there = (
+            [str(path.parent / other.name) for other in sorted(path.parent.glob("*.y*ml"))]
+            if path.parent.is_dir()
+            else []
+        )
+        raise ConfigError(
+            f"{name}:"
+            f" {'a folder, not a config' if path.is_dir() else 'no such file'}{nearest(name, there, listed=False)}"
+        )
+    is_scenario = ":" in name or name in registry.catalog("scenarios")
+    config = shipped.get(f"{name}.yaml")
+    if config is not None and (configs_first or not is_scenario):
+        return config, _text(config), str(locate(config.name, config.parent))
+    if not is_scenario:
+        known = [*registry.catalog("scenarios"), *(Path(other).stem for other in shipped)]
+        raise ConfigError(
+            f"{name}: no scenario and no config file is called so{nearest(name, known)}"
+        )
+    return None, _scenario_text(name), name
+
+
+def _scenario_text(name: str) -> str:
+    return f"# {name} as it comes: every agent on its default behaviour.\n" + write(
+        {"scenario": {"id": name}}
+    )
+
+
+def shipped_configs() -> Iterator[Path]:
+    import gem_ma
+
+    for folder in gem_ma.__path__:
+        yield from sorted(Path(folder, "configs").glob("*.yaml"))
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_named(path, MOST_JSON).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def extend(document: Document, path: Path | None, file: str) -> None:
+    """Puts the file named by `extends:` below this one: `section.key` of the child replaces that
+    of the base whole, so no policy is merged."""
+    place = document.place(("extends",))
+    base = document.value.pop("extends", None)
+    if base is None:
+        return
+    if not isinstance(base, str):
+        document.faults.append(
+            Fault(place, ("extends",), "wants the name of one config file in this folder")
+        )
+        return
+    folder = path.parent if path is not None else Path()
+    target = folder / base
+    if os.path.isabs(base) or folder.resolve() not in target.resolve().parents:
+        document.faults.append(Fault(place, ("extends",), f"{base!r} leaves the config's folder"))
+        return
+    if not target.is_file():
+        others = [str(p.relative_to(folder)) for p in folder.glob("*.y*ml")]
+        document.faults.append(
+            Fault(
+                place, ("extends",), f"no such file: {base!r}{nearest(base, others, listed=False)}"
+            )
+        )
+        return
+    below = read(_text(target), os.path.join(os.path.dirname(file), base))
+    if not isinstance(below.value, dict):
+        document.faults.append(Fault(place, ("extends",), f"{base!r} holds no sections"))
+        return
+    if "extends" in below.value:
+        below.fault(
+            ("extends",), "one level only: a config that is extended may not extend another"
+        )
+        del below.value["extends"]
+    for section, values in document.value.items():
+        whole = not isinstance(values, dict) or not isinstance(below.value.get(section), dict)
+        for keys in [(section,)] if whole else [(section, key) for key in values]:
+            part = {
+                inner[len(keys) :]: at
+                for inner, at in document.places.items()
+                if inner[: len(keys)] == keys
+            }
+            below.put(keys, Document(document.get(*keys), {(): place, **part}))
+    document.value, document.places = below.value, {**below.places, (): document.places[()]}
+    document.faults += below.faults
