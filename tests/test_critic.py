@@ -92,7 +92,7 @@ def test_a_cut_play_goes_on_with_the_critics_value_of_the_last_view() -> None:
 @pytest.fixture
 def torch_critic(kuhn_model: Path) -> Any:
     pytest.importorskip("torch", reason="needs the train extra")
-    from gem_ma.training.learner.critic import TorchCritic
+    from gem_ma.training.learner.torch_critic import TorchCritic
 
     engine: Any = open_engine("main", f"transformers/{kuhn_model}")
     return TorchCritic(engine.engine)

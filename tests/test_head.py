@@ -121,7 +121,7 @@ def gradients(learner: TorchLearner, rows: list[Row], settings: LossSettings) ->
     old = learner.scorer.logprobs(rows) + 0.05 * np.sin(np.arange(len(tokens.turn)))
     anchor = old - 0.1 if settings.kl else None
     goal = Objective(
-        tokens, tokens.turn, old, settings, learner._tensor, fresh=False, anchor=anchor, longest=8
+        tokens, tokens.turn, old, settings, learner.tensor, fresh=False, anchor=anchor, longest=8
     )
     for pack in learner.scorer.packs(rows):
         learner.scorer.learn(pack, goal, spread=bool(settings.entropy), added=learner.gather)
@@ -146,7 +146,7 @@ def plain_gradients(
         tokens.turn,
         old,
         settings,
-        learner._tensor,
+        learner.tensor,
         fresh=False,
         anchor=old - 0.1 if settings.kl else None,
         longest=8,
@@ -299,7 +299,7 @@ def test_no_more_logits_stand_than_the_setting_allows(families: Any) -> None:
 
 def test_cloning_and_critic_have_the_memory_that_the_loss_sets(byte_model: Path) -> None:
     from gem_ma.config.settings import Config
-    from gem_ma.training.learner.critic import TorchCritic
+    from gem_ma.training.learner.torch_critic import TorchCritic
     from gem_ma.training.loop.updates import Updates
 
     engine = Transformers(str(byte_model), policy="main")

@@ -187,7 +187,7 @@ def test_the_random_half_of_an_adapter_follows_the_seed_unless_it_has_its_own(
 def test_the_adapter_of_a_critic_follows_the_seed_of_the_run(
     models: dict[int, Path], tmp_path: Path, adapter: str
 ) -> None:
-    from gem_ma.training.learner.critic import TorchCritic
+    from gem_ma.training.learner.torch_critic import TorchCritic
 
     opened(models[0], LORA)["speaker"].save(tmp_path / "mine")
     lora = {

@@ -21,7 +21,7 @@ from peft.tuners.lora import LoraLayer  # noqa: E402
 
 from gem_ma.engines.local.shared_model import Base  # noqa: E402
 from gem_ma.training import train  # noqa: E402
-from gem_ma.training.learner.critic import TorchCritic  # noqa: E402
+from gem_ma.training.learner.torch_critic import TorchCritic  # noqa: E402
 
 WINDOW_S = 1.0  # two threads wait so long for each other; where a lock is between them, in vain
 

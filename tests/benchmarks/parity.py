@@ -101,7 +101,7 @@ def step(learner: TorchLearner, rate: float, seed: int) -> None:
         for pack in learner.scorer.packs(made):
             learner.scorer.learn(
                 pack,
-                lambda scored: -(scored.logprobs * learner._tensor(worth[scored.order])).sum(),
+                lambda scored: -(scored.logprobs * learner.tensor(worth[scored.order])).sum(),
                 added=learner.gather,
             )
     learner.step(LossSettings().grad_clip, 0.0, made)

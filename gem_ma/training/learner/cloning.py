@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,13 @@ from gem_ma.config.training import WarmStartSettings
 from gem_ma.errors import ConfigError
 from gem_ma.training.learner.forward import Scored
 from gem_ma.training.learner.rows import Demonstration, Row
-
-if TYPE_CHECKING:
-    from gem_ma.training.learner.torch_learner import TorchLearner
+from gem_ma.training.learner.trained import Trained
 
 CLONING_DECAY, CLONING_WARMUP = 0.01, 20
 
 
 def clone(
-    learner: TorchLearner, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
+    learner: Trained, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
 ) -> dict[str, float]:
     """Behaviour cloning: maximises the mean log-probability of the demonstrated ids, the end of
     turn included.
@@ -62,7 +60,7 @@ def clone(
     }
 
 
-def listens(learner: TorchLearner, shown: Sequence[Demonstration]) -> float | None:
+def listens(learner: Trained, shown: Sequence[Demonstration]) -> float | None:
     """Nats by which a clone finds what was demonstrated likelier after its own observation than
     after another one; None where nothing compares.
 
@@ -100,7 +98,7 @@ def listens(learner: TorchLearner, shown: Sequence[Demonstration]) -> float | No
     return float((own - exchanged).mean())
 
 
-def _imitate(learner: TorchLearner, batch: list[Row]) -> float:
+def _imitate(learner: Trained, batch: list[Row]) -> float:
     count, total = sum(int(row.mask.sum()) for row in batch), 0.0
 
     def loss(scored: Scored) -> Any:
@@ -116,7 +114,7 @@ def _imitate(learner: TorchLearner, batch: list[Row]) -> float:
     return total
 
 
-def _example(learner: TorchLearner, demonstration: Demonstration) -> Row:
+def _example(learner: Trained, demonstration: Demonstration) -> Row:
     request = demonstration.request
     chat = learner.engine.chat
     prompt, target = (

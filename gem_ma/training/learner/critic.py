@@ -2,20 +2,17 @@
 had seen, never from what it then said.
 
 A critic is apart from the policy: own weights, own optimiser (a value head on a shared trunk
-ruined small policies). `TableCritic` keeps one number per view; `TorchCritic` is a copy of the
-policy's model with a head of one number, read at the last token of the prompt. Of a policy with
-a LoRA adapter nothing is copied: its critic is a second adapter of that shape on the same base,
-and a head.
+ruined small policies). `TableCritic` keeps one number per view; the critic of language models is
+`gem_ma.training.learner.torch_critic`. No torch.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +21,10 @@ from gem_ma.config.learning import CriticSettings
 from gem_ma.credit import TurnTable, view_digest
 from gem_ma.errors import DataError
 from gem_ma.json_text import load_json
-from gem_ma.training.learner.rows import rows
-from gem_ma.types import Episode, Tool
-
-if TYPE_CHECKING:
-    from gem_ma.engines.local.transformers import Transformers
+from gem_ma.training.learner.packing import PASS_TOKENS
+from gem_ma.types import Episode
 
 Array = NDArray[np.float64]
-BETAS = (0.9, 0.95)
-PASS_TOKENS = 16_384  # padded tokens of one forward pass
 
 
 class Critic(Protocol):
@@ -61,7 +53,8 @@ class TableCritic:
 
     def __init__(self) -> None:
         self.seen: dict[str, float] = {}
-        self.mean, self.count, self.pass_tokens = 0.0, 0, PASS_TOKENS
+        self.mean, self.count = 0.0, 0
+        self.pass_tokens = PASS_TOKENS  # a table has no passes; whoever sets it need not ask
 
     def values(self, table: TurnTable) -> Array:
         return np.array(
@@ -71,7 +64,7 @@ class TableCritic:
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]:
         return {
             at: self.seen.get(view_digest(episodes[at[0]], at[1]), self.mean)
-            for at in _cut(episodes, policy)
+            for at in cut_views(episodes, policy)
         }
 
     def fit(
@@ -81,7 +74,7 @@ class TableCritic:
         squared error before), explained (variance)."""
         if not len(table):
             return {}
-        found = _fit_quality(self.values(table), targets)
+        found = fit_quality(self.values(table), targets)
         keys = table.column("state_key")
         for key in dict.fromkeys(keys.tolist()):
             mine = targets[keys == key]
@@ -118,211 +111,8 @@ class TableCritic:
             ) from error
 
 
-class TorchCritic:
-    """A trunk as the policy's model, whose weights or adapter are its own, with a head of one
-    number per position.
-
-    It computes on the base of its policy while others play on it and adapters come and go, so it
-    does so under a lock of the base only.
-    """
-
-    def __init__(self, engine: Transformers) -> None:
-        self.engine, self.torch = engine, engine.torch
-        # the opening of an adapter switches all gradients of the base off for a moment
-        self.lock = engine.base.another_lock()
-        self.adapter: str | None = None
-        self.pass_tokens = PASS_TOKENS
-        size = int(engine.model.config.hidden_size)
-        if engine.adapter is None:
-            self.trunk = copy.deepcopy(engine.model.base_model).float()
-            learned = dict(self.trunk.named_parameters())
-        else:
-            self.trunk = engine.model.base_model
-            self.adapter = engine.beside("critic", engine.policy)
-            learned = engine.base.adapters.parameters(self.adapter)
-        for weight in learned.values():
-            weight.requires_grad_(True)
-        # starts at value 0
-        self.head = self.torch.zeros(
-            size + 1, dtype=self.torch.float32, device=engine.device, requires_grad=True
-        )
-        self.parameters: dict[str, Any] = {
-            **{f"trunk.{name}": weight for name, weight in learned.items()},
-            "head": self.head,
-        }
-        self.optimizer = self.torch.optim.AdamW(
-            self.parameters.values(), lr=1e-3, betas=BETAS, weight_decay=0.0
-        )
-
-    def values(self, table: TurnTable) -> Array:
-        result = np.zeros(len(table))
-        with self.lock, self.torch.no_grad():
-            for batch in _batches(_places(table), self.pass_tokens):
-                result[[turn for _, places in batch for _, turn in places]] = (
-                    self._forward(batch).double().cpu().numpy()
-                )
-        return result
-
-    def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]:
-        cut = _cut(episodes, policy)
-        prompts = [
-            self.engine.chat.render(
-                agent, episodes[index].transcript(agent), _tools(episodes[index], agent)
-            )
-            for index, agent in cut
-        ]
-        fits = [
-            (at, prompt)
-            for at, prompt in zip(cut, prompts, strict=True)
-            if 0 < len(prompt) <= self.engine.positions
-        ]
-        result = dict.fromkeys(cut, 0.0)
-        with self.lock, self.torch.no_grad():
-            for batch in _batches(
-                [
-                    (np.array(prompt, np.int64), [(len(prompt) - 1, n)])
-                    for n, (_, prompt) in enumerate(fits)
-                ],
-                self.pass_tokens,
-            ):
-                for (_, places), value in zip(batch, self._forward(batch).tolist(), strict=True):
-                    result[fits[places[0][1]][0]] = value
-        return result
-
-    def fit(
-        self, table: TurnTable, targets: Array, settings: CriticSettings, rng: random.Random
-    ) -> dict[str, float]:
-        """Squared error towards the targets [N]. Metrics: value_loss (mean squared error
-        before), explained (variance), value_grad_norm."""
-        if not len(table):
-            return {}
-        with self.lock:
-            return {
-                **_fit_quality(self.values(table), targets),
-                "value_grad_norm": self._descend(table, targets, settings, rng),
-            }
-
-    def _descend(
-        self, table: TurnTable, targets: Array, settings: CriticSettings, rng: random.Random
-    ) -> float:
-        """The gradient steps of a fit; the mean norm of their gradients before clipping."""
-        norms: list[float] = []
-        for group in self.optimizer.param_groups:
-            group["lr"] = settings.lr
-        places = _places(table)
-        for _ in range(settings.epochs):
-            rng.shuffle(places)
-            for part in range(min(settings.minibatches, len(places))):
-                chosen = places[part :: settings.minibatches]
-                count = sum(len(mine) for _, mine in chosen)
-                for batch in _batches(chosen, self.pass_tokens):
-                    wanted = self.torch.tensor(
-                        [targets[turn] for _, mine in batch for _, turn in mine],
-                        dtype=self.torch.float32,
-                    )
-                    ((self._forward(batch) - wanted.to(self.engine.device)) ** 2).sum().div(
-                        count
-                    ).backward()
-                norms.append(
-                    float(
-                        self.torch.nn.utils.clip_grad_norm_(
-                            self.parameters.values(), settings.grad_clip
-                        )
-                    )
-                )
-                self.optimizer.step()
-                self.optimizer.zero_grad(set_to_none=True)
-        return float(np.mean(norms))
-
-    def _forward(self, batch: Sequence[tuple[NDArray[np.int64], Sequence[tuple[int, int]]]]) -> Any:
-        """Values [m] at the places of these sequences, in their order; padding lies on the
-        right, where a causal model does not look."""
-        ids = np.zeros((len(batch), max(len(sequence) for sequence, _ in batch)), np.int64)
-        for at, (sequence, _) in enumerate(batch):
-            ids[at, : len(sequence)] = sequence
-        with self.engine.base.routed(self.adapter):
-            hidden = self.trunk(
-                input_ids=self.torch.from_numpy(ids).to(self.engine.device), use_cache=False
-            ).last_hidden_state
-        row = [at for at, (_, places) in enumerate(batch) for _ in places]
-        position = [place for _, places in batch for place, _ in places]
-        return hidden[row, position].float() @ self.head[:-1] + self.head[-1]
-
-    def state(self) -> dict[str, bytes]:
-        from safetensors.torch import save
-
-        moments, counts = {}, {}
-        for name, weight in self.parameters.items():
-            for key, value in self.optimizer.state.get(weight, {}).items():
-                if key == "step":
-                    counts[name] = float(value)
-                else:
-                    moments[f"{key}/{name}"] = value.detach().cpu().contiguous()
-        weights = {
-            name: weight.detach().cpu().contiguous() for name, weight in self.parameters.items()
-        }
-        files = {"critic.safetensors": save(weights), "critic_optimizer.safetensors": save(moments)}
-        return {**files, "critic.json": json.dumps(counts, sort_keys=True).encode()}
-
-    def load(self, files: Mapping[str, bytes]) -> None:
-        from safetensors.torch import load
-
-        try:
-            weights, moments = (
-                load(files["critic.safetensors"]),
-                load(files["critic_optimizer.safetensors"]),
-            )
-            counts = {
-                str(name): float(count) for name, count in json.loads(files["critic.json"]).items()
-            }
-            with self.torch.no_grad():
-                for name, weight in self.parameters.items():
-                    weight.copy_(weights[name])
-        except Exception as error:  # safetensors raises its own kinds
-            raise DataError(
-                f"the checkpoint of a critic cannot be read ({type(error).__name__}: {error})"
-            ) from error
-        for name, count in counts.items():
-            kept = {
-                key: moments[f"{key}/{name}"].to(self.engine.device)
-                for key in ("exp_avg", "exp_avg_sq")
-            }
-            self.optimizer.state[self.parameters[name]] = {
-                "step": self.torch.tensor(count, dtype=self.torch.float32),
-                **kept,
-            }
-
-
-def _places(table: TurnTable) -> list[tuple[NDArray[np.int64], list[tuple[int, int]]]]:
-    """For each token row: its ids, and (last position before the turn's first sampled token, row
-    of the table) of each turn in it."""
-    policy = str(table.policy[0]) if len(table) else ""
-    made, taken = [], set[int]()
-    for row in rows(table, np.zeros(len(table)), policy).rows:
-        begins = np.flatnonzero(row.mask & np.concatenate(([True], row.turn[1:] != row.turn[:-1])))
-        places = [
-            (int(at) - 1, int(row.turn[at])) for at in begins if int(row.turn[at]) not in taken
-        ]
-        taken |= {turn for _, turn in places}
-        if places:
-            made.append((row.ids[: places[-1][0] + 1], places))
-    return made
-
-
-def _batches(made: Sequence[Any], tokens: int) -> list[list[Any]]:
-    """Sequences of similar length together, at most so many padded tokens a pass; a longer one
-    has a pass of its own."""
-    left, result = sorted(made, key=lambda one: len(one[0])), []
-    while left:
-        take = 1
-        while take < len(left) and (take + 1) * len(left[take][0]) <= tokens:
-            take += 1
-        result.append(list(left[:take]))
-        left = left[take:]
-    return result
-
-
-def _cut(episodes: Sequence[Episode], policy: str) -> list[tuple[int, str]]:
+def cut_views(episodes: Sequence[Episode], policy: str) -> list[tuple[int, str]]:
+    """(episode, agent) of every view of the policy at which the driver cut a play."""
     return [
         (n, agent)
         for n, e in enumerate(episodes)
@@ -332,11 +122,7 @@ def _cut(episodes: Sequence[Episode], policy: str) -> list[tuple[int, str]]:
     ]
 
 
-def _tools(episode: Episode, agent: str) -> tuple[Tool, ...]:
-    """What the agent was offered last: the best guess of what it would be offered now."""
-    return next((turn.tools for turn in reversed(episode.turns) if turn.agent == agent), ())
-
-
-def _fit_quality(values: Array, targets: Array) -> dict[str, float]:
+def fit_quality(values: Array, targets: Array) -> dict[str, float]:
+    """The metrics value_loss and explained of values [N] and their targets [N]."""
     error, spread = float(np.mean((targets - values) ** 2)), float(np.var(targets))
     return {"value_loss": error, "explained": 1 - error / spread if spread > 1e-12 else 0.0}

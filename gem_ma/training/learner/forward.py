@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from gem_ma.engines.local.constrained import IdSet
 from gem_ma.training.learner import parity
-from gem_ma.training.learner.packing import Pack, packs
+from gem_ma.training.learner.head import Choice, behind, chosen
+from gem_ma.training.learner.packing import PASS_TOKENS, Pack, packs
 from gem_ma.training.learner.rows import Allowed, Row
 from gem_ma.training.processes.teams import SOLO, Team
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers
 
-PASS_TOKENS = 16_384  # padded tokens of one forward pass with gradient
 # logits that stand at once: 128 MiB in float32, of which there are two copies, three under an
 # entropy bonus
 PASS_LOGITS = 1 << 25
@@ -151,8 +151,6 @@ class Scorer:
         """The tokens of a pass, a chunk of their places [m] at a time. `ahead` [m, ...]: what
         the head is given; `pulls` gets the chunks of it, as leaves that gather gradients.
         """
-        from gem_ma.training.learner.head import Choice, chosen
-
         size = max(1, self.pass_logits // self.engine.vocabulary)
         by_place = np.argsort(pack.token, kind="stable")
         starts = np.arange(0, len(pack.target), size)
@@ -197,8 +195,6 @@ class Scorer:
 
         A causal model needs no mask for padding on the right, branches need one.
         """
-        from gem_ma.training.learner.head import behind
-
         self.fed, self.used = self.fed + pack.ids.size, self.used + pack.used
         given = {"input_ids": self.index(pack.ids), "use_cache": False}
         if pack.branch is not None and pack.place is not None:

@@ -7,7 +7,6 @@ Knows a learner and its sampler; the statistic is that of `gem_ma.training.learn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,13 +24,11 @@ from gem_ma.training.learner.parity import (
     lag,
 )
 from gem_ma.training.learner.rows import Row
+from gem_ma.training.learner.trained import Trained
 from gem_ma.types import Message, Sampling
 
-if TYPE_CHECKING:
-    from gem_ma.training.learner.torch_learner import TorchLearner
-
-# prompts of a check, replies that are sampled in all, tokens of each
-PROBES, DRAWS, PROBE_TOKENS = 4, 8, 16
+# replies of a check that are sampled in all, tokens of each
+DRAWS, PROBE_TOKENS = 8, 16
 # times as many replies where draws cannot be repeated, so that a small step shows in their sum
 MORE = 4
 # tokens at the end of a prompt that noise is measured on too: a reply may be of one token
@@ -39,7 +36,7 @@ HEARD = 32
 Pair = tuple[Sequence[int], Sequence[int]]  # prompt, sampled ids
 
 
-def check(learner: TorchLearner) -> dict[str, float]:
+def check(learner: Trained) -> dict[str, float]:
     """parity_gap and parity_mean (nats, largest and mean), parity_noise (nats, between two ways
     that the learner computes them on) and parity_share (of what is allowed).
 
@@ -64,7 +61,7 @@ def check(learner: TorchLearner) -> dict[str, float]:
     }
 
 
-def measure(learner: TorchLearner) -> Gap:
+def measure(learner: Trained) -> Gap:
     """The gap over tokens that are sampled now, after a few prompts.
 
     The noise is measured on them too, and the learner remembers it. Weights and draws of a sampler
@@ -109,7 +106,7 @@ def measure(learner: TorchLearner) -> Gap:
     )
 
 
-def noise_of(learner: TorchLearner, rows: Sequence[Row]) -> float:
+def noise_of(learner: Trained, rows: Sequence[Row]) -> float:
     """The unit of noise on the first replies of these rows, in nats."""
     pairs: list[Pair] = []
     for row in rows:
@@ -122,7 +119,7 @@ def noise_of(learner: TorchLearner, rows: Sequence[Row]) -> float:
 
 
 def _scored(
-    learner: TorchLearner, pairs: Sequence[Pair], *, stepped: bool = False
+    learner: Trained, pairs: Sequence[Pair], *, stepped: bool = False
 ) -> tuple[list[Array], float, list[Array] | None]:
     """(log-probabilities of the ids of each pair, unit of noise in nats, steps).
 
@@ -163,7 +160,7 @@ def _lag(
     return lag(theirs - mine, step, mine)
 
 
-def allowed_gap(learner: TorchLearner) -> float:
+def allowed_gap(learner: Trained) -> float:
     """Nats that sampler and learner may differ in, in the mean over tokens: as set, or so many
     units of noise."""
     if learner.sampler.parity is not None:
@@ -175,7 +172,7 @@ def allowed_gap(learner: TorchLearner) -> float:
     return ELSEWHERE * max(noise, FLOOR_ELSEWHERE * floor)
 
 
-def _unequal(learner: TorchLearner) -> list[str]:
+def _unequal(learner: Trained) -> list[str]:
     """Names of the weights that a sampler in this process has not as the learner has them.
 
     Copies are compared bit for bit, so old ones are found however little they differ. What sampler
@@ -193,7 +190,7 @@ def _unequal(learner: TorchLearner) -> list[str]:
     ]
 
 
-def _same_weights(learner: TorchLearner) -> None:
+def _same_weights(learner: Trained) -> None:
     """Raises EngineError, with the first name, where a sampler in this process has other weights
     than the learner."""
     if odd := _unequal(learner):

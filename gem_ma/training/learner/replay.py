@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.sampling import Source
 from gem_ma.errors import EngineError
+from gem_ma.training.learner.trained import Trained
 from gem_ma.types import Sampling
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers
-    from gem_ma.training.learner.torch_learner import TorchLearner
 
 # nats; numbers that differ, differ by more
 LAST_BIT = {"float32": 1e-8, "bfloat16": 1e-5, "float16": 1e-6}
@@ -71,7 +71,7 @@ def apart(draws: Sequence[Any], others: Sequence[Any]) -> float:
     return largest
 
 
-def _memory(learner: TorchLearner) -> Transformers | None:
+def _memory(learner: Trained) -> Transformers | None:
     """Whose weights draw again: the learner's where it shares the module of its sampler, or else
     the sampler's own.
 
@@ -84,7 +84,7 @@ def _memory(learner: TorchLearner) -> Transformers | None:
     return learner.engine if sampler.model is learner.engine.model else sampler
 
 
-def repeats(learner: TorchLearner) -> bool:
+def repeats(learner: Trained) -> bool:
     """Whether sampler and learner agree to the last bit on this machine, as they stand when a
     learner is made."""
     engine, sampler = _memory(learner), learner.sampler
@@ -107,7 +107,7 @@ def _crowded(engine: Transformers, prompts: Sequence[tuple[int, ...]], longest: 
     return tokens > decoder.padded_tokens or 2 * tokens > decoder.kept.limit > 0
 
 
-def share(learner: TorchLearner, asked: Asked, draws: Sequence[Any]) -> float | None:
+def share(learner: Trained, asked: Asked, draws: Sequence[Any]) -> float | None:
     """How far draws of the sampler are from those drawn again, in parts of a last bit; above 1
     there is a fault.
 

@@ -1,5 +1,4 @@
-"""A learner: turns with advantages -> gradient steps on the weights of one policy; and the protocol
-that every learner follows.
+"""A learner of language models: turns with advantages -> gradient steps on the weights of a policy.
 
 Knows weights, optimiser and loss; knows neither scenarios nor how advantages came about. A learner
 publishes to a sampler: mostly the very module that it trains, so nothing is copied. Publishing
@@ -11,149 +10,41 @@ Dropout is off, so no random state hides here: what is drawn comes from `rng`.
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.errors import ConfigError, EngineError
 from gem_ma.training.learner import replay
-from gem_ma.training.learner.forward import Scorer
+from gem_ma.training.learner.cloning import clone
 from gem_ma.training.learner.losses import k3
 from gem_ma.training.learner.mismatch import fresh_gap
 from gem_ma.training.learner.objective import Objective
 from gem_ma.training.learner.parity import few
-from gem_ma.training.learner.probes import PROBES, allowed_gap, check, noise_of
+from gem_ma.training.learner.probes import allowed_gap, check, noise_of
 from gem_ma.training.learner.rows import Demonstration, Row, Tokens, Turns, minibatches, rows
-from gem_ma.types import Sampling, Tool
+from gem_ma.training.learner.trained import PROBES, Sampler, Trained
+from gem_ma.training.learner.weights import restore, saved
+from gem_ma.types import Sampling
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers
 
-BETAS = (0.9, 0.95)
-REMEMBERED = 1 << 30  # bytes of the weights of the last publish; larger ones are not copied
 
-
-class Learner(Protocol):
-    """Whatever learns one policy from turns: a language model, a table, anything with a version.
-
-    `parity`: nats that its log-probabilities may lie away from those of its sampler.
-    """
-
-    policy: str
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def parity(self) -> float: ...
-    def bound(self, settings: LossSettings) -> None: ...
-    def update(
-        self,
-        table: Turns,
-        advantages: NDArray[np.float64],
-        *,
-        lr: float,
-        settings: LossSettings,
-        rng: random.Random,
-    ) -> dict[str, float]: ...
-    def clone(
-        self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
-    ) -> dict[str, float]: ...
-    def publish(self) -> dict[str, float]: ...
-    def state(self) -> dict[str, bytes]: ...
-    def load(self, files: Mapping[str, bytes]) -> None: ...
-    def fingerprint(self) -> str: ...
-
-
-class Sampler(Protocol):
-    """Where the weights of a learner are sampled from: the module that it trains itself, a copy of
-    it, or a server.
-
-    `parity`: nats that it may differ from the learner in, in the mean; None = as many as the
-    measured noise allows (`gem_ma.training.learner.parity`). `unpublished`: its weights are in doubt,
-    and nothing may be sampled from it. Optional are `probes`, further prompts to check parity on
-    (such as fill its caches), and `route`, how weights get there, for messages.
-    """
-
-    version: int
-    unpublished: bool
-
-    @property
-    def parity(self) -> float | None: ...
-    def take(self, weights: Mapping[str, Any]) -> None: ...
-    def sample_ids(
-        self,
-        prompts: Sequence[tuple[int, ...]],
-        samplings: Sequence[Sampling],
-        seeds: Sequence[int],
-    ) -> Sequence[Any]: ...
-
-
-class TorchLearner:
-    """Learns the weights of a `transformers` engine, and publishes them to `sampler`: by default
-    that engine itself, so nothing is copied.
-
-    Of an engine with a LoRA adapter the adapter is all that learns, is published and stands in
-    checkpoints; the base may serve others. `sampling`: how the policy is sampled; only
-    temperature > 0 without top_p and top_k can be trained, since the loss must see the
-    distribution that was sampled from. Raises ConfigError for anything else.
-    """
+class TorchLearner(Trained):
+    """Learns the weights of a `transformers` engine from turns, and publishes them to its sampler.
+    Of an adapter no more than the adapter learns, is published and stands in checkpoints."""
 
     def __init__(
         self, engine: Transformers, sampling: Sampling | None = None, sampler: Sampler | None = None
     ) -> None:
-        how = sampling or Sampling()
-        self.engine, self.policy, self.torch = engine, engine.policy, engine.torch
-        self.sampler: Sampler = engine if sampler is None else sampler
-        if how.top_p < 1 or how.top_k > 0 or how.temperature <= 0:
-            raise ConfigError(
-                f"policy {self.policy!r}: a learned policy is sampled with temperature above 0,"
-                f" top_p 1 and top_k 0; got temperature {how.temperature}, top_p {how.top_p}, top_k"
-                f" {how.top_k}"
-            )
-        self.temperature, self.longest = how.temperature, how.max_tokens
-        engine.own()
-        self.parameters = engine.weights()
-        if any(weight.dtype == self.torch.float16 for weight in self.parameters.values()):
-            raise ConfigError(
-                f"policy {self.policy!r}: float16 loses small gradients, so it is not trained; set"
-                " dtype: bfloat16 or float32"
-            )
-        for weight in self.parameters.values():
-            weight.requires_grad_(True)
-        full = self.torch.float32
-        # what the optimiser moves: the weights themselves, or float32 copies of rounded ones
-        self.masters = {
-            name: weight if weight.dtype == full else weight.detach().to(full).requires_grad_(True)
-            for name, weight in self.parameters.items()
-        }
-        self.rounded = [name for name, weight in self.parameters.items() if weight.dtype != full]
-        self.optimizer = self.new_optimizer(0.0)
-        self.probes: list[tuple[int, ...]] = []
-        # the weights that loss.kl holds to; taken before the first update that needs them
-        self.reference: dict[str, Any] = {}
-        with engine.lock:
-            self.scorer = Scorer(engine, how.temperature)
-        self.dtype = str(engine.model.dtype).removeprefix("torch.")
-        # unit of noise in nats, as the last parity check measured it
-        self.noise: float | None = None
-        self.tokens = 0  # of the last update
-        # share of the positions of the last update's passes that held nothing
-        self.padding: float | None = None
-        self.repeats = replay.repeats(self)  # sampler and learner agree to the last bit here
-        self.before: dict[str, Any] = {}  # the weights of the last publish, where they are few
-        self.remember()
-
-    @property
-    def version(self) -> int:
-        """Number of publishes of these weights."""
-        return self.sampler.version
+        super().__init__(engine, sampling, sampler)
+        self.repeats = replay.repeats(self)
+        self.remember()  # takes a copy where draws cannot be repeated, so it comes after
 
     @property
     def parity(self) -> float:
@@ -192,7 +83,7 @@ class TorchLearner:
         self.probe_with(made.rows)
         every = Tokens.of(made.rows)
         self.tokens = len(every.turn)
-        self._finite(
+        self.finite(
             np.isfinite(every.advantage) & np.isfinite(every.logprob),
             "an advantage or a sampled log-probability",
             made.rows,
@@ -239,18 +130,6 @@ class TorchLearner:
             }
         with self.holding(self.reference):
             return self.scorer.logprobs(chosen)
-
-    @contextmanager
-    def holding(self, weights: Mapping[str, Any]) -> Iterator[None]:
-        """Inside, the learner computes with these weights instead of its own."""
-        now = {name: weight.data for name, weight in self.parameters.items()}
-        try:
-            for name, weight in self.parameters.items():
-                weight.data = weights[name].to(weight.device)
-            yield
-        finally:
-            for name, weight in self.parameters.items():
-                weight.data = now[name]
 
     def _steps(
         self,
@@ -307,7 +186,7 @@ class TorchLearner:
 
     def _before(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
         old = self.scorer.logprobs(chosen)
-        self._finite(np.isfinite(old), "a log-probability", chosen)
+        self.finite(np.isfinite(old), "a log-probability", chosen)
         return old
 
     def _minibatch(
@@ -328,7 +207,7 @@ class TorchLearner:
             part,
             old,
             settings,
-            self._tensor,
+            self.tensor,
             fresh=fresh,
             anchor=anchor,
             longest=self.longest,
@@ -344,7 +223,7 @@ class TorchLearner:
             old[:] = team.sum(old)
             if not np.isfinite(old).all():
                 self.forget()
-            self._finite(np.isfinite(old), "a log-probability", chosen)
+            self.finite(np.isfinite(old), "a log-probability", chosen)
         if settings.target_kl is not None and kl_sum / count > settings.target_kl:
             self.forget()
             return None
@@ -352,79 +231,13 @@ class TorchLearner:
         found = (loss_sum, entropy_sum / count, kl_sum / count, clipped_sum / count, norm)
         return (*found, away_sum / count) if anchor is not None else found
 
-    def gather(self) -> None:
-        """Adds the gradients of a pass to those of the step, in float32, whatever the weights
-        are rounded to."""
-        for name in self.rounded:
-            weight, master = self.parameters[name], self.masters[name]
-            if weight.grad is not None:
-                full = weight.grad.to(master.dtype)
-                master.grad = full if master.grad is None else master.grad.add_(full)
-                weight.grad = None
-
-    def forget(self) -> None:
-        """Drops the gradients that have gathered."""
-        self.optimizer.zero_grad(set_to_none=True)
-
-    def step(self, grad_clip: float, loss: float, chosen: Sequence[Row]) -> float:
-        """One optimiser step on the gradients that have gathered in all processes; their norm
-        before clipping.
-
-        Raises EngineError where a number is not finite.
-        """
-        self.scorer.team.sum_gradients(self.masters.values())
-        norm = float(self.torch.nn.utils.clip_grad_norm_(self.masters.values(), grad_clip))
-        if not (math.isfinite(norm) and math.isfinite(loss)):
-            self.forget()
-            self._finite(np.zeros(1, np.bool_), "the loss or its gradient", chosen)
-        if self.sampler is self.engine:
-            self.engine.unpublished = True
-        self.optimizer.step()
-        self.forget()
-        with self.torch.no_grad():
-            for name in self.rounded:
-                self.parameters[name].copy_(self.masters[name])
-        return norm
-
     def clone(
         self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
     ) -> dict[str, float]:
         """Behaviour cloning, see `gem_ma.training.learner.cloning`."""
-        from gem_ma.training.learner.cloning import clone
-
         return clone(self, demonstrations, settings)
 
     # -- weights ----------------------------------------------------------------------------------
-
-    def score(
-        self,
-        sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
-        legal: Sequence[Sequence[str] | None] | None = None,
-        tools: Sequence[Sequence[Tool]] | None = None,
-    ) -> list[NDArray[np.float64]]:
-        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt,
-        ids)] -> one [len(ids)] each.
-
-        `legal`, `tools`: per sequence the legal strings and the tools of its turn, to which a
-        constrained policy is bound.
-        """
-        asked = zip(
-            sequences, legal or [None] * len(sequences), tools or [()] * len(sequences), strict=True
-        )
-        with self.engine.lock:
-            return self.scorer.score(
-                sequences,
-                [
-                    self.engine.allowed(choices, ids, offered)
-                    for (_, ids), choices, offered in asked
-                ],
-            )
-
-    def probe_with(self, chosen: Sequence[Row]) -> None:
-        """Takes the prompts of the next parity checks from these rows."""
-        self.probes = list(
-            dict.fromkeys(tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in chosen)
-        )[:PROBES]
 
     def publish(self) -> dict[str, float]:
         """Gives the weights to the sampler, checks it against the learner on a few prompts, then
@@ -442,67 +255,16 @@ class TorchLearner:
             self.remember()
         return {**found, "version": float(self.version)}
 
-    def remember(self) -> None:
-        """Takes the weights of now for those of the last publish; a copy is needed only where no
-        draw can be repeated."""
-        self.published = self.stamp()
-        if (
-            not self.repeats
-            and sum(weight.numel() * weight.element_size() for weight in self.parameters.values())
-            <= REMEMBERED
-        ):
-            self.before = {
-                name: weight.detach().cpu().clone() for name, weight in self.parameters.items()
-            }
-
-    def stamp(self) -> tuple[float, ...]:
-        """Sums of the weights: equal only where nothing has changed them, in whatever way."""
-        sums = [
-            weight.detach().sum(dtype=self.torch.float64).cpu()
-            for weight in self.parameters.values()
-        ]
-        return tuple(self.torch.stack(sums).tolist())
-
     def check(self) -> dict[str, float]:
         """How far sampler and learner are apart, see `gem_ma.training.learner.probes`. Raises
         EngineError where that is more than rounding."""
         return check(self)
 
-    def fingerprint(self) -> str:
-        """SHA-256 of the weights."""
-        return self.engine.fingerprint()
-
     def state(self) -> dict[str, bytes]:
         """Files of a checkpoint, see `gem_ma.training.learner.weights`."""
-        from gem_ma.training.learner.weights import saved
-
         return saved(self)
 
     def load(self, files: Mapping[str, bytes]) -> None:
         """Puts weights, optimiser and version back. Raises DataError, with nothing changed,
         where a file is missing, damaged or of another model."""
-        from gem_ma.training.learner.weights import restore
-
         restore(self, files)
-
-    def new_optimizer(self, weight_decay: float) -> Any:
-        """AdamW over what is learned, without moments."""
-        return self.torch.optim.AdamW(
-            self.masters.values(), lr=1e-3, betas=BETAS, weight_decay=weight_decay, fused=True
-        )
-
-    def _tensor(self, values: NDArray[np.float64]) -> Any:
-        return self.torch.from_numpy(values.astype(np.float32)).to(self.engine.device)
-
-    def _finite(self, good: NDArray[np.bool_], what: str, chosen: Sequence[Row]) -> None:
-        if good.all():
-            return
-        if len(good) == sum(int(row.mask.sum()) for row in chosen):
-            owner = np.repeat(np.arange(len(chosen)), [int(row.mask.sum()) for row in chosen])
-            chosen = [chosen[at] for at in dict.fromkeys(owner[~good].tolist())]
-        names = list(dict.fromkeys(str(row.episode) for row in chosen))
-        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        raise EngineError(
-            f"policy {self.policy!r}: {what} is not finite, so this update is refused; episodes"
-            f" {shown}"
-        )

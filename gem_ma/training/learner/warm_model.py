@@ -21,11 +21,16 @@ from gem_ma.behaviour import needs_policy
 from gem_ma.config.settings import Config
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy, open_engine
+from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.untrained import MARK, NOTE
 from gem_ma.errors import ConfigError, StoreError
+from gem_ma.scenario import Scenario
+from gem_ma.training.learner.cloning import clone, listens
 from gem_ma.training.learner.rows import Demonstration
+from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.loop.roles import LocalPlayers
 from gem_ma.training.schedule.plans import demonstrations
+from gem_ma.types import ToolCall
 
 ASKED = 5  # one demonstration in so many is not cloned
 DEAF = 0.05  # nats
@@ -44,83 +49,78 @@ def make_warm_model(
     """`make_model`, then behaviour cloning of `agents` (all) from plays of `cast`, agent ->
     behaviour; adds {cloned, loss, listens} to what it gives.
 
-    `listens`: see `gem_ma.training.learner.cloning.listens`; below .05 nats the model ignores what it is
-    shown, as do those that it learned from. `made`: further arguments of `make_model`; its
+    `listens`: see `gem_ma.training.learner.cloning.listens`; below .05 nats the model ignores what
+    it is shown, as do those that it learned from. `made`: further arguments of `make_model`; its
     `seed` draws the plays too. Raises ConfigError for agents and behaviours that do not fit.
     """
-    from gem_ma.engines.local.tiny import make_model
-    from gem_ma.training.learner.cloning import clone, listens
-    from gem_ma.training.learner.torch_learner import TorchLearner
-
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(
             f"{target}: exists already and is left as it is; name a new folder, or remove this one"
             " first"
         )
-    played = registry.make(scenario)
-    cloned = list(agents) or list(played.agents)
-    _check(played.id, played.agents, cast, cloned)
-    seed = int(made.get("seed", 0))
+    game = registry.make(scenario)
+    cloned = list(agents) or list(game.agents)
+    _check(game.id, game.agents, cast, cloned)
     seats = {agent: {"behaviour": behaviour} for agent, behaviour in cast.items()}
-    warm = WarmStartSettings.model_validate(
-        {"cast": seats, "episodes": episodes, "steps": steps, "seed": seed}
-    )
-    learned = {"policies": [], "warm_start": {"main": warm.model_dump()}}
+    numbers = {"episodes": episodes, "steps": steps, "seed": int(made.get("seed", 0))}
+    warm = WarmStartSettings.model_validate({"cast": seats, **numbers})
+    examples = _examples(scenario, game, warm, cloned)
+    # what is asked afterwards was not cloned, or memory would pass for listening
+    asked = examples[::ASKED] if len(examples) > ASKED else []
+    lessons = [one for number, one in enumerate(examples) if not asked or number % ASKED]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # beside the target, so that it can be renamed when whole
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise StoreError(f"{target}: the model could not be written: {error}") from error
+    try:
+        facts = make_model(scratch / "model", game, heard=dict.fromkeys(_texts(examples)), **made)
+        engine: Any = open_engine("main", f"transformers/{scratch / 'model'}")
+        learner = TorchLearner(engine.engine)
+        loss = clone(learner, lessons, warm)["loss"]
+        learner.publish()
+        result = {"cloned": cloned, "loss": loss, "listens": listens(learner, asked)}
+        plays = {"cast": dict(cast), "episodes": episodes, "steps": steps}
+        try:
+            engine.engine.save(scratch / "model")
+            _write_note(scratch / "model" / NOTE, {**plays, **result})
+            os.replace(scratch / "model", target)
+        except OSError as error:
+            raise StoreError(f"{target}: the model could not be written: {error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return {**facts, "path": str(target), **result}
+
+
+def _examples(
+    scenario: str, game: Scenario, warm: WarmStartSettings, cloned: Sequence[str]
+) -> list[Demonstration]:
+    """What these agents were asked and answered in the scripted plays of a warm start."""
+    seats = {agent: seat.model_dump(exclude_unset=True) for agent, seat in warm.cast.items()}
     owners = {
-        agent: {"policy": "main"} if agent in cloned else seats[agent] for agent in played.agents
+        agent: {"policy": "main"} if agent in cloned else seats[agent] for agent in game.agents
     }
     config = Config.model_validate(
         {
             "scenario": {"id": scenario},
             "agents": owners,
             "policies": {"main": {"model": "transformers/"}},
-            "train": learned,
+            "train": {"policies": [], "warm_start": {"main": warm.model_dump()}},
         }
     )
-    unheard: Any = None  # scripted plays sample from nothing
-    main = Policy("main", unheard)
+    nothing: Any = None  # scripted plays sample from nothing, and the model is not made yet
+    main = Policy("main", nothing)
     players = LocalPlayers(config, {"main": main})
-    shown = asyncio.run(demonstrations(config, played, players, main, warm))
-    asked = shown[::ASKED] if len(shown) > ASKED else []
-    cloning = [one for at, one in enumerate(shown) if not asked or at % ASKED]
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # renamed when whole
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise StoreError(f"{target}: the model could not be written: {error}") from error
-    try:
-        facts = make_model(scratch / "model", played, heard=dict.fromkeys(_heard(shown)), **made)
-        engine: Any = open_engine("main", f"transformers/{scratch / 'model'}")
-        learner = TorchLearner(engine.engine)
-        told = clone(learner, cloning, warm)
-        learner.publish()
-        facts |= {
-            "path": str(target),
-            "cloned": cloned,
-            "loss": told["loss"],
-            "listens": listens(learner, asked),
-        }
-        note = json.loads((scratch / "model" / NOTE).read_text(encoding="utf-8"))
-        del note[MARK]  # it has learned
-        note |= {
-            "cast": dict(cast),
-            "episodes": episodes,
-            "steps": steps,
-            **{key: facts[key] for key in ("cloned", "loss", "listens")},
-        }
-        try:
-            engine.engine.save(scratch / "model")
-            (scratch / "model" / NOTE).write_text(
-                json.dumps(note, indent=2) + "\n", encoding="utf-8"
-            )
-            os.replace(scratch / "model", target)
-        except OSError as error:
-            raise StoreError(f"{target}: the model could not be written: {error}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return facts
+    return asyncio.run(demonstrations(config, game, players, main, warm))
+
+
+def _write_note(path: Path, facts: Mapping[str, Any]) -> None:
+    """Adds facts to the note of a made model, and takes the mark away that it has not learned."""
+    note = json.loads(path.read_text(encoding="utf-8"))
+    del note[MARK]
+    path.write_text(json.dumps({**note, **facts}, indent=2) + "\n", encoding="utf-8")
 
 
 def _check(
@@ -145,8 +145,10 @@ def _check(
             )
 
 
-def _heard(shown: Sequence[Demonstration]) -> Iterator[str]:
-    for one in shown:
-        yield from (message.text for message in one.request.messages)
-        yield one.text
-        yield from (json.dumps(call.arguments) for call in one.calls if hasattr(call, "arguments"))
+def _texts(examples: Sequence[Demonstration]) -> Iterator[str]:
+    """All words of the plays, so that the tokenizer knows them."""
+    for example in examples:
+        yield from (message.text for message in example.request.messages)
+        yield example.text
+        calls = (call for call in example.calls if isinstance(call, ToolCall))
+        yield from (json.dumps(call.arguments) for call in calls)

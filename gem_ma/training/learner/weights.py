@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from gem_ma.errors import DataError
+from gem_ma.training.learner.probes import check
+from gem_ma.training.learner.trained import Trained
 
-if TYPE_CHECKING:
-    from gem_ma.training.learner.torch_learner import TorchLearner
 
-
-def saved(learner: TorchLearner) -> dict[str, bytes]:
+def saved(learner: Trained) -> dict[str, bytes]:
     """Files of a checkpoint: model.safetensors, optimizer.safetensors, learner.json, of rounded
     weights masters.safetensors (float32).
 
@@ -48,7 +46,7 @@ def saved(learner: TorchLearner) -> dict[str, bytes]:
     }
 
 
-def restore(learner: TorchLearner, files: Mapping[str, bytes]) -> None:
+def restore(learner: Trained, files: Mapping[str, bytes]) -> None:
     """Puts weights, optimiser and version back. Raises DataError, with nothing changed, where a
     file is missing, damaged or of another model."""
     import torch
@@ -118,6 +116,6 @@ def restore(learner: TorchLearner, files: Mapping[str, bytes]) -> None:
         learner.sampler.version = version
         if learner.sampler is not learner.engine:
             learner.sampler.take(learner.parameters)
-            learner.check()
+            check(learner)
         learner.sampler.unpublished = unpublished
         learner.remember()

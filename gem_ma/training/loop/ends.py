@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from gem_ma.config.training import TrainSettings
+from gem_ma.tracking import Tracking
 from gem_ma.training.loop.exports import export
+from gem_ma.training.loop.opening import Parts
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.plans import demonstrations
 
-if TYPE_CHECKING:
-    from gem_ma.training.train import Trainer
+
+class Examiner(Protocol):
+    """What the ends need of a `Trainer`."""
+
+    parts: Parts
+    settings: TrainSettings
+    tracking: Tracking
+
+    async def examine(self, step: Step) -> None: ...
+    def tell(self, event: str, step: Step) -> None: ...
 
 
-async def begin(trainer: Trainer) -> Step:
+async def begin(trainer: Examiner) -> Step:
     """The step to go on from: that of the checkpoint; or number 0, with the clones of
     `train.warm_start` and the first exam."""
     parts, settings = trainer.parts, trainer.settings
@@ -24,8 +35,8 @@ async def begin(trainer: Trainer) -> Step:
         return step
     for name, warm in settings.warm_start.items():
         policy = parts.policies[name]
-        shown = await demonstrations(parts.config, parts.scenario, parts.players, policy, warm)
-        parts.learners[name].clone(shown, warm)
+        examples = await demonstrations(parts.config, parts.scenario, parts.players, policy, warm)
+        parts.learners[name].clone(examples, warm)
         parts.publisher.publish(name)
     trainer.tell("updated", step)
     await trainer.examine(step)
@@ -34,7 +45,7 @@ async def begin(trainer: Trainer) -> Step:
     return step
 
 
-async def finish(trainer: Trainer, step: Step) -> dict[str, Any]:
+async def finish(trainer: Examiner, step: Step) -> dict[str, Any]:
     """The exam of the end, the summary, and the weights as models in the run folder."""
     parts = trainer.parts
     step.last = True

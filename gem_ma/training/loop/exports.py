@@ -10,7 +10,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.files import place
 from gem_ma.store import RunFolder
 from gem_ma.training.learner.table_learner import TableLearner
-from gem_ma.training.learner.torch_learner import Learner
+from gem_ma.training.loop.roles import Learner
 from gem_ma.training.selfplay.averaging import Averages, as_table
 
 

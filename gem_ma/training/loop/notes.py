@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gem_ma.training.learner.torch_learner import Learner
+from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Attendant, Step
 
 

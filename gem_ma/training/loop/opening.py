@@ -18,14 +18,15 @@ from gem_ma.estimators import estimator
 from gem_ma.scenario import Scenario
 from gem_ma.store import RunFolder, read_summary
 from gem_ma.store.summaries import check_training
-from gem_ma.training.learner.critic import Critic, TableCritic, TorchCritic
+from gem_ma.training.learner.critic import Critic, TableCritic
 from gem_ma.training.learner.table_learner import TableLearner
-from gem_ma.training.learner.torch_learner import Learner, TorchLearner
+from gem_ma.training.learner.torch_critic import TorchCritic
+from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.loop.beginning import Beginning
 from gem_ma.training.loop.checkpoint import Checkpoint, read_checkpoint
 from gem_ma.training.loop.forking import cost
 from gem_ma.training.loop.notes import PaddingShares, StalenessNotes
-from gem_ma.training.loop.roles import LocalPlayers, LocalPublisher, Players, Publisher
+from gem_ma.training.loop.roles import Learner, LocalPlayers, LocalPublisher, Players, Publisher
 from gem_ma.training.loop.saving import Run, newest
 from gem_ma.training.loop.step import Attendant
 from gem_ma.training.loop.taught import Taught

@@ -1,22 +1,29 @@
-"""The roles at the edges of the loop: who plays, and who brings weights to where they are sampled.
+"""The three edges of the loop: who plays, who learns, and who brings weights to where they are
+sampled.
 
-The loop knows the protocols alone, so a role may run elsewhere. What crosses a role are plans,
-episodes (as lines of `gem_ma.codec`) and weights by name. The third role, `Learner`, stands in
-`gem_ma.training.learner.torch_learner`. The classes here run in this process; with several processes (`Team`)
+The loop knows these protocols alone, so a role may run elsewhere. What crosses a role are plans,
+episodes (as lines of `gem_ma.codec`) and weights by name. Learners stand in
+`gem_ma.training.learner`. The other classes here run in this process; with several processes (`Team`)
 each plays its share of every list of plans.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
+from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy
 from gem_ma.errors import BudgetError, EngineError
 from gem_ma.rollout import Plan, play_many
-from gem_ma.training.learner.torch_learner import Learner
+from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.processes.teams import SOLO, Team, together
 from gem_ma.types import End, Episode
 
@@ -36,6 +43,61 @@ class Players(Protocol):
         instead of its own. Raises EngineError where every episode failed, BudgetError where a
         limit ended one.
         """
+        ...
+
+
+class Learner(Protocol):
+    """Learns one policy from turns: a language model, a table, anything with a version."""
+
+    policy: str
+
+    @property
+    def version(self) -> int:
+        """The number of times that its weights were published."""
+        ...
+
+    @property
+    def parity(self) -> float:
+        """Nats that its log-probabilities may lie away from those of its sampler."""
+        ...
+
+    def bound(self, settings: LossSettings) -> None:
+        """Takes how much memory a pass may have."""
+        ...
+
+    def update(
+        self,
+        table: Turns,
+        advantages: NDArray[np.float64],
+        *,
+        lr: float,
+        settings: LossSettings,
+        rng: random.Random,
+    ) -> dict[str, float]:
+        """Gradient steps on turns [N] with these advantages [N]; gives what is logged. Raises
+        EngineError, with the weights of before the failing step, where a number is not finite."""
+        ...
+
+    def clone(
+        self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
+    ) -> dict[str, float]:
+        """Behaviour cloning: the warm start; gives what is logged."""
+        ...
+
+    def publish(self) -> dict[str, float]:
+        """See `Publisher.publish`."""
+        ...
+
+    def state(self) -> dict[str, bytes]:
+        """The files of a checkpoint: all that a resume needs, bit for bit."""
+        ...
+
+    def load(self, files: Mapping[str, bytes]) -> None:
+        """The inverse of `state`. Raises DataError where a file is missing or damaged."""
+        ...
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights."""
         ...
 
 

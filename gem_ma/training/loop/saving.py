@@ -15,7 +15,6 @@ from gem_ma.errors import StoreError
 from gem_ma.files import damage
 from gem_ma.store import RunFolder
 from gem_ma.training.learner.critic import Critic
-from gem_ma.training.learner.torch_learner import Learner
 from gem_ma.training.loop.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -24,6 +23,7 @@ from gem_ma.training.loop.checkpoint import (
 )
 from gem_ma.training.loop.overlap import FILE as AHEAD
 from gem_ma.training.loop.overlap import Played
+from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Attendant, Step
 from gem_ma.training.schedule.alternation import settings_of
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gem_ma.training.loop.lessons import Lesson
 from gem_ma.training.loop.metrics import tokens_of
 from gem_ma.training.loop.overlap import Played
 from gem_ma.training.loop.timings import Phases
-
-if TYPE_CHECKING:
-    from gem_ma.training.loop.updates import Lesson
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gem_ma import credit
@@ -21,9 +20,10 @@ from gem_ma.registry import task_of
 from gem_ma.scenario import Scenario, replay
 from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.mismatch import check_fresh
-from gem_ma.training.learner.torch_learner import Learner
+from gem_ma.training.loop.lessons import Lesson
 from gem_ma.training.loop.metrics import policy_measures
 from gem_ma.training.loop.overlap import Played
+from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.timings import Phases
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts, logged
@@ -31,24 +31,6 @@ from gem_ma.training.schedule.plans import learning_rate
 from gem_ma.training.schedule.staleness import fresh, warning
 from gem_ma.training.selfplay.guard import Guard
 from gem_ma.types import Episode
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """What one policy learns from at a step, which counts from 0. `told` is logged; `stale`
-    where it has only episodes that are too old, so it learns nothing.
-    """
-
-    policy: str
-    settings: TrainSettings
-    gamma: Any
-    turns: credit.TurnTable
-    told: dict[str, Any]
-    step: int
-    rng: random.Random
-    lr: float
-    stale: bool
-    warning: str | None
 
 
 class Updates:
@@ -77,69 +59,94 @@ class Updates:
         episodes."""
         return [self._lesson(played, name, settings_of(self.settings, name)) for name in policies]
 
-    def _lesson(self, played: Played, name: str, own: TrainSettings) -> Lesson:
-        version, bound = self.learners[name].version, own.max_policy_lag
-        told: dict[str, Any] = dict(policy_measures(played.plays, name, self.scenario, version))
-        kept: Sequence[Episode] = played.episodes
+    def _lesson(self, played: Played, name: str, settings: TrainSettings) -> Lesson:
+        version, bound = self.learners[name].version, settings.max_policy_lag
+        numbers: dict[str, Any] = dict(policy_measures(played.plays, name, self.scenario, version))
+        episodes: Sequence[Episode] = played.episodes
         late, stale = None, False
-        if own.overlap or bound is not None:
-            kept, ages = fresh(kept, name, version, bound)
-            told |= ages
-            late, stale = (
-                warning(name, ages, bound),
-                bool(ages.get("dropped_stale"))
-                and ages["dropped_stale"] == sum(ages["lags"].values()),
-            )
-        gamma = discounts(own.credit.gamma, played.step)
-        tails = (
-            still_here(self.scenario, kept, self.critics[name].tails(kept, name))
-            if name in self.critics
-            else None
-        )
-        rule, team, truncated = own.credit.rule, own.credit.team, own.credit.truncated
-        turns = credit.turns(
-            kept, name, rule=rule, gamma=gamma, team=team, tails=tails, truncated=truncated
-        )
-        told = {
+        if settings.overlap or bound is not None:
+            episodes, ages = fresh(episodes, name, version, bound)
+            numbers |= ages
+            late = warning(name, ages, bound)
+            dropped = ages.get("dropped_stale")
+            stale = bool(dropped) and dropped == sum(ages["lags"].values())
+        gamma = discounts(settings.credit.gamma, played.step)
+        turns = self._turns(episodes, name, gamma, settings)
+        numbers = {
             "gamma": logged(gamma, sorted(set(turns.agent.tolist()))),
             "excluded": sum(turns.excluded.values()),
-            **told,
+            **numbers,
         }
+        # a seed of its own, so that a policy learns the same whoever learns beside it
         rng = random.Random(stable_seed(self.config.run.seed, "update", name, played.step))
-        lr = learning_rate(own, played.step) * self.guard.brake[name]
-        return Lesson(name, own, gamma, turns, told, played.step, rng, lr, stale, late)
+        lr = learning_rate(settings, played.step) * self.guard.brake[name]
+        return Lesson(
+            policy=name,
+            settings=settings,
+            gamma=gamma,
+            turns=turns,
+            numbers=numbers,
+            step=played.step,
+            rng=rng,
+            lr=lr,
+            stale=stale,
+            warning=late,
+        )
+
+    def _turns(
+        self, episodes: Sequence[Episode], name: str, gamma: Any, settings: TrainSettings
+    ) -> credit.TurnTable:
+        """The credited turns of a policy; a critic says what would have followed where the driver
+        cut a play."""
+        how = settings.credit
+        tails = None
+        if name in self.critics:
+            tails = still_here(self.scenario, episodes, self.critics[name].tails(episodes, name))
+        return credit.turns(
+            episodes,
+            name,
+            rule=how.rule,
+            gamma=gamma,
+            team=how.team,
+            tails=tails,
+            truncated=how.truncated,
+        )
 
     def teach(self, lesson: Lesson, phases: Phases) -> dict[str, Any]:
         """Estimates and updates; gives what is logged of the policy."""
-        own, name, turns, told = lesson.settings, lesson.policy, lesson.turns, dict(lesson.told)
+        settings, name, turns = lesson.settings, lesson.policy, lesson.turns
+        numbers = {"lr": lesson.lr, **lesson.numbers}
         if lesson.stale:
-            return {"lr": lesson.lr, **told, "optimizer_steps": 0.0}
-        options = own.estimator.options
-        if (shaping := own.estimator.shaping) is not None:
-            told["return_raw"], past = mean_return(turns), self.states.get(f"{name}@shaping")
+            return {**numbers, "optimizer_steps": 0.0}
+        options = settings.estimator.options
+        if (shaping := settings.estimator.shaping) is not None:
+            numbers["return_raw"], past = mean_return(turns), self.states.get(f"{name}@shaping")
             turns, self.states[f"{name}@shaping"] = shaped(
                 turns, shaping.form, shaping.alpha, gamma=lesson.gamma, state=past
             )
-            told["return_shaped"] = mean_return(turns)
+            numbers["return_shaped"] = mean_return(turns)
         if name in self.critics:
             turns = valued(turns, self.critics[name])
         advantages, self.states[name] = estimate(
-            own.estimator.name,
+            settings.estimator.name,
             turns,
-            own.estimator.key,
+            settings.estimator.key,
             self.states[name],
             gamma=lesson.gamma,
             **options,
         )
         phases.lap("credit")
         learner = self.learners[name]
-        stats = learner.update(turns, advantages, lr=lesson.lr, settings=own.loss, rng=lesson.rng)
-        check_fresh(name, lesson.step + 1, stats.get("fresh_gap"), learner.parity)
+        numbers |= learner.update(
+            turns, advantages, lr=lesson.lr, settings=settings.loss, rng=lesson.rng
+        )
+        check_fresh(name, lesson.step + 1, numbers.get("fresh_gap"), learner.parity)
         if name in self.critics:
+            # after the policy: its advantages were taken against the values of before
             targets = raw_gae(turns, gamma=lesson.gamma, **options) + turns.value
-            stats = {**stats, **self.critics[name].fit(turns, targets, own.critic, lesson.rng)}
+            numbers |= self.critics[name].fit(turns, targets, settings.critic, lesson.rng)
         phases.lap("update")
-        return {"lr": lesson.lr, **told, **stats}
+        return numbers
 
 
 def still_here(

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.scenario import Scenario
-from gem_ma.training.learner.torch_learner import Learner
+from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import NO_FILES, Attendant, Step
 from gem_ma.training.selfplay.collapse import ADVICE, HARMLESS, WINDOW, Alarm, Encode, Watch, health
 from gem_ma.training.selfplay.league import League

@@ -1,0 +1,242 @@
+"""Weights that are being trained: those of an engine, their float32 masters, an optimiser, and where
+they are sampled from.
+
+Knows weights and passes; knows neither losses nor what a step is for. The learner is made of it, and
+what looks at a learner (its files, its parity checks, cloning) asks for no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.training.learner.adam import BETAS
+from gem_ma.training.learner.forward import Scorer
+from gem_ma.training.learner.rows import Row
+from gem_ma.types import Sampling, Tool
+
+if TYPE_CHECKING:
+    from gem_ma.engines.local.transformers import Transformers
+
+PROBES = 4  # different prompts that a publish is checked on
+REMEMBERED = 1 << 30  # bytes of the weights of the last publish; larger ones are not copied
+NAMED = 8  # episodes that a refusal names
+
+
+class Sampler(Protocol):
+    """Where the weights of a learner are sampled from: the module that it trains itself, a copy of
+    it, or a server.
+
+    `parity`: nats that it may differ from the learner in, in the mean; None = as many as the
+    measured noise allows (`gem_ma.training.learner.parity`). `unpublished`: its weights are in doubt,
+    and nothing may be sampled from it. Optional are `probes`, further prompts to check parity on
+    (such as fill its caches), and `route`, how weights get there, for messages.
+    """
+
+    version: int
+    unpublished: bool
+
+    @property
+    def parity(self) -> float | None: ...
+    def take(self, weights: Mapping[str, Any]) -> None: ...
+    def sample_ids(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        samplings: Sequence[Sampling],
+        seeds: Sequence[int],
+    ) -> Sequence[Any]: ...
+
+
+class Trained:
+    """The weights of a `transformers` engine under training, and their `sampler`: by default that
+    engine itself, so nothing is copied.
+
+    Of an engine with a LoRA adapter the adapter is all that is trained; the base may serve others.
+    `sampling`: how the policy is sampled; only temperature > 0 without top_p and top_k can be
+    trained, since the loss must see the distribution that was sampled from. Raises ConfigError for
+    anything else.
+    """
+
+    def __init__(
+        self, engine: Transformers, sampling: Sampling | None = None, sampler: Sampler | None = None
+    ) -> None:
+        how = sampling or Sampling()
+        self.engine, self.policy, self.torch = engine, engine.policy, engine.torch
+        self.sampler: Sampler = engine if sampler is None else sampler
+        if how.top_p < 1 or how.top_k > 0 or how.temperature <= 0:
+            raise ConfigError(
+                f"policy {self.policy!r}: a learned policy is sampled with temperature above 0,"
+                f" top_p 1 and top_k 0; got temperature {how.temperature}, top_p {how.top_p}, top_k"
+                f" {how.top_k}"
+            )
+        self.temperature, self.longest = how.temperature, how.max_tokens
+        engine.own()
+        self.parameters = engine.weights()
+        if any(weight.dtype == self.torch.float16 for weight in self.parameters.values()):
+            raise ConfigError(
+                f"policy {self.policy!r}: float16 loses small gradients, so it is not trained; set"
+                " dtype: bfloat16 or float32"
+            )
+        for weight in self.parameters.values():
+            weight.requires_grad_(True)
+        full = self.torch.float32
+        # what the optimiser moves: the weights themselves, or float32 copies of rounded ones
+        self.masters = {
+            name: weight if weight.dtype == full else weight.detach().to(full).requires_grad_(True)
+            for name, weight in self.parameters.items()
+        }
+        self.rounded = [name for name, weight in self.parameters.items() if weight.dtype != full]
+        self.optimizer = self.new_optimizer(0.0)
+        self.probes: list[tuple[int, ...]] = []
+        # the weights that loss.kl holds to; taken before the first update that needs them
+        self.reference: dict[str, Any] = {}
+        with engine.lock:
+            self.scorer = Scorer(engine, how.temperature)
+        self.dtype = str(engine.model.dtype).removeprefix("torch.")
+        # unit of noise in nats, as the last parity check measured it
+        self.noise: float | None = None
+        self.tokens = 0  # of the last update
+        # share of the positions of the last update's passes that held nothing
+        self.padding: float | None = None
+        # whether sampler and learner agree to the last bit here, which is tried when all is made
+        self.repeats = False
+        self.before: dict[str, Any] = {}  # the weights of the last publish, where they are few
+        self.published: tuple[float, ...] = ()  # their `stamp`
+
+    @property
+    def version(self) -> int:
+        """Number of publishes of these weights."""
+        return self.sampler.version
+
+    @contextmanager
+    def holding(self, weights: Mapping[str, Any]) -> Iterator[None]:
+        """Inside, the learner computes with these weights instead of its own."""
+        now = {name: weight.data for name, weight in self.parameters.items()}
+        try:
+            for name, weight in self.parameters.items():
+                weight.data = weights[name].to(weight.device)
+            yield
+        finally:
+            for name, weight in self.parameters.items():
+                weight.data = now[name]
+
+    def gather(self) -> None:
+        """Adds the gradients of a pass to those of the step, in float32, whatever the weights
+        are rounded to."""
+        for name in self.rounded:
+            weight, master = self.parameters[name], self.masters[name]
+            if weight.grad is not None:
+                full = weight.grad.to(master.dtype)
+                master.grad = full if master.grad is None else master.grad.add_(full)
+                weight.grad = None
+
+    def forget(self) -> None:
+        """Drops the gradients that have gathered."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def step(self, grad_clip: float, loss: float, chosen: Sequence[Row]) -> float:
+        """One optimiser step on the gradients that have gathered in all processes; their norm
+        before clipping.
+
+        Raises EngineError where a number is not finite.
+        """
+        self.scorer.team.sum_gradients(self.masters.values())
+        norm = float(self.torch.nn.utils.clip_grad_norm_(self.masters.values(), grad_clip))
+        if not (math.isfinite(norm) and math.isfinite(loss)):
+            self.forget()
+            self.finite(np.zeros(1, np.bool_), "the loss or its gradient", chosen)
+        if self.sampler is self.engine:
+            self.engine.unpublished = True
+        self.optimizer.step()
+        self.forget()
+        with self.torch.no_grad():
+            for name in self.rounded:
+                self.parameters[name].copy_(self.masters[name])
+        return norm
+
+    def score(
+        self,
+        sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
+        legal: Sequence[Sequence[str] | None] | None = None,
+        tools: Sequence[Sequence[Tool]] | None = None,
+    ) -> list[NDArray[np.float64]]:
+        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt,
+        ids)] -> one [len(ids)] each.
+
+        `legal`, `tools`: per sequence the legal strings and the tools of its turn, to which a
+        constrained policy is bound.
+        """
+        asked = zip(
+            sequences, legal or [None] * len(sequences), tools or [()] * len(sequences), strict=True
+        )
+        with self.engine.lock:
+            return self.scorer.score(
+                sequences,
+                [
+                    self.engine.allowed(choices, ids, offered)
+                    for (_, ids), choices, offered in asked
+                ],
+            )
+
+    def probe_with(self, chosen: Sequence[Row]) -> None:
+        """Takes the prompts of the next parity checks from these rows."""
+        self.probes = list(
+            dict.fromkeys(tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in chosen)
+        )[:PROBES]
+
+    def remember(self) -> None:
+        """Takes the weights of now for those of the last publish; a copy is needed only where no
+        draw can be repeated."""
+        self.published = self.stamp()
+        if (
+            not self.repeats
+            and sum(weight.numel() * weight.element_size() for weight in self.parameters.values())
+            <= REMEMBERED
+        ):
+            self.before = {
+                name: weight.detach().cpu().clone() for name, weight in self.parameters.items()
+            }
+
+    def stamp(self) -> tuple[float, ...]:
+        """Sums of the weights: equal only where nothing has changed them, in whatever way."""
+        sums = [
+            weight.detach().sum(dtype=self.torch.float64).cpu()
+            for weight in self.parameters.values()
+        ]
+        return tuple(self.torch.stack(sums).tolist())
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights."""
+        return self.engine.fingerprint()
+
+    def new_optimizer(self, weight_decay: float) -> Any:
+        """AdamW over what is learned, without moments."""
+        return self.torch.optim.AdamW(
+            self.masters.values(), lr=1e-3, betas=BETAS, weight_decay=weight_decay, fused=True
+        )
+
+    def tensor(self, values: NDArray[np.float64]) -> Any:
+        """Numbers as a float32 tensor where the weights are."""
+        return self.torch.from_numpy(values.astype(np.float32)).to(self.engine.device)
+
+    def finite(self, good: NDArray[np.bool_], what: str, chosen: Sequence[Row]) -> None:
+        """Raises EngineError, with the episodes, where not all is good: [n] of the trained tokens
+        of these rows, or [1] of all together."""
+        if good.all():
+            return
+        counts = [int(row.mask.sum()) for row in chosen]
+        if len(good) == sum(counts):
+            owner = np.repeat(np.arange(len(chosen)), counts)
+            chosen = [chosen[row] for row in dict.fromkeys(owner[~good].tolist())]
+        names = list(dict.fromkeys(str(row.episode) for row in chosen))
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        raise EngineError(
+            f"policy {self.policy!r}: {what} is not finite, so this update is refused; episodes"
+            f" {', '.join(names[:NAMED])}{more}"
+        )
