@@ -34,6 +34,7 @@ class _Flight:
     for it any more and its end."""
 
     def __init__(self) -> None:
+        # both are read and set under the lock: a call may end while it is given up
         self.ended = self.left = False
 
     def leave(self) -> None:
@@ -77,11 +78,13 @@ async def run_calls(game: Game, timeout_s: float | None) -> None:
             target=_run_call, args=(game.waiting, answer, flight), name=CALL_THREAD, daemon=True
         ).start()
         try:
+            # wait, not wait_for: the call goes on whatever happens here
             done, _ = await asyncio.wait([answer], timeout=timeout_s)
         finally:
             flight.leave()  # cancelled plays leave calls behind too
         value, error = (
             answer.result() if done else (None, f"TimeoutError: no result within {timeout_s} s")
         )
+        # a late result finds a future that is done, and is dropped
         answer.cancel()
         game.answer(value, error)

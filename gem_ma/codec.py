@@ -207,6 +207,7 @@ def _plain_values(episode: Episode) -> dict[str, Any]:
     """The object with every prompt in full."""
     tools = _Tools()
     turn = _turn_shape(Shape(tools.write, tools.write))
+    # schema and id first: a reader of ids looks at the beginning of a line alone
     data: dict[str, Any] = {"schema": SCHEMA, "id": list(episode.id)}
     try:
         for name, shape in _OTHERS.items():
@@ -238,6 +239,7 @@ def _from_json(data: Any) -> Episode:
     known = {"schema", "id", "tools", "turns", *_OTHERS}
     if not data.keys() <= known:
         raise Wrong(f"unknown key {min(data.keys() - known)!r}")
+    # all of them, even those with a default: a line is written whole or not at all
     missing = [name for name in ("id", "turns", *_OTHERS) if name not in data]
     if missing:
         raise Wrong("is missing").within(missing[0])
@@ -246,6 +248,7 @@ def _from_json(data: Any) -> Episode:
 
     def tools(value: Any) -> tuple[Tool, ...]:
         numbers = INTEGERS.read(value)
+        # one tuple for all turns that offer the same, as it was when they were written
         if numbers not in shared:
             if not all(0 <= number < len(offered) for number in numbers):
                 raise Wrong(f"names a tool that `tools` lacks; it has {len(offered)}")
@@ -283,6 +286,7 @@ def check_schema(data: Mapping[str, Any]) -> None:
             if "schema" in data
             else "schema: is missing"
         )
+    # newer fields may change what the known ones mean, so nothing is guessed
     if schema > SCHEMA:
         raise SchemaError(
             f"schema {schema} is newer than {SCHEMA}, the newest that this gem_ma reads; install a"
@@ -308,6 +312,7 @@ def digest(episode: Episode) -> str:
     data = _plain_values(episode)
     for turn in data["turns"]:
         for reply in turn.get("replies", ()):
+            # what a server counts and how often it failed say nothing of the play
             reply.pop("usage", None)
             reply.pop("attempts", None)
             reply.pop("model", None)

@@ -22,17 +22,19 @@ Turns = Sequence[dict[str, Any]]
 
 def thin(turns: Turns) -> None:
     """Takes out of these turns the ids that stand in earlier replies, in place."""
-    said: dict[str, deque[list[int]]] = {}
+    ids_of: dict[str, deque[list[int]]] = {}
     for turn in turns:
-        earlier = said.setdefault(turn["agent"], deque(maxlen=BACK))
+        earlier = ids_of.setdefault(turn["agent"], deque(maxlen=BACK))
         for reply in turn.get("replies", ()):
             prompt = reply.get("prompt_ids", [])
+            # each earlier reply is tried: a behaviour may talk to its model in several threads
             shared = (
                 [(common(prompt, ids), -back) for back, ids in enumerate(earlier, 1)]
                 if len(prompt) >= LEAST
                 else []
             )
             earlier.appendleft([*prompt, *reply.get("token_ids", [])])
+            # of equal lengths the latest reply, whose number is smallest
             count, back = max(shared, default=(0, 0))
             if count >= LEAST:
                 reply["prompt_ids"], reply["prompt_of"] = prompt[count:], [-back, count]
@@ -43,9 +45,9 @@ def whole(turns: Any) -> Any:
     reference leads nowhere; other damage stays as it is."""
     if not isinstance(turns, list):
         return turns
-    said: dict[Any, deque[list[Any]]] = {}
+    ids_of: dict[Any, deque[list[Any]]] = {}
     result = []
-    for at, turn in enumerate(turns):
+    for index, turn in enumerate(turns):
         if (
             not isinstance(turn, dict)
             or not isinstance(turn.get("replies"), list)
@@ -53,10 +55,10 @@ def whole(turns: Any) -> Any:
         ):
             result.append(turn)
             continue
-        earlier, replies = said.setdefault(turn["agent"], deque(maxlen=BACK)), []
+        earlier, replies = ids_of.setdefault(turn["agent"], deque(maxlen=BACK)), []
         for number, reply in enumerate(turn["replies"]):
             if isinstance(reply, dict):
-                reply = _full(reply, earlier, f"[{at}].replies[{number}].prompt_of")
+                reply = _full(reply, earlier, f"[{index}].replies[{number}].prompt_of")
                 ids = [reply.get(name, []) for name in ("prompt_ids", "token_ids")]
                 earlier.appendleft([one for part in ids if isinstance(part, list) for one in part])
             replies.append(reply)
@@ -83,19 +85,20 @@ def _full(reply: dict[str, Any], earlier: deque[list[Any]], where: str) -> dict[
     }
 
 
-def common(one: Sequence[int], other: Sequence[int]) -> int:
+def common(first: Sequence[int], second: Sequence[int]) -> int:
     """How many ids two sequences begin with in common; slices are compared, so that it takes no
     loop over ids.
 
     >>> common([1, 2, 3], [1, 2, 4, 5]), common([1, 2], [1, 2, 3]), common([], [1])
     (2, 2, 0)
     """
-    low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
+    low, high = 0, min(len(first), len(second))
+    if first[:high] == second[:high]:
+        # the common case, a prompt that goes on: one comparison of slices
         return high
     while high - low > 1:  # the first `low` agree, the first `high` do not
         middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle

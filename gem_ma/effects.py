@@ -27,6 +27,7 @@ class Ask:
     """
 
     to: Mapping[str, Shown]
+    # a tuple that is written once costs the kernel least: it is checked once
     legal: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None
     tools: Sequence[Tool] | Mapping[str, Sequence[Tool]] | None = None
 
@@ -60,6 +61,7 @@ class Call:
     Never touch `rng` inside `function`: a replay feeds the result and would not repeat the draw.
     """
 
+    # no dataclass: its fields would have to be named before `*args`
     __slots__ = ("args", "function", "kwargs")
 
     def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -70,6 +72,7 @@ class Call:
         scenario."""
         try:
             return self.function(*self.args, **self.kwargs), None
+        # whoever types Ctrl-C means the run, not the work
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit too: outside work may fail, never end the run
@@ -85,6 +88,7 @@ class Scenario:
     optional and checked by the kit (`gem_ma.testing.check_scenario`)."""
 
     agents: tuple[str, ...] = ()
+    # higher when the same actions no longer give the same play: old records are refused then
     version: int = 1
     id: str = ""  # set by the registry
 
@@ -119,6 +123,7 @@ class Scenario:
 
     def play(self, rng: random.Random, task: Any) -> Play:
         """Yields effects; local variables are the state of the play."""
+        # no abstract method: an instance without rules may still be asked for its facts
         raise NotImplementedError(f"{type(self).__name__} needs a play(self, rng, task)")
 
     def deal(self, rng: random.Random, task: Any) -> Mapping[str, Any]:
@@ -154,4 +159,5 @@ class Scenario:
     @property
     def summary(self) -> str:
         """First line of the class's docstring."""
+        # the listing has one line for each scenario
         return (type(self).__doc__ or "").strip().split("\n", 1)[0]

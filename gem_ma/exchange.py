@@ -1,17 +1,19 @@
 """What passes between a scenario and its players, checked at the border: what is shown, offered
-and paid on the way out, and how an action is read on the way in.
+and paid on the way out, how an action is read on the way in, and the transcripts that both leave.
 
-It knows single values. Who is asked when, and whose transcript grows, is the play's business
-(`gem_ma.scenario`).
+Who is asked when is the play's business (`gem_ma.scenario`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from math import isfinite
-from typing import Any
+from operator import eq
+from typing import Any, overload
 
 from gem_ma.errors import ActionError
 from gem_ma.parsing import clean, parse_action, parse_legal
@@ -24,6 +26,7 @@ from gem_ma.types import (
     Message,
     Tool,
     ToolCall,
+    spoken,
 )
 
 
@@ -121,7 +124,126 @@ def amount(value: Any) -> float:
     return number
 
 
+# -- transcripts ----------------------------------------------------------------------------------
+
+
+class Transcript(Sequence[Message]):
+    """The first messages of a list that only grows: what was said until now, without a copy of
+    it at each turn."""
+
+    __slots__ = ("_length", "_messages")
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._messages, self._length = messages, len(messages)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, place: int | slice) -> Message | tuple[Message, ...]:
+        if isinstance(place, slice):
+            return tuple(self._messages[slice(*place.indices(self._length))])
+        return self._messages[range(self._length)[place]]
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._messages, self._length)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Transcript, tuple, list)):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+class Misfit(Exception):
+    """An effect that breaks a rule; the play says where."""
+
+
+class Views:
+    """What each agent of a play has been shown and has said, and who is still in it."""
+
+    def __init__(self, agents: Sequence[str]) -> None:
+        self.messages: dict[str, list[Message]] = {agent: [] for agent in agents}
+        self.seen = dict.fromkeys(agents, 0)  # messages until the agent's own last one
+        self.left: set[str] = set()
+
+    def new(self, agent: str) -> tuple[Message, ...]:
+        """What the agent was shown since its own last message."""
+        return tuple(self.messages[agent][self.seen[agent] :])
+
+    def say(self, agent: str, action: Action) -> None:
+        """Adds the agent's own action: all before it is seen."""
+        view = self.messages[agent]
+        view.append(spoken(agent, action))
+        self.seen[agent] = len(view)
+
+    def show(self, to: Mapping[str, Any], effect: str) -> None:
+        """Adds what an effect shows. Raises Misfit for a stranger, and for what cannot be shown."""
+        if not isinstance(to, (dict, Mapping)):  # dict first: the abstract class alone is slow
+            raise Misfit(f"{effect} takes {{agent: what it is shown}}; got {to!r}")
+        messages, left, text, message = self.messages, self.left, None, None
+        for agent, content in to.items():
+            view = messages.get(agent)
+            if view is None or agent in left:
+                raise self.stranger(agent, effect)
+            if isinstance(content, str):
+                if message is None or content != text:  # one message for all who see the same
+                    text, message = content, Message(clean(content))
+                view.append(message)
+            elif (several := as_messages(content)) is not None:
+                view.extend(several)
+            else:
+                raise Misfit(
+                    f"shows {content!r} to {agent}; what is shown is a str, a Message (text, or a"
+                    " tuple of text and Image) or a tuple of these"
+                )
+
+    def offers(self, to: Mapping[str, Any], legal: Any, tools: Any) -> dict[str, Pending]:
+        """What each of these agents is asked for; `legal` and `tools` are one value for all, or by
+        agent. Raises Misfit for a stranger, ValueError for what is no choice or no tool."""
+        if not to:
+            raise Misfit("asks nobody: Ask({})")
+        if isinstance(legal, tuple) and not tools:  # the common case, checked once
+            return dict.fromkeys(to, closed_choice(legal))
+        for values in (legal, tools):
+            for agent in values if isinstance(values, Mapping) else ():
+                if agent not in self.messages:
+                    raise self.stranger(agent, "Ask(legal=, tools=)")
+        choices = legal if isinstance(legal, Mapping) else dict.fromkeys(to, legal)
+        offered = tools if isinstance(tools, Mapping) else dict.fromkeys(to, tools)
+        return {agent: offer(choices.get(agent), offered.get(agent)) for agent in to}
+
+    def check(self, agent: str, effect: str) -> None:
+        """Raises Misfit where an effect names somebody who is not, or no longer, in the play."""
+        if agent not in self.messages or agent in self.left:
+            raise self.stranger(agent, effect)
+
+    def stranger(self, agent: Any, effect: str) -> Misfit:
+        """What is wrong with an effect that names this agent."""
+        if agent in self.left:
+            return Misfit(f"{effect} names {agent!r}, which has left")
+        return Misfit(f"{effect} names {agent!r}; its agents are {', '.join(self.messages)}")
+
+
 # -- in: from the players -------------------------------------------------------------------------
+
+
+def mismatch(actions: Any, pending: Mapping[str, Pending]) -> str:
+    """What is wrong with actions that are not one for each agent that is asked."""
+    where = f"asked are {', '.join(pending)}"
+    if not isinstance(actions, Mapping):
+        return f"{where}; actions are {{agent: action}}, got {type(actions).__name__}"
+    missing = [agent for agent in pending if agent not in actions]
+    extra = [agent for agent in actions if agent not in pending]
+    return f"{where}; missing {missing}, not asked {extra}"
 
 
 def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) -> Action:
@@ -130,6 +252,7 @@ def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) 
     action."""
     if isinstance(action, str):
         if asked.legal is not None and action in asked.legal:
+            # what a bot says is mostly a legal string: the same Action for all who say it
             return _exact(action)
         text, _, cut = bounded(action, (), max_said)
         parsed_action = parse_action(text, asked.legal, asked.tools)
@@ -138,10 +261,12 @@ def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) 
         raise ActionError(f"an action is a str or an Action; got {type(action).__name__}")
     if not isinstance(action.text, str) or not isinstance(action.tool_calls, (tuple, list)):
         raise ActionError(f"an Action has a text and a tuple of tool calls; got {action!r}")
+    # cut first: parsing is linear in the text, and a text may be as long as its author likes
     text, calls, cut = bounded(action.text, action.tool_calls, max_said)
     text, parsed = clean(text), action.parsed
     if asked.legal is None:
         parsed = None
+    # a behaviour may claim any `parsed`; the scenario sees only what was offered
     elif parsed is None or parsed not in asked.legal:
         parsed = parse_legal(text, asked.legal)
     same = text == action.text and parsed == action.parsed and calls is action.tool_calls

@@ -62,19 +62,10 @@ async def play(
     cast: Mapping[str, Seat] = plan.cast
     end, error = End.TERMINATED, None
     try:
+        # the clock covers making the seats too: a factory may load a model
         async with asyncio.timeout(plan.limits.timeout_s) as clock:
             task = task_of(plan.scenario, plan.task)
-            seats = Seats(
-                plan.scenario,
-                plan.cast,
-                policies or {},
-                behaviours or {},
-                task=task,
-                id_=plan.id,
-                # a branch goes on with the draws of the play that its chain began with
-                first=plan.branch.first if plan.branch else plan.repeat,
-                max_said=plan.limits.max_said,
-            )
+            seats = _seats(plan, policies or {}, behaviours or {}, task)
             cast = seats.cast
             if plan.branch is None:
                 game = Game(plan.scenario, task, plan.seed, defer_calls=True)
@@ -83,6 +74,7 @@ async def play(
             game.max_said = plan.limits.max_said
             if plan.branch is not None:
                 await take_over(seats, game.turns, plan.branch)
+            # a scenario may call the world before it asks anybody
             await run_calls(game, plan.call_timeout_s)
             sampled = SampledTokens()
             while game.pending:
@@ -109,10 +101,25 @@ async def play(
     finally:
         if game is not None:
             error, end = _close(game, error, end)
-    if game is not None and end.scored and (name := _only_silent(game, policies or {})):
-        end = End.FAILED
-        error = f"EngineError: policy {name!r} said nothing in this play: every reply was empty"
+    if game is not None and end.scored and (fault := _silence(game, policies or {})):
+        end, error = End.FAILED, fault
     return _record(plan, cast, game, end, error)
+
+
+def _seats(
+    plan: Plan, policies: Mapping[str, Policy], behaviours: Mapping[str, Factory], task: Any
+) -> Seats:
+    return Seats(
+        plan.scenario,
+        plan.cast,
+        policies,
+        behaviours,
+        task=task,
+        id_=plan.id,
+        # a branch goes on with the draws of the play that its chain began with
+        first=plan.branch.first if plan.branch else plan.repeat,
+        max_said=plan.limits.max_said,
+    )
 
 
 def _is_cancelled() -> bool:
@@ -120,17 +127,20 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _only_silent(game: Game, policies: Mapping[str, Policy]) -> str:
-    """A policy that gave nothing but empty replies, where its engine takes that for a failure of
-    the server; "" where there is none."""
+def _silence(game: Game, policies: Mapping[str, Policy]) -> str:
+    """What is wrong where a policy gave nothing but empty replies and its engine takes that for a
+    failure of the server; "" where nothing is."""
     spoke: dict[str, bool] = {}
     for turn in game.turns:
         for reply in turn.replies:
             spoke[reply.policy] = spoke.get(reply.policy, False) or not reply.silent
-    silent = (name for name, heard in spoke.items() if not heard and name in policies)
-    return next(
-        (name for name in silent if getattr(policies[name].core, "silence_fails", False)), ""
-    )
+    for name, heard in spoke.items():
+        if heard or name not in policies:
+            continue
+        # a bot may well say nothing; a server that does has lost its model
+        if getattr(policies[name].core, "silence_fails", False):
+            return f"EngineError: policy {name!r} said nothing in this play: every reply was empty"
+    return ""
 
 
 def _close(game: Game, error: str | None, end: End) -> tuple[str | None, End]:
@@ -200,6 +210,7 @@ async def play_many(
     # the unbroken one did: engines forget what they keep. Afterwards the update wants the memory.
     if deterministic:
         _forget(policies or {})
+    # a list of plans may be endless or made as it is read, so no task is made ahead of it
     crew = _Crew(plans, lambda plan: play(plan, policies, behaviours), started)
     crew.start(concurrency, gate)
     try:
@@ -259,6 +270,7 @@ class _Crew:
             if item is None:
                 self._working -= 1
             elif isinstance(item, BaseException):
+                # the run is being stopped: the play ends with it and is no failure
                 raise item
             else:
                 self._slots.release()

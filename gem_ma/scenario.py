@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
@@ -16,43 +16,23 @@ from typing import Any
 from gem_ma.effects import Ask, Call, Effect, Leave, Play, Reward, Scenario, Shown, Tell
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.exchange import (
+    Misfit,
     Pending,
+    Transcript,
+    Views,
     agents_problem,
     amount,
-    as_messages,
-    closed_choice,
-    offer,
+    mismatch,
     private_copy,
     read,
 )
 from gem_ma.parsing import clean
 from gem_ma.script import Script, difference, steps_of
-from gem_ma.types import (
-    MAX_SAID,
-    Action,
-    CallResult,
-    Entry,
-    Message,
-    Reply,
-    Transcript,
-    Turn,
-    spoken,
-)
+from gem_ma.types import MAX_SAID, Action, CallResult, Entry, Message, Reply, Turn
 
 # the effects stand here too: this is the module that authors import from
-__all__ = [
-    "Ask",
-    "Call",
-    "Effect",
-    "Game",
-    "Leave",
-    "Play",
-    "Reward",
-    "Scenario",
-    "Shown",
-    "Tell",
-    "replay",
-]
+__all__ = ["Ask", "Call", "Effect", "Leave", "Play", "Reward", "Scenario", "Shown", "Tell"]
+__all__ += ["Game", "replay"]
 
 MAX_EFFECTS = 10_000  # between two Asks; more is an endless loop of the author
 
@@ -83,12 +63,12 @@ class Game:
         """`defer_calls=True`: a Call stops the play in `waiting` until `answer` is called (the
         async driver); else it runs inline."""
         self.scenario, self.task, self.seed = scenario, task, seed
+        # the only source of chance of a play: fork and replay reseed this very object
         self.rng = random.Random(seed)
         self.turns: list[Turn] = []
         self.ledger: list[Entry] = []
         self.calls: list[CallResult] = []
         self.forks: list[tuple[int, str]] = []
-        self.left: set[str] = set()
         self.pending: dict[str, Pending] = {}
         self.step = 0  # index of the open decision point = number of committed ones
         self.over = False  # the scenario ended by itself
@@ -102,12 +82,12 @@ class Game:
         names = tuple(agents) if isinstance(agents, (tuple, list)) else None
         if problem := agents_problem(names):
             raise self._fault(f"{problem}; got {agents!r}")
-        self._views: dict[str, list[Message]] = {agent: [] for agent in agents}
-        self._seen = dict.fromkeys(agents, 0)  # length of the view after the agent's last turn
+        self._views = Views(agents)
         try:
             self._play = scenario.play(self.rng, task)
         except Exception as error:
             raise self._fault(f"play() raised {type(error).__name__}: {error}") from error
+        # a `play` without `yield` has run to its end already, and nobody was asked
         if not isinstance(self._play, Generator):
             self._play = None
             raise self._fault("play() yields nothing: it must be a generator of effects")
@@ -125,15 +105,21 @@ class Game:
 
     def new(self, agent: str) -> tuple[Message, ...]:
         """What the agent was shown since its own last turn."""
-        return tuple(self._transcript(agent)[self._seen[agent] :])
+        self._transcript(agent)
+        return self._views.new(agent)
+
+    @property
+    def left(self) -> Set[str]:
+        """The agents whose part is over."""
+        return self._views.left
 
     def _transcript(self, agent: str) -> list[Message]:
         try:
-            return self._views[agent]
+            return self._views.messages[agent]
         except KeyError:
             raise ActionError(
                 f"agent {agent!r} is not in {_name(self.scenario)}; its agents are"
-                f" {', '.join(self._views)}"
+                f" {', '.join(self._views.messages)}"
             ) from None
 
     # -- acting -----------------------------------------------------------------------------------
@@ -155,7 +141,8 @@ class Game:
             )
         pending = self.pending
         if not isinstance(actions, (dict, Mapping)) or actions.keys() != pending.keys():
-            raise self._mismatch(actions)
+            what = mismatch(actions, pending)
+            raise ActionError(f"{_name(self.scenario)}, step {self.step}: {what}")
         # All are read before any is committed: one bad action may not leave half a step behind.
         read_actions, handed = {}, {}
         for agent, asked in pending.items():
@@ -167,26 +154,16 @@ class Game:
                 ) from error
             read_actions[agent] = action
             handed[agent] = private_copy(action) if action.tool_calls else action
-        step, seen, views, turns = self.step, self._seen, self._views, self.turns
+        step, views = self.step, self._views
         for agent, action in read_actions.items():
-            view, asked = views[agent], pending[agent]
-            observed = tuple(view[seen[agent] :])
+            asked, new = pending[agent], views.new(agent)
             model_calls = tuple(replies.get(agent, ())) if replies else ()
-            turns.append(Turn(step, agent, observed, asked.legal, asked.tools, action, model_calls))
-            view.append(spoken(agent, action))
-            seen[agent] = len(view)
+            turn = Turn(step, agent, new, asked.legal, asked.tools, action, model_calls)
+            self.turns.append(turn)
+            views.say(agent, action)
         self.step = step + 1
         self._effects = 0
         self._advance(handed)
-
-    def _mismatch(self, actions: Any) -> ActionError:
-        where = f"{_name(self.scenario)}, step {self.step}: asked are {', '.join(self.pending)}"
-        if not isinstance(actions, Mapping):
-            kind = type(actions).__name__
-            return ActionError(f"{where}; actions are {{agent: action}}, got {kind}")
-        missing = [agent for agent in self.pending if agent not in actions]
-        extra = [agent for agent in actions if agent not in self.pending]
-        return ActionError(f"{where}; missing {missing}, not asked {extra}")
 
     def answer(self, value: Any = None, error: str | None = None) -> None:
         """Hands the result (or the error) of the waiting Call to the scenario."""
@@ -200,6 +177,8 @@ class Game:
         if not self.closed:
             self.closed, self.pending, self.waiting = True, {}, None
             try:
+                # GeneratorExit is raised at the open `yield`, so the scenario can free what it
+                # holds
                 self._play.close()
             except KeyboardInterrupt:
                 raise
@@ -234,6 +213,7 @@ class Game:
         return game
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        # PettingZoo and others copy environments in silence; this one says why it cannot
         raise TypeError(
             f"{_name(self.scenario)}: a play runs a generator and cannot be copied or pickled; use"
             " fork(), or replay its actions"
@@ -277,75 +257,39 @@ class Game:
         """Does what an effect says; True for an Ask, at which the play stands."""
         try:
             if isinstance(effect, Ask):
-                self._show(effect.to, "Ask")
-                self.pending = self._asked(effect)
+                self._views.show(effect.to, "Ask")
+                self.pending = self._views.offers(effect.to, effect.legal, effect.tools)
                 self._arrive()
                 return True
             if isinstance(effect, Tell):
-                self._show(effect.to, "Tell")
+                self._views.show(effect.to, "Tell")
             elif isinstance(effect, Reward):
                 self._pay(effect)
             elif isinstance(effect, Leave):
-                self._leave(effect.agent)
+                self._views.check(effect.agent, "Leave")
+                if not self.step:
+                    raise Misfit(f"lets {effect.agent} leave before the first Ask")
+                self._views.left.add(effect.agent)
             else:
-                raise self._fault(
+                raise Misfit(
                     f"yielded {effect!r}; the effects are Ask, Tell, Reward, Leave and Call"
                 )
+        except Misfit as error:
+            raise self._fault(str(error)) from None
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             # fields of an effect that hold anything at all: its dataclass checks nothing
             raise self._fault(f"yielded a malformed {type(effect).__name__}: {error}") from error
         return False
 
-    def _show(self, to: Mapping[str, Shown], effect: str) -> None:
-        if not isinstance(to, (dict, Mapping)):  # dict first: the abstract class alone is slow
-            raise self._fault(f"{effect} takes {{agent: what it is shown}}; got {to!r}")
-        views, left, text, message = self._views, self.left, None, None
-        for agent, content in to.items():
-            view = views.get(agent)
-            if view is None or agent in left:
-                raise self._stranger(agent, effect)
-            if isinstance(content, str):
-                if message is None or content != text:  # one message for all who see the same
-                    text, message = content, Message(clean(content))
-                view.append(message)
-            elif (messages := as_messages(content)) is not None:
-                view.extend(messages)
-            else:
-                raise self._fault(
-                    f"shows {content!r} to {agent}; what is shown is a str, a Message (text, or a"
-                    " tuple of text and Image) or a tuple of these"
-                )
-
-    def _asked(self, ask: Ask) -> dict[str, Pending]:
-        if not ask.to:
-            raise self._fault("asks nobody: Ask({})")
-        if isinstance(ask.legal, tuple) and not ask.tools:  # the common case, without a check
-            return dict.fromkeys(ask.to, closed_choice(ask.legal))
-        for values in (ask.legal, ask.tools):
-            for agent in values if isinstance(values, Mapping) else ():
-                if agent not in self._views:
-                    raise self._stranger(agent, "Ask(legal=, tools=)")
-        legal = ask.legal if isinstance(ask.legal, Mapping) else dict.fromkeys(ask.to, ask.legal)
-        tools = ask.tools if isinstance(ask.tools, Mapping) else dict.fromkeys(ask.to, ask.tools)
-        return {agent: offer(legal.get(agent), tools.get(agent)) for agent in ask.to}
-
     def _pay(self, reward: Reward) -> None:
         if not isinstance(reward.values, (dict, Mapping)):
-            raise self._fault(f"Reward takes {{agent: number}}; got {reward.values!r}")
+            raise Misfit(f"Reward takes {{agent: number}}; got {reward.values!r}")
+        # what is paid belongs to the decision point that was committed last
         step = self.step - 1
         why = clean(reward.why) if isinstance(reward.why, str) else str(reward.why)
-        views, left, ledger = self._views, self.left, self.ledger
         for agent, value in reward.values.items():
-            if agent not in views or agent in left:
-                raise self._stranger(agent, "Reward")
-            ledger.append(Entry(step, agent, amount(value), why))
-
-    def _leave(self, agent: str) -> None:
-        if agent not in self._views or agent in self.left:
-            raise self._stranger(agent, "Leave")
-        if not self.step:
-            raise self._fault(f"lets {agent} leave before the first Ask")
-        self.left.add(agent)
+            self._views.check(agent, "Reward")
+            self.ledger.append(Entry(step, agent, amount(value), why))
 
     # -- calls, and the script of a replay --------------------------------------------------------
 
@@ -375,6 +319,7 @@ class Game:
                 f"got a call result that is not a JSON value ({problem})"
             ) from problem
         self.calls.append(CallResult(self.step - 1, json.loads(text), error))
+        # decoded twice on purpose: record and scenario may not share a list
         return json.loads(text)
 
     def _arrive(self) -> None:
@@ -384,15 +329,11 @@ class Game:
         if self._script.lags(self.step):
             raise self._differs("it makes fewer calls")
         for seed in self._script.forks.pop(self.step, ()):
+            # a text: seeds of forks never meet those of episodes, which are integers
             self.rng.seed(seed)
             self.forks.append((self.step, seed))
 
     # -- faults -----------------------------------------------------------------------------------
-
-    def _stranger(self, agent: Any, effect: str) -> ScenarioError:
-        if agent in self.left:
-            return self._fault(f"{effect} names {agent!r}, which has left")
-        return self._fault(f"{effect} names {agent!r}; its agents are {', '.join(self._views)}")
 
     def _differs(self, how: str) -> ReplayError:
         self._shut()

@@ -16,20 +16,10 @@ from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileg
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, ReplayError
+from gem_ma.exchange import Transcript
 from gem_ma.limits import Cut, bounded_reply
 from gem_ma.scenario import Game, Scenario
-from gem_ma.types import (
-    Action,
-    Asked,
-    End,
-    Message,
-    Reply,
-    Request,
-    Sampling,
-    Seat,
-    Tool,
-    Transcript,
-)
+from gem_ma.types import Action, Asked, End, Message, Reply, Request, Sampling, Seat, Tool
 
 # the sampling options that change a token's probability; the others only end a reply
 DRAWS = ("temperature", "top_p", "top_k")
@@ -160,6 +150,7 @@ class Seats:
         for agent, request in asked.items():
             tasks.append(asyncio.ensure_future(self._act(agent, request)))
             tasks[-1].add_done_callback(ended)
+        # return_exceptions: a task left running would sample for a turn that is over
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         actions = {}
         for agent, outcome in zip(asked, outcomes, strict=True):
@@ -195,6 +186,7 @@ class Seats:
             replies = self._replies[agent]
             call = len(replies)
             sampling = replace(chosen.sampling, **options) if options else chosen.sampling
+            # also raised again by `act`, where the behaviour swallows it
             if refused := _drawn_otherwise(agent, chosen, sampling):
                 self._stop = self._stop or refused
                 raise refused
@@ -232,6 +224,7 @@ class Seats:
                 " forked"
             )
         reply = self._recorded[agent][call]
+        # the core: what wraps it for batching keeps nothing of a conversation
         engine = policy.core
         if hasattr(engine, "recall"):
             engine.recall(request, reply)
@@ -240,6 +233,7 @@ class Seats:
     async def _fly(self, agent: str, policy: Policy, request: Request) -> Reply:
         """Awaits the engine. Of requests side by side, the gate counts each beyond the first as
         a coroutine of its own."""
+        # a context variable, since an engine call may be made by any task of the behaviour
         gate = GATE.get()
         if gate is not None and self._flying[agent]:
             gate.start()

@@ -9,12 +9,10 @@ training, evaluation and the viewer read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice
-from operator import eq
-from typing import Any, overload
+from typing import Any
 
 SCENARIO, SYSTEM, TOOL = "scenario", "system", "tool"  # senders that are no agents
 RESERVED_SENDERS = frozenset({SCENARIO, SYSTEM, TOOL})
@@ -30,6 +28,7 @@ class Image:
 
     digest: str
     media_type: str = "image/png"
+    # not compared: a record that was read has no bytes and equals the one that was written
     data: bytes = field(default=b"", compare=False, repr=False)
 
     @classmethod
@@ -50,6 +49,7 @@ class ToolCall:
     id: str
     name: str
     arguments: dict[str, Any]
+    # not compared: two ways to write one call are the same call
     repaired: str = field(default="", compare=False, repr=False)
 
 
@@ -91,6 +91,7 @@ class Message:
     def role(self, observer: str) -> str:
         """Chat role in the eyes of an agent: its own lines are `assistant`, other agents and
         plain scenario text are `user`."""
+        # an agent may be asked as the user of one play and the assistant of another
         if self.sender == observer:
             return "assistant"
         return self.sender if self.sender in (SYSTEM, TOOL) else "user"
@@ -270,6 +271,7 @@ class End(Enum):
     )
 
     def __new__(cls, value: str, doc: str) -> End:
+        # an Enum has no place for a docstring per member, so each brings its own
         member = object.__new__(cls)
         member._value_ = value
         member.__doc__ = doc
@@ -279,6 +281,7 @@ class End(Enum):
     def bootstraps(self) -> bool:
         """True for a truncation: the play could have gone on, so a value may stand in for the
         rest."""
+        # an interrupted play is no truncation: it will be played again from its start
         return self in (End.MAX_STEPS, End.MAX_TURNS, End.MAX_TOKENS, End.TIMEOUT, End.CONTEXT)
 
     @property
@@ -348,6 +351,7 @@ class Episode:
 
     def returns(self) -> dict[str, float]:
         """Undiscounted sum of the ledger per agent of the cast."""
+        # agents that were never paid have 0, not nothing
         totals = dict.fromkeys(self.cast, 0.0)
         for entry in self.ledger:
             totals[entry.agent] = totals.get(entry.agent, 0.0) + entry.value
@@ -361,42 +365,6 @@ class Episode:
                 seen += turn.observed
                 seen.append(spoken(agent, turn.action))
         return (*seen, *self.final.get(agent, ()))
-
-
-class Transcript(Sequence[Message]):
-    """The first messages of a list that only grows: what was said until now, without a copy of
-    it at each turn."""
-
-    __slots__ = ("_length", "_messages")
-
-    def __init__(self, messages: list[Message]) -> None:
-        self._messages, self._length = messages, len(messages)
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, at: int) -> Message: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Message, ...]: ...
-    def __getitem__(self, at: int | slice) -> Message | tuple[Message, ...]:
-        if isinstance(at, slice):
-            return tuple(self._messages[slice(*at.indices(self._length))])
-        return self._messages[range(self._length)[at]]
-
-    def __iter__(self) -> Iterator[Message]:
-        return islice(self._messages, self._length)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (Transcript, tuple, list)):
-            return NotImplemented
-        return len(self) == len(other) and all(map(eq, self, other))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
 
 
 def spoken(agent: str, action: Action) -> Message:

@@ -41,14 +41,14 @@ class Dilemma(Scenario):
     def play(self, rng: random.Random, task: Any) -> Play:
         first, second = self.agents
         for round_ in range(self.rounds):
-            said = yield Ask(
+            actions = yield Ask(
                 dict.fromkeys(
                     self.agents, f"Round {round_ + 1} of {self.rounds}: cooperate or defect?"
                 ),
                 legal=CHOICES,
             )
             # who says neither cooperates
-            moves = said[first].parsed or "cooperate", said[second].parsed or "cooperate"
+            moves = actions[first].parsed or "cooperate", actions[second].parsed or "cooperate"
             yield Tell(
                 {
                     first: f"The other chose to {moves[1]}.",

@@ -56,19 +56,19 @@ class GuessNumber(Scenario):
 
     def play(self, rng: random.Random, task: Any) -> Play:
         number = rng.randint(1, self.numbers)
-        shown = START.format(numbers=self.numbers, turns=self.turns)
+        prompt = START.format(numbers=self.numbers, turns=self.turns)
         for _ in range(self.turns):
-            said = yield Ask({"player": shown}, legal=self.choices)
-            guess = said["player"].parsed
+            actions = yield Ask({"player": prompt}, legal=self.choices)
+            guess = actions["player"].parsed
             yield Reward({"player": -self.cost}, why="turn")
             if guess is None:
-                shown = UNREADABLE
+                prompt = UNREADABLE
                 yield Reward({"player": -self.penalty}, why="format")
             elif int(guess) == number:
                 yield Reward({"player": self.win}, why="win")
                 return
             else:
-                shown = f"{HIGHER if int(guess) < number else LOWER} {guess}."
+                prompt = f"{HIGHER if int(guess) < number else LOWER} {guess}."
 
     def success(self, episode: Episode) -> bool | None:
         return any(entry.why == "win" for entry in episode.ledger) if episode.end.scored else None

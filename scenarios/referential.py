@@ -40,9 +40,9 @@ class Referential(Scenario):
 
     def play(self, rng: random.Random, task: Any) -> Play:
         meaning = self.deal(rng, task)["speaker"]
-        said = yield Ask({"speaker": DESCRIBE.format(meaning=meaning)}, legal=UTTERANCES)
+        actions = yield Ask({"speaker": DESCRIBE.format(meaning=meaning)}, legal=UTTERANCES)
         # only private words pass: the meaning itself cannot be said
-        words = said["speaker"].parsed or NOISE
+        words = actions["speaker"].parsed or NOISE
         heard = yield Ask({"listener": NAME.format(words=words)}, legal=MEANINGS)
         guess = (heard["listener"].parsed or " ").split(" ")
         for attribute, named, true in zip(("colour", "shape"), guess, meaning.split(), strict=True):

@@ -38,10 +38,10 @@ class StopOrGo(Scenario):
 
     def play(self, rng: random.Random, task: Any) -> Play:
         for taken in range(self.steps):
-            said = yield Ask(
+            actions = yield Ask(
                 {"walker": f"Steps taken: {taken} of {self.steps}. Stop or go?"}, legal=(STOP, GO)
             )
-            if said["walker"].parsed != GO:  # who says neither stays where it is
+            if actions["walker"].parsed != GO:  # who says neither stays where it is
                 return
             yield Reward({"walker": self.pay}, why="step")
         yield Reward({"walker": self.prize}, why="prize")

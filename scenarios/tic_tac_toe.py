@@ -45,8 +45,8 @@ class TicTacToe(Scenario):
         for turn in range(9):
             mover, other = self.agents[turn % 2], self.agents[1 - turn % 2]
             legal = tuple(str(square + 1) for square in free(board))
-            said = yield Ask({mover: f"Board: {shown(board)} Your move."}, legal=legal)
-            move = said[mover].parsed
+            actions = yield Ask({mover: f"Board: {shown(board)} Your move."}, legal=legal)
+            move = actions[mover].parsed
             # the offender pays; who waited for it gets what zero-sum leaves, as for any win
             if move is None:
                 yield Reward({mover: -1.0, other: 1.0}, why="foul")

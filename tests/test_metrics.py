@@ -14,9 +14,11 @@ from dataclasses import replace
 import pytest
 
 from gem_ma.errors import ScenarioError
+from gem_ma.evaluation.groups import interval_text
 from gem_ma.evaluation.kinds import Kinds
-from gem_ma.evaluation.metrics import baseline_rows, interval_text, summarise, table
+from gem_ma.evaluation.metrics import summarise
 from gem_ma.evaluation.stats import wilson
+from gem_ma.evaluation.summary_rows import baseline_rows, table
 from gem_ma.types import (
     Action,
     Attempt,

@@ -8,12 +8,12 @@ import random
 import pytest
 
 from gem_ma.errors import DataError
-from gem_ma.evaluation.ratings import Game, games, payoffs, points, ratings, table
+from gem_ma.evaluation.ratings import Match, games, payoffs, points, ratings, table
 from gem_ma.types import Action, End, Entry, Episode, Seat, Turn
 
 
 def game(first, second, score, key=0, fouls=(False, False)):
-    return Game((f"train/{key}", 7), ("x", "o"), (first, second), (score, 1 - score), fouls)
+    return Match((f"train/{key}", 7), ("x", "o"), (first, second), (score, 1 - score), fouls)
 
 
 def episode(cast, paid, seed=0, end=End.TERMINATED, unread=()):
@@ -64,7 +64,7 @@ def test_ratings_equal_a_second_slow_fit_and_do_not_depend_on_order_or_side():
         slow_fit(played), abs=1e-3
     )
     turned = [
-        Game(g.key, g.agents, g.players[::-1], g.returns[::-1], g.fouls[::-1])
+        Match(g.key, g.agents, g.players[::-1], g.returns[::-1], g.fouls[::-1])
         for g in reversed(played)
     ]
     again = ratings(turned, prior=0, resamples=5)

@@ -31,9 +31,11 @@ from gem_ma import (
 from gem_ma.branches import Branch
 from gem_ma.codec import dump_episode, load_episode
 from gem_ma.engines.base import Policy
-from gem_ma.evaluation.metrics import summarise, table
+from gem_ma.evaluation.metrics import summarise
+from gem_ma.evaluation.summary_rows import table
+from gem_ma.exchange import Transcript
 from gem_ma.parsing.bounds import bounded, size
-from gem_ma.types import MAX_SAID, Asked, Request, Sampling, Seat, Transcript
+from gem_ma.types import MAX_SAID, Asked, Request, Sampling, Seat
 
 LONG = 10_000_000
 

@@ -22,9 +22,9 @@ from gem_ma.evaluation.stats import (
     pass_hat_k,
     sign_flip,
     t_interval,
-    t_quantile,
     wilson,
 )
+from gem_ma.evaluation.student_t import t_quantile
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
     from gem_ma.cli.run import play
     from gem_ma.config.loading import load
     from gem_ma.config.plans import scenario_of
-    from gem_ma.evaluation.metrics import interval_text
+    from gem_ma.evaluation.groups import interval_text
     from gem_ma.store import read_summary
     from gem_ma.view.report import Section
 

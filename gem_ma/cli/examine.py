@@ -41,7 +41,7 @@ def examine(
     from gem_ma.engines.small.human import asks_person
     from gem_ma.evaluation.judge import Judge
     from gem_ma.store import read_manifest
-    from gem_ma.store.folder import note_in_manifest
+    from gem_ma.store.manifest import note_in_manifest
 
     scenario = scenario_of(loaded.config, base=loaded.base)
     config = _examination(loaded, scenario, agent)
@@ -173,8 +173,7 @@ def _show(
     result: dict[str, Any], summary: dict[str, Any], record: Path | None, as_json: bool
 ) -> None:
     from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.evaluation.groups import group_rows
-    from gem_ma.evaluation.metrics import interval_text
+    from gem_ma.evaluation.groups import group_rows, interval_text
 
     if as_json:
         emit_json({**result, "record": str(record) if record else None})

@@ -127,7 +127,7 @@ def show_summary(
     """Prints a score."""
     from gem_ma.cli.terminal import columns, emit, emit_json
     from gem_ma.evaluation.costs import cost_rows
-    from gem_ma.evaluation.metrics import table
+    from gem_ma.evaluation.summary_rows import table
 
     if as_json:
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})

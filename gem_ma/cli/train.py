@@ -255,7 +255,7 @@ def show_training(
     """Prints what learning changed: each measure before and after."""
     from gem_ma.cli.runs import place_rows
     from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.evaluation.metrics import baseline_rows
+    from gem_ma.evaluation.summary_rows import baseline_rows
 
     # an interrupted episode is never recorded
     counts = {"episodes": ended, "ok": ended - failed, "failed": failed, "excluded": 0}

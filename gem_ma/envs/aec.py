@@ -94,6 +94,7 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
             raise session.refuse()
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
+            # PettingZoo asks for one None per agent whose part is over
             self._was_dead_step(action)
             return
         if game.closed:
@@ -103,21 +104,22 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
                 f"{session.name}, step {game.step}: {agent!r} must act; None is for agents whose"
                 " part is over"
             )
-        said, asked = self._said, game.pending
+        actions, asked = self._said, game.pending
         try:
-            said[agent] = read(action, asked[agent])
+            actions[agent] = read(action, asked[agent])
         except ActionError as error:
             raise ActionError(
                 f"{session.name}, step {game.step}, agent {agent!r}: {error}"
             ) from error
+        # who acts has been told what it got until now
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
         for other in asked:
-            if other not in said:
+            if other not in actions:
                 self.agent_selection = other
                 return
         self._said = {}
-        session.commit(said)
+        session.commit(actions)
         self._publish(game)
 
     def _publish(self, game: Game) -> None:
@@ -129,6 +131,7 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
             self.truncations[agent] = session.end is not None and not self.terminations[agent]
             self.infos[agent] = session.info(agent)
         self.agent_selection = next(iter(game.pending), self.agent_selection)
+        # agents that leave step with None before anybody acts again
         self._deads_step_first()
         if self.render_mode == "human":
             session.render()

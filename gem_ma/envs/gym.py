@@ -67,6 +67,7 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Plays the others until the agent is asked. If the play ends before, `info["active"]`
         is False and the first step only pays."""
+        # until a reset has succeeded: one that raises leaves nothing to step
         self._done = True
         session = self._session
         game = session.reset(seed, options)
@@ -107,6 +108,7 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
                 raise ActionError(
                     f"{session.name}, step {game.step}, agent {agent!r}: {error}"
                 ) from error
+            # all others of a simultaneous step act before anything is committed
             session.commit({**self._act(game), agent: own_action})
             self._play_on(game)
         terminated = session.terminated(agent)

@@ -1,13 +1,14 @@
 """What an agent sees, as the views hand it out: `{"messages": (...)}`, each message a dict of five
 strings.
 
-| key | value |
-| --- | --- |
-| role | chat role in the observer's eyes: its own lines are `assistant`, other agents and scenario text `user`, briefings `system`, results `tool` |
-| name | the other agent who said it, else "" |
-| content | the text; a message with image parts travels as a JSON list, which begins with `[{"type": ` |
-| tool_calls | "", or a JSON list of calls in the function-calling form; one that could not be read has the type `malformed` |
-| tool_call_id | of a tool's result, else "" |
+role          chat role in the observer's eyes: its own lines are `assistant`, other agents and
+              scenario text `user`, briefings `system`, results `tool`
+name          the other agent who said it, else ""
+content       the text; a message with image parts travels as a JSON list, which begins with
+              `[{"type": `
+tool_calls    "", or a JSON list of calls in the function-calling form; one that could not be read
+              has the type `malformed`
+tool_call_id  of a tool's result, else ""
 """
 
 from __future__ import annotations
@@ -70,27 +71,28 @@ def to_chat(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     What was meant as a tool call and could not be read goes back into the text, where it came from.
 
-    >>> to_chat({"messages": ({"role": "user", "name": "", "content": "hi", "tool_calls": "", "tool_call_id": ""},)})
+    >>> message = {"role": "user", "name": "", "content": "hi", "tool_calls": "", "tool_call_id": ""}
+    >>> to_chat({"messages": (message,)})
     [{'role': 'user', 'content': 'hi'}]
     """
     chat = []
     for message in observation["messages"]:
         content = message["content"]
-        said: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "role": message["role"],
             "content": json.loads(content) if content.startswith(_PARTS) else content,
         }
-        said |= {key: message[key] for key in ("name", "tool_call_id") if message[key]}
+        entry |= {key: message[key] for key in ("name", "tool_call_id") if message[key]}
         calls = json.loads(message["tool_calls"]) if message["tool_calls"] else []
         read = [call for call in calls if call["type"] != "malformed"]
         unread = "".join(call["text"] for call in calls if call["type"] == "malformed")
         if read:
-            said["tool_calls"] = read
+            entry["tool_calls"] = read
         if unread:
-            said["content"] = (
-                [*said["content"], {"type": "text", "text": unread}]
-                if isinstance(said["content"], list)
-                else said["content"] + unread
+            entry["content"] = (
+                [*entry["content"], {"type": "text", "text": unread}]
+                if isinstance(entry["content"], list)
+                else entry["content"] + unread
             )
-        chat.append(said)
+        chat.append(entry)
     return chat

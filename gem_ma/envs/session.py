@@ -82,11 +82,14 @@ class Session:
             previous.close()
         if seed is not None:
             try:
+                # a numpy integer is a seed too
                 seed = operator.index(seed)
             except TypeError:
                 raise ConfigError(f"{self.name}: a seed is an integer; got {seed!r}") from None
+            # as Gymnasium wants it: a seed decides all later resets without one
             self._seeds = random.Random(f"{seed}/resets")
         else:
+            # numpy, which some wrappers seed by it, takes 31 bits
             seed = self._seeds.randrange(2**31)
         asked_for = options.get("task") if isinstance(options, Mapping) else None
         task = self._task(asked_for) if asked_for is not None else self._task_of_seed(seed)
@@ -111,24 +114,24 @@ class Session:
             raise ConfigError(f"{self.name}: split {self.split!r} has no tasks")
         return tasks[seed % len(tasks)]
 
-    def _task(self, given: Any) -> Any:
-        if isinstance(given, int) and not isinstance(given, bool):
-            return task_of(self.scenario, f"{self.split}/{given}")
-        if isinstance(given, str):
+    def _task(self, chosen: Any) -> Any:
+        if isinstance(chosen, int) and not isinstance(chosen, bool):
+            return task_of(self.scenario, f"{self.split}/{chosen}")
+        if isinstance(chosen, str):
             tasks = self.scenario.tasks(self.split)
             # then none is a text; a long split may make each task when it is asked for
             typed = len(tasks) and not isinstance(tasks[0], str)
             texts = [] if typed else [task for task in tasks if isinstance(task, str)]
-            if given in texts:
-                return given
-            if re.fullmatch(r".*/-?\d+", given):
-                return task_of(self.scenario, given)
+            if chosen in texts:
+                return chosen
+            if re.fullmatch(r".*/-?\d+", chosen):
+                return task_of(self.scenario, chosen)
             if not texts:
                 raise ConfigError(
                     f"{self.name}: a task is named <split>/<index>, as in {self.split}/0; got"
-                    f" {given!r}"
+                    f" {chosen!r}"
                 )
-        return given
+        return chosen
 
     def playing(self) -> Game:
         """The open game. Raises ActionError where there is none, ScenarioError where the
@@ -145,12 +148,12 @@ class Session:
         """What a step gets once nobody can act any more."""
         return ActionError(f"{self.name}: the episode is over or closed; call reset()")
 
-    def commit(self, said: Mapping[str, Action | str]) -> None:
+    def commit(self, actions: Mapping[str, Action | str]) -> None:
         """Sends the actions of one decision point, then holds the play against the limits."""
         game = self.playing()
         try:
-            game.send(said)
-            for turn in game.turns[-len(said) :]:
+            game.send(actions)
+            for turn in game.turns[-len(actions) :]:
                 action = turn.action
                 self.turns[turn.agent] += 1
                 self.illegal[turn.agent] = (
@@ -228,6 +231,7 @@ class Session:
         return paid
 
     def _tools(self, tools: tuple[Tool, ...]) -> tuple[dict[str, Any], ...]:
+        # an offer is mostly the same tuple at every turn
         if self._schemas[0] is not tools:
             self._schemas = (tools, json.dumps([tool.schema for tool in tools]))
         return tuple(json.loads(self._schemas[1]))
@@ -246,6 +250,7 @@ class Session:
         if self.render_mode == "human":
             new, self._shown = lines[self._shown :], len(lines)
             text = "".join(f"{line}\n" for line in new)
+            # a terminal of another encoding would raise for a letter that it lacks
             encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
             sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
             return None
@@ -259,6 +264,7 @@ class Session:
         for number, turn in enumerate(game.turns):
             calls = "".join(f" {call!r}" for call in turn.action.tool_calls)
             lines.append(f"step {turn.step}  {turn.agent}: {_printable(turn.action.text + calls)}")
+            # rewards stand below the last turn of their step
             if number + 1 < len(game.turns) and game.turns[number + 1].step == turn.step:
                 continue
             while entry is not None and entry.step <= turn.step:

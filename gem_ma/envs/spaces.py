@@ -32,6 +32,7 @@ class ChatText(spaces.Text):
         super().__init__(max_length, min_length=min_length, charset=string.printable, seed=seed)
 
     def contains(self, x: Any) -> bool:
+        # the charset is of samples alone: agents write any letter
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
@@ -71,6 +72,7 @@ for _function in (
     flattening.flatten,
     flattening.unflatten,
 ):
+    # singledispatch of Gymnasium: a subclass is registered, or flattened as its base
     _function.register(ChatText, _refuse_flattening)
 
 

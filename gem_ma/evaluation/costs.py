@@ -51,17 +51,17 @@ def _sum(counts: list[int | None]) -> int | None:
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
-def cost_rows(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+def cost_rows(costs_of: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
     """(what, value) rows for printing; a line for all agents together where there are several."""
     rows = [
         (
             f"cost {agent}",
-            f"{_usd(one['usd'])} for {one['requests']} requests, {one['retries']} tried again",
+            f"{_usd(cost['usd'])} for {cost['requests']} requests, {cost['retries']} tried again",
         )
-        for agent, one in found.items()
+        for agent, cost in costs_of.items()
     ]
-    if len(found) > 1:
-        paid = [one["usd"] for one in found.values()]
+    if len(costs_of) > 1:
+        paid = [cost["usd"] for cost in costs_of.values()]
         rows.append(("cost", _usd(None if None in paid else math.fsum(paid))))
     return rows
 

@@ -22,6 +22,7 @@ from gem_ma.types import Episode
 Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 
+MANY_ZEROS = 3  # measures that are 0 everywhere, from which on they share a row
 SHOWN = 6  # names of measures that are 0 everywhere, in a printed table
 _PLAIN = Kinds()
 CAUSES = ("blame", "cause")  # labels of these names are always read as causes
@@ -72,7 +73,7 @@ def interval_text(estimate: Mapping[str, Any]) -> str:
 def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
     """The measures that apply to an episode. Raises ScenarioError where the scenario gives no
     finite number."""
-    found = {}
+    values = {}
     for name, value in dict(_asked("measures", measures, episode)).items():
         if value is None:
             continue
@@ -85,8 +86,8 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
                 f"{_where('measures', episode)}: {name!r} is {value!r}; a measure is a finite"
                 " number, or None where it does not apply"
             )
-        found[name] = number
-    return found
+        values[name] = number
+    return values
 
 
 def measured(
@@ -104,14 +105,14 @@ def measured(
             row = rows.setdefault(name, ([], []))
             row[0].append(value)
             row[1].append(episode)
-    found = {}
-    for name, (values, own) in rows.items():
-        check_rate(name, values, own, kinds)
+    intervals = {}
+    for name, (values, carriers) in rows.items():
+        check_rate(name, values, carriers, kinds)
         better = kinds.better(name)
-        found[name] = interval(values, own, rate=kinds.is_rate(name)) | (
+        intervals[name] = interval(values, carriers, rate=kinds.is_rate(name)) | (
             {"better": better} if better else {}
         )
-    return found
+    return intervals
 
 
 def check_rate(
@@ -130,13 +131,13 @@ def check_rate(
 
 def labels_of(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
     """Label -> its values of this episode, each once."""
-    found = {}
-    for name, given in dict(_asked("labels", labels, episode)).items():
+    result = {}
+    for name, label in dict(_asked("labels", labels, episode)).items():
         values = (
-            (given,)
-            if isinstance(given, str)
-            else tuple(given)
-            if isinstance(given, (list, tuple, set, frozenset))
+            (label,)
+            if isinstance(label, str)
+            else tuple(label)
+            if isinstance(label, (list, tuple, set, frozenset))
             else None
         )
         if (
@@ -145,15 +146,15 @@ def labels_of(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
             or not all(isinstance(value, str) for value in values)
         ):
             raise ScenarioError(
-                f"{_where('labels', episode)}: {name!r} is {given!r}; a label is text, or several"
+                f"{_where('labels', episode)}: {name!r} is {label!r}; a label is text, or several"
                 " texts"
             )
-        kept = tuple(
-            dict.fromkeys(sorted(values) if isinstance(given, (set, frozenset)) else values)
+        distinct = tuple(
+            dict.fromkeys(sorted(values) if isinstance(label, (set, frozenset)) else values)
         )
-        if kept:
-            found[name] = kept
-    return found
+        if distinct:
+            result[name] = distinct
+    return result
 
 
 def labels_if_any(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
@@ -172,22 +173,30 @@ def labelled(
     labels: Labels,
 ) -> dict[str, Any]:
     """Every label with its values, the most frequent first."""
-    won = {id(episode): one for episode, one in judged}
+    won = {id(episode): success for episode, success in judged}
     carried = [(episode, labels_of(episode, labels)) for episode in ok]
     carried += [(episode, labels_if_any(episode, labels)) for episode in failed]
     gone = {id(episode) for episode in failed}
     lost = [
-        (episode, found)
-        for episode, found in carried
+        (episode, carried_labels)
+        for episode, carried_labels in carried
         if id(episode) in gone or won.get(id(episode)) is False
     ]
     result: dict[str, Any] = {}
-    for label in dict.fromkeys(name for _, found in carried for name in found):
+    for label in dict.fromkeys(name for _, carried_labels in carried for name in carried_labels):
         values: dict[str, Any] = {}
-        for value in dict.fromkeys(value for _, found in carried for value in found.get(label, ())):
-            with_it = [episode for episode, found in carried if value in found.get(label, ())]
+        for value in dict.fromkeys(
+            value for _, carried_labels in carried for value in carried_labels.get(label, ())
+        ):
+            with_it = [
+                episode
+                for episode, carried_labels in carried
+                if value in carried_labels.get(label, ())
+            ]
             scored = [episode for episode in with_it if id(episode) in won]
-            lost_here = [float(value in found.get(label, ())) for _, found in lost]
+            lost_here = [
+                float(value in carried_labels.get(label, ())) for _, carried_labels in lost
+            ]
             values[value] = {
                 "episodes": len(with_it),
                 "success": interval(
@@ -200,102 +209,105 @@ def labelled(
         result[label] = {
             "values": {value: values[value] for value in order},
             "lost": len(lost),
-            "unlabelled": sum(label not in found for _, found in lost),
+            "unlabelled": sum(label not in carried_labels for _, carried_labels in lost),
             "won_unlabelled": sum(
-                label not in found for episode, found in carried if won.get(id(episode))
+                label not in carried_labels
+                for episode, carried_labels in carried
+                if won.get(id(episode))
             ),
         }
     return result
 
 
-def is_zero(one: Mapping[str, Any]) -> bool:
+def is_zero(interval: Mapping[str, Any]) -> bool:
     """Whether a measure is 0 in every episode, or as good as that: its mean is 0 and so is one
     end of its interval."""
-    return one["mean"] == 0 and (one["low"] == 0 or one["low"] == one["high"])
+    return interval["mean"] == 0 and (interval["low"] == 0 or interval["low"] == interval["high"])
 
 
-def is_constant(one: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
+def is_constant(label: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
     """Whether a label tells nothing apart: all ok episodes carry the one value that it has."""
-    return len(one["values"]) == 1 and all(
-        value["episodes"] >= summary["ok"] for value in one["values"].values()
+    return len(label["values"]) == 1 and all(
+        value["episodes"] >= summary["ok"] for value in label["values"].values()
     )
 
 
-def is_cause(label: str, one: Mapping[str, Any]) -> bool:
+def is_cause(label: str, groups: Mapping[str, Any]) -> bool:
     """Whether a label says why an episode was lost, and not what kind it is of: no episode that
     succeeded carries it."""
-    won = any(value["success"]["mean"] for value in one["values"].values())
-    return label in CAUSES or (not won and one["won_unlabelled"] > 0)
+    won = any(value["success"]["mean"] for value in groups["values"].values())
+    return label in CAUSES or (not won and groups["won_unlabelled"] > 0)
 
 
 def group_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(what, value) rows of a summary's measures and labels for printing."""
-    rows, measures = [], summary.get("measures", {})
-    zero = [name for name, one in measures.items() if is_zero(one)]
-    for name in measures if len(zero) < 3 else [name for name in measures if name not in zero]:
-        one = measures[name]
-        rows.append(
-            (name, interval_text(one) + (f" of {one['n']}" if one["n"] < summary["ok"] else ""))
-        )
-    if len(zero) >= 3:
-        rows.append(
-            (
-                "0 in every episode",
-                ", ".join(zero[:SHOWN])
-                + (f" and {len(zero) - SHOWN} more" if len(zero) > SHOWN else ""),
-            )
-        )
-    for label, one in summary.get("labels", {}).items():
-        cause = is_cause(label, one)
-        if is_constant(one, summary) and not cause:
+    rows = _measure_rows(summary)
+    for label, groups in summary.get("labels", {}).items():
+        if is_cause(label, groups):
+            rows.append((f"{label} of {groups['lost']} lost", _causes(groups)))
+        elif is_constant(groups, summary):
             continue
-        if cause:
-            told = [f"{value} {interval_text(found['share'])}" for value, found in _by_loss(one)]
-            told += (
-                [f"none named {one['unlabelled'] / one['lost']:.3f}"] if one["unlabelled"] else []
-            )
-            rows.append((f"{label} of {one['lost']} lost", ", ".join(told) or "none"))
         elif summary.get("success") is not None:
             rows += [
-                (
-                    f"success, {label} {value}",
-                    f"{interval_text(found['success'])} of {found['success']['n']}",
-                )
-                for value, found in one["values"].items()
-                if found["success"]["n"]
+                (f"success, {label} {value}", _of(counts["success"]))
+                for value, counts in groups["values"].items()
+                if counts["success"]["n"]
             ]
         else:
-            rows.append(
-                (
-                    label,
-                    ", ".join(
-                        f"{value} {found['episodes']}" for value, found in one["values"].items()
-                    ),
-                )
-            )
+            values = groups["values"].items()
+            rows.append((label, ", ".join(f"{name} {had['episodes']}" for name, had in values)))
     return rows
 
 
-def _by_loss(one: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _measure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    measures = summary.get("measures", {})
+    zero = [name for name, estimate in measures.items() if is_zero(estimate)]
+    # a scenario may count twenty kinds of fault: those that never happened share one row
+    if len(zero) < MANY_ZEROS:
+        zero = []
+    rows = []
+    for name, estimate in measures.items():
+        if name not in zero:
+            part = estimate["n"] < summary["ok"]
+            rows.append((name, _of(estimate) if part else interval_text(estimate)))
+    if zero:
+        more = f" and {len(zero) - SHOWN} more" if len(zero) > SHOWN else ""
+        rows.append(("0 in every episode", ", ".join(zero[:SHOWN]) + more))
+    return rows
+
+
+def _of(estimate: Mapping[str, Any]) -> str:
+    return f"{interval_text(estimate)} of {estimate['n']}"
+
+
+def _causes(groups: Mapping[str, Any]) -> str:
+    """The values of a label that says why episodes were lost, with their shares."""
+    texts = [f"{value} {interval_text(counts['share'])}" for value, counts in _by_loss(groups)]
+    if groups["unlabelled"]:
+        texts.append(f"none named {groups['unlabelled'] / groups['lost']:.3f}")
+    return ", ".join(texts) or "none"
+
+
+def _by_loss(label: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(
-        ((value, found) for value, found in one["values"].items() if found["lost"]),
+        ((value, counts) for value, counts in label["values"].items() if counts["lost"]),
         key=lambda pair: (-pair[1]["lost"], pair[0]),
     )
 
 
 def _asked(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
     try:
-        found = hook(episode)
+        answer = hook(episode)
     except Exception as error:
         # an author's code may raise anything; which episode it was is worth more than a traceback
         raise ScenarioError(
             f"{_where(what, episode)} raised {type(error).__name__}: {error}"
         ) from error
-    if not isinstance(found, Mapping):
+    if not isinstance(answer, Mapping):
         raise ScenarioError(
-            f"{_where(what, episode)} gave {type(found).__name__}; it gives a mapping"
+            f"{_where(what, episode)} gave {type(answer).__name__}; it gives a mapping"
         )
-    return found
+    return answer
 
 
 def _where(what: str, episode: Episode) -> str:

@@ -26,11 +26,11 @@ class Judge:
     @classmethod
     def of(cls, scenario: Scenario) -> Judge:
         """The hooks that the scenario's class overrides."""
-        own = type(scenario)
+        kind = type(scenario)
         return cls(
-            scenario.success if own.success is not Scenario.success else None,
-            scenario.measures if own.measures is not Scenario.measures else None,
-            scenario.labels if own.labels is not Scenario.labels else None,
+            scenario.success if kind.success is not Scenario.success else None,
+            scenario.measures if kind.measures is not Scenario.measures else None,
+            scenario.labels if kind.labels is not Scenario.labels else None,
             Kinds(scenario.rates, scenario.more_is_better, scenario.less_is_better),
         )
 
@@ -50,13 +50,13 @@ class Judge:
         judged_all = success["n"] == summary["ok"] and summary["episodes"] == episodes
         otherwise = True if judged_all and len(rows) == lost["count"] else None
 
-        def named(one: Episode, key: str) -> dict[str, Any]:
-            return dict(rows[one.id][key]) if one.id in rows else {}
+        def named(episode: Episode, key: str) -> dict[str, Any]:
+            return dict(rows[episode.id][key]) if episode.id in rows else {}
 
         return cls(
-            lambda one: False if one.id in rows else otherwise,
-            lambda one: named(one, "measures"),
-            lambda one: named(one, "labels"),
+            lambda episode: False if episode.id in rows else otherwise,
+            lambda episode: named(episode, "measures"),
+            lambda episode: named(episode, "labels"),
         )
 
     def summarise(self, episodes: Iterable[Episode]) -> dict[str, Any]:

@@ -60,15 +60,19 @@ def said_of(
         named = labels_if_any(episode, labels) if failed else labels_of(episode, labels)
     measured = values_of(episode, measures) if measures is not None and episode.end.scored else {}
     better = {name: kinds.better(name) for name in measured}
-    told = {name: value for name, value in measured.items() if value or better[name] == "more"}
+    shown_measures = {
+        name: value for name, value in measured.items() if value or better[name] == "more"
+    }
     against = [
         name
-        for name, value in told.items()
+        for name, value in shown_measures.items()
         if (not value if better[name] == "more" else better[name] == "less")
     ]
     return {
         "returns": episode.returns(),
         "labels": {name: list(values) for name, values in named.items()},
-        "measures": {name: told[name] for name in dict.fromkeys([*against, *told])},
+        "measures": {
+            name: shown_measures[name] for name in dict.fromkeys([*against, *shown_measures])
+        },
         "error": (episode.error or "").split("\n", 1)[0][:500],
     }

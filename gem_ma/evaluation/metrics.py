@@ -12,26 +12,23 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gem_ma.evaluation.groups import (
     Labels,
     Measures,
     check_rate,
-    group_rows,
     interval,
-    interval_text,
     labelled,
     measured,
-    units,
 )
 from gem_ma.evaluation.kinds import RETURN, Kinds
 from gem_ma.evaluation.lost import lost_episodes
 from gem_ma.evaluation.tallies import Said, take
 from gem_ma.types import End, Episode
 
-__all__ = ["Success", "interval_text", "summarise", "table", "units"]
+__all__ = ["Success", "summarise"]
 
 Success = Callable[[Episode], bool | None]
 
@@ -57,10 +54,10 @@ def summarise(
     ok = [episode for episode in all_ if episode.end.scored]
     failed = [episode for episode in all_ if episode.end is End.FAILED]
     agents = list(dict.fromkeys(agent for episode in all_ for agent in episode.cast))
-    said = {agent: tallies.said.get(agent, Said()) for agent in agents}
+    tallies_of = {agent: tallies.said.get(agent, Said()) for agent in agents}
     measures, labels = measures and taken.measures, labels and taken.labels
     curve, excluded = _pass_hat_k(judged), len(all_) - len(ok) - len(failed)
-    won = [float(one) for _, one in judged]
+    won = [float(row) for _, row in judged]
     tested = interval(won, [episode for episode, _ in judged], rate=True)
     return {
         "episodes": len(all_),
@@ -72,7 +69,7 @@ def summarise(
         "returns": {agent: _return(agent, ok, len(failed), kinds) for agent in agents},
         "success": tested if success is not None else None,
         "score": _score(judged, len(failed), excluded) if success is not None else None,
-        "pass_hat_k": [one["mean"] for one in curve],
+        "pass_hat_k": [row["mean"] for row in curve],
         "pass_hat_k_intervals": curve,
         "tries": _tries(judged),
         "measures": measured(ok, measures, kinds) if measures is not None else {},
@@ -83,151 +80,19 @@ def summarise(
         "turns": _share(tallies.turns, len(ok)),
         "steps": _share(tallies.steps, len(ok)),
         "tokens": {
-            agent: {"sampled": one.sampled, "prompt": one.prompt} for agent, one in said.items()
+            agent: {"sampled": row.sampled, "prompt": row.prompt}
+            for agent, row in tallies_of.items()
         },
         "model_calls": tallies.model_calls,
         "truncated": _mean([float(episode.end.bootstraps) for episode in ok]),
-        "illegal": {agent: _share(one.illegal, one.choices) for agent, one in said.items()},
-        "malformed": {agent: _share(one.malformed, one.calls) for agent, one in said.items()},
+        "illegal": {agent: _share(row.illegal, row.choices) for agent, row in tallies_of.items()},
+        "malformed": {agent: _share(row.malformed, row.calls) for agent, row in tallies_of.items()},
         "cut": {
-            agent: {"sayings": one.cut_turns, "of": one.turns, "bytes": one.cut_bytes}
-            for agent, one in said.items()
+            agent: {"sayings": row.cut_turns, "of": row.turns, "bytes": row.cut_bytes}
+            for agent, row in tallies_of.items()
         },
         **tallies.by_policy(),
     }
-
-
-def table(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(what, value) rows of a summary for printing, the counts first."""
-    counts = f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
-    rows = [
-        (
-            "episodes",
-            counts + (f" ({summary['retried']} with retried calls)" if summary["retried"] else ""),
-        )
-    ]
-    if summary["success"] is not None:
-        judged = summary["success"]["n"]
-        unjudged = (
-            f" of {judged} judged, {summary['ok'] - judged} cannot be"
-            if judged < summary["ok"]
-            else ""
-        )
-        rows.append(("success", interval_text(summary["success"]) + unjudged))
-        if summary["failed"] or summary["excluded"]:
-            rows.append(("success, failed = 0", _number(summary["score"]["failed_as_zero"])))
-        if summary["excluded"]:
-            rows.append(
-                (
-                    "success, excluded lost / won",
-                    (
-                        f"{_number(summary['score']['lowest'])} /"
-                        f" {_number(summary['score']['highest'])}"
-                    ),
-                )
-            )
-    rows += baseline_rows(summary)
-    if len(summary["pass_hat_k"]) > 1:
-        rows.append(
-            (
-                "pass^k",
-                "  ".join(
-                    f"{k}: {interval_text(one)}"
-                    for k, one in enumerate(_pass_intervals(summary), 1)
-                )
-                + _refused(summary),
-            )
-        )
-    elif len(summary["pass_hat_k"]) == 1 and _refused(summary):
-        rows.append(
-            ("pass^k", f"1: {interval_text(_pass_intervals(summary)[0])}{_refused(summary)}")
-        )
-    rows += group_rows(summary)
-    for agent, one in summary["returns"].items():
-        rows.append((f"return {agent}", interval_text(one)))
-        if summary["failed"]:
-            rows.append((f"return {agent}, failed = 0", _number(one["failed_as_zero"])))
-    rows.append(
-        ("ends", ", ".join(f"{end} {count}" for end, count in summary["ends"].items()) or "none")
-    )
-    rows.append(("turns per episode", _number(summary["turns"])))
-    for agent, share in summary["illegal"].items():
-        if share is not None:
-            rows.append((f"illegal {agent}", f"{100 * share:.1f} %"))
-    for agent, share in summary["malformed"].items():
-        if share:
-            rows.append((f"malformed calls {agent}", f"{100 * share:.1f} %"))
-    for agent, cut in summary.get("cut", {}).items():
-        if cut["sayings"]:
-            rows.append(
-                (
-                    f"cut sayings {agent}",
-                    f"{cut['sayings']} of {cut['of']}, {cut['bytes']} bytes (run.max_said)",
-                )
-            )
-    for policy, one in summary.get("empty", {}).items():
-        if one["empty"]:
-            rows.append(
-                (
-                    f"empty replies {policy}",
-                    f"{100 * one['share']:.1f} % ({one['empty']} of {one['replies']})",
-                )
-            )
-    for policy, others in summary.get("other_models", {}).items():
-        told = ", ".join(f"{name} {count}" for name, count in others.items())
-        rows.append(
-            (
-                f"other models {policy}",
-                f"{told} replies of a model that is called otherwise than asked",
-            )
-        )
-    for agent, tokens in summary["tokens"].items():
-        if tokens["sampled"]:
-            rows.append(
-                (f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read")
-            )
-    rows += [("error", f"{count} x {text}") for text, count in summary["errors"].items()]
-    return rows
-
-
-def baseline_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A row for each baseline that was played beside a run; none where the summary has no
-    `baselines`."""
-    rows = []
-    for name, one in summary.get("baselines", {}).items():
-        scores = (
-            {"": one["success"]}
-            if one["success"] is not None
-            else {f"return {agent} ": found for agent, found in one["returns"].items()}
-        )
-        told = ", ".join(what + interval_text(found) for what, found in scores.items())
-        judged = one["ok"] if one["success"] is None else one["success"]["n"]
-        told += f" of {judged}" + (
-            f" judged, {one['ok'] - judged} cannot be" if judged < one["ok"] else ""
-        )
-        told += f", {one['failed']} failed" if one["failed"] else ""
-        rows.append(
-            (
-                f"baseline {name}",
-                told
-                + (f" ({one['tasks']} of {one['of']} tasks)" if one["tasks"] < one["of"] else ""),
-            )
-        )
-    return rows
-
-
-def _pass_intervals(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    blank = {"low": None, "high": None}  # a summary of an older version has no intervals
-    return list(
-        summary.get("pass_hat_k_intervals")
-        or [{"mean": value, **blank} for value in summary["pass_hat_k"]]
-    )
-
-
-def _refused(summary: Mapping[str, Any]) -> str:
-    """Which k cannot be had, where tasks differ in how often they were tried."""
-    least, most = summary.get("tries") or (0, 0)
-    return f"  (no k above {least}: not every task has more scored tries)" if most > least else ""
 
 
 def _return(agent: str, ok: list[Episode], failed: int, kinds: Kinds) -> dict[str, Any]:
@@ -271,14 +136,14 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
     ]
     return [
         {
-            "mean": one.mean,
-            "low": one.low,
-            "high": one.high,
-            "n": one.tasks,
-            "method": one.method,
+            "mean": estimate.mean,
+            "low": estimate.low,
+            "high": estimate.high,
+            "n": estimate.tasks,
+            "method": estimate.method,
             "rate": True,
         }
-        for one in made
+        for estimate in made
     ]
 
 
@@ -302,7 +167,3 @@ def _share(part: int, whole: int) -> float | None:
 
 def _mean(values: list[Any]) -> float | None:
     return math.fsum(values) / len(values) if values else None
-
-
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.3f}"

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.evaluation.exploitability import Decision, Strategy, TokenStrategy
+from gem_ma.evaluation.exploitability import Decision, TokenStrategy
+from gem_ma.evaluation.game_tree import Strategy
 from gem_ma.types import Message
 
 
@@ -38,17 +39,17 @@ class Mixture:
         reach: list[float] = []
         self.size += 1
         for place, decision in enumerate(self.decisions):
-            own = 1.0
+            reached = 1.0
             if decision.before is not None:
                 before, choice = decision.before
                 taken = chances[before]
-                own = reach[before] * (
+                reached = reach[before] * (
                     taken[choice] if choice < len(taken) else max(0.0, 1 - sum(taken))
                 )
-            reach.append(own)
-            self.reached[place] += weight * own
+            reach.append(reached)
+            self.reached[place] += weight * reached
             self.sums[place] = [
-                total + weight * own * chance
+                total + weight * reached * chance
                 for total, chance in zip(self.sums[place], chances[place], strict=True)
             ]
 

@@ -1,9 +1,9 @@
-"""Who beats whom: games between players, read from episodes; a payoff table for both sides;
+"""Who beats whom: matches between players, read from episodes; a payoff table for both sides;
 Bradley-Terry ratings with intervals.
 
 Pure functions over records. A *player* is what sat in a seat: its policy, else its behaviour. A
-*game* is two agents of one scored episode with different players; the higher return wins it,
-equal returns are a tie. A *foul* is a turn with a closed choice that could not be read; games
+*match* is two agents of one scored episode with different players; the higher return wins it,
+equal returns are a tie. A *foul* is a turn with a closed choice that could not be read; matches
 with a foul count as the ledger says, and stand apart as a number. Axes: M players, K task keys,
 P pairs of players, B resamples.
 """
@@ -11,7 +11,7 @@ P pairs of players, B resamples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -23,11 +23,13 @@ from gem_ma.errors import DataError
 from gem_ma.types import Episode, Seat
 
 ELO = 400 / math.log(10)  # rating points of a factor e in the odds of winning
-TOLERANCE, ROUNDS, BLOCK = 1e-10, 10_000, 1 << 22
+TOLERANCE, ROUNDS = 1e-10, 10_000  # of the fit: in log strength, and at most
+BLOCK = 1 << 22  # numbers of resamples held at once
+LEAST_PRIOR = 1e-3  # of resamples: one may lack a pair that met, and a fit needs a chain of matches
 Floats = NDArray[np.float64]
 
 
-class Game(NamedTuple):
+class Match(NamedTuple):
     """One meeting of two players; `score` is the first one's: 1, 1/2 or 0. `key` names the start
     that mirror games share."""
 
@@ -48,10 +50,10 @@ def player_of(seat: Seat) -> str:
     return seat.policy or seat.behaviour
 
 
-def games(episodes: Iterable[Episode], player: Callable[[Seat], str] = player_of) -> list[Game]:
+def games(episodes: Iterable[Episode], player: Callable[[Seat], str] = player_of) -> list[Match]:
     """All games of the scored episodes, in their order; with n agents every pair of them is one.
     FAILED and INTERRUPTED episodes give none."""
-    found = []
+    matches = []
     for episode in episodes:
         if not episode.end.scored:
             continue
@@ -61,19 +63,16 @@ def games(episodes: Iterable[Episode], player: Callable[[Seat], str] = player_of
             for turn in episode.turns
             if turn.legal is not None and turn.action.parsed is None
         }
-        for a, b in combinations(episode.cast, 2):
-            first, second = player(episode.cast[a]), player(episode.cast[b])
-            if first != second:
-                found.append(
-                    Game(
-                        (episode.task, episode.seed),
-                        (a, b),
-                        (first, second),
-                        (paid.get(a, 0.0), paid.get(b, 0.0)),
-                        (a in fouled, b in fouled),
-                    )
-                )
-    return found
+        for pair in combinations(episode.cast, 2):
+            a, b = pair
+            players = player(episode.cast[a]), player(episode.cast[b])
+            if players[0] == players[1]:  # against itself nobody wins
+                continue
+            returns = paid.get(a, 0.0), paid.get(b, 0.0)
+            fouls = a in fouled, b in fouled
+            key = episode.task, episode.seed
+            matches.append(Match(key, pair, players, returns, fouls))
+    return matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +94,11 @@ class Cell:
         return (self.wins + self.ties / 2) / self.games if self.games else None
 
 
-def payoffs(played: Iterable[Game]) -> dict[tuple[str, str, str], Cell]:
+def payoffs(played: Iterable[Match]) -> dict[tuple[str, str, str], Cell]:
     """(player, other, agent that the player sat at) -> what came of it; every game stands in two
     cells, one for each of its players.
 
-    >>> table = payoffs([Game(("t/0", 1), ("x", "o"), ("new", "old"), (1.0, -1.0), (False, True))])
+    >>> table = payoffs([Match(("t/0", 1), ("x", "o"), ("new", "old"), (1.0, -1.0), (False, True))])
     >>> table["old", "new", "o"]
     Cell(games=1, wins=0, ties=0, losses=1, fouls=1, other_fouls=0, payoff=-1.0)
     """
@@ -116,12 +115,9 @@ def payoffs(played: Iterable[Game]) -> dict[tuple[str, str, str], Cell]:
                 game.fouls[1 - me],
                 game.returns[me],
             )
-            total = sums.setdefault(
-                (game.players[me], game.players[1 - me], game.agents[me]), [0.0] * len(row)
-            )
-            sums[game.players[me], game.players[1 - me], game.agents[me]] = [
-                a + b for a, b in zip(total, row, strict=True)
-            ]
+            names = game.players[me], game.players[1 - me], game.agents[me]
+            total = sums.get(names, [0.0] * len(row))
+            sums[names] = [a + b for a, b in zip(total, row, strict=True)]
     cells = {}
     for names, total in sums.items():
         count, wins, ties, losses, fouls, other = map(int, total[:6])
@@ -143,7 +139,7 @@ class Rating:
 
 
 def ratings(
-    played: Sequence[Game],
+    played: Sequence[Match],
     *,
     anchor: str | None = None,
     prior: float = 1.0,
@@ -158,8 +154,11 @@ def ratings(
     that met, so that who never lost has a rating. Intervals are percentiles over resampled task
     keys, each with all of its games. Bradley and Terry 1952; fitted by Hunter 2004, eq. 3.
 
-    >>> won = [Game((f"t/{n}", 0), ("x", "o"), ("a", "b"), (float(n > 0), float(n == 0)), (False, False)) for n in range(4)]
-    >>> round(ratings(won, prior=0)["a"].points - ratings(won, prior=0)["b"].points, 2)  # 3 to 1: 400 log10(3)
+    >>> def won(n, a, b):
+    ...     return Match((f"t/{n}", 0), ("x", "o"), ("a", "b"), (a, b), (False, False))
+    >>> three_to_one = [won(0, 0.0, 1.0), *(won(n, 1.0, 0.0) for n in (1, 2, 3))]
+    >>> rated = ratings(three_to_one, prior=0)
+    >>> round(rated["a"].points - rated["b"].points, 2)  # 400 log10(3)
     190.85
 
     Raises DataError where two players are compared by no chain of games, or, without a prior,
@@ -182,36 +181,38 @@ def ratings(
     total, met = _checked(pairs, won.sum(0), names, prior)
     base = 0 if anchor is None else names.index(anchor)
     fitted = _points(total[None] + np.where(met, prior / 2, 0.0), base, anchor is None)[0]
-    rng, size, block = np.random.default_rng(seed), len(won), max(1, BLOCK // len(won))
-    shaken = []
-    for at in range(0, resamples, block):
-        draws = rng.multinomial(size, np.full(size, 1 / size), min(block, resamples - at)).astype(
-            np.float64
-        )
+    resampled = []
+    for draws in _key_draws(len(won), resamples, seed):
         counts = np.zeros((len(draws), *met.shape))
         counts[:, pairs[:, 0], pairs[:, 1]] = draws @ won
-        counts += np.where(met, max(prior, 1e-3) / 2, 0.0)  # a resample may lack a pair
-        shaken.append(_points(counts, base, anchor is None, rounds=300))
+        counts += np.where(met, max(prior, LEAST_PRIOR) / 2, 0.0)
+        resampled.append(_points(counts, base, anchor is None, rounds=300))
     tail = (1 - level) / 2
-    low, high = np.quantile(np.concatenate(shaken), (tail, 1 - tail), axis=0)
-    found = {}
+    low, high = np.quantile(np.concatenate(resampled), (tail, 1 - tail), axis=0)
+    result = {}
     for i in sorted(range(len(names)), key=lambda i: (-fitted[i], names[i])):
         mine = [(game, game.players.index(names[i])) for game in played if names[i] in game.players]
-        ties, fouls = (
-            sum(game.score == 0.5 for game, _ in mine),
-            sum(game.fouls[me] for game, me in mine),
-        )
-        found[names[i]] = Rating(
-            float(fitted[i]), float(low[i]), float(high[i]), len(mine), ties, fouls
-        )
-    return found
+        ties = sum(game.score == 0.5 for game, _ in mine)
+        fouls = sum(game.fouls[me] for game, me in mine)
+        bounds = float(low[i]), float(high[i])
+        result[names[i]] = Rating(float(fitted[i]), *bounds, len(mine), ties, fouls)
+    return result
+
+
+def _key_draws(keys: int, resamples: int, seed: int) -> Iterator[Floats]:
+    """How often each task key is drawn in each resample, [<= BLOCK / K, K] at a time."""
+    rng, block = np.random.default_rng(seed), max(1, BLOCK // keys)
+    for start in range(0, resamples, block):
+        rows = min(block, resamples - start)
+        yield rng.multinomial(keys, np.full(keys, 1 / keys), rows).astype(np.float64)
 
 
 def points(won: Mapping[tuple[str, str], float], *, prior: float = 1.0) -> dict[str, float]:
     """The ratings of `ratings`, best first, with mean 0 and without intervals, from counts: (i, j)
     -> wins of i over j, half the ties included.
 
-    >>> {name: round(value, 1) for name, value in points({("a", "b"): 3.0, ("b", "a"): 1.0}, prior=0).items()}
+    >>> rated = points({("a", "b"): 3.0, ("b", "a"): 1.0}, prior=0)
+    >>> {name: round(value, 1) for name, value in rated.items()}
     {'a': 95.4, 'b': -95.4}
     """
     names = list(dict.fromkeys(name for pair in won for name in pair))
@@ -219,14 +220,14 @@ def points(won: Mapping[tuple[str, str], float], *, prior: float = 1.0) -> dict[
         raise DataError("there are no games between different players, so nobody can be rated")
     pairs = np.array([[names.index(i), names.index(j)] for i, j in won])
     total, met = _checked(pairs, np.array(list(won.values())), names, prior)
-    found = _points(total[None] + np.where(met, prior / 2, 0.0), 0, True)[0]
+    fitted = _points(total[None] + np.where(met, prior / 2, 0.0), 0, True)[0]
     return {
-        names[i]: float(found[i])
-        for i in sorted(range(len(names)), key=lambda i: (-found[i], names[i]))
+        names[i]: float(fitted[i])
+        for i in sorted(range(len(names)), key=lambda i: (-fitted[i], names[i]))
     }
 
 
-def _wins(played: Sequence[Game], names: Sequence[str]) -> tuple[NDArray[np.int64], Floats]:
+def _wins(played: Sequence[Match], names: Sequence[str]) -> tuple[NDArray[np.int64], Floats]:
     """The ordered pairs [P, 2] that met, and wins of the first over the second by task key [K,
     P], a tie as half a win of each."""
     index = {name: i for i, name in enumerate(names)}
@@ -274,6 +275,7 @@ def _points(won: Floats, base: int, centred: bool, rounds: int = ROUNDS) -> Floa
     for _ in range(rounds):
         expected = (met / (strength[:, :, None] + strength[:, None, :])).sum(2)
         new = wins / expected
+        # only ratios count: without a fixed mean the strengths would drift out of range
         new /= np.exp(np.log(new).mean(1, keepdims=True))
         moved = float(np.abs(np.log(new) - np.log(strength)).max())
         strength = new
@@ -289,6 +291,7 @@ def _check_connected(
     reaches: NDArray[np.bool_], names: Sequence[str], what: str, link: str
 ) -> None:
     """Raises DataError naming two players of whom one does not reach the other."""
+    # the transitive closure, by squaring: paths of 2, 4, 8 ... steps
     closed = reaches
     for _ in range(len(names).bit_length()):
         closed = (closed.astype(np.float64) @ closed) > 0
@@ -307,16 +310,7 @@ def table(cells: Mapping[tuple[str, str, str], Cell]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for (player, other, agent), cell in sorted(cells.items()):
         counts = f"{cell.wins}/{cell.ties}/{cell.losses}"
+        fouls = f"{cell.fouls}/{cell.other_fouls}"
         payoff = "n/a" if cell.payoff is None else f"{cell.payoff:.3f}"
-        rows.append(
-            (
-                player,
-                other,
-                agent,
-                str(cell.games),
-                counts,
-                f"{cell.fouls}/{cell.other_fouls}",
-                payoff,
-            )
-        )
+        rows.append((player, other, agent, str(cell.games), counts, fouls, payoff))
     return rows

@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gem_ma.evaluation.student_t import t_quantile
+
 RESAMPLES = 10_000
 FEW_TASKS = 20
 TAIL = 5  # resamples that a bootstrap quantile needs beyond it
@@ -204,8 +206,12 @@ def paired(
             mean, *t_interval(d, level), p, "t over tasks", len(d), *t_interval(d, wide)
         )
     means = np.concatenate([d[draw].mean(1) for draw in _draws(len(d), resamples, seed)])
-    told = _quantiles(means, wide) if resamples * (1 - wide) / 2 >= TAIL else t_interval(d, wide)
-    return Comparison(mean, *_quantiles(means, level), p, "bootstrap over tasks", len(d), *told)
+    wide_bounds = (
+        _quantiles(means, wide) if resamples * (1 - wide) / 2 >= TAIL else t_interval(d, wide)
+    )
+    return Comparison(
+        mean, *_quantiles(means, level), p, "bootstrap over tasks", len(d), *wide_bounds
+    )
 
 
 def sign_flip(
@@ -236,12 +242,12 @@ def holm(p: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    if any(not 0 <= one <= 1 for one in p):
+    if any(not 0 <= value <= 1 for value in p):
         raise ValueError(f"p values lie between 0 and 1; got {list(p)}")
     adjusted, running = [0.0] * len(p), 0.0
-    for rank, at in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        running = max(running, min(1.0, (len(p) - rank) * p[at]))
-        adjusted[at] = running
+    for rank, index in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        running = max(running, min(1.0, (len(p) - rank) * p[index]))
+        adjusted[index] = running
     return adjusted
 
 
@@ -290,7 +296,7 @@ def pass_hat_k_interval(
     return Estimate(mean, low, high, method, units)
 
 
-def _over_tasks(successes: Sequence[int], tries: Sequence[int], k: int, one: Any) -> float:
+def _over_tasks(successes: Sequence[int], tries: Sequence[int], k: int, chance: Any) -> float:
     if len(successes) != len(tries) or not len(tries):
         raise ValueError(
             f"successes and tries are one number per task, at least one; got {len(successes)} and"
@@ -303,67 +309,7 @@ def _over_tasks(successes: Sequence[int], tries: Sequence[int], k: int, one: Any
             raise ValueError(
                 f"k must lie between 1 and the number of tries; got k = {k} with {n} tries"
             )
-    return sum(one(int(c), int(n)) for c, n in zip(successes, tries, strict=True)) / len(tries)
-
-
-# -- Student's t ---------------------------------------------------------------------------------
-
-
-def t_quantile(p: float, degrees: float) -> float:
-    """The value that Student's t with this many degrees of freedom stays below with probability p.
-
-    >>> round(t_quantile(0.975, 10), 4)
-    2.2281
-    """
-    if not 0 < p < 1 or not degrees > 0:
-        raise ValueError(
-            f"a quantile needs 0 < p < 1 and degrees > 0; got p = {p}, degrees = {degrees}"
-        )
-    if p < 0.5:
-        return -t_quantile(1 - p, degrees)
-    low, high = 0.0, 1.0
-    while _t_below(high, degrees) < p:
-        low, high = high, high * 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_below(middle, degrees) < p else (low, middle)
-    return (low + high) / 2
-
-
-def _t_below(t: float, degrees: float) -> float:
-    """P(T <= t) for t >= 0 = 1 - I_x(degrees / 2, 1 / 2) / 2 with x = degrees / (degrees + t^2)."""
-    return 1 - 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """Regularised I_x(a, b) by its continued fraction (modified Lentz)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, 1 - x)
-    front = (
-        math.exp(
-            math.lgamma(a + b)
-            - math.lgamma(a)
-            - math.lgamma(b)
-            + a * math.log(x)
-            + b * math.log1p(-x)
-        )
-        / a
-    )
-    tiny, c, d = 1e-300, 1.0, 1 / (1 - (a + b) * x / (a + 1))
-    fraction = d
-    for m in range(1, 1000):
-        for term in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            d = 1 / ((1 + term * d) or tiny)
-            c = (1 + term / c) or tiny
-            fraction *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return front * fraction
+    return sum(chance(int(c), int(n)) for c, n in zip(successes, tries, strict=True)) / len(tries)
 
 
 # -- inside --------------------------------------------------------------------------------------
@@ -399,8 +345,8 @@ def _by_task(values: Floats, tasks: Sequence[Any]) -> tuple[Floats, Floats]:
 
 def _draws(units: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.intp]]:
     rng, rows = np.random.default_rng(seed), max(1, _BLOCK // units)
-    for at in range(0, resamples, rows):
-        yield rng.integers(0, units, (min(rows, resamples - at), units))
+    for start in range(0, resamples, rows):
+        yield rng.integers(0, units, (min(rows, resamples - start), units))
 
 
 def _quantiles(means: Floats, level: float) -> tuple[float, float]:

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from gem_ma.errors import ConfigError
@@ -56,16 +57,15 @@ def cell_of(
         if not episode.end.scored:
             continue
         won = judge.success(episode) if judge.success is not None else None
-        found = {SUCCESS: float(won)} if won is not None else {}
-        found |= {f"return {agent}": value for agent, value in episode.returns().items()}
-        for score, value in found.items():
+        scores = {SUCCESS: float(won)} if won is not None else {}
+        scores |= {f"return {agent}": value for agent, value in episode.returns().items()}
+        for score, value in scores.items():
             values.setdefault(score, {})[episode.id] = value
-        for score, value in (
-            values_of(episode, judge.measures).items() if judge.measures is not None else ()
-        ):
-            kept = values.setdefault(score, {})
+        measured = values_of(episode, judge.measures) if judge.measures is not None else {}
+        for score, value in measured.items():
+            by_episode = values.setdefault(score, {})  # its name stands in any case
             if measures is None or score in measures:
-                kept[episode.id] = value
+                by_episode[episode.id] = value
     return Cell(judge.summarise(listed), values, world, run, judge.kinds)
 
 
@@ -124,16 +124,12 @@ def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None
     """The interval of a score in a run's summary; None where that run has no such score."""
     if score == SUCCESS:
         return summary["success"] or None
-    found = summary["measures"].get(score)
-    return (
-        found
-        if found is not None
-        else (
-            summary["returns"].get(score.removeprefix("return "))
-            if score.startswith("return ")
-            else None
-        )
-    )
+    # a measure may be called like a return; then it is the measure that was compared
+    if (measure := summary["measures"].get(score)) is not None:
+        return measure
+    if not score.startswith("return "):
+        return None
+    return summary["returns"].get(score.removeprefix("return "))
 
 
 def difference_text(row: Mapping[str, Any] | None) -> str:
@@ -142,23 +138,20 @@ def difference_text(row: Mapping[str, Any] | None) -> str:
         return "reference"
     if row["difference"] is None:
         return "n/a (no shared play)"
-    bounds = (
-        "n/a"
-        if row["low"] is None or row["high"] is None
-        else f"{row['low']:+.3f}, {row['high']:+.3f}"
-    )
-    return f"{row['difference']:+.3f} [{bounds}]" + (
-        "" if row["same_tasks"] else " (other scenario settings)"
-    )
+    bounds = "n/a"
+    if row["low"] is not None and row["high"] is not None:
+        bounds = f"{row['low']:+.3f}, {row['high']:+.3f}"
+    other = "" if row["same_tasks"] else " (other scenario settings)"
+    return f"{row['difference']:+.3f} [{bounds}]{other}"
 
 
 def _row(axes: Mapping[str, Names], names: Names, cell: Cell) -> dict[str, Any]:
-    kept = ("episodes", "ok", "failed", "excluded", "tasks", "turns", "pass_hat_k")
+    facts = ("episodes", "ok", "failed", "excluded", "tasks", "turns", "pass_hat_k")
     scores = {score: score_of(cell.summary, score) for score in cell.values}
     return {
         "names": dict(zip(axes, names, strict=True)),
         "run": cell.run,
-        **{key: cell.summary[key] for key in kept},
+        **{key: cell.summary[key] for key in facts},
         "scores": scores,
     }
 
@@ -177,60 +170,59 @@ def _compare(
 ) -> list[dict[str, Any]]:
     """Every other cell against the reference. Over these comparisons p is adjusted (Holm), and
     so is the second interval (Bonferroni)."""
-    from gem_ma.evaluation.stats import holm, paired
+    from gem_ma.evaluation.stats import holm
 
-    base = cells[reference].values.get(score, {})
+    base = _by_key(cells[reference].values.get(score, {}), paired_by)
     shared = {}  # names -> both values of every play that the cell has in common with the reference
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for names, cell in cells.items():
         if names == reference:
             continue
-        before, after = (
-            _by_key(values, paired_by) for values in (base, cell.values.get(score, {}))
-        )
+        values = _by_key(cell.values.get(score, {}), paired_by)
         shared[names] = [
-            (key, before[key], after[key]) for key in sorted(before.keys() & after.keys())
+            (key, base[key], values[key]) for key in sorted(base.keys() & values.keys())
         ]
-        row = {
-            "names": dict(zip(axes, names, strict=True)),
-            "same_tasks": cell.world == cells[reference].world,
-        }
-        found.append(
+        rows.append(
             {
-                **row,
+                "names": dict(zip(axes, names, strict=True)),
+                "same_tasks": cell.world == cells[reference].world,
                 "pairs": len(shared[names]),
-                "unpaired": len(before.keys() ^ after.keys()),
+                "unpaired": len(base.keys() ^ values.keys()),
                 **_NOTHING,
             }
         )
     adjusts = correct == "holm"
+    # a cell without a shared play is no test, so the others do not pay for it
     family = sum(map(bool, shared.values())) if adjusts else 1
-    for row, pairs in zip(found, shared.values(), strict=True):
+    for row, pairs in zip(rows, shared.values(), strict=True):
         if pairs:
-            keys, before_values, after_values = zip(*pairs, strict=True)
-            one = paired(
-                before_values, after_values, _units(keys), resamples=resamples, family=family
-            )
-            row |= {
-                "difference": one.difference,
-                "low": _finite(one.low),
-                "high": _finite(one.high),
-                "p": one.p,
-                "method": one.method,
-            }
-            row |= {
-                "tasks": one.tasks,
-                "low_adjusted": _finite(one.wide_low),
-                "high_adjusted": _finite(one.wide_high),
-            }
-    tested = [row for row in found if row["p"] is not None]
-    for row, p in zip(
-        tested,
-        holm([row["p"] for row in tested]) if adjusts else [row["p"] for row in tested],
-        strict=True,
-    ):
+            row |= _difference(pairs, resamples, family)
+    tested = [row for row in rows if row["p"] is not None]
+    p_values = [row["p"] for row in tested]
+    for row, p in zip(tested, holm(p_values) if adjusts else p_values, strict=True):
         row["p_adjusted"] = p
-    return found
+    return rows
+
+
+def _difference(
+    pairs: Sequence[tuple[tuple[Any, ...], float, float]], resamples: int, family: int
+) -> dict[str, Any]:
+    """The second value of each pair less the first, as JSON values; the key of a pair names its
+    play."""
+    from gem_ma.evaluation.stats import paired
+
+    keys, before, after = zip(*pairs, strict=True)
+    result = paired(before, after, _units(keys), resamples=resamples, family=family)
+    return {
+        "difference": result.difference,
+        "low": _finite(result.low),
+        "high": _finite(result.high),
+        "p": result.p,
+        "method": result.method,
+        "tasks": result.tasks,
+        "low_adjusted": _finite(result.wide_low),
+        "high_adjusted": _finite(result.wide_high),
+    }
 
 
 # A comparison without a shared play.
@@ -249,7 +241,7 @@ def _by_key(values: Mapping[Id, float], paired_by: Sequence[str]) -> dict[tuple[
     for (task, seed, repeat), value in values.items():
         key = (task, seed if "seed" in paired_by else 0, repeat if "repeat" in paired_by else 0)
         grouped.setdefault(key, []).append(value)
-    return {key: math.fsum(found) / len(found) for key, found in grouped.items()}
+    return {key: fmean(numbers) for key, numbers in grouped.items()}
 
 
 def _units(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -274,13 +266,12 @@ def _tensor(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str) 
             cells[names].values.get(score, {}) if names in cells else {}
         ).items():
             grouped.setdefault((task, seed) if single else task, []).append(value)
-        by_unit.append({unit: math.fsum(found) / len(found) for unit, found in grouped.items()})
-    shared = sorted(set.intersection(*(set(one) for one in by_unit))) if by_unit else []
+        by_unit.append({unit: fmean(numbers) for unit, numbers in grouped.items()})
+    shared = sorted(set.intersection(*map(set, by_unit))) if by_unit else []
     if not shared:
         return None
-    return np.array([[one[unit] for unit in shared] for one in by_unit]).reshape(
-        [*(len(names) for names in axes.values()), len(shared)]
-    )
+    table = np.array([[means[unit] for unit in shared] for means in by_unit])
+    return table.reshape([*(len(names) for names in axes.values()), len(shared)])
 
 
 def _margins(
@@ -291,24 +282,26 @@ def _margins(
     from gem_ma.evaluation.stats import mean_interval
 
     values = _tensor(axes, cells, score)
-    found: dict[str, dict[str, Any]] = {}
-    for at, (axis, names) in enumerate(axes.items()) if values is not None else ():
+    if values is None:
+        return {}
+    rate = kinds.is_rate(score)
+    margins: dict[str, dict[str, Any]] = {}
+    for place, (axis, names) in enumerate(axes.items()):
         # [names, units]
-        marginal = values.mean(axis=tuple(other for other in range(len(axes)) if other != at))
-        rate = kinds.is_rate(score)
-        found[axis] = {}
+        marginal = values.mean(axis=tuple(other for other in range(len(axes)) if other != place))
+        margins[axis] = {}
         for name, row in zip(names, marginal, strict=True):
             # a mean of rates may leave 0..1 by rounding
-            one = mean_interval(row.clip(0.0, 1.0) if rate else row, rate=rate)
-            bounds = {"low": _finite(one.low), "high": _finite(one.high)}
-            found[axis][name] = {
-                "mean": one.mean,
-                **bounds,
-                "n": one.tasks,
-                "method": one.method,
+            interval = mean_interval(row.clip(0.0, 1.0) if rate else row, rate=rate)
+            margins[axis][name] = {
+                "mean": interval.mean,
+                "low": _finite(interval.low),
+                "high": _finite(interval.high),
+                "n": interval.tasks,
+                "method": interval.method,
                 "rate": rate,
             }
-    return found
+    return margins
 
 
 def _interactions(
@@ -321,12 +314,12 @@ def _interactions(
     from gem_ma.evaluation.stats import paired
 
     values = _tensor(axes, cells, score)
-    found = []
-    for first, second in itertools.combinations(range(len(axes)), 2) if values is not None else ():
-        # [rows, columns, units]
-        table = values.mean(
-            axis=tuple(other for other in range(len(axes)) if other not in (first, second))
-        )
+    if values is None:
+        return []
+    pairs = []
+    for first, second in itertools.combinations(range(len(axes)), 2):
+        others = tuple(place for place in range(len(axes)) if place not in (first, second))
+        table = values.mean(axis=others)  # [rows, columns, units]
         beyond = (
             table
             - table.mean(0, keepdims=True)
@@ -336,23 +329,21 @@ def _interactions(
         # what rounding left is no effect
         beyond[np.abs(beyond) < 1e-9 * max(1.0, float(np.abs(table).max()))] = 0.0
         units = beyond.shape[-1]
-        rows, columns = (list(axes.items())[at] for at in (first, second))
+        rows, columns = (list(axes.items())[place] for place in (first, second))
         entries = []
         for (i, row), (j, column) in itertools.product(enumerate(rows[1]), enumerate(columns[1])):
-            one = paired(np.zeros(units), beyond[i, j], range(units), resamples=resamples)
-            names = {rows[0]: row, columns[0]: column}
-            mean = float(table[i, j].mean())
+            effect = paired(np.zeros(units), beyond[i, j], range(units), resamples=resamples)
             entries.append(
                 {
-                    "names": names,
-                    "mean": mean,
-                    "effect": one.difference,
-                    "low": _finite(one.low),
-                    "high": _finite(one.high),
+                    "names": {rows[0]: row, columns[0]: column},
+                    "mean": float(table[i, j].mean()),
+                    "effect": effect.difference,
+                    "low": _finite(effect.low),
+                    "high": _finite(effect.high),
                 }
             )
-        found.append({"axes": [rows[0], columns[0]], "units": units, "cells": entries})
-    return found
+        pairs.append({"axes": [rows[0], columns[0]], "units": units, "cells": entries})
+    return pairs
 
 
 def _finite(value: float) -> float | None:

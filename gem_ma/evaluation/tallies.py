@@ -1,4 +1,5 @@
-"""What a summary takes from each episode as it passes, so that a run of any length is summarised without holding its turns."""
+"""What a summary takes from each episode as it passes, so that a run of any length is summarised
+without holding its turns."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Said:
 
 @dataclass(slots=True)
 class Tallies:
-    """Counts over all episodes that were taken in. `turns`, `steps`, `model_calls`: of scored ones."""
+    """Counts over all episodes that were taken in. `turns`, `steps`, `model_calls`: of scored
+    ones."""
 
     turns: int = 0
     steps: int = 0
@@ -69,21 +71,23 @@ class Tallies:
                 self.said.setdefault(turn.agent, Said()).add(turn)
 
     def by_policy(self) -> dict[str, Any]:
-        """`empty`: of each policy's replies, how many said nothing; `served`: what servers called their models."""
+        """`empty`: of each policy's replies, how many said nothing; `served`: what servers called
+        their models."""
         empty = {
             name: {"replies": n, "empty": self.silent[name], "share": self.silent[name] / n}
             for name, n in sorted(self.replies.items())
         }
         served = {
-            name: dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
-            for name, found in sorted(self.served.items())
+            name: dict(sorted(names_of.items(), key=lambda pair: (-pair[1], pair[0])))
+            for name, names_of in sorted(self.served.items())
         }
         return {"empty": empty, "served": served}
 
 
 @dataclass(slots=True)
 class Taken:
-    """Episodes without their turns, in the order of their ids, and what was asked about the whole ones."""
+    """Episodes without their turns, in the order of their ids, and what was asked about the whole
+    ones."""
 
     episodes: list[Episode]
     tallies: Tallies
@@ -105,7 +109,7 @@ def take(
 
     Raises ScenarioError, and whatever `success` raises.
     """
-    tallies, kept = Tallies(), []
+    tallies, slims = Tallies(), []
     won: dict[int, bool] = {}
     measured: dict[int, Mapping[str, float]] = {}
     labelled: dict[int, Mapping[str, tuple[str, ...]]] = {}
@@ -114,7 +118,7 @@ def take(
         tallies.add(episode)
         cast = episode.cast if episode.cast != cast else cast  # one for all that share it
         slim = _slim(episode, cast)
-        kept.append(slim)
+        slims.append(slim)
         if episode.end.scored:
             if success is not None and (judged := success(episode)) is not None:
                 won[id(slim)] = judged
@@ -124,11 +128,11 @@ def take(
                 labelled[id(slim)] = labels_of(episode, labels)
         elif episode.end is End.FAILED and labels is not None:
             labelled[id(slim)] = labels_if_any(episode, labels)
-    kept.sort(
+    slims.sort(
         key=lambda episode: episode.id
     )  # so that no draw depends on which episode ended first
     return Taken(
-        kept, tallies, [(one, won[id(one)]) for one in kept if id(one) in won], measured, labelled
+        slims, tallies, [(one, won[id(one)]) for one in slims if id(one) in won], measured, labelled
     )
 
 

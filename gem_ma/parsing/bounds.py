@@ -24,35 +24,35 @@ def bounded(text: str, calls: Sequence[Any], limit: int | None) -> tuple[str, Ca
     >>> bounded("abcdef", (), 4)
     ('abcd', (), 2)
     """
-    kept = tuple(calls)
+    calls_left = tuple(calls)
     if limit is None:
-        return text, kept, 0
+        return text, calls_left, 0
     cut = 0
     if len(text) > limit:
         cut = _bytes(text) - _bytes(text[:limit])
         text = text[:limit]
-    if kept:
-        kept, more = _bounded_calls(kept, limit)
+    if calls_left:
+        calls_left, more = _bounded_calls(calls_left, limit)
         cut += more
-    return text, kept, cut
+    return text, calls_left, cut
 
 
 def _bounded_calls(calls: tuple[Any, ...], limit: int) -> tuple[Calls, int]:
     total = 0
-    for at, call in enumerate(calls):
+    for place, call in enumerate(calls):
         fitting = total
         total += size(call)
         if total > limit:
-            rest = total - fitting + sum(map(size, calls[at + 1 :]))
-            return (*calls[:at], _unread(call, len(calls) - at, limit)), rest
+            rest = total - fitting + sum(map(size, calls[place + 1 :]))
+            return (*calls[:place], _unread(call, len(calls) - place, limit)), rest
     return calls, 0
 
 
 def _unread(call: Any, number: int, limit: int) -> Malformed:
-    shown = call.text if isinstance(call, Malformed) else str(getattr(call, "name", ""))
+    excerpt = call.text if isinstance(call, Malformed) else str(getattr(call, "name", ""))
     many = "" if number == 1 else f" in {number} calls"
     return Malformed(
-        clean(shown[:SHOWN]),
+        clean(excerpt[:SHOWN]),
         f"too_large: more than {limit} characters of arguments{many} (run.max_said)",
     )
 

@@ -61,19 +61,19 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
 
 
 def json_call(
-    text: str, at: int, number: int = 0, keys: Sequence[str] = ("arguments",)
+    text: str, start: int, number: int = 0, keys: Sequence[str] = ("arguments",)
 ) -> tuple[ToolCall | Malformed, int]:
     """The call whose JSON starts at or after `at`, and where reading stopped. `keys`: what this
     format calls the arguments."""
-    while at < len(text) and text[at] in " \t\r\n":
-        at += 1
-    raw = text[at : at + SHOWN]
+    while start < len(text) and text[start] in " \t\r\n":
+        start += 1
+    raw = text[start : start + SHOWN]
     try:
-        value, end = DECODER.raw_decode(text, at)
+        value, end = DECODER.raw_decode(text, start)
     except RecursionError:
-        return Malformed(raw, TOO_DEEP), at
+        return Malformed(raw, TOO_DEEP), start
     except ValueError as error:
-        return Malformed(raw, f"bad_json: {error}"), at
+        return Malformed(raw, f"bad_json: {error}"), start
     if depth_exceeds(value):
         return Malformed(raw, TOO_DEEP), end
     if not isinstance(value, dict):
@@ -88,10 +88,10 @@ def json_call(
     if not key or more:
         wanted = f"a call needs {' or '.join(map(repr, keys))}, an object; {{}} for none"
         return Malformed(raw, f"bad_arguments: {wanted}" + (", and not both" if more else "")), end
-    found = _arguments(value[key], key)
-    if isinstance(found, str):
-        return Malformed(raw, found), end
-    return ToolCall(f"call_{number}", clean(name), clean_json(found[0]), found[1]), end
+    arguments = _arguments(value[key], key)
+    if isinstance(arguments, str):
+        return Malformed(raw, arguments), end
+    return ToolCall(f"call_{number}", clean(name), clean_json(arguments[0]), arguments[1]), end
 
 
 def _arguments(arguments: Any, key: str) -> tuple[dict[str, Any], str] | str:

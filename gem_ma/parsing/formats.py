@@ -3,13 +3,16 @@ around them, the calls).
 
 A reader is called only with text in which its format may open (`OPENS`).
 
-| format | written as |
-|---|---|
-| hermes | `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number; or one such object and nothing else |
-| xml | `<function=name><parameter=key>value</parameter></function>`, in `<tool_call>` tags or without; values typed by the tool's schema |
-| llama | `{"name": ..., "parameters": {...}}` and nothing else, several parted by `;`; or after `<|python_tag|>`, as `name.call(key="value")` too |
-| python | `[f(a=1, b="x"), g()]` and nothing else, or between `<|python_start|>` and `<|python_end|>` |
-| mistral | `[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, or `[TOOL_CALLS]name[ARGS]{...}` repeated |
+hermes   `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number; or one such object
+         and nothing else
+xml      `<function=name><parameter=key>value</parameter></function>`, in `<tool_call>` tags or
+         without; values typed by the tool's schema
+llama    `{"name": ..., "parameters": {...}}` and nothing else, several parted by `;`; or after
+         `<|python_tag|>`, as `name.call(key="value")` too
+python   `[f(a=1, b="x"), g()]` and nothing else, or between `<|python_start|>` and
+         `<|python_end|>`
+mistral  `[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, or `[TOOL_CALLS]name[ARGS]{...}`
+         repeated
 
 JSON is decoded from its start on, so an end tag inside a string does no harm. Python is read as
 a syntax tree of literals and never run. The last call of a reply that its token limit cut is a
@@ -53,12 +56,12 @@ def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
         return ("", (call,)) if isinstance(call, Malformed) or end == len(bare) else (text, ())
     calls: list[ToolCall | Malformed] = []
     rest: list[str] = []
-    at = 0
-    while (start := text.find(_TAG, at)) >= 0:
-        rest.append(text[at:start])
+    position = 0
+    while (start := text.find(_TAG, position)) >= 0:
+        rest.append(text[position:start])
         if len(calls) == MAX_CALLS:
             calls.append(_too_many(text, start))
-            at = len(text)
+            position = len(text)
             break
         call, end = json_call(text, start + len(_TAG), len(calls))
         close, following = text.find(_END, end), text.find(_TAG, end)
@@ -66,17 +69,17 @@ def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
         ran_out = cut and isinstance(call, Malformed) and "Unterminated string" in call.reason
         closed = close >= 0 and (following < 0 or close < following) and not ran_out
         if closed:
-            at = close + len(_END)
+            position = close + len(_END)
         elif isinstance(call, ToolCall):
-            at = end  # no end tag: what follows the JSON is text again
+            position = end  # no end tag: what follows the JSON is text again
         else:
-            at = following if following >= 0 and not ran_out else len(text)
+            position = following if following >= 0 and not ran_out else len(text)
         calls.append(
             cut_off(call, text[start:])
             if ran_out or (cut and not closed and following < 0)
             else call
         )
-    rest.append(text[at:])
+    rest.append(text[position:])
     return "".join(rest).strip(), tuple(calls)
 
 
@@ -87,31 +90,31 @@ def xml(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
         return hermes(text, tools, cut)
     calls: list[ToolCall | Malformed] = []
     rest: list[str] = []
-    at = 0
-    while (opening := _FUNCTION.search(text, at)) is not None:
-        rest.append(text[at : opening.start()])
+    position = 0
+    while (opening := _FUNCTION.search(text, position)) is not None:
+        rest.append(text[position : opening.start()])
         if len(calls) == MAX_CALLS:
             calls.append(_too_many(text, opening.start()))
-            at = len(text)
+            position = len(text)
             break
         call, end, whole = _xml_call(text, opening.end(), len(calls), schemas)
         calls.append(call if whole or not cut else cut_off(call, text[opening.start() :]))
-        at = end
-    rest.append(text[at:])
+        position = end
+    rest.append(text[position:])
     return "".join(rest).strip(), tuple(calls)
 
 
 def _xml_call(
-    text: str, at: int, number: int, schemas: Mapping[str, Mapping[str, Any]]
+    text: str, position: int, number: int, schemas: Mapping[str, Mapping[str, Any]]
 ) -> tuple[ToolCall | Malformed, int, bool]:
     """(the call, where reading goes on, its end was there) for what follows `<function=`."""
-    raw = text[at - len("<function=") : at + SHOWN]
-    following = _FUNCTION.search(text, at)
+    raw = text[position - len("<function=") : position + SHOWN]
+    following = _FUNCTION.search(text, position)
     limit = following.start() if following else len(text)
-    mark = text.find(">", at, limit)
-    name = text[at:mark].strip() if mark >= 0 else ""
+    mark = text.find(">", position, limit)
+    name = text[position:mark].strip() if mark >= 0 else ""
     if not name or "<" in name or "\n" in name:
-        end = _FUNCTION_END.search(text, at, limit)
+        end = _FUNCTION_END.search(text, position, limit)
         return (
             Malformed(raw, "missing_name: a call opens with <function=name>"),
             end.end() if end else limit,
@@ -119,24 +122,24 @@ def _xml_call(
         )
     properties = schemas.get(name, {}).get("properties")
     arguments: dict[str, Any] = {}
-    fault, at = "", mark + 1
+    fault, position = "", mark + 1
     while True:
-        at = _after_space(text, at)
-        if text.startswith("</function>", at):
-            closing = _FUNCTION_END.match(text, at)
-            end_at = closing.end() if closing else at
+        position = _after_space(text, position)
+        if text.startswith("</function>", position):
+            closing = _FUNCTION_END.match(text, position)
+            end_at = closing.end() if closing else position
             call = Malformed(raw, fault) if fault else ToolCall(f"call_{number}", name, arguments)
             return call, end_at, True
-        if at >= len(text) and not fault:
-            return ToolCall(f"call_{number}", name, arguments), at, False
-        mark = text.find(">", at) if text.startswith("<parameter=", at) else -1
+        if position >= len(text) and not fault:
+            return ToolCall(f"call_{number}", name, arguments), position, False
+        mark = text.find(">", position) if text.startswith("<parameter=", position) else -1
         end = _VALUE_END.search(text, mark + 1) if mark >= 0 else None
         # the last value, and then the text is over
         if end is None and mark >= 0 and text.rstrip().endswith("</parameter>"):
             end = re.compile(r"</parameter>\s*\Z").search(text, text.rfind("</parameter>"))
         if end is None:
-            closing = _FUNCTION_END.search(text, at)
-            stop = closing.end() if closing else limit if limit > at else len(text)
+            closing = _FUNCTION_END.search(text, position)
+            stop = closing.end() if closing else limit if limit > position else len(text)
             return (
                 Malformed(
                     raw,
@@ -146,7 +149,10 @@ def _xml_call(
                 stop,
                 closing is not None,
             )
-        key, value = text[at + len("<parameter=") : mark].strip(), text[mark + 1 : end.start()]
+        key, value = (
+            text[position + len("<parameter=") : mark].strip(),
+            text[mark + 1 : end.start()],
+        )
         value = value.removeprefix("\n").removesuffix("\n")
         if key in arguments:
             fault = fault or f"bad_arguments: parameter {key[:50]!r} stands twice"
@@ -155,12 +161,12 @@ def _xml_call(
             arguments[key] = _typed(value, schema)
         except ValueError as error:
             fault = fault or f"bad_arguments: parameter {key[:50]!r} {error}"
-        at = end.end()
+        position = end.end()
 
 
-def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+def _after_space(text: str, position: int) -> int:
+    space = _SPACE.match(text, position)
+    return space.end() if space else position
 
 
 def _typed(value: str, schema: Any) -> Any:
@@ -176,16 +182,16 @@ def _typed(value: str, schema: Any) -> Any:
         return None
     wanted = " or ".join(sorted(types))
     try:
-        found = DECODER.decode(word)
+        decoded = DECODER.decode(word)
     except RecursionError:
         raise ValueError(f"is nested deeper than {MAX_DEPTH}") from None
     except ValueError as error:
         raise ValueError(f"is {wanted}, in JSON ({error})") from None
-    if depth_exceeds(found, MAX_DEPTH - 2):
+    if depth_exceeds(decoded, MAX_DEPTH - 2):
         raise ValueError(f"is nested deeper than {MAX_DEPTH}")
-    if not any(_KINDS[kind](found) for kind in types):
-        raise ValueError(f"is {wanted}, got {type(found).__name__}")
-    return clean_json(found)
+    if not any(_KINDS[kind](decoded) for kind in types):
+        raise ValueError(f"is {wanted}, got {type(decoded).__name__}")
+    return clean_json(decoded)
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
@@ -203,13 +209,13 @@ def _types(schema: Any) -> set[str]:
     meant."""
     if not isinstance(schema, Mapping):
         return set()
-    given = schema.get("type")
-    found = (
-        {given}
-        if isinstance(given, str)
+    declared = schema.get("type")
+    types = (
+        {declared}
+        if isinstance(declared, str)
         else (
-            {one for one in given if isinstance(one, str)}
-            if isinstance(given, (list, tuple))
+            {name for name in declared if isinstance(name, str)}
+            if isinstance(declared, (list, tuple))
             else set()
         )
     )
@@ -219,8 +225,8 @@ def _types(schema: Any) -> set[str]:
             inner = _types(option)
             if not inner:
                 return set()
-            found |= inner
-    return found if found <= {"string", *_KINDS} else set()
+            types |= inner
+    return types if types <= {"string", *_KINDS} else set()
 
 
 def llama(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
@@ -235,28 +241,30 @@ def llama(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
             if cut and isinstance(calls[-1], Malformed)
             else calls
         )
-    found: list[ToolCall | Malformed] = []
-    at = 0
-    while (at := _after_space(inside, at)) < len(inside):
-        if len(found) == MAX_CALLS:
-            found.append(_too_many(inside, at))
+    listed: list[ToolCall | Malformed] = []
+    position = 0
+    while (position := _after_space(inside, position)) < len(inside):
+        if len(listed) == MAX_CALLS:
+            listed.append(_too_many(inside, position))
             break
-        call, end = json_call(inside, at, len(found), _LLAMA_KEYS)
+        call, end = json_call(inside, position, len(listed), _LLAMA_KEYS)
         following = _after_space(inside, end)
         if (
             not tag
-            and not found
+            and not listed
             and isinstance(call, ToolCall)
             and following < len(inside)
             and inside[following] not in ";{"
         ):
             return text, ()  # an object in the middle of a text
-        if isinstance(call, Malformed) and end == at:  # where it ends cannot be known
-            found.append(cut_off(call, inside[at:]) if cut else call)
+        if isinstance(call, Malformed) and end == position:  # where it ends cannot be known
+            listed.append(cut_off(call, inside[position:]) if cut else call)
             break
-        found.append(call)
-        at = following + 1 if following < len(inside) and inside[following] in ";," else following
-    return before.strip(), tuple(found)
+        listed.append(call)
+        position = (
+            following + 1 if following < len(inside) and inside[following] in ";," else following
+        )
+    return before.strip(), tuple(listed)
 
 
 def python(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
@@ -292,21 +300,21 @@ def mistral(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
     return (before + rest).strip(), tuple(calls)
 
 
-def _array_of_calls(text: str, at: int, calls: list[ToolCall | Malformed], cut: bool) -> str:
+def _array_of_calls(text: str, position: int, calls: list[ToolCall | Malformed], cut: bool) -> str:
     """Reads `{...}, {...}]` one by one, so that a bad call costs no good one before it; gives
     the text behind."""
     while True:
-        at = _after_space(text, at)
-        if text.startswith("]", at):
-            return text[at + 1 :]
+        position = _after_space(text, position)
+        if text.startswith("]", position):
+            return text[position + 1 :]
         if len(calls) == MAX_CALLS:
-            calls.append(_too_many(text, at))
+            calls.append(_too_many(text, position))
             return ""
-        call, end = json_call(text, at, len(calls))
+        call, end = json_call(text, position, len(calls))
         following = _after_space(text, end)
         # the list does not go on: its end cannot be known
-        if end == at or text[following : following + 1] not in (",", "]"):
-            if end > at and isinstance(call, ToolCall):
+        if end == position or text[following : following + 1] not in (",", "]"):
+            if end > position and isinstance(call, ToolCall):
                 calls.append(call)
                 if cut or following < len(text):
                     calls.append(
@@ -316,24 +324,24 @@ def _array_of_calls(text: str, at: int, calls: list[ToolCall | Malformed], cut: 
                         )
                     )
             else:
-                calls.append(cut_off(call, text[at:]) if cut else call)
+                calls.append(cut_off(call, text[position:]) if cut else call)
             return ""
         calls.append(call)
-        at = following + 1 if text[following] == "," else following
+        position = following + 1 if text[following] == "," else following
 
 
 def _named_calls(text: str, calls: list[ToolCall | Malformed], cut: bool) -> str:
     """Reads `name[ARGS]{...}`, repeated after further marks; gives the text behind."""
-    at = 0
+    position = 0
     while True:
         if len(calls) == MAX_CALLS:
-            calls.append(_too_many(text, at))
+            calls.append(_too_many(text, position))
             return ""
-        raw = text[at : at + SHOWN]
-        name = _NAME.match(text, at)
+        raw = text[position : position + SHOWN]
+        name = _NAME.match(text, position)
         if name is None:
             fault = Malformed(raw, "missing_name: a call is [TOOL_CALLS]name[ARGS]{...}")
-            calls.append(cut_off(fault, text[at:]) if cut else fault)
+            calls.append(cut_off(fault, text[position:]) if cut else fault)
             return ""
         try:
             value, end = DECODER.raw_decode(text, name.end())
@@ -345,11 +353,11 @@ def _named_calls(text: str, calls: list[ToolCall | Malformed], cut: bool) -> str
                 "bad_json:"
                 f" {error if isinstance(error, ValueError) else f'nested deeper than {MAX_DEPTH}'}",
             )
-        calls.append(cut_off(call, text[at:]) if broken and cut else call)
+        calls.append(cut_off(call, text[position:]) if broken and cut else call)
         following = _after_space(text, end)
         if not text.startswith(_TOOL_CALLS, following):
             return text[end:]
-        at = following + len(_TOOL_CALLS)
+        position = following + len(_TOOL_CALLS)
 
 
 def _is_object(text: str) -> bool:
@@ -357,9 +365,10 @@ def _is_object(text: str) -> bool:
     return bare.startswith("{") and bare.endswith("}") and '"name"' in bare
 
 
-def _too_many(text: str, at: int) -> Malformed:
+def _too_many(text: str, position: int) -> Malformed:
     return Malformed(
-        clean(text[at : at + SHOWN]), f"too_many: more than {MAX_CALLS} calls in one turn"
+        clean(text[position : position + SHOWN]),
+        f"too_many: more than {MAX_CALLS} calls in one turn",
     )
 
 

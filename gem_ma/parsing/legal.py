@@ -41,12 +41,12 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     if whole in folded:
         return folded[whole]
     last_line = fold(text.strip().rsplit("\n", 1)[-1])
-    found = [
+    contained = [
         key
         for key in folded
         if key and key in last_line and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", last_line)
     ]
-    return folded[found[0]] if len(found) == 1 else None
+    return folded[contained[0]] if len(contained) == 1 else None
 
 
 @lru_cache(maxsize=512)

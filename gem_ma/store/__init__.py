@@ -26,7 +26,7 @@ Rules of durability:
 """
 
 from gem_ma.store.disk import hold_folder, write_file
-from gem_ma.store.folder import RunFolder, note_in_manifest
+from gem_ma.store.folder import RunFolder
 from gem_ma.store.lines import (
     EpisodeId,
     read_ends,
@@ -39,6 +39,7 @@ from gem_ma.store.lines import (
     read_timings,
 )
 from gem_ma.store.listing import list_runs
+from gem_ma.store.manifest import note_in_manifest
 from gem_ma.store.names import result_digest, result_settings, run_path
 
 __all__ = [

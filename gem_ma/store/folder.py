@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.codec import dump_episode
-from gem_ma.errors import ConfigError, DataError, StoreError
+from gem_ma.errors import StoreError
 from gem_ma.files import (
     append,
     is_file,
@@ -26,39 +26,20 @@ from gem_ma.files import (
 )
 from gem_ma.folders import check_run
 from gem_ma.json_text import dump_json
-from gem_ma.store.disk import media_file, move_aside, now, take_lock
+from gem_ma.store.disk import media_file, move_aside, take_lock
 from gem_ma.store.lines import (
     EpisodeId,
     read_episodes,
-    read_manifest,
     read_media,
     read_metrics,
-    read_resolved,
     scan_episodes,
     scan_metrics,
 )
-from gem_ma.store.names import (
-    GROWS,
-    RESUME_KEYS,
-    changed_keys,
-    differs,
-    fingerprint,
-    finite,
-    may_grow,
-    plain,
-    resumed_changes,
-    rising,
-    settings_digest,
-    versions,
-    with_changes,
-)
+from gem_ma.store.manifest import create_or_check
+from gem_ma.store.names import finite, plain
 from gem_ma.types import End, Episode, Image
 
-SCHEMA = 1
 SYNC_EPISODES, SYNC_S = 32, 1.0
-EDITED = (
-    "was edited since the run began; set it back. What may change is typed when the run goes on"
-)
 
 
 class RunFolder:
@@ -110,9 +91,8 @@ class RunFolder:
             raise
         try:
             with oserror(path):
-                folder._create_or_check(
-                    config_text, plain(resolved), dict(manifest or {}), resuming
-                )
+                facts = dict(manifest or {})
+                create_or_check(path, config_text, plain(resolved), facts, resuming)
                 folder._take_up()
         except BaseException:
             folder._free()
@@ -241,75 +221,6 @@ class RunFolder:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _create_or_check(
-        self, config_text: str, resolved: dict[str, Any], facts: dict[str, Any], resuming: bool
-    ) -> None:
-        if is_file(self.path / "manifest.json", self.path):
-            self._check(resolved, facts, resuming)
-            return
-        lines = self.path / "episodes.jsonl"
-        if is_file(lines, self.path) and lines.stat().st_size:
-            raise StoreError(
-                f"{self.path}: holds episodes but no manifest.json, so it cannot be taken up; use"
-                " another folder or --fresh"
-            )
-        from gem_ma.config.document import write
-
-        replace_file(self.path / "config.yaml", config_text.encode("utf-8", "replace"), self.path)
-        replace_file(self.path / "resolved.yaml", write(resolved).encode(), self.path)
-        # last: it is whole
-        self._write_manifest(
-            {
-                "schema": SCHEMA,
-                "created": now(),
-                "resolved": settings_digest(resolved),
-                **versions(),
-                **facts,
-            }
-        )
-        sync_folder(self.path.parent)
-
-    def _check(self, resolved: dict[str, Any], facts: dict[str, Any], resuming: bool) -> None:
-        """Refuses a folder that was made with other settings, data or models; notes what may
-        change at resume, and does."""
-        manifest, recorded = read_manifest(self.path), read_resolved(self.path)
-        # an older version kept no digest
-        if manifest.get("resolved", settings_digest(recorded)) != settings_digest(recorded):
-            raise ConfigError(
-                f"{self.path / 'resolved.yaml'}: {EDITED}: gem-ma resume {self.path} KEY=VALUE"
-            )
-        holds = with_changes(recorded, manifest.get("resumed"))
-        grows = (GROWS,) if may_grow(holds) and may_grow(resolved) else ()
-        allowed = (*(rising(RESUME_KEYS, holds, resolved) if resuming else ()), *grows)
-        changed = changed_keys(holds, resolved, allowed)
-        if changed:
-            may_rise = not changed_keys(
-                holds, resolved, (*allowed, *rising(RESUME_KEYS, holds, resolved))
-            )
-            typed = f"type it at gem-ma resume {self.path} KEY=VALUE, " if may_rise else ""
-            told = f"{', '.join(changed)} (set them back, {typed}or start anew with --fresh)"
-            raise ConfigError(f"{self.path}: made with other settings; changed: {told}")
-        for name in ("data", "models"):
-            if (
-                name in facts
-                and name in manifest
-                and fingerprint(facts[name]) != fingerprint(manifest[name])
-            ):
-                raise DataError(
-                    f"{self.path}: {name} changed since the run began:"
-                    f" {differs(manifest[name], facts[name])} (or --fresh)"
-                )
-        if differ := resumed_changes(holds, resolved, allowed):
-            self._write_manifest(
-                {
-                    **manifest,
-                    "resumed": [*manifest.get("resumed", []), {"at": now(), "changed": differ}],
-                }
-            )
-
-    def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        write_manifest(self.path, manifest)
-
     def _create(self, name: str) -> None:
         self._files[name] = open_file(
             self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, self.path
@@ -318,11 +229,11 @@ class RunFolder:
     def _take_up(self) -> None:
         for name, scan in (("episodes.jsonl", scan_episodes), ("metrics.jsonl", scan_metrics)):
             self._create(name)
-            found = scan(self.path / name)
-            if found.torn:
-                self._cut(name, found.end)
+            scanned = scan(self.path / name)
+            if scanned.torn:
+                self._cut(name, scanned.end)
             if name == "episodes.jsonl":
-                self._ends = found.ends
+                self._ends = scanned.ends
         sync_folder(self.path)
 
     def _write(self, name: str, data: bytes) -> None:
@@ -390,49 +301,23 @@ class RunFolder:
         os.fsync(descriptor)
 
     def _keep_images(self, episode: Episode) -> None:
-        shown = [
-            *(m for turn in episode.turns for m in turn.observed),
-            *(m for messages in episode.final.values() for m in messages),
-        ]
-        for image in (
-            part
-            for message in shown
-            if not isinstance(message.content, str)
-            for part in message.content
-        ):
-            if isinstance(image, Image) and image.data:
-                target = media_file(self.path, image.digest)
-                if is_file(target, self.path):
-                    continue
-                with oserror(target):
-                    make_folder(target.parent, self.path)
-                    replace_file(target, image.data, self.path)
+        messages = [message for turn in episode.turns for message in turn.observed]
+        messages += [message for final in episode.final.values() for message in final]
+        for message in messages:
+            if isinstance(message.content, str):
+                continue
+            for part in message.content:
+                if isinstance(part, Image) and part.data:  # one that was read back has no bytes
+                    self._keep_image(part)
 
-
-def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Replaces manifest.json in one step."""
-    with oserror(path):
-        replace_file(
-            path / "manifest.json",
-            (json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n").encode(),
-            path,
-        )
-
-
-def note_in_manifest(path: Path, key: str, value: Mapping[str, Any]) -> None:
-    """Writes one more fact about a run into its manifest, in one step; an older one of this name is
-    replaced.
-
-    Raises StoreError where another process writes into the folder, or its manifest cannot be
-    read.
-    """
-    path = Path(path)
-    read_manifest(path)
-    lock = take_lock(path)
-    try:
-        write_manifest(path, {**read_manifest(path), key: {"at": now(), **finite(value)}})
-    finally:
-        os.close(lock)
+    def _keep_image(self, image: Image) -> None:
+        target = media_file(self.path, image.digest)
+        # called after its content, so what is there already is the same
+        if is_file(target, self.path):
+            return
+        with oserror(target):
+            make_folder(target.parent, self.path)
+            replace_file(target, image.data, self.path)
 
 
 _HELP = "free some space or fix the disk, then type the same command again"

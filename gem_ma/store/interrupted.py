@@ -53,19 +53,19 @@ def read_replies(path: Path) -> dict[int, Recorded]:
     if not is_file(file, path):
         return {}
     lines = read(file, path, MOST_LINE).split(b"\n")
-    found: dict[int, Recorded] = {}
+    replies: dict[int, Recorded] = {}
     ended: set[str] = set()
     for line in reversed(lines):
         with suppress(Exception):  # empty, torn, or whatever else makes a reader raise
-            one: dict[str, Any] = load_json(line)
-            if "ended" in one:
-                ended.add(str(one["ended"]))
+            entry: dict[str, Any] = load_json(line)
+            if "ended" in entry:
+                ended.add(str(entry["ended"]))
             elif ended.isdisjoint(
-                accumulate(str(one.get("conversation", "")).split("/"), "{}/{}".format)
+                accumulate(str(entry.get("conversation", "")).split("/"), "{}/{}".format)
             ):
-                legal = None if one["legal"] is None else tuple(map(str, one["legal"]))
-                found.setdefault(int(one["seed"]), Recorded(REPLY.read(one["reply"]), legal))
-    return found
+                legal = None if entry["legal"] is None else tuple(map(str, entry["legal"]))
+                replies.setdefault(int(entry["seed"]), Recorded(REPLY.read(entry["reply"]), legal))
+    return replies
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:

@@ -40,12 +40,12 @@ def read_ends(path: Path) -> dict[EpisodeId, End]:
     """How each episode of a run ended, without decoding them. Raises StoreError with the line
     number for damage."""
     file = _lines_file(path, "episodes.jsonl")
-    found = scan_episodes(file)
-    if found.fault:
+    scanned = scan_episodes(file)
+    if scanned.fault:
         raise StoreError(
-            f"{found.fault}; `gem-ma resume {file.parent}` puts it aside and plays it again"
+            f"{scanned.fault}; `gem-ma resume {file.parent}` puts it aside and plays it again"
         )
-    return found.ends
+    return scanned.ends
 
 
 def _decoded(file: Path, wanted: set[int]) -> Iterator[Episode]:
@@ -68,15 +68,15 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 def read_timings(path: Path) -> dict[int, dict[str, Any]]:
     """Step -> its row of a run folder's timings.jsonl; of a step that was made twice the later
     one. A line that cannot be read is passed over."""
-    found: dict[int, dict[str, Any]] = {}
+    timings: dict[int, dict[str, Any]] = {}
     path = Path(path)
     with contextlib.suppress(OSError), stream(path / "timings.jsonl", path) as file:
         for line in lines(file, path / "timings.jsonl"):
             with contextlib.suppress(ValueError, RecursionError):
                 row = json.loads(line.decode("utf-8", "replace"))
                 if isinstance(row, dict) and type(row.get("step")) is int:
-                    found[row["step"]] = row
-    return found
+                    timings[row["step"]] = row
+    return timings
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -195,23 +195,23 @@ class Scan:
 
 
 def scan_episodes(file: Path) -> Scan:
-    found = Scan()
+    scanned = Scan()
 
     def take(number: int, line: bytes) -> None:
         try:
             id_, end = _checked(_quick(line))
         except StoreError as error:
             raise type(error)(f"{file}:{number}: {error}") from None
-        found.ends[id_] = end
+        scanned.ends[id_] = end
 
-    return _scan(file, found, take)
+    return _scan(file, scanned, take)
 
 
 def scan_metrics(file: Path) -> Scan:
     return _scan(file, Scan(), lambda number, line: _metrics_line(file, number, line))
 
 
-def _scan(file: Path, found: Scan, take: Callable[[int, bytes], Any]) -> Scan:
+def _scan(file: Path, scanned: Scan, take: Callable[[int, bytes], Any]) -> Scan:
     """Hands every line to `take`. What it refuses is damage, and raised; on the last line it is
     a torn tail."""
     number, last = 0, b""
@@ -219,19 +219,19 @@ def _scan(file: Path, found: Scan, take: Callable[[int, bytes], Any]) -> Scan:
         for line in lines(opened, file):
             if last:
                 _take_inner(number, last, take)
-                found.end += len(last)
+                scanned.end += len(last)
             number, last = number + 1, line
     try:
         if last.endswith(b"\n"):
             _check_strict(file, number, last)
             take(number, last)
-            found.end += len(last)
-        found.torn = bool(last) and not last.endswith(b"\n")
+            scanned.end += len(last)
+        scanned.torn = bool(last) and not last.endswith(b"\n")
     except SchemaError:
         raise
     except StoreError as error:
-        found.torn, found.fault = True, str(error)
-    return found
+        scanned.torn, scanned.fault = True, str(error)
+    return scanned
 
 
 def _take_inner(number: int, line: bytes, take: Callable[[int, bytes], Any]) -> None:

@@ -23,7 +23,7 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
     mean, success where it was judged, else every return; of a training those after it. An
     unreadable folder has `name`, `run` and its `error`.
     """
-    found: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
     root = Path(root)
     for folder in (root / name for name in sorted(os.listdir(root))) if root.is_dir() else []:
         if not os.path.lexists(folder / "manifest.json"):
@@ -42,15 +42,15 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
             run |= {"finished": is_file(folder / "summary.json", folder), "error": None}
         except (StoreError, OSError) as error:
             run["error"] = str(error)
-        found.append(run)
-    return sorted(found, key=lambda run: str(run.get("created", "")), reverse=True)
+        runs.append(run)
+    return sorted(runs, key=lambda run: str(run.get("created", "")), reverse=True)
 
 
 def _entries(value: Any, key: str) -> dict[str, Mapping[str, Any]]:
     """The mappings in a section; nothing of another shape, since the file may be a stranger's."""
     section = value.get(key) if isinstance(value, Mapping) else None
     return (
-        {str(name): one for name, one in section.items() if isinstance(one, Mapping)}
+        {str(name): entry for name, entry in section.items() if isinstance(entry, Mapping)}
         if isinstance(section, Mapping)
         else {}
     )

@@ -85,13 +85,13 @@ def run_path(stem: str, resolved: Mapping[str, Any], root: Path = Path("runs")) 
     )
 
 
-def _flat(value: Any, at: str = "") -> dict[str, Any]:
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Dotted key -> leaf. Lists are leaves; an empty section is one too."""
     if not isinstance(value, dict) or not value:
-        return {at: value}
+        return {prefix: value}
     flat: dict[str, Any] = {}
     for key, item in value.items():
-        flat.update(_flat(item, f"{at}.{key}" if at else str(key)))
+        flat.update(_flat(item, f"{prefix}.{key}" if prefix else str(key)))
     return flat
 
 
@@ -156,9 +156,9 @@ def with_changes(resolved: dict[str, Any], resumed: Any) -> dict[str, Any]:
 def recorded_changes(resumed: Any) -> dict[str, Any]:
     """Dotted key -> value of all that the manifest's `resumed` says, the last one of each.
     Raises StoreError where it is none of ours."""
-    found: dict[str, Any] = {}
-    for one in resumed if isinstance(resumed, list) else [resumed] * (resumed is not None):
-        changed = one.get("changed") if isinstance(one, dict) else None
+    changes: dict[str, Any] = {}
+    for resume in resumed if isinstance(resumed, list) else [resumed] * (resumed is not None):
+        changed = resume.get("changed") if isinstance(resume, dict) else None
         if not isinstance(changed, dict) or not all(
             isinstance(pair, list) and len(pair) == 2 for pair in changed.values()
         ):
@@ -168,8 +168,8 @@ def recorded_changes(resumed: Any) -> dict[str, Any]:
         if strange := sorted(set(changed) - {*RESUME_KEYS, GROWS}):
             told = f"{strange[0]!r} is no setting that may change when a run goes on"
             raise StoreError(f"manifest.json: resumed: {told}; it was edited")
-        found |= {key: after for key, (_, after) in changed.items()}
-    return found
+        changes |= {key: after for key, (_, after) in changed.items()}
+    return changes
 
 
 def changed_keys(
@@ -225,7 +225,9 @@ def differs(old: Any, new: Any) -> str:
         keys = sorted(
             key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
         )
-        before, after = ({key: one[key] for key in keys if key in one} for one in (before, after))
+        before, after = (
+            {key: digests[key] for key in keys if key in digests} for digests in (before, after)
+        )
     return (
         f"was {_cut(json.dumps(before, default=str), 100)}, now"
         f" {_cut(json.dumps(after, default=str), 100)}"

@@ -15,13 +15,10 @@ Test = Callable[[Any], bool]
 def check_training(summary: dict[str, Any], file: Path) -> dict[str, Any]:
     """The summary itself. Raises StoreError naming the file and the first key that is not what a
     training writes."""
-    for key, test in _NEEDED.items():
-        if key not in summary or not test(summary[key]):
-            raise StoreError(
-                f"{file}: damaged: {key!r}"
-                f" {'is missing' if key not in summary else 'has another shape than a training writes'}"
-            )
-    for key, test in _OPTIONAL.items():
+    for key in _NEEDED:
+        if key not in summary:
+            raise StoreError(f"{file}: damaged: {key!r} is missing")
+    for key, test in {**_NEEDED, **_OPTIONAL}.items():
         if key in summary and not test(summary[key]):
             raise StoreError(f"{file}: damaged: {key!r} has another shape than a training writes")
     return summary

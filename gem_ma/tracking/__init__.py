@@ -148,13 +148,13 @@ class Tracking:
         """Opens the trackers and gives them what the folder holds already and they have not got;
         the run goes on after `step`."""
         timings = read_timings(self._folder.path) if self._folder is not None else {}
-        timings = {at: row for at, row in timings.items() if at <= step}
+        timings = {row_step: row for row_step, row in timings.items() if row_step <= step}
         if self._folder is not None and self._chosen:
             self._open(
                 self._folder.path,
                 {
-                    at: row["at"]
-                    for at, row in timings.items()
+                    row_step: row["at"]
+                    for row_step, row in timings.items()
                     if isinstance(row.get("at"), (int, float))
                 },
             )
@@ -162,11 +162,11 @@ class Tracking:
             return
         now = None
         for row in self._folder.metrics():
-            at = _step(row)
-            if now is not None and at != now and now in timings:
+            row_step = _step(row)
+            if now is not None and row_step != now and now in timings:
                 self._tell(timings[now], now)
-            now = at
-            self._tell(row, at)
+            now = row_step
+            self._tell(row, row_step)
         if now is not None and now in timings:
             self._tell(timings[now], now)
 
@@ -197,8 +197,8 @@ class Tracking:
     # -- inside -----------------------------------------------------------------------------------
 
     def _open(self, path: Path, times: Mapping[int, float]) -> None:
-        kept = _read(path / "tracking.json")
-        self._id = str(kept.get("id") or uuid.uuid4().hex[:12])
+        delivered = _read(path / "tracking.json")
+        self._id = str(delivered.get("id") or uuid.uuid4().hex[:12])
         for name, options in self._chosen.items():
             try:
                 facts = Facts(path, self._id, self._settings, times)
@@ -214,7 +214,9 @@ class Tracking:
                 continue
             # it begins with nothing, as its files are made again
             anew = getattr(self._trackers[name], "anew", False)
-            self._has[name] = _Delivered() if anew else _Delivered.read(kept.get("delivered"), name)
+            self._has[name] = (
+                _Delivered() if anew else _Delivered.read(delivered.get("delivered"), name)
+            )
         self._keep()
 
     def _tell(self, row: Mapping[str, Any], step: int) -> None:
@@ -286,15 +288,15 @@ class _Delivered:
         return {"step": self.step, "labels": sorted(self.labels)}
 
     @classmethod
-    def read(cls, kept: Any, name: str) -> _Delivered:
-        one = kept.get(name) if isinstance(kept, dict) else None
+    def read(cls, delivered: Any, name: str) -> _Delivered:
+        state = delivered.get(name) if isinstance(delivered, dict) else None
         if (
-            not isinstance(one, dict)
-            or not isinstance(one.get("step"), int)
-            or not isinstance(one.get("labels"), list)
+            not isinstance(state, dict)
+            or not isinstance(state.get("step"), int)
+            or not isinstance(state.get("labels"), list)
         ):
             return cls()
-        return cls(one["step"], set(map(str, one["labels"])))
+        return cls(state["step"], set(map(str, state["labels"])))
 
 
 def _label(row: Mapping[str, Any]) -> str:
@@ -309,10 +311,10 @@ def _step(row: Mapping[str, Any]) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        kept = read_json(path, path.parent)
+        delivered = read_json(path, path.parent)
     except OSError:  # a StoreError is one
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return delivered if isinstance(delivered, dict) else {}
 
 
 @contextlib.contextmanager

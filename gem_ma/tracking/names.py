@@ -17,7 +17,8 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
     {'policy/main/kl': 0.5, 'train/return/a': 1.0}
     >>> flat({"kind": "evaluation", "step": 3, "sampled": {"success": None, "ok": 8}})
     {'evaluation/sampled/ok': 8.0}
-    >>> flat({"kind": "alarm", "step": 3, "policy": "main", "signal": "deaf", "value": 0.01, "limit": 0.05})
+    >>> alarm = {"kind": "alarm", "step": 3, "policy": "main", "signal": "deaf"}
+    >>> flat({**alarm, "value": 0.01, "limit": 0.05})
     {'alarm/main/deaf': 0.01}
     >>> flat({"step": 3, "at": 1.7e9, "play_s": 0.2})
     {'time/play_s': 0.2}

@@ -13,13 +13,13 @@ def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
     knows a run by its name."""
     import trackio
 
-    given = {"project": PROJECT, "name": f"{facts.name}-{facts.id}", **options}
+    names = {"project": PROJECT, "name": f"{facts.name}-{facts.id}", **options}
     run = trackio.init(
         config=dict(facts.settings),
         resume="allow",
         embed=False,
         auto_log_gpu=False,
         auto_log_cpu=False,
-        **given,
+        **names,
     )
     return LibraryRun(run)

@@ -18,7 +18,7 @@ def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
 
     import wandb
 
-    given = {"project": os.environ.get("WANDB_PROJECT") or PROJECT, "name": facts.name, **options}
+    names = {"project": os.environ.get("WANDB_PROJECT") or PROJECT, "name": facts.name, **options}
     quiet = {"console": "off", "silent": True, "login_timeout": LOGIN_S}
     return LibraryRun(
         wandb.init(
@@ -27,6 +27,6 @@ def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
             dir=str(facts.path),
             config=dict(facts.settings),
             settings=quiet,
-            **given,
+            **names,
         )
     )

@@ -17,11 +17,11 @@ from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import (
-    Strategy,
     TokenStrategy,
     engine_strategy,
     exploitability,
 )
+from gem_ma.evaluation.game_tree import Strategy
 from gem_ma.evaluation.ratings import player_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gem_ma.evaluation.exploitability import Strategy
+from gem_ma.evaluation.game_tree import Strategy
 from gem_ma.types import Episode, Malformed, Message, Reply, Turn
 
 SIDE, ERRORS, EXAMS = 0.15, 3.0, 3

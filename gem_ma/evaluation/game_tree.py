@@ -1,0 +1,157 @@
+"""The whole tree of a small game: every decision, every outcome of chance, every end.
+
+It is grown by playing the scenario anew to each node, since a play cannot be copied. What the
+nodes are worth is asked in `gem_ma.evaluation.exploitability`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gem_ma.errors import ConfigError
+from gem_ma.evaluation.listed_chance import play_listed
+from gem_ma.scenario import Game, Scenario
+from gem_ma.types import Action, Message
+
+# (agent, view, legal) -> probability of each legal string
+Strategy = Callable[[str, tuple[Message, ...], tuple[str, ...]], Sequence[float]]
+Steps = tuple[dict[str, Action], ...]  # the joint actions from the start to a node
+Info = tuple[Any, ...]  # an information set: agent, view, legal strings
+PROBE_AT, PROBES = 2000, 31  # nodes grown before a tree's size is probed; random walks of a probe
+ROUNDING = 1e-6  # by which probabilities of floats may miss the sum of 1
+_UNREADABLE = Action("")
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A decision (`agent`), a chance node (agent "") or, without branches, an end. `choices`
+    counts the branches of legal strings."""
+
+    agent: str = ""
+    info: Info = ()
+    branches: list[Node] = field(default_factory=list)
+    chances: list[float] = field(default_factory=list)  # of the strategy, or of chance
+    choices: int = 0
+    payoff: tuple[float, ...] = ()
+
+
+class Tree:
+    """A tree under one strategy for each agent. Raises ConfigError where it is no tree of choices
+    that can be listed, or has more than `max_nodes` nodes."""
+
+    def __init__(
+        self, scenario: Scenario, task: Any, strategies: Mapping[str, Strategy], max_nodes: int
+    ) -> None:
+        self.scenario, self.task, self.strategies = scenario, task, strategies
+        self.max_nodes = max_nodes
+        self.nodes = 0
+        self.known: dict[Info, list[float]] = {}
+
+    @property
+    def sets(self) -> int:
+        """Number of information sets met."""
+        return len(self.known)
+
+    def grow(self, steps: Steps, drawn: tuple[int, ...]) -> Node:
+        """The subtree after these joint actions and outcomes of chance."""
+        self.nodes += 1
+        # probed early: a tree that is far too large is refused in a second, not after its limit
+        probed = self.nodes == PROBE_AT and self._probed() > 2 * self.max_nodes
+        if probed or self.nodes > self.max_nodes:
+            raise ConfigError(
+                f"{self.scenario.id}: its tree has more than {self.max_nodes} nodes, too large to"
+                " be exact"
+            )
+        game, rng = play_listed(self.scenario, self.task, steps, drawn)
+        if len(rng.sizes) > len(drawn):
+            size = rng.sizes[len(drawn)]
+            return Node(
+                branches=[self.grow(steps, (*drawn, outcome)) for outcome in range(size)],
+                chances=[1 / size] * size,
+            )
+        if not game.pending:
+            paid = dict.fromkeys(self.scenario.agents, 0.0)
+            for entry in game.ledger:
+                paid[entry.agent] += entry.value
+            return Node(payoff=tuple(paid.values()))
+        return self._ask(game, steps, drawn, {})
+
+    def _probed(self) -> float:
+        """The median of Knuth's estimate of the number of nodes over random walks. A tree has at
+        least half as many: each estimate is unbiased."""
+        rng, estimates = random.Random(0), []
+        for _ in range(PROBES):
+            steps: Steps = ()
+            drawn: tuple[int, ...] = ()
+            width, total = 1, 1
+            while total <= 2 * self.max_nodes:
+                game, listed = play_listed(self.scenario, self.task, steps, drawn)
+                if len(listed.sizes) > len(drawn):
+                    width *= listed.sizes[len(drawn)]
+                    drawn = (*drawn, rng.randrange(listed.sizes[len(drawn)]))
+                elif game.pending:
+                    for pending in game.pending.values():
+                        width *= len(pending.legal or ("",))
+                    picked = {
+                        agent: rng.choice(pending.legal or ("",))
+                        for agent, pending in game.pending.items()
+                    }
+                    steps = (
+                        *steps,
+                        {agent: Action(choice, (), choice) for agent, choice in picked.items()},
+                    )
+                else:
+                    break
+                total += width
+            estimates.append(total)
+        return sorted(estimates)[PROBES // 2]
+
+    def _ask(
+        self,
+        game: Game,
+        steps: Steps,
+        drawn: tuple[int, ...],
+        chosen: dict[str, Action],
+    ) -> Node:
+        waiting = [agent for agent in game.pending if agent not in chosen]
+        if not waiting:
+            return self.grow((*steps, chosen), drawn)
+        agent = waiting[0]
+        legal = game.pending[agent].legal
+        if legal is None:
+            raise ConfigError(
+                f"{self.scenario.id}: {agent} is asked without legal strings, so its choices cannot"
+                " be listed"
+            )
+        view = game.view(agent)
+        info = (agent, view, legal)
+        if info not in self.known:
+            self.known[info] = _probabilities(
+                self.strategies[agent](agent, view, legal), agent, legal
+            )
+        node = Node(agent, info, chances=list(self.known[info]), choices=len(legal))
+        answers = [Action(choice, (), choice) for choice in legal]
+        if len(node.chances) > len(legal):  # what the strategy leaves unassigned
+            answers.append(_UNREADABLE)
+        # the others see nothing of it: they are asked of the same game, before all are in
+        node.branches = [
+            self._ask(game, steps, drawn, {**chosen, agent: answer}) for answer in answers
+        ]
+        return node
+
+
+def _probabilities(chances_of: Sequence[float], agent: str, legal: tuple[str, ...]) -> list[float]:
+    chances = [float(chance) for chance in chances_of]
+    total = sum(chances)
+    # said so that a NaN fails too
+    sound = all(chance >= 0 for chance in chances) and total <= 1 + ROUNDING
+    if len(chances) != len(legal) or not sound:
+        raise ValueError(
+            f"the strategy of {agent} gives {chances} for {len(legal)} legal strings; probabilities"
+            " with a sum of at most 1 are wanted"
+        )
+    rest = 1 - total
+    return [*chances, rest] if rest > ROUNDING else [chance / total for chance in chances]

@@ -1,0 +1,142 @@
+"""A summary of `gem_ma.evaluation.metrics` as rows of text: (what, value), the counts first.
+
+It knows the keys of a summary and no episode, so a summary of an older version is printed too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gem_ma.evaluation.groups import group_rows, interval_text
+
+Row = tuple[str, str]
+
+
+def table(summary: Mapping[str, Any]) -> list[Row]:
+    """(what, value) rows of a summary for printing, the counts first."""
+    return [
+        *_score_rows(summary),
+        *baseline_rows(summary),
+        *_pass_rows(summary),
+        *group_rows(summary),
+        *_return_rows(summary),
+        *_play_rows(summary),
+        *_fault_rows(summary),
+        *_token_rows(summary),
+        *(("error", f"{count} x {text}") for text, count in summary["errors"].items()),
+    ]
+
+
+def _score_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+    """Counts and success. A mean over survivors never stands without the number of the lost."""
+    retried = f" ({summary['retried']} with retried calls)" if summary["retried"] else ""
+    counts = f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
+    yield "episodes", counts + retried
+    success, score = summary["success"], summary["score"]
+    if success is None:
+        return
+    yield "success", interval_text(success) + _unjudged(success["n"], summary["ok"])
+    if summary["failed"] or summary["excluded"]:
+        yield "success, failed = 0", _number(score["failed_as_zero"])
+    if summary["excluded"]:
+        bounds = f"{_number(score['lowest'])} / {_number(score['highest'])}"
+        yield "success, excluded lost / won", bounds
+
+
+def _unjudged(judged: int, ok: int) -> str:
+    return f" of {judged} judged, {ok - judged} cannot be" if judged < ok else ""
+
+
+def baseline_rows(summary: Mapping[str, Any]) -> list[Row]:
+    """A row for each baseline that was played beside a run; none where the summary has no
+    `baselines`."""
+    return [
+        (f"baseline {name}", _baseline(baseline))
+        for name, baseline in summary.get("baselines", {}).items()
+    ]
+
+
+def _baseline(baseline: Mapping[str, Any]) -> str:
+    success, ok = baseline["success"], baseline["ok"]
+    scores = {"": success}
+    if success is None:
+        returns = baseline["returns"].items()
+        scores = {f"return {agent} ": interval for agent, interval in returns}
+    text = ", ".join(what + interval_text(interval) for what, interval in scores.items())
+    # a baseline always says of how many plays: they are fewer than the run's own
+    text += f" of {ok}" if success is None else _unjudged(success["n"], ok) or f" of {ok}"
+    if baseline["failed"]:
+        text += f", {baseline['failed']} failed"
+    if baseline["tasks"] < baseline["of"]:
+        text += f" ({baseline['tasks']} of {baseline['of']} tasks)"
+    return text
+
+
+def _pass_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+    """pass^k. For k = 1 alone it is the success again, so it stands only where it says why there
+    is no more."""
+    intervals, refused = _pass_intervals(summary), _refused(summary)
+    if len(intervals) > 1 or (intervals and refused):
+        texts = (f"{k}: {interval_text(interval)}" for k, interval in enumerate(intervals, 1))
+        yield "pass^k", "  ".join(texts) + refused
+
+
+def _pass_intervals(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    blank = {"low": None, "high": None}  # a summary of an older version has no intervals
+    return list(
+        summary.get("pass_hat_k_intervals")
+        or [{"mean": value, **blank} for value in summary["pass_hat_k"]]
+    )
+
+
+def _refused(summary: Mapping[str, Any]) -> str:
+    """Which k cannot be had, where tasks differ in how often they were tried."""
+    least, most = summary.get("tries") or (0, 0)
+    return f"  (no k above {least}: not every task has more scored tries)" if most > least else ""
+
+
+def _return_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+    for agent, interval in summary["returns"].items():
+        yield f"return {agent}", interval_text(interval)
+        if summary["failed"]:
+            yield f"return {agent}, failed = 0", _number(interval["failed_as_zero"])
+
+
+def _play_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+    ends = ", ".join(f"{end} {count}" for end, count in summary["ends"].items())
+    yield "ends", ends or "none"
+    yield "turns per episode", _number(summary["turns"])
+
+
+def _fault_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+    """What agents and servers did wrong. A share of 0 is news for closed choices alone; keys that
+    an older version did not write are no faults."""
+    for agent, share in summary["illegal"].items():
+        if share is not None:
+            yield f"illegal {agent}", f"{100 * share:.1f} %"
+    for agent, share in summary["malformed"].items():
+        if share:
+            yield f"malformed calls {agent}", f"{100 * share:.1f} %"
+    for agent, cut in summary.get("cut", {}).items():
+        if cut["sayings"]:
+            text = f"{cut['sayings']} of {cut['of']}, {cut['bytes']} bytes (run.max_said)"
+            yield f"cut sayings {agent}", text
+    for policy, empty in summary.get("empty", {}).items():
+        if empty["empty"]:
+            text = f"{100 * empty['share']:.1f} % ({empty['empty']} of {empty['replies']})"
+            yield f"empty replies {policy}", text
+    for policy, models in summary.get("other_models", {}).items():
+        counts = ", ".join(f"{name} {count}" for name, count in models.items())
+        text = f"{counts} replies of a model that is called otherwise than asked"
+        yield f"other models {policy}", text
+
+
+def _token_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+    for agent, tokens in summary["tokens"].items():
+        if tokens["sampled"]:
+            yield f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read"
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"

@@ -1,0 +1,130 @@
+"""What a run was made with: the files that a run folder begins with, and the check that whoever
+goes on with it asks for the same.
+
+The episodes are the business of `gem_ma.store.folder`; which settings change results, and which may
+change at resume, of `gem_ma.store.names`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gem_ma.errors import ConfigError, DataError, StoreError
+from gem_ma.files import is_file, oserror, replace_file, sync_folder
+from gem_ma.store.disk import now, take_lock
+from gem_ma.store.lines import read_manifest, read_resolved
+from gem_ma.store.names import (
+    GROWS,
+    RESUME_KEYS,
+    changed_keys,
+    differs,
+    fingerprint,
+    finite,
+    may_grow,
+    plain,
+    resumed_changes,
+    rising,
+    settings_digest,
+    versions,
+    with_changes,
+)
+
+SCHEMA = 1
+EDITED = (
+    "was edited since the run began; set it back. What may change is typed when the run goes on"
+)
+
+
+def create_or_check(
+    path: Path,
+    config_text: str,
+    resolved: dict[str, Any],
+    facts: dict[str, Any],
+    resuming: bool,
+) -> None:
+    """Writes the settings of a new run, or checks those of one that goes on. Raises StoreError,
+    ConfigError, DataError as `RunFolder.open` says."""
+    if is_file(path / "manifest.json", path):
+        _check_same(path, resolved, facts, resuming)
+        return
+    lines = path / "episodes.jsonl"
+    if is_file(lines, path) and lines.stat().st_size:
+        raise StoreError(
+            f"{path}: holds episodes but no manifest.json, so it cannot be taken up; use another"
+            " folder or --fresh"
+        )
+    from gem_ma.config.document import write
+
+    replace_file(path / "config.yaml", config_text.encode("utf-8", "replace"), path)
+    replace_file(path / "resolved.yaml", write(resolved).encode(), path)
+    manifest = {
+        "schema": SCHEMA,
+        "created": now(),
+        "resolved": settings_digest(resolved),
+        **versions(),
+        **facts,
+    }
+    # last: a folder that has a manifest is whole
+    write_manifest(path, manifest)
+    sync_folder(path.parent)
+
+
+def _check_same(
+    path: Path, resolved: dict[str, Any], facts: dict[str, Any], resuming: bool
+) -> None:
+    """Refuses a folder that was made with other settings, data or models; notes what may change
+    at resume, and does."""
+    manifest, recorded = read_manifest(path), read_resolved(path)
+    # an older version kept no digest
+    if manifest.get("resolved", settings_digest(recorded)) != settings_digest(recorded):
+        raise ConfigError(f"{path / 'resolved.yaml'}: {EDITED}: gem-ma resume {path} KEY=VALUE")
+    # what earlier resumes changed stands in the manifest, and resolved.yaml as it was written
+    holds = with_changes(recorded, manifest.get("resumed"))
+    may_rise = rising(RESUME_KEYS, holds, resolved)
+    grows = (GROWS,) if may_grow(holds) and may_grow(resolved) else ()
+    allowed = (*(may_rise if resuming else ()), *grows)
+    if changed := changed_keys(holds, resolved, allowed):
+        only_rises = not changed_keys(holds, resolved, (*allowed, *may_rise))
+        typed = f"type it at gem-ma resume {path} KEY=VALUE, " if only_rises else ""
+        remedy = f"set them back, {typed}or start anew with --fresh"
+        raise ConfigError(
+            f"{path}: made with other settings; changed: {', '.join(changed)} ({remedy})"
+        )
+    for name in ("data", "models"):
+        if name not in facts or name not in manifest:
+            continue
+        if fingerprint(facts[name]) != fingerprint(manifest[name]):
+            raise DataError(
+                f"{path}: {name} changed since the run began:"
+                f" {differs(manifest[name], facts[name])} (or --fresh)"
+            )
+    if changes := resumed_changes(holds, resolved, allowed):
+        resumed = [*manifest.get("resumed", []), {"at": now(), "changed": changes}]
+        write_manifest(path, {**manifest, "resumed": resumed})
+
+
+def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Replaces manifest.json in one step."""
+    text = json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n"
+    with oserror(path):
+        replace_file(path / "manifest.json", text.encode(), path)
+
+
+def note_in_manifest(path: Path, key: str, value: Mapping[str, Any]) -> None:
+    """Writes one more fact about a run into its manifest, in one step; an older one of this name is
+    replaced.
+
+    Raises StoreError where another process writes into the folder, or its manifest cannot be
+    read.
+    """
+    path = Path(path)
+    read_manifest(path)  # first: a lock would leave a file in a folder that is no run
+    lock = take_lock(path)
+    try:
+        write_manifest(path, {**read_manifest(path), key: {"at": now(), **finite(value)}})
+    finally:
+        os.close(lock)
