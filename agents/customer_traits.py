@@ -39,6 +39,31 @@ class Traits:
     register: str = "plain"
 
 
+@dataclass(frozen=True, slots=True)
+class Character:
+    """What is asked of a customer: a preset, and traits in the place of the preset's.
+
+    None leaves a trait as the preset has it; a number may be a pair, see `Traits`. These are the
+    options of every behaviour that plays a customer, scripted or by a model.
+    """
+
+    preset: str | None = None
+    patience: Any = None
+    verbosity: Any = None
+    front_load: Any = None
+    cooperation: Any = None
+    mistakes: Any = None
+    scepticism: Any = None
+    order: str | None = None
+    mind_change: Any = None
+    register: str | None = None
+
+    def named(self) -> dict[str, Any]:
+        """The traits that are named, without the preset."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(Traits)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
 RANGES: dict[str, tuple[float, float]] = {
     "patience": (1, 100),
     "verbosity": (0, 2),
@@ -68,29 +93,23 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def traits_of(
-    agent: str,
-    rng: random.Random,
-    preset: str | None,
-    given: Mapping[str, Any],
-    task_traits: Mapping[str, Any],
+    agent: str, rng: random.Random, character: Character, task_traits: Mapping[str, Any]
 ) -> Traits:
     """The traits of one customer: the preset, then the task's own unless a preset was asked for,
-    then what is given. Raises ConfigError."""
-    name = preset if preset is not None else task_traits.get("preset", "faithful")
+    then what is named. Raises ConfigError."""
+    name = character.preset
+    if name is None:
+        name = task_traits.get("preset", "faithful")
     if name not in PRESETS:
         near = get_close_matches(str(name), PRESETS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(PRESETS)}"
         raise ConfigError(f"agent {agent!r}: no preset of a customer is called {name!r} ({hint})")
-    known = {entry.name for entry in fields(Traits)}
-    merged = {
-        **PRESETS[name],
-        **(
-            {key: value for key, value in task_traits.items() if key in known}
-            if preset is None
-            else {}
-        ),
-        **given,
-    }
+    merged = dict(PRESETS[name])
+    if character.preset is None:
+        known = {entry.name for entry in fields(Traits)}
+        merged |= {key: value for key, value in task_traits.items() if key in known}
+    merged |= character.named()
+    # Ranges are drawn in this order, which recorded episodes replay.
     return Traits(**{key: _trait(agent, rng, key, value) for key, value in merged.items()})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,9 +21,20 @@ from gem_ma.agents.tool_calling import ToolCalling
 
 from gem_ma import Action, Asked, Episode, read_episodes
 from gem_ma.errors import ConfigError, DataError, StoreError
+from gem_ma.options import flat
 
 PROTOCOLS: Mapping[str, Any] = {"tools": ToolCalling, "act": Act, "react": React}
 RESULT_SHOWN = 1500  # characters of one tool result in a demonstration
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which demonstrations are shown: `shots` of them, of this split, each with a return of the
+    agent `above` this one."""
+
+    shots: int = 2
+    split: str = "train"
+    above: float = 0.0
 
 
 class FewShot:
@@ -31,6 +43,7 @@ class FewShot:
 
     needs_policy = True
 
+    @flat
     def __init__(
         self,
         agent: str,
@@ -39,16 +52,14 @@ class FewShot:
         task: Any = None,
         *,
         demonstrations: str,
-        shots: int = 2,
+        selection: Selection = Selection(),
         protocol: Literal["tools", "act", "react"] = "tools",
-        split: str = "train",
-        above: float = 0.0,
         instructions: str = "",
     ) -> None:
         """`demonstrations`: a run folder or a file of episodes, one JSON per line, from the
-        working folder; `shots`: how many are shown; `split`: of which split; `above`: the return
-        that the agent must have exceeded. Raises ConfigError where there are too few such
-        episodes, DataError for a file that is missing or damaged."""
+        working folder; a config names the fields of `selection` (`shots: 3`). Raises ConfigError
+        where there are too few such episodes, DataError for a file that is missing or damaged."""
+        shots = selection.shots
         if isinstance(shots, bool) or not isinstance(shots, int) or shots < 0:
             raise ConfigError(
                 f"agent {agent!r}: shots is a whole number of at least 0; got {shots!r}"
@@ -57,10 +68,9 @@ class FewShot:
             raise ConfigError(
                 f"agent {agent!r}: protocol is one of {', '.join(PROTOCOLS)}; got {protocol!r}"
             )
-        shown = (
-            _shots(agent, Path(demonstrations).expanduser(), shots, split, above) if shots else ""
-        )
-        whole = "\n\n".join(part for part in (instructions, shown) if part)
+        path = Path(demonstrations).expanduser()
+        examples = _shots(agent, path, selection) if shots else ""
+        whole = "\n\n".join(part for part in (instructions, examples) if part)
         self._inner = PROTOCOLS[protocol](agent, sample, rng, instructions=whole)
 
     async def act(self, asked: Asked) -> Action:
@@ -68,15 +78,16 @@ class FewShot:
         return acted
 
 
-def _shots(agent: str, path: Path, count: int, split: str, above: float) -> str:
+def _shots(agent: str, path: Path, selection: Selection) -> str:
     file = path / "episodes.jsonl" if path.is_dir() else path
     changed = file.stat().st_mtime_ns if file.is_file() else 0
-    return _written(agent, path, changed, count, split, above)
+    return _written(agent, path, changed, selection)
 
 
 @lru_cache(maxsize=32)
-def _written(agent: str, path: Path, changed: int, count: int, split: str, above: float) -> str:
+def _written(agent: str, path: Path, changed: int, selection: Selection) -> str:
     """The demonstrations as text; read once per file, however many episodes are played."""
+    count, split, above = selection.shots, selection.split, selection.above
     chosen: dict[str, Episode] = {}
     splits: set[str] = set()
     for episode in _episodes(agent, path):

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.agents.customer_traits import traits_of
+from gem_ma.agents.customer_traits import Character, traits_of
 
 VERBOSITY = (
     "Be terse: a few words, no greeting, no thanks.",
@@ -59,8 +59,7 @@ class PlayedTraits:
     """The traits of one person in one episode. Raises ConfigError for a value out of range, or an
     unknown preset.
 
-    `given`: options that are None are those of the preset. Patience has no limit where neither
-    it nor a preset is given.
+    Patience has no limit where neither it, nor a preset, nor the task says one.
     """
 
     def __init__(
@@ -68,16 +67,12 @@ class PlayedTraits:
         agent: str,
         rng: random.Random,
         persona: str,
-        preset: str | None,
-        given: Mapping[str, Any],
+        character: Character,
         task_traits: Mapping[str, Any] | None = None,
     ) -> None:
-        named = {name: value for name, value in given.items() if value is not None}
-        own = task_traits or {}
-        self.traits = traits_of(agent, rng, preset, named, own)
-        self.patience = (
-            self.traits.patience if preset is not None or "patience" in named or own else None
-        )
+        self.traits = traits_of(agent, rng, character, task_traits or {})
+        limited = character.preset is not None or character.patience is not None or task_traits
+        self.patience = self.traits.patience if limited else None
         self.rng = rng
         parts = (
             persona.strip(),

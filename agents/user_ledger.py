@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from gem_ma.agents.audit import Draft, audit
 from gem_ma.agents.user_llm import Gate, UserLLM
-from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Event
+from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event
 from gem_ma.scenarios.service.reading.phrases import Phrasebook
 from gem_ma.scenarios.service.watching.ledger import Ledger
 

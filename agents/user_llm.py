@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gem_ma.agents.audit import Draft, audit
+from gem_ma.agents.customer_traits import Character
 from gem_ma.agents.labels import reason, response, verdict, visible
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed, way_of
 from gem_ma.agents.thread import Thread, dialogue, written
@@ -33,6 +34,7 @@ from gem_ma.agents.traits import PlayedTraits
 
 from gem_ma import Action, Asked, Malformed, Message, Reply, Tool, ToolCall
 from gem_ma.errors import ConfigError
+from gem_ma.options import flat
 from gem_ma.parsing import parse_legal, parse_tool_calls
 from gem_ma.types import SYSTEM, TOOL
 
@@ -89,6 +91,47 @@ class _Candidate:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How many drafts a message has at most, and what lets one through. `gate`: None leaves it to
+    the behaviour; `none` sends the first."""
+
+    gate: Gate | None = None
+    drafts: int = 3
+
+    def check(self, agent: str) -> None:
+        """Raises ConfigError for a value out of its choice or range."""
+        _choice(agent, "gate", self.gate or "none", ("none", "judge", "audit"))
+        if isinstance(self.drafts, bool) or not isinstance(self.drafts, int) or self.drafts < 1:
+            raise ConfigError(
+                f"agent {agent!r}: drafts is a whole number of at least 1; got {self.drafts!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the model ends the talk.
+
+    `stop`: by its `end_tool`, or by a word. `marks`: whether a benchmark's own mark of the end
+    (`###STOP###`, `###TRANSFER###`, `###OUT-OF-SCOPE###`) ends it where it is the whole message
+    (`alone`), `anywhere` in it as in the benchmarks, or not at all (`none`).
+    """
+
+    stop: Literal["tool", "word"] = "tool"
+    marks: Literal["alone", "anywhere", "none"] = "alone"
+    end_tool: str = "end_conversation"
+
+    def check(self, agent: str) -> None:
+        """Raises ConfigError for a value out of its choice."""
+        _choice(agent, "stop", self.stop, ("tool", "word"))
+        _choice(agent, "marks", self.marks, ("alone", "anywhere", "none"))
+
+
+def _choice(agent: str, name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"agent {agent!r}: {name} is one of {', '.join(allowed)}; got {value!r}")
+
+
 class UserLLM:
     """A person played by a model: one draft, sent as it comes. Options: see `__init__`."""
 
@@ -96,6 +139,7 @@ class UserLLM:
     gate: Gate = "none"
     labelled = False  # the model answers in labelled parts
 
+    @flat
     def __init__(
         self,
         agent: str,
@@ -103,59 +147,21 @@ class UserLLM:
         rng: random.Random,
         task: Any = None,
         *,
-        gate: Gate | None = None,
-        drafts: int = 3,
-        stop: Literal["tool", "word"] = "tool",
-        marks: Literal["alone", "anywhere", "none"] = "alone",
-        end_tool: str = "end_conversation",
+        drafting: Drafting = Drafting(),
+        ending: Ending = Ending(),
         persona: str = "",
-        preset: str | None = None,
-        patience: Any = None,
-        verbosity: Any = None,
-        front_load: Any = None,
-        cooperation: Any = None,
-        mistakes: Any = None,
-        scepticism: Any = None,
-        order: str | None = None,
-        mind_change: Any = None,
-        register: str | None = None,
+        character: Character = Character(),  # noqa: B008  (frozen)
     ) -> None:
-        """`gate`: none, judge or audit; `drafts`: how many at most per message; `stop`: how the
-        model ends the talk, by its `end_tool` or by a word; `marks`: a benchmark's own mark of
-        the end (`###STOP###`, `###TRANSFER###`, `###OUT-OF-SCOPE###`) ends the talk where it is
-        the whole message (`alone`), `anywhere` in it as in the benchmarks, or not at all
-        (`none`); `persona`: who it is, in words; all others are traits, see `traits`."""
-        ends = ("marks", marks, ("alone", "anywhere", "none"))
-        for name, value, allowed in (
-            ("gate", gate or "none", ("none", "judge", "audit")),
-            ("stop", stop, ("tool", "word")),
-            ends,
-        ):
-            if value not in allowed:
-                raise ConfigError(
-                    f"agent {agent!r}: {name} is one of {', '.join(allowed)}; got {value!r}"
-                )
-        if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
-            raise ConfigError(
-                f"agent {agent!r}: drafts is a whole number of at least 1; got {drafts!r}"
-            )
-        given = {
-            "patience": patience, "verbosity": verbosity, "front_load": front_load, "cooperation": cooperation, "mistakes": mistakes,
-            "scepticism": scepticism, "order": order, "mind_change": mind_change, "register": register,
-        }  # fmt: skip
-        self.agent, self.sample, self.task, self.drafts, self.end_tool = (
-            agent,
-            sample,
-            task,
-            drafts,
-            end_tool,
-        )
-        self.gate = gate or type(self).gate
-        self.traits = PlayedTraits(
-            agent, rng, persona, preset, given, getattr(task, "traits", None)
-        )
+        """`persona`: who it is, in words. A config names the fields of the objects: `gate`,
+        `drafts`, `stop`, `marks`, `end_tool`, `preset` and the traits."""
+        drafting.check(agent)
+        ending.check(agent)
+        self.agent, self.sample, self.task = agent, sample, task
+        self.drafts, self.gate = drafting.drafts, drafting.gate or type(self).gate
+        self.end_tool, self.marks = ending.end_tool, ending.marks
+        self.traits = PlayedTraits(agent, rng, persona, character, getattr(task, "traits", None))
         self._stem = random.Random(rng.getrandbits(64))
-        self._in_words, self.marks = stop == "word", marks
+        self._in_words = ending.stop == "word"
         self.tokens: Tokens | None = None
         self.thread = Thread(agent, self._heard, plain=self._in_words)
 

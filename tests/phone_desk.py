@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gem_ma.scenarios.service.desk.log import END, Desk, Rules, Style
 from gem_ma.scenarios.service.desk.overlay import Base, Overlay
-from gem_ma.scenarios.service.desk.talk import END, Desk, Rules, Style
 from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, WRITE, Domain
 from gem_ma.scenarios.service.reading.phrases import MISSING, RIGHT, WRONG, Mention, names

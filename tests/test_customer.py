@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from gem_ma.agents.customer import Customer
 from gem_ma.agents.customer_phrases import BANK, REGISTERS
-from gem_ma.agents.customer_traits import PRESETS, RANGES, Traits, traits_of
+from gem_ma.agents.customer_traits import PRESETS, RANGES, Character, Traits, traits_of
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail import Retail, Slot, Task, Wish
@@ -374,21 +374,21 @@ def test_a_register_has_its_own_words_for_everything(register: str) -> None:
 
 def test_presets_traits_of_the_task_and_options_are_laid_over_each_other() -> None:
     draw, rng = traits_of, random.Random(0)
-    assert draw("user", rng, None, {}, {}) == Traits()
-    assert draw("user", rng, None, {}, {"preset": "terse", "patience": 9}) == Traits(
+    assert draw("user", rng, Character(), {}) == Traits()
+    assert draw("user", rng, Character(), {"preset": "terse", "patience": 9}) == Traits(
         patience=9, **PRESETS["terse"]
     )
-    assert draw("user", rng, "chatty", {"verbosity": 1}, {"patience": 9}) == Traits(
+    assert draw("user", rng, Character("chatty", verbosity=1), {"patience": 9}) == Traits(
         verbosity=1, register="casual"
     )
-    assert draw("user", rng, None, {}, {"colour": "blue"}) == Traits()
+    assert draw("user", rng, Character(), {"colour": "blue"}) == Traits()
     drawn = {
-        draw("user", random.Random(seed), None, {"patience": [3, 12]}, {}).patience
+        draw("user", random.Random(seed), Character(patience=[3, 12]), {}).patience
         for seed in range(60)
     }
     assert drawn == set(range(3, 13))
     shares = [
-        draw("user", random.Random(seed), None, {"front_load": (0.2, 0.4)}, {}).front_load
+        draw("user", random.Random(seed), Character(front_load=(0.2, 0.4)), {}).front_load
         for seed in range(20)
     ]
     assert all(0.2 <= share <= 0.4 for share in shares) and len(set(shares)) > 1

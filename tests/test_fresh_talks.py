@@ -11,7 +11,7 @@ from gem_ma.scenarios.service.reading.acts import read
 from gem_ma.scenarios.service.reading.answers import answer
 from gem_ma.scenarios.service.reading.grants import narrowed, ordered, partly
 from gem_ma.scenarios.service.reading.values import worked_out
-from gem_ma.scenarios.service.watching.monitor import HARD
+from gem_ma.scenarios.service.watching.findings import HARD
 
 from tests.talks.answers import meant
 from tests.talks.measure import audited, found, scores

@@ -11,7 +11,7 @@ from gem_ma.agents.customer_traits import PRESETS
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.scenarios.retail import Retail, Slot, Task, Wish
 from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.desk.talk import Event
+from gem_ma.scenarios.service.desk.log import Event
 from gem_ma.scenarios.service.watching.agenda import APPROVED, DONE, OPEN, RAISED, REFUSED
 from gem_ma.scenarios.service.watching.ledger import FAULTS, Ledger
 

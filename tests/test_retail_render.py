@@ -19,8 +19,8 @@ from gem_ma.scenarios.retail.tasks import replay_gold
 from gem_ma.scenarios.retail.tau2_data import Tau2Bench
 from gem_ma.scenarios.retail.tau2_grading import tau2
 from gem_ma.scenarios.retail.taubench import TauBench
+from gem_ma.scenarios.service.desk.log import Outcome
 from gem_ma.scenarios.service.desk.overlay import Overlay
-from gem_ma.scenarios.service.desk.talk import Outcome
 
 from gem_ma.errors import ConfigError, DataError
 from tests.test_retail_world import ALL, RICH

@@ -13,7 +13,7 @@ import pytest
 from gem_ma.scenarios.retail import Retail, RetailStore, Task
 from gem_ma.scenarios.retail.grading import canonical, changes, gold_state, tau1, told
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
-from gem_ma.scenarios.service.desk.talk import Outcome
+from gem_ma.scenarios.service.desk.log import Outcome
 from gem_ma.scenarios.service.desk.task import GoldCall
 
 from gem_ma import Action, Game, Malformed, Message, Plan, ToolCall, play

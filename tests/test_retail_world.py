@@ -19,13 +19,13 @@ from gem_ma.scenarios.retail.describe import every
 from gem_ma.scenarios.retail.forge import HELD_OUT, content
 from gem_ma.scenarios.retail.grading import gold_state
 from gem_ma.scenarios.retail.knobs import INTENTS, QUESTIONS, REFUSALS, WRITES, Knobs, read_knobs
+from gem_ma.scenarios.retail.products import HELD_OUT as HELD_OUT_PRODUCTS
+from gem_ma.scenarios.retail.products import PRODUCTS
 from gem_ma.scenarios.retail.prove import prove
 from gem_ma.scenarios.retail.render import write_world
 from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
 from gem_ma.scenarios.retail.situations import BANK, LINKS
 from gem_ma.scenarios.retail.tasks import replay_gold
-from gem_ma.scenarios.retail.words import HELD_OUT as HELD_OUT_PRODUCTS
-from gem_ma.scenarios.retail.words import PRODUCTS
 from gem_ma.scenarios.retail.world import Sizes, tables_of
 from hypothesis import given, settings
 from hypothesis import strategies as st

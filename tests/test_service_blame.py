@@ -15,12 +15,12 @@ from gem_ma.agents.retail_scripted import RetailScripted
 from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.retail.language import RETAIL as BOOK
-from gem_ma.scenarios.service.desk.talk import Event, Outcome
+from gem_ma.scenarios.service.desk.log import Event, Outcome
 from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.reading.acts import read
 from gem_ma.scenarios.service.watching.blame import Blame, blame
+from gem_ma.scenarios.service.watching.findings import Finding
 from gem_ma.scenarios.service.watching.ledger import Fault
-from gem_ma.scenarios.service.watching.monitor import Finding
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.types import End, Episode, Limits

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.service.desk.facts import plain, state
-from gem_ma.scenarios.service.desk.talk import Desk, Outcome, retell
+from gem_ma.scenarios.service.desk.log import Desk, Outcome
+from gem_ma.scenarios.service.desk.talk import retell
 from gem_ma.scenarios.service.desk.task import GoldCall, Task
 from gem_ma.scenarios.service.domain import Domain
 from gem_ma.scenarios.service.grading import grader
 from gem_ma.scenarios.service.grading.grader import Verdict, founded_by, goals_of, results_of
+from gem_ma.scenarios.service.rewards.scene import Judge, Scene, Shadow
 from gem_ma.scenarios.service.rewards.terms import read_settings
-from gem_ma.scenarios.service.rewards.watchers import Judge, Scene, Shadow, watchers
+from gem_ma.scenarios.service.rewards.watchers import watchers
 from gem_ma.scenarios.service.watching.blame import Course, blame
 from gem_ma.scenarios.service.watching.monitor import Monitor
 

@@ -15,7 +15,7 @@ from gem_ma.scenarios.retail.grading import Gold, Verdict, canonical, changes, g
 from gem_ma.scenarios.retail.language import RETAIL as BOOK
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
 from gem_ma.scenarios.service.desk.facts import distance
-from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Event, Outcome
+from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event, Outcome
 from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 from gem_ma.scenarios.service.grading.grader import goals_of, refused
 from gem_ma.scenarios.service.reading.acts import SURE, read

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.retail import Retail, Task
 from gem_ma.scenarios.retail.domain import RETAIL, domain_of, more
-from gem_ma.scenarios.service.desk.talk import Desk, retell
+from gem_ma.scenarios.service.desk.log import Desk
+from gem_ma.scenarios.service.desk.talk import retell
 from gem_ma.scenarios.service.grading.grader import wishes_in
 from gem_ma.scenarios.service.reading.acts import READ
-from gem_ma.scenarios.service.watching.monitor import CODES, HARD, SOFT, Finding, Monitor
+from gem_ma.scenarios.service.watching.findings import CODES, HARD, SOFT, Finding
+from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.types import Episode

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.desk.talk import Desk, Event, retell
+from gem_ma.scenarios.service.desk.log import Desk, Event
+from gem_ma.scenarios.service.desk.talk import retell
 from gem_ma.scenarios.service.grading.grader import Verdict, goals_of
+from gem_ma.scenarios.service.rewards.scene import Scene, Shadow
 from gem_ma.scenarios.service.rewards.terms import TERMS, Progress, Settings, read_settings
-from gem_ma.scenarios.service.rewards.watchers import Scene, Shadow, watchers
+from gem_ma.scenarios.service.rewards.watchers import watchers
 from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.retail import Retail, Task
-from gem_ma.scenarios.service.desk.talk import Desk
+from gem_ma.scenarios.service.desk.log import Desk
 
 import gem_ma
 from gem_ma import make

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gem_ma.scenarios.service.desk.log import Event
 from gem_ma.scenarios.service.desk.overlay import Base, Overlay
-from gem_ma.scenarios.service.desk.talk import Event
 from gem_ma.scenarios.service.desk.task import GoldCall, Task
 from gem_ma.scenarios.service.grading.tau2 import (
     BASES,

@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
+from gem_ma.scenarios.service.watching.findings import CODES
 from gem_ma.scenarios.service.watching.ledger import SURE_FAULTS
-from gem_ma.scenarios.service.watching.monitor import CODES
 
 from tests.talks.measure import Score, audited, by_injection, found, parts, scores
 from tests.talks.script import talks

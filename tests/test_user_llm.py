@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from gem_ma.agents.audit import Draft, audit
+from gem_ma.agents.customer_traits import Character
 from gem_ma.agents.labels import response, verdict, visible
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
 from gem_ma.agents.thread import Thread
@@ -613,7 +614,7 @@ def test_directions_stay_in_the_users_own_prompt() -> None:
 def drawn(turn: int, **given: Any) -> list[str]:
     """Directions of one turn of 1,500 people with these traits."""
     return [
-        PlayedTraits("a", random.Random(seed), "", None, given).direction(turn)
+        PlayedTraits("a", random.Random(seed), "", Character(**given)).direction(turn)
         for seed in range(1500)
     ]
 
@@ -640,12 +641,12 @@ def test_a_trait_is_a_share_of_turns(trait: str, value: float, turn: int, share:
 
 
 def test_a_preset_is_that_of_the_scripted_customer() -> None:
-    impatient = PlayedTraits("a", random.Random(0), "", "impatient", {})
+    impatient = PlayedTraits("a", random.Random(0), "", Character("impatient"))
     assert impatient.patience == 3 and impatient.persona.startswith("Be terse")
-    assert PlayedTraits("a", random.Random(0), "", None, {}).patience is None
-    assert PlayedTraits("a", random.Random(0), "", "impatient", {"patience": 5}).patience == 5
+    assert PlayedTraits("a", random.Random(0), "", Character()).patience is None
+    assert PlayedTraits("a", random.Random(0), "", Character("impatient", patience=5)).patience == 5
     assert PlayedTraits(
-        "a", random.Random(0), "", None, {}, {"preset": "chatty"}
+        "a", random.Random(0), "", Character(), {"preset": "chatty"}
     ).persona.startswith("Be talkative")
 
 

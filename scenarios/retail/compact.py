@@ -15,8 +15,8 @@ from itertools import product
 
 from gem_ma.scenarios.retail.one_order import CANCEL, COLOURS, QUESTION, SIZES, STATUSES, write
 from gem_ma.scenarios.retail.tools import REASONS
+from gem_ma.scenarios.service.desk.log import END, Style
 from gem_ma.scenarios.service.desk.overlay import Base
-from gem_ma.scenarios.service.desk.talk import END, Style
 from gem_ma.scenarios.service.desk.task import Task
 
 from gem_ma import Action, Malformed, Message, ToolCall

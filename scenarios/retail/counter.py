@@ -17,7 +17,8 @@ from gem_ma.scenarios.retail.compact import compact
 from gem_ma.scenarios.retail.grading import canonical, gold_of
 from gem_ma.scenarios.retail.one_order import SPLITS, OneOrder, never_looking, provenance, world
 from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.service.desk.talk import ASSISTANT, Desk, Rules, retell, talk
+from gem_ma.scenarios.service.desk.log import ASSISTANT, Desk, Rules
+from gem_ma.scenarios.service.desk.talk import retell, talk
 from gem_ma.scenarios.service.desk.task import Task
 
 from gem_ma import Episode, Reward, Scenario

@@ -13,6 +13,7 @@ from typing import Any
 
 from gem_ma.scenarios.retail import tools
 from gem_ma.scenarios.retail.schemas import SCHEMAS
+from gem_ma.scenarios.retail.specs import Spec, spec
 from gem_ma.scenarios.service.desk.overlay import Overlay
 
 
@@ -124,10 +125,10 @@ def _same(item_ids: list[str], new_item_ids: list[str]) -> str:
     return f"Error: the new item {same[0]} is the old item" if same else ""
 
 
-FIXED: dict[str, tools.Spec] = {
+FIXED: dict[str, Spec] = {
     **tools.TAU1,
     **{
-        function.__name__: tools.spec(function)
+        function.__name__: spec(function)
         for function in (
             cancel_pending_order,
             modify_pending_order_items,

@@ -15,8 +15,8 @@ from gem_ma.scenarios.retail.domain import RETAIL, facts
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.service.desk import facts as records
 from gem_ma.scenarios.service.desk.facts import Fact, cents
+from gem_ma.scenarios.service.desk.log import Outcome
 from gem_ma.scenarios.service.desk.overlay import Base, Overlay
-from gem_ma.scenarios.service.desk.talk import Outcome
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.grading.grader import Verdict, founded_by, goals_of, results_of
 from gem_ma.scenarios.service.grading.grader import canonical as judged

@@ -14,8 +14,8 @@ from typing import Any
 
 from gem_ma.scenarios.retail import naming
 from gem_ma.scenarios.retail.naming_items import items, strays
+from gem_ma.scenarios.retail.products import PRODUCTS
 from gem_ma.scenarios.retail.reasons import REASONS
-from gem_ma.scenarios.retail.words import PRODUCTS
 from gem_ma.scenarios.service.desk.task import Wish
 from gem_ma.scenarios.service.reading.phrases import MISSING, RIGHT, WRONG, Mention, Pick, fold
 

@@ -22,8 +22,8 @@ from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tasks import method_words
 from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma.scenarios.retail.world import Sizes, tables_of
+from gem_ma.scenarios.service.desk.log import Outcome, Store
 from gem_ma.scenarios.service.desk.overlay import Base, Overlay
-from gem_ma.scenarios.service.desk.talk import Outcome, Store
 from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
 from gem_ma.scenarios.service.grading import proofs
 from gem_ma.scenarios.service.grading.grader import canonical, goals_of

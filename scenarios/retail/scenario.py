@@ -22,22 +22,17 @@ from gem_ma.scenarios.retail.schemas import TOOLS
 from gem_ma.scenarios.retail.shop import OwnWorld
 from gem_ma.scenarios.retail.sources import Source, open_source
 from gem_ma.scenarios.retail.store import RetailStore
+from gem_ma.scenarios.retail.tau2_calls import TAU2_TOOLS
 from gem_ma.scenarios.retail.tau2_grading import database_only, tau2, unscored
-from gem_ma.scenarios.retail.tau2_tools import TAU2_TOOLS
 from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
-from gem_ma.scenarios.service.desk.talk import Desk, Outcome, Rules, Style, Watcher, retell, talk
+from gem_ma.scenarios.service.desk.log import Desk, Outcome, Rules, Style, Watcher
+from gem_ma.scenarios.service.desk.talk import retell, talk
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.grading.grader import wishes_in
 from gem_ma.scenarios.service.grading.tau2 import MAX_ERRORS, MAX_STEPS
+from gem_ma.scenarios.service.rewards.scene import Judge, Scene, Shadow
 from gem_ma.scenarios.service.rewards.terms import read_settings
-from gem_ma.scenarios.service.rewards.watchers import (
-    NEEDS_LEDGER,
-    NEEDS_MONITOR,
-    Judge,
-    Scene,
-    Shadow,
-    watchers,
-)
+from gem_ma.scenarios.service.rewards.watchers import NEEDS_LEDGER, NEEDS_MONITOR, watchers
 from gem_ma.scenarios.service.watching.audit import (
     LESS_IS_BETTER,
     MORE_IS_BETTER,

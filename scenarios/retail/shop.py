@@ -14,7 +14,7 @@ from typing import Any, overload
 
 from gem_ma.scenarios.retail.forge import content, forge
 from gem_ma.scenarios.retail.knobs import Knobs, read_knobs
-from gem_ma.scenarios.retail.words import PRODUCTS
+from gem_ma.scenarios.retail.products import PRODUCTS
 from gem_ma.scenarios.retail.world import GENERATOR, Sizes, tables_of
 from gem_ma.scenarios.service.desk.overlay import Base
 from gem_ma.scenarios.service.desk.task import Task

@@ -8,11 +8,12 @@ from typing import Any
 
 from gem_ma.scenarios.retail.fixed import FIXED, validate
 from gem_ma.scenarios.retail.source import load_tables, naming
+from gem_ma.scenarios.retail.specs import Spec, bind
 from gem_ma.scenarios.retail.tau2 import digest, typed_base
+from gem_ma.scenarios.retail.tau2_calls import call as tau2_call
 from gem_ma.scenarios.retail.tau2_source import is_tau2, load_typed
 from gem_ma.scenarios.retail.tau2_tools import TAU2
-from gem_ma.scenarios.retail.tau2_tools import call as tau2_call
-from gem_ma.scenarios.retail.tools import TAU1, Spec, bind
+from gem_ma.scenarios.retail.tools import TAU1
 from gem_ma.scenarios.service.desk.overlay import Base, Overlay
 
 from gem_ma.errors import ConfigError

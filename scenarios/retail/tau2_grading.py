@@ -6,8 +6,8 @@ from __future__ import annotations
 from gem_ma.scenarios.retail.grading import Verdict
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.texts import GREETING
+from gem_ma.scenarios.service.desk.log import ASSISTANT, EMPTY, USER_EMPTY, Outcome
 from gem_ma.scenarios.service.desk.overlay import Overlay
-from gem_ma.scenarios.service.desk.talk import ASSISTANT, EMPTY, USER_EMPTY, Outcome
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.grading import tau2 as rules
 

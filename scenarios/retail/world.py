@@ -12,15 +12,14 @@ from dataclasses import dataclass, fields
 from itertools import product as combinations
 from typing import Any
 
+from gem_ma.scenarios.retail.products import HELD_OUT, PRODUCTS
 from gem_ma.scenarios.retail.words import (
     BRANDS,
     CITIES,
     COUNTRY,
     EXTRAS,
     FIRST_NAMES,
-    HELD_OUT,
     LAST_NAMES,
-    PRODUCTS,
     STREETS,
 )
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.retail.grading import canonical, gold_state
 from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.service.desk.talk import Outcome
+from gem_ma.scenarios.service.desk.log import Outcome
 
 from gem_ma.rollout import Plan, play_many
 from gem_ma.types import Seat

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gem_ma.scenarios.service.watching.audit import Audit
+from gem_ma.scenarios.service.watching.findings import CODES
 from gem_ma.scenarios.service.watching.ledger import FAULTS
-from gem_ma.scenarios.service.watching.monitor import CODES
 
 from tests.talks.injected import EDITS, injected
 from tests.talks.script import Labelled, scenario, talks

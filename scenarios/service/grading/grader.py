@@ -17,7 +17,7 @@ from itertools import islice, product
 from typing import Any
 
 from gem_ma.scenarios.service.desk.facts import Fact, Weigh, distance, once, state
-from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Event, Outcome, Store
+from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event, Outcome, Store
 from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
 from gem_ma.scenarios.service.domain import FIND, RECORD, TRANSFER, UTILITY, WRITE, Domain
 from gem_ma.scenarios.service.reading.acts import SURE, read

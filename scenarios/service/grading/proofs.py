@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import islice, permutations
 
 from gem_ma.scenarios.service.desk.facts import Fact
-from gem_ma.scenarios.service.desk.talk import Outcome, Store
+from gem_ma.scenarios.service.desk.log import Outcome, Store
 from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
 
 from gem_ma.errors import DataError

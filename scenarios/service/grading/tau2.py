@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gem_ma.scenarios.service.desk.log import Event, Store
 from gem_ma.scenarios.service.desk.shapes import (
     Optional,
     Shape,
@@ -26,7 +27,6 @@ from gem_ma.scenarios.service.desk.shapes import (
     record,
     text,
 )
-from gem_ma.scenarios.service.desk.talk import Event, Store
 from gem_ma.scenarios.service.desk.task import Task
 
 DB, ENV_ASSERTION, COMMUNICATE, ACTION, NL_ASSERTION = (

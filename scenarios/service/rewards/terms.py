@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
-from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER
+from gem_ma.scenarios.service.desk.log import ASSISTANT, USER
 
 from gem_ma.errors import ConfigError
 

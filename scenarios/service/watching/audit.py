@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Desk
+from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Desk
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.grading.grader import Verdict, wishes_in
 from gem_ma.scenarios.service.reading.acts import SURE, read

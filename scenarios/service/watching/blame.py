@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.scenarios.service.desk.facts import folded, state
-from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Desk, Event, Outcome, Pay
+from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Desk, Event, Outcome, Pay
 from gem_ma.scenarios.service.desk.task import Task, Wish
 from gem_ma.scenarios.service.domain import Domain, spoken
 from gem_ma.scenarios.service.grading.grader import Goals, Verdict, nearness
+from gem_ma.scenarios.service.watching.findings import Finding
 from gem_ma.scenarios.service.watching.ledger import Fault
-from gem_ma.scenarios.service.watching.monitor import Finding
 
 from gem_ma import ToolCall
 from gem_ma.types import End

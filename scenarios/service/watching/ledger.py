@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from gem_ma.scenarios.service.desk.talk import ASSISTANT, USER, Event
+from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.reading.answers import answer, changes_mind, corrects
 from gem_ma.scenarios.service.reading.phrases import Mention, Phrasebook, fold, names, plain
@@ -26,8 +24,8 @@ from gem_ma.scenarios.service.watching.agenda import (
     Agenda,
     Goal,
     Heard,
-    chain,
 )
+from gem_ma.scenarios.service.watching.corpus import corpus, grams, instruction_grams, words
 
 FAULTS = (
     *(
@@ -46,7 +44,6 @@ FAULTS = (
 SURE_FAULTS = frozenset(("hallucinated_slot", "copy", "token_leak", "loop"))
 LEAST_PATIENCE = 3  # unhelpful messages in a row that a user must bear before it may give up
 CORRECTS_WITHIN = 2  # of the user's own messages, in which a slip may be put right
-GRAM = 8  # words in a row that make a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +95,8 @@ class Ledger:
         self._slots: dict[str, str] = {}  # single-valued slots as the user stated them
         # stated and unknown: slot, value, step, user messages since
         self._doubtful: list[tuple[str, str, int, int]] = []
-        self._known, self._requests, self._canonical = _corpus(task, phrasebook)
-        self._grams = _instruction_grams(task)
+        self._known, self._requests, self._canonical = corpus(task, phrasebook)
+        self._grams = instruction_grams(task)
         self._leaked: set[str] = set()
         self._settled_for = 0
         self._ended = False
@@ -167,7 +164,7 @@ class Ledger:
             self._add("token_leak", step, found.group())
         if found := _ROLE.search(plain(text)):
             self._add("role_flip", step, found.group())
-        if copied := next((gram for gram in _grams(_words(text)) if gram in self._grams), None):
+        if copied := next((gram for gram in grams(words(text)) if gram in self._grams), None):
             self._add("copy", step, " ".join(copied))
         same = sum(fold(earlier) == fold(text) for earlier in self._texts)
         if same == 2 and not (said and len(text.split()) <= 12):
@@ -356,77 +353,3 @@ class Ledger:
 
 def _owed(goal: Goal) -> str:
     return f", not told yet: {', '.join(goal.untold)}" if goal.untold else ""
-
-
-def _corpus(task: Task, book: Phrasebook) -> tuple[str, str, frozenset[tuple[str, str]]]:
-    """All that the user may state: folded text, the part of it that its requests hold, and
-    values as (slot, value)."""
-    forgotten = {slot.value for slot in task.knowledge if not slot.known}
-    asked: list[str] = []
-    values: set[tuple[str, str]] = {
-        (slot.name, fold(slot.value)) for slot in task.knowledge if slot.known
-    }
-    for wish in task.wishes:
-        for each in (*chain(wish), *([wish.before_change] if wish.before_change else [])):
-            details = [
-                name
-                for name in book.details(each)
-                if str(each.arguments.get(name)) not in forgotten
-            ]
-            asked += [each.text, _flat(each.words), book.request(each, details, _first)]
-            for name in details:
-                values |= {
-                    (name, fold(arguments[name]))
-                    for arguments in (each.arguments, *each.choices)
-                    if isinstance(arguments.get(name), str)
-                }
-    requests = "\n".join(asked)
-    joined = "\n".join(
-        [task.instruction, requests, *(slot.value for slot in task.knowledge if slot.known)]
-    )
-    values |= {(mention.slot, fold(mention.value)) for mention in book.mentions(joined)}
-    return fold(joined), fold(requests), frozenset(values)
-
-
-def _first(*ways: str) -> str:
-    return ways[0]
-
-
-def _flat(words: Any) -> str:
-    if isinstance(words, Mapping):
-        return " ".join(f"{key} {_flat(value)}" for key, value in words.items())
-    if isinstance(words, (list, tuple)):
-        return " ".join(map(_flat, words))
-    if hasattr(words, "__slots__"):
-        return " ".join(_flat(getattr(words, name)) for name in words.__slots__)
-    return str(words)
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"(?<![\w'#@.+-])[\w'#@.+-]*\w", plain(text))
-
-
-def _grams(words: list[str]) -> list[tuple[str, ...]]:
-    return list(zip(*(words[start:] for start in range(GRAM)), strict=False))
-
-
-def _instruction_grams(task: Task) -> frozenset[tuple[str, ...]]:
-    """Runs of words of the instruction, apart from those that mostly list values or stand in a
-    wish's own words: these may be said as they are."""
-    wishes = [
-        each
-        for wish in task.wishes
-        for each in (*chain(wish), wish.before_change)
-        if each is not None
-    ]
-    own = {gram for wish in wishes for gram in _grams(_words(wish.text))}
-    held = [slot.value for slot in task.knowledge] + [
-        f"{_flat(wish.words)} {_flat(dict(wish.arguments))}" for wish in wishes
-    ]
-    values = set(_words(" ".join(held)))
-    most = GRAM // 4  # words of values in a run that is still a copy
-    return frozenset(
-        gram
-        for gram in _grams(_words(task.instruction))
-        if gram not in own and sum(word in values for word in gram) <= most
-    )

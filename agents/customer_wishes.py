@@ -1,0 +1,87 @@
+"""What a scripted customer wants, and how it asks for it: wish by wish, all at once or a detail at a
+time. It keeps the book of what was told."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from gem_ma.agents.customer_voice import Voice
+from gem_ma.scenarios.service.desk.task import Task, Wish
+from gem_ma.scenarios.service.watching.agenda import (
+    APPROVED,
+    DONE,
+    OPEN,
+    RAISED,
+    REFUSED,
+    Agenda,
+    Goal,
+)
+
+
+class Wishes:
+    """The wishes of one customer in the order in which it brings them up."""
+
+    def __init__(self, task: Task, agenda: Agenda, voice: Voice) -> None:
+        self.task, self.agenda, self.voice = task, agenda, voice
+        self.book, self.traits = voice.book, voice.traits
+        # slots of the knowledge, and `<place>/<detail>` of wishes
+        self.told: Counter[str] = Counter()
+        self.topics = list(agenda.goals)
+        if self.traits.order == "reversed":
+            self.topics.reverse()
+        elif self.traits.order == "shuffled":
+            voice.rng.shuffle(self.topics)
+
+    def following(self) -> Goal | None:
+        """The next wish that nobody has heard of and that waits for no other."""
+        ready = (goal for goal in self.topics if goal.status == OPEN and self.agenda.ready(goal))
+        return next(ready, None)
+
+    def facts(self) -> list[str]:
+        """Asks for the facts that are still owed."""
+        owed = (goal.wanted.text for goal in self.topics if goal.untold and goal.wanted.text)
+        return [self.voice.bank("ask_fact"), *owed]
+
+    def current(self) -> list[Goal]:
+        """The wishes that are being talked about, those that wait for something first."""
+        raised = [goal for goal in self.topics if goal.status not in (OPEN, DONE, REFUSED)]
+        return sorted(raised, key=lambda goal: goal.status == APPROVED)
+
+    def wanted(self) -> list[str]:
+        """The wish that is being talked about, in full; else the next one, or the fact that is
+        owed."""
+        goal = next((goal for goal in self.current() if goal.status != APPROVED), None)
+        if goal is not None:
+            return self.request(goal, whole=True)
+        following = self.following()
+        if following is not None:
+            return self.request(following)
+        if self.current():
+            return [self.voice.bank("ask_done")]
+        return self.facts()
+
+    def request(self, goal: Goal, whole: bool = False) -> list[str]:
+        """Asks for a wish: as much of it at once as its customer brings forward, or `whole`."""
+        wish: Wish = goal.wanted
+        if goal.status == OPEN:
+            goal.status = RAISED
+        parts = [
+            name
+            for name in self.book.details(wish)
+            if not self.forgets(name) or (name in self.book.anchors and self.described(wish))
+        ]
+        if not whole:
+            parts = parts[: max(1, math.ceil(self.traits.front_load * len(parts)))]
+        self.told.update(f"{goal.place}/{name}" for name in parts)
+        return [self.book.request(wish, parts, self.voice.pick)]
+
+    def described(self, wish: Wish) -> bool:
+        """Whether the wish's own words name its record without the value that was forgotten."""
+        forgotten = [slot.value for slot in self.task.knowledge if not slot.known]
+        words = str(wish.words.get("order", ""))
+        return bool(words) and not any(value in words for value in forgotten)
+
+    def forgets(self, slot: str) -> bool:
+        """Whether it has to do with a fact, and does not know it."""
+        return any(each.name == slot and not each.known for each in self.task.knowledge)

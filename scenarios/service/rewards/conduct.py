@@ -1,0 +1,199 @@
+"""Pay for how the two sides behave on the way: validity, policy, effort, role, game."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gem_ma.scenarios.service.desk.facts import folded
+from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Desk, Event, Pay
+from gem_ma.scenarios.service.domain import FIND, Domain
+from gem_ma.scenarios.service.reading.acts import SURE, read
+from gem_ma.scenarios.service.rewards.scene import Scene, acted
+from gem_ma.scenarios.service.rewards.terms import (
+    Effort,
+    Game,
+    Policy,
+    Role,
+    Validity,
+)
+from gem_ma.scenarios.service.watching.monitor import Monitor
+
+
+@dataclass(slots=True)
+class ValidityPay:
+    term: Validity
+    domain: Domain
+    made: set[str] = field(default_factory=set)
+    left: float = 0.0
+    probed: bool = False
+    given: list[str] = field(default_factory=list)  # the customer's texts, folded
+
+    def __post_init__(self) -> None:
+        self.left = self.term.cap
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        if event.kind == "said" and event.agent == USER:
+            self.given.append(folded(event.text))
+        if not acted(event) or event.kind == "said":
+            return
+        why = ""
+        if event.kind == "bounced":
+            why = "an action that is none"
+        elif event.call is not None:
+            arguments = event.call.arguments
+            made = f"{event.call.name}{sorted(arguments.items(), key=repr) if isinstance(arguments, Mapping) else arguments}"
+            if made in self.made:
+                why = "the same call again"
+            elif event.failed and self._excused(event):
+                self.probed = True
+            elif event.failed:
+                why = "an error"
+            if not event.failed and desk.store.mutates(event.call.name):
+                self.made.clear()  # after a change the same question is a new one
+            self.made.add(made)
+        if why and self.left > 0:
+            paid = min(self.term.weight, self.left)
+            self.left -= paid
+            yield Pay(ASSISTANT, -paid, f"validity: {why}")
+
+    def _excused(self, event: Event) -> bool:
+        """The first try to find the customer with what the customer said may fail."""
+        if (
+            self.probed
+            or event.call is None
+            or self.domain.role(event.call.name) != FIND
+            or not isinstance(event.call.arguments, Mapping)
+        ):
+            return False
+        return all(
+            any(folded(value) in text for text in self.given)
+            for value in event.call.arguments.values()
+        )
+
+
+@dataclass(slots=True)
+class PolicyPay:
+    term: Policy
+    monitor: Monitor
+    seen: int = 0
+    paid: float = 0.0
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        for finding in self.monitor.findings[self.seen :]:
+            share = 1.0 if finding.sure else self.term.words if finding.clear else 0.0
+            cost = min(
+                share * (self.term.hard if finding.hard else self.term.soft),
+                self.term.cap - self.paid,
+            )
+            if cost > 0:
+                self.paid += cost
+                yield Pay(ASSISTANT, -cost, f"policy: {finding.code}")
+        self.seen = len(self.monitor.findings)
+
+
+@dataclass(slots=True)
+class EffortPay:
+    term: Effort
+    scene: Scene
+    left: float = 0.0
+    said: set[str] = field(default_factory=set)
+    given: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.left = self.term.cap
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        if event.kind == "ended":
+            verdict = self.scene.verdict(desk)
+            if self.left > 0 and verdict.scored and verdict.reward < 1:
+                yield Pay(
+                    ASSISTANT, -self.left, "effort: nothing is saved by an end without success"
+                )
+            return
+        if event.kind == "said" and event.agent == USER:
+            self.given.append(folded(event.text))
+        if not acted(event):
+            return
+        for cost, why in self._costs(event):
+            paid = min(cost, self.left)
+            if paid > 0:
+                self.left -= paid
+                yield Pay(ASSISTANT, -paid, f"effort: {why}")
+
+    def _costs(self, event: Event) -> Iterator[tuple[float, str]]:
+        yield self.term.weight, "a turn"
+        if event.kind != "said":
+            return
+        text = folded(event.text)
+        if text in self.said:
+            yield self.term.repeat, "a text said before"
+        self.said.add(text)
+        book = self.scene.domain.book
+        if book is not None and self.term.question:
+            slots = {
+                act.slot
+                for act in read(event.text, book)
+                if act.kind == "ask" and act.confidence >= SURE
+            }
+            if any(
+                slot.name in slots and slot.value and folded(slot.value) in given
+                for slot in self.scene.task.knowledge
+                for given in self.given
+            ):
+                yield self.term.question, "asked for what was told"
+
+
+@dataclass(slots=True)
+class RolePay:
+    term: Role
+    scene: Scene
+    seen: int = 0
+    paid: float = 0.0
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        faults = self.scene.ledger.faults
+        for fault in faults[self.seen :]:
+            cost = min(
+                self.term.weight * (1.0 if fault.sure else self.term.words),
+                self.term.cap - self.paid,
+            )
+            if cost > 0:
+                self.paid += cost
+                yield Pay(USER, -cost, f"role: {fault.kind}")
+        self.seen = len(faults)
+        if event.kind == "ended" and self.term.stop and event.agent == USER and not faults:
+            parts = self.scene.verdict(desk).parts
+            if parts.get("database") and parts.get("outcome") and parts.get("facts", True):
+                yield Pay(USER, self.term.stop, "role: stopped with all settled")
+
+
+@dataclass(slots=True)
+class GamePay:
+    term: Game
+    scene: Scene
+    seen: int = 0
+    paid: float = 0.0
+
+    def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
+        findings = self.scene.monitor.findings
+        fresh, self.seen = findings[self.seen :], len(findings)
+        if any(fault.sure or self.term.words for fault in self.scene.ledger.faults):
+            if self.paid:
+                yield Pay(USER, -self.paid, "game: taken back, the user broke its role")
+                self.paid = 0.0
+            return
+        for finding in fresh:
+            share = (
+                0.0
+                if not finding.hard
+                else 1.0
+                if finding.sure
+                else self.term.words
+                if finding.clear
+                else 0.0
+            )
+            won = min(share * self.term.weight, self.term.cap - self.paid)
+            if won > 0:
+                self.paid += won
+                yield Pay(USER, won, f"game: {finding.code}")
