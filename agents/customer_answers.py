@@ -1,4 +1,4 @@
-"""What a scripted customer tells when it is asked: given, denied, withheld, dodged, or said again."""
+"""What a scripted customer tells when it is asked: told, denied, withheld, dodged or said again."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Answers:
         key = f"{goal.place}/{slot}"
         self.told[key] += 1
         if self.told[key] > OFTEN:
-            whole = self.wishes.request(goal, whole=True)
-            return [" ".join([self.voice.bank("again"), *whole])]
+            again = self.voice.bank("again")  # drawn before the wish: episodes are replayed
+            return [" ".join([again, *self.wishes.request(goal, whole=True)])]
         words = self.book.detail(goal.wanted, slot, self.voice.pick)
         return [words if self.told[key] == 1 else f"{self.voice.bank('again')} {words}"]
 

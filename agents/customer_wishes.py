@@ -1,5 +1,5 @@
-"""What a scripted customer wants, and how it asks for it: wish by wish, all at once or a detail at a
-time. It keeps the book of what was told."""
+"""What a scripted customer wants, and how it asks for it: wish by wish, all at once or a detail at
+a time. It keeps the book of what was told."""
 
 from __future__ import annotations
 

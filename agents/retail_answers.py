@@ -8,7 +8,8 @@ import re
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from gem_ma.agents import retail_reading as reading
+from gem_ma.agents import retail_items as reading
+from gem_ma.agents.retail_choice import choose
 from gem_ma.agents.retail_talk import use
 
 from gem_ma import Action
@@ -107,8 +108,6 @@ def _about_order(text: str, order: Record) -> Step:
 
 def _difference(named: reading.Named) -> Step:
     product = json.loads((yield use("get_product_details", product_id=named.item["product_id"])))
-    from gem_ma.agents.retail_choice import choose
-
     chosen = choose(named, product, (named.into or named.about,))
     if isinstance(chosen, str):
         return chosen

@@ -12,7 +12,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.agents.retail_scripted import ANYTHING_ELSE, Form, Plan, RetailScripted, Step
+from gem_ma.agents.retail_plans import ANYTHING_ELSE, Form, Plan, Step
+from gem_ma.agents.retail_scripted import RetailScripted
 from gem_ma.agents.retail_talk import EXCHANGE, MODIFY, change, say, use
 
 from gem_ma.errors import ConfigError
@@ -138,5 +139,6 @@ class RetailTrustsTheUser(_Weaker):
         if read.startswith("Error"):
             yield from super().identify(heard)
             return
-        self.user_id = json.loads(read)["user_id"]
-        self.user = json.loads((yield use("get_user_details", user_id=self.user_id)))
+        user_id = json.loads(read)["user_id"]
+        self.account.user_id = user_id
+        self.account.user = json.loads((yield use("get_user_details", user_id=user_id)))

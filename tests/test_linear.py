@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.agents import labels, marks, retail_reading, text_protocol
+from gem_ma.agents import labels, marks, retail_details, retail_reading, text_protocol
 
 import gem_ma
 from gem_ma import Action, Limits, Plan, Reply, play
@@ -197,7 +197,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "escaped": marks.escaped,
     "choice": lambda text: text_protocol._choice(text, LEGAL),
     "requests": retail_reading.requests,
-    "address": retail_reading.address,
+    "address": retail_details.address,
     "json": lambda text: load_json(dump_json(text)),
 }
 

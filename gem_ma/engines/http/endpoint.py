@@ -1,4 +1,4 @@
-"""An HTTP endpoint as a config names it: where it is, with which key, and how patiently it is asked.
+"""An HTTP endpoint as a config names it: where it is, its key, and how patiently it is asked.
 
 Values and their check; nothing is opened here, and no client library is known.
 """

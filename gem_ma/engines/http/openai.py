@@ -76,8 +76,8 @@ class Dialect:
 class OpenAI:
     """`openai/<model>` at an OpenAI-compatible endpoint.
 
-    `endpoint`: where it is, see `Endpoint`; at OpenAI itself the key is in OPENAI_API_KEY, elsewhere
-    there is none. `dialect`: see `Dialect`. `price: {input, output}` is USD per million tokens.
+    `endpoint`: where it is, see `Endpoint`; at OpenAI itself the key is in OPENAI_API_KEY,
+    elsewhere there is none. `dialect`: see `Dialect`. `price: {input, output}` is USD per million tokens.
     `cache`: a folder of replies by (request, seed). A config names the fields of both objects:
     `base_url: ...`, `tools: text`.
 

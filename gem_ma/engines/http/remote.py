@@ -288,9 +288,10 @@ class Remote:
             )
         if fault.kind == "address":
             what = self.service.path.strip("/").replace("/", " ")
+            address = f"{self.base_url}{self.service.path}"
             return EndpointError(
-                f"{where}: there are no {what} at {self.base_url}{self.service.path} {words}; correct"
-                " base_url, it usually ends in /v1"
+                f"{where}: there are no {what} at {address} {words}; correct base_url, it usually"
+                " ends in /v1"
             )
         hint = self.service.hint(fault)
         return EngineError(f"{where} refused the request {words}" + (f"; {hint}" if hint else ""))

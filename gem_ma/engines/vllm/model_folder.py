@@ -1,5 +1,5 @@
-"""What the vllm engine reads of a model's folder without its weights: config, tokenizer, the ids that
-end a turn and those that are never sampled.
+"""What the vllm engine reads of a model's folder without its weights: config, tokenizer, the ids
+that end a turn and those that are never sampled.
 
 vLLM reads the same folder on its side; what is said here must be what the learner's engine says.
 """
@@ -51,7 +51,7 @@ def read_json(folder: str, file: str, where: str) -> dict[str, Any]:
 
 
 def tokenizer_of(folder: str, where: str) -> Any:
-    """The tokenizer, as it lies in the folder: nothing is fetched. Raises ConfigError, DataError."""
+    """The tokenizer as it lies in the folder; nothing is fetched. Raises ConfigError, DataError."""
     try:
         import transformers
     except ImportError as error:
