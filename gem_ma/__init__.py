@@ -25,12 +25,16 @@ _PUBLIC = {
     **dict.fromkeys(
         ("Reply", "Request", "Sampling", "Seat", "Tool", "ToolCall", "Turn"), "gem_ma.types"
     ),
+    **dict.fromkeys(("Play",), "gem_ma.scenario"),
+    **dict.fromkeys(("ConfigError",), "gem_ma.errors"),
     **dict.fromkeys(("make",), "gem_ma.registry"),
     **dict.fromkeys(("aec_env",), "gem_ma.envs.aec"),
     **dict.fromkeys(("parallel_env",), "gem_ma.envs.parallel"),
     **dict.fromkeys(("gym_env",), "gem_ma.envs.gym"),
     **dict.fromkeys(("Plan", "play", "play_many"), "gem_ma.rollout"),
     **dict.fromkeys(("read_episodes",), "gem_ma.store.lines"),
+    **dict.fromkeys(("check_scenario",), "gem_ma.testing"),
+    **dict.fromkeys(("load_config", "open_policies", "run", "train"), "gem_ma.entrance"),
 }
 __all__ = list(_PUBLIC)
 

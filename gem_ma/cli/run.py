@@ -102,7 +102,7 @@ def play(
     with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
         stopping = Stopping(f"gem-ma resume {path}")  # from here on there is something to resume
         limit = _play_rest(loaded, scenario, policies, folder, stopping, retry_failed, quiet)
-        summary = _score(loaded, scenario, folder)
+        summary = score_of(loaded, scenario, folder)
         complete = not stopping.signal and limit is None
         if complete:
             complete = _add_baselines(summary, loaded, scenario, path, stopping, quiet)
@@ -158,7 +158,7 @@ def _play_rest(
     return None
 
 
-def _score(loaded: Loaded, scenario: Scenario, folder: RunFolder) -> dict[str, Any]:
+def score_of(loaded: Loaded, scenario: Scenario, folder: RunFolder) -> dict[str, Any]:
     """The summary of all episodes of the folder, whichever command played them."""
     from gem_ma.cli.costs import costs_of, other_models
     from gem_ma.config.plans import count
