@@ -179,11 +179,13 @@ class Views:
         """What the agent was shown since its own last message."""
         return tuple(self.messages[agent][self.seen[agent] :])
 
-    def say(self, agent: str, action: Action) -> None:
-        """Adds the agent's own action: all before it is seen."""
-        view = self.messages[agent]
+    def say(self, agent: str, action: Action) -> tuple[Message, ...]:
+        """Adds the agent's own action, and gives what it was shown since the one before."""
+        view, seen = self.messages[agent], self.seen
+        new = tuple(view[seen[agent] :])
         view.append(spoken(agent, action))
-        self.seen[agent] = len(view)
+        seen[agent] = len(view)
+        return new
 
     def show(self, to: Mapping[str, Any], effect: str) -> None:
         """Adds what an effect shows. Raises Misfit for a stranger, and for what cannot be shown."""
@@ -220,11 +222,6 @@ class Views:
         choices = legal if isinstance(legal, Mapping) else dict.fromkeys(to, legal)
         offered = tools if isinstance(tools, Mapping) else dict.fromkeys(to, tools)
         return {agent: offer(choices.get(agent), offered.get(agent)) for agent in to}
-
-    def check(self, agent: str, effect: str) -> None:
-        """Raises Misfit where an effect names somebody who is not, or no longer, in the play."""
-        if agent not in self.messages or agent in self.left:
-            raise self.stranger(agent, effect)
 
     def stranger(self, agent: Any, effect: str) -> Misfit:
         """What is wrong with an effect that names this agent."""

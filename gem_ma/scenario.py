@@ -154,13 +154,12 @@ class Game:
                 ) from error
             read_actions[agent] = action
             handed[agent] = private_copy(action) if action.tool_calls else action
-        step, views = self.step, self._views
+        step, turns, say = self.step, self.turns, self._views.say
         for agent, action in read_actions.items():
-            asked, new = pending[agent], views.new(agent)
+            asked = pending[agent]
             model_calls = tuple(replies.get(agent, ())) if replies else ()
-            turn = Turn(step, agent, new, asked.legal, asked.tools, action, model_calls)
-            self.turns.append(turn)
-            views.say(agent, action)
+            observed = say(agent, action)
+            turns.append(Turn(step, agent, observed, asked.legal, asked.tools, action, model_calls))
         self.step = step + 1
         self._effects = 0
         self._advance(handed)
@@ -233,7 +232,8 @@ class Game:
                 if not self.step:
                     raise self._fault("ended without asking anybody") from None
                 self.over = self.closed = True
-                self._arrive()
+                if self._script is not None:
+                    self._arrive(self._script)
                 return
             except KeyboardInterrupt:
                 raise
@@ -259,14 +259,16 @@ class Game:
             if isinstance(effect, Ask):
                 self._views.show(effect.to, "Ask")
                 self.pending = self._views.offers(effect.to, effect.legal, effect.tools)
-                self._arrive()
+                if self._script is not None:
+                    self._arrive(self._script)
                 return True
             if isinstance(effect, Tell):
                 self._views.show(effect.to, "Tell")
             elif isinstance(effect, Reward):
                 self._pay(effect)
             elif isinstance(effect, Leave):
-                self._views.check(effect.agent, "Leave")
+                if effect.agent not in self._views.messages or effect.agent in self.left:
+                    raise self._views.stranger(effect.agent, "Leave")
                 if not self.step:
                     raise Misfit(f"lets {effect.agent} leave before the first Ask")
                 self._views.left.add(effect.agent)
@@ -287,9 +289,12 @@ class Game:
         # what is paid belongs to the decision point that was committed last
         step = self.step - 1
         why = clean(reward.why) if isinstance(reward.why, str) else str(reward.why)
+        views, ledger = self._views, self.ledger
+        messages, left = views.messages, views.left
         for agent, value in reward.values.items():
-            self._views.check(agent, "Reward")
-            self.ledger.append(Entry(step, agent, amount(value), why))
+            if agent not in messages or agent in left:
+                raise views.stranger(agent, "Reward")
+            ledger.append(Entry(step, agent, amount(value), why))
 
     # -- calls, and the script of a replay --------------------------------------------------------
 
@@ -322,13 +327,11 @@ class Game:
         # decoded twice on purpose: record and scenario may not share a list
         return json.loads(text)
 
-    def _arrive(self) -> None:
+    def _arrive(self, script: Script) -> None:
         """The play stands at decision point `step`: here the reseedings of a fork take effect."""
-        if self._script is None:
-            return
-        if self._script.lags(self.step):
+        if script.lags(self.step):
             raise self._differs("it makes fewer calls")
-        for seed in self._script.forks.pop(self.step, ()):
+        for seed in script.forks.pop(self.step, ()):
             # a text: seeds of forks never meet those of episodes, which are integers
             self.rng.seed(seed)
             self.forks.append((self.step, seed))

@@ -140,6 +140,7 @@ def _items(convert: Convert, values: Iterable[Any]) -> list[Any]:
     result = []
     for place, value in enumerate(values):
         try:
+            # the path is put together only where something is wrong: it costs nothing else
             result.append(convert(value))
         except Wrong as wrong:
             raise wrong.within(f"[{place}]") from None
@@ -184,6 +185,7 @@ def by_agent(shape: Shape) -> Shape:
     """An object of values of one shape; its keys are names of agents."""
 
     def each(convert: Convert) -> Convert:
+        # one function for both ways: only the conversion of the items differs
         def run(value: Any) -> dict[str, Any]:
             if not isinstance(value, Mapping):
                 refuse("an object", value)
@@ -221,6 +223,7 @@ def record(kind: type, /, **shapes: Shape) -> Shape:
 
 
 def _writer(kind: type, plan: list[_Field]) -> Convert:
+    # plain tuples: this loop runs for every record of a run
     steps = [(field.name, field.shape.write, field.default) for field in plan]
 
     def write(value: Any) -> dict[str, Any]:

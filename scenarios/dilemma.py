@@ -32,6 +32,7 @@ class Dilemma(Scenario):
     def __init__(self, rounds: int = 5) -> None:
         if rounds < 1:
             raise ConfigError(f"scenario.rounds: at least one round is played; got {rounds}")
+        # on the instance: both depend on the option
         self.rounds = self.ends_within = rounds
         self.baselines = {
             "always cooperate, both": 3.0 * rounds,

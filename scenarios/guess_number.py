@@ -47,10 +47,12 @@ class GuessNumber(Scenario):
             )
         self.numbers, self.cost, self.win, self.penalty = numbers, cost, win, penalty
         self.turns = self.ends_within = turns
+        # made once: a tuple that stays the same is checked once
         self.choices = tuple(str(number) for number in range(1, numbers + 1))
         self.baselines = {
             "guesses blindly (success)": 1 - (1 - 1 / numbers) ** turns,
             "never repeats itself (success)": min(1.0, turns / numbers),
+            # a question tree of depth t holds 2^t - 1 numbers
             "halves what is left (success)": min(1.0, (2**turns - 1) / numbers),
         }
 
@@ -60,6 +62,7 @@ class GuessNumber(Scenario):
         for _ in range(self.turns):
             actions = yield Ask({"player": prompt}, legal=self.choices)
             guess = actions["player"].parsed
+            # paid before the outcome, so that the last guess costs too
             yield Reward({"player": -self.cost}, why="turn")
             if guess is None:
                 prompt = UNREADABLE

@@ -29,6 +29,7 @@ class Kuhn(Scenario):
     }
 
     def deal(self, rng: random.Random, task: Any) -> dict[str, str]:
+        # one draw for both cards: they differ, and the kit can deal anew
         return dict(zip(self.agents, rng.sample(CARDS, 2), strict=True))
 
     def play(self, rng: random.Random, task: Any) -> Play:
@@ -41,6 +42,7 @@ class Kuhn(Scenario):
             question = f"Moves so far: {moves}. Choose {legal[0]} or {legal[1]}."
             actions = yield Ask({agent: question}, legal=legal)
             move = actions[agent].parsed or legal[0]  # an unreadable answer folds or checks
+            # one chip stands from the ante
             chips[agent] += move in ("bet", "call")
             history += move[0]
         # who would move next wins against a fold, the higher card wins a showdown

@@ -45,6 +45,7 @@ class Referential(Scenario):
         words = actions["speaker"].parsed or NOISE
         heard = yield Ask({"listener": NAME.format(words=words)}, legal=MEANINGS)
         guess = (heard["listener"].parsed or " ").split(" ")
+        # an unreadable answer is two words that name nothing
         for attribute, named, true in zip(("colour", "shape"), guess, meaning.split(), strict=True):
             yield Reward(dict.fromkeys(self.agents, 0.5 * (named == true)), why=attribute)
 

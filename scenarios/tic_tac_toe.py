@@ -101,6 +101,7 @@ def value(board: str) -> int:
     if not squares:
         return 0
     mark = "x" if len(squares) % 2 else "o"
+    # x wants 1, o wants -1: minimax without a search limit
     return (max if mark == "x" else min)(value(placed(board, square, mark)) for square in squares)
 
 

@@ -43,6 +43,7 @@ def _cost(replies: list[Reply], prices: Mapping[str, Pricing]) -> dict[str, Any]
         "prompt": _sum([usage.prompt_tokens for usage in usages]),
         "cached": sum(usage.cached_tokens or 0 for usage in usages),
         "completion": _sum([usage.completion_tokens for usage in usages]),
+        # a sum over the known ones alone would look like a cost
         "usd": None if None in paid else math.fsum(one for one in paid if one is not None),
     }
 

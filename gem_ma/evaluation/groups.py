@@ -32,6 +32,7 @@ def units(episodes: Iterable[Episode]) -> list[tuple[Any, ...]]:
     """The independent unit that each episode belongs to: its task, or its seed where there is
     one task only."""
     listed = list(episodes)
+    # seeds of one task are independent draws; repeats of one seed are not
     single = len({episode.task for episode in listed}) == 1
     return [(episode.task, episode.seed) if single else (episode.task,) for episode in listed]
 
@@ -80,6 +81,7 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
         try:
             number = float(value)
         except (TypeError, ValueError):
+            # one message for what is no number and for what is not finite
             number = math.nan
         if not isinstance(name, str) or not math.isfinite(number):
             raise ScenarioError(
@@ -176,6 +178,7 @@ def labelled(
     won = {id(episode): success for episode, success in judged}
     carried = [(episode, labels_of(episode, labels)) for episode in ok]
     carried += [(episode, labels_if_any(episode, labels)) for episode in failed]
+    # by identity: two episodes may be equal
     gone = {id(episode) for episode in failed}
     lost = [
         (episode, carried_labels)
@@ -205,6 +208,7 @@ def labelled(
                 "lost": int(sum(lost_here)),
                 "share": interval(lost_here, [episode for episode, _ in lost], rate=True),
             }
+        # ties by name, so that two runs print alike
         order = sorted(values, key=lambda value: (-values[value]["episodes"], value))
         result[label] = {
             "values": {value: values[value] for value in order},

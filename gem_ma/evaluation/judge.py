@@ -46,6 +46,7 @@ class Judge:
         success, lost = summary.get("success"), summary.get("lost")
         if not success or not lost:
             return cls()
+        # rows of lost plays hold all that was said of them
         rows = {(row["task"], row["seed"], row["repeat"]): row for row in lost["episodes"]}
         judged_all = success["n"] == summary["ok"] and summary["episodes"] == episodes
         otherwise = True if judged_all and len(rows) == lost["count"] else None

@@ -98,6 +98,7 @@ def summarise(
 def _return(agent: str, ok: list[Episode], failed: int, kinds: Kinds) -> dict[str, Any]:
     played = [episode for episode in ok if agent in episode.cast]
     values = [episode.returns()[agent] for episode in played]
+    # a failed episode has no return: it is counted as 0 beside the mean, never in it
     total = len(values) + failed
     check_rate(RETURN + agent, values, played, kinds)
     return {
@@ -127,6 +128,7 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
         wins[episode.task] += won
     if len(tries) < 2:
         return []
+    # late: a summary without it needs no numpy
     from gem_ma.evaluation.stats import pass_hat_k_interval
 
     tasks = list(tries)
@@ -156,6 +158,7 @@ def _tries(judged: list[tuple[Episode, bool]]) -> list[int]:
 def _cause(episode: Episode) -> str:
     """The first line of an episode's error, without its seed: failures of one cause are counted
     together."""
+    # every failure of one cause names another seed
     return re.sub(rf"seed {episode.seed}, ", "", (episode.error or "no message").split("\n", 1)[0])[
         :200
     ]

@@ -40,6 +40,7 @@ class Mixture:
         self.size += 1
         for place, decision in enumerate(self.decisions):
             reached = 1.0
+            # decisions stand behind the one before them, so its reach is known
             if decision.before is not None:
                 before, choice = decision.before
                 taken = chances[before]
@@ -57,6 +58,7 @@ class Mixture:
         """The probabilities of the mixture at each decision; uniform where no member ever comes."""
         pairs = zip(self.sums, self.reached, strict=True)
         return [
+            # what no member reaches changes no play: any strategy is right there
             [value / reached for value in sums] if reached > 0 else [1 / len(sums)] * len(sums)
             for sums, reached in pairs
         ]

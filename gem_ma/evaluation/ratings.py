@@ -105,6 +105,7 @@ def payoffs(played: Iterable[Match]) -> dict[tuple[str, str, str], Cell]:
     sums: dict[tuple[str, str, str], list[float]] = {}
     for game in played:
         for me in (0, 1):
+            # each match is seen from both sides
             score = game.score if me == 0 else 1 - game.score
             row = (
                 1,
@@ -180,6 +181,7 @@ def ratings(
     pairs, won = _wins(played, names)
     total, met = _checked(pairs, won.sum(0), names, prior)
     base = 0 if anchor is None else names.index(anchor)
+    # half of a prior match to each side: it is a tie
     fitted = _points(total[None] + np.where(met, prior / 2, 0.0), base, anchor is None)[0]
     resampled = []
     for draws in _key_draws(len(won), resamples, seed):

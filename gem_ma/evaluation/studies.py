@@ -98,6 +98,7 @@ def study_summary(
             raise ConfigError(
                 f"no cell has a score called {name!r}; there are {', '.join(scores) or 'none'}"
             )
+    # each further comparison widens the corrected intervals of all
     compared = list(dict.fromkeys([*scores[:1], *measures]))
     kinds = cells[reference].kinds
     return {
@@ -246,6 +247,7 @@ def _by_key(values: Mapping[Id, float], paired_by: Sequence[str]) -> dict[tuple[
 
 def _units(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
     """The independent unit of each key: its task, or its seed where there is one task only."""
+    # with one task its seeds are all that is independent
     single = len({key[0] for key in keys}) == 1
     return [key[:2] if single else key[0] for key in keys]
 
@@ -267,6 +269,7 @@ def _tensor(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str) 
         ).items():
             grouped.setdefault((task, seed) if single else task, []).append(value)
         by_unit.append({unit: fmean(numbers) for unit, numbers in grouped.items()})
+    # a unit that one cell lacks would tilt the mean of its row
     shared = sorted(set.intersection(*map(set, by_unit))) if by_unit else []
     if not shared:
         return None

@@ -28,6 +28,7 @@ class Said:
 
     def add(self, turn: Turn) -> None:
         for reply in turn.replies:
+            # ids where the engine gives them; a server's own count otherwise
             self.sampled += len(reply.token_ids) or reply.usage.completion_tokens or 0
             self.prompt += len(reply.prompt_ids) or reply.usage.prompt_tokens or 0
         if turn.legal is not None:
@@ -57,9 +58,11 @@ class Tallies:
 
     def add(self, episode: Episode) -> None:
         replies = [reply for turn in episode.turns for reply in turn.replies]
+        # once per episode, however many of its requests were repeated
         self.retried += any(reply.attempts for reply in replies)
         for reply in replies:
             self.replies[reply.policy] += 1
+            # adds 0 too: every policy has an entry
             self.silent[reply.policy] += reply.silent
             if reply.model:
                 self.served.setdefault(reply.policy, Counter())[reply.model] += 1
@@ -138,6 +141,7 @@ def take(
 
 def _slim(episode: Episode, cast: Mapping[str, Any]) -> Episode:
     """An episode with its identity, end and returns only."""
+    # one entry per agent: returns stay, and a ledger of thousands goes
     ledger = tuple(Entry(-1, agent, value) for agent, value in episode.returns().items())
     return replace(
         episode, cast=cast, ledger=ledger, turns=(), calls=(), forks=(), final={}, options={}

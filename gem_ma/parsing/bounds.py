@@ -25,6 +25,7 @@ def bounded(text: str, calls: Sequence[Any], limit: int | None) -> tuple[str, Ca
     ('abcd', (), 2)
     """
     calls_left = tuple(calls)
+    # a replay: what is on record was cut when it was made
     if limit is None:
         return text, calls_left, 0
     cut = 0
@@ -77,6 +78,7 @@ def size(call: Any) -> int:
         elif isinstance(value, (list, tuple)):
             waiting += value
         elif isinstance(value, int):
+            # an integer of a million digits is one value; its digits count
             total += value.bit_length() // 3
         else:
             total += 8
@@ -86,4 +88,5 @@ def size(call: Any) -> int:
 def _bytes(text: Any) -> int:
     if not isinstance(text, str):
         return 0
+    # encoding a long ASCII text to count it would double its memory
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

@@ -35,6 +35,7 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
     )
     if not isinstance(name, str) or not name:
         return Malformed(raw, "missing_name: a call needs a string 'name'")
+    # before it is decoded: an attacker's server may send any size
     if isinstance(arguments, str) and len(arguments) > MAX_TEXT:
         return Malformed(raw, f"too_large: {len(arguments)} characters, the limit is {MAX_TEXT}")
     repaired = ""
@@ -65,6 +66,7 @@ def json_call(
 ) -> tuple[ToolCall | Malformed, int]:
     """The call whose JSON starts at or after `at`, and where reading stopped. `keys`: what this
     format calls the arguments."""
+    # not strip(): positions count in the whole text
     while start < len(text) and text[start] in " \t\r\n":
         start += 1
     raw = text[start : start + SHOWN]
@@ -84,6 +86,7 @@ def json_call(
     name = value.get("name")
     if not isinstance(name, str) or not name:
         return Malformed(raw, "missing_name: a call needs a string 'name'"), end
+    # both keys at once say two things, so neither is believed
     key, *more = [key for key in keys if key in value] or [""]
     if not key or more:
         wanted = f"a call needs {' or '.join(map(repr, keys))}, an object; {{}} for none"
@@ -138,6 +141,7 @@ def offered(
 
 
 def _unknown(call: ToolCall, names: list[str]) -> Malformed:
+    # the name is cut first: the comparison takes the square of its length
     near = get_close_matches(call.name[:SHOWN], names, n=3, cutoff=0.5)
     hint = f"nearest: {', '.join(near)}" if near else f"tools are {', '.join(names[:20]) or 'none'}"
     return Malformed(

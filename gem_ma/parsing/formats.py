@@ -37,10 +37,12 @@ Reader = Callable[[str, Sequence[Tool], bool], tuple[str, Calls]]
 _TAG, _END = "<tool_call>", "</tool_call>"
 _FUNCTION = re.compile(r"(?:<tool_call>\s*)?<function=")
 _FUNCTION_END = re.compile(r"</function>(?:\s*</tool_call>)?")
+# a value may hold anything, even `</parameter>`: it ends where the next one or the call does
 _VALUE_END = re.compile(r"</parameter>\s*(?=<parameter=|</function>)")
 _SPACE = re.compile(r"\s*")
 _PYTHON_TAG, _PYTHON_START, _PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
 _LLAMA_KEYS = ("parameters", "arguments")
+# Llama's own search tools are called like this
 _BUILT_IN = re.compile(r"\s*[A-Za-z_]\w*\.call\(")
 _LIST_OF_CALLS = re.compile(r"\s*\[\s*[A-Za-z_][\w.]*\s*\(")
 _TOOL_CALLS, _ARGS = "[TOOL_CALLS]", "[ARGS]"
@@ -59,11 +61,13 @@ def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
     position = 0
     while (start := text.find(_TAG, position)) >= 0:
         rest.append(text[position:start])
+        # a loop of a broken model could write thousands; all but the first are noise
         if len(calls) == MAX_CALLS:
             calls.append(_too_many(text, start))
             position = len(text)
             break
         call, end = json_call(text, start + len(_TAG), len(calls))
+        # searched from the end of the JSON, so that a tag inside of a string is not seen
         close, following = text.find(_END, end), text.find(_TAG, end)
         # the tags behind stand inside that string
         ran_out = cut and isinstance(call, Malformed) and "Unterminated string" in call.reason
@@ -120,6 +124,7 @@ def _xml_call(
             end.end() if end else limit,
             end is not None,
         )
+    # an unknown tool has no schema: its values stay text, and the scenario answers
     properties = schemas.get(name, {}).get("properties")
     arguments: dict[str, Any] = {}
     fault, position = "", mark + 1
@@ -153,6 +158,7 @@ def _xml_call(
             text[position + len("<parameter=") : mark].strip(),
             text[mark + 1 : end.start()],
         )
+        # the template puts a value on lines of its own
         value = value.removeprefix("\n").removesuffix("\n")
         if key in arguments:
             fault = fault or f"bad_arguments: parameter {key[:50]!r} stands twice"
@@ -173,6 +179,7 @@ def _typed(value: str, schema: Any) -> Any:
     """The value of a parameter by the type that its schema names; text where it names none, or
     allows text."""
     types = _types(schema)
+    # text is what the model wrote; a number that is also allowed as text stays one
     if not types or "string" in types:
         return value
     word = value.strip()
@@ -187,6 +194,7 @@ def _typed(value: str, schema: Any) -> Any:
         raise ValueError(f"is nested deeper than {MAX_DEPTH}") from None
     except ValueError as error:
         raise ValueError(f"is {wanted}, in JSON ({error})") from None
+    # the arguments and the call around it are two levels
     if depth_exceeds(decoded, MAX_DEPTH - 2):
         raise ValueError(f"is nested deeper than {MAX_DEPTH}")
     if not any(_KINDS[kind](decoded) for kind in types):
@@ -223,6 +231,7 @@ def _types(schema: Any) -> set[str]:
         options = schema.get(key)
         for option in options if isinstance(options, (list, tuple)) else ():
             inner = _types(option)
+            # one open alternative allows anything
             if not inner:
                 return set()
             types |= inner

@@ -28,9 +28,11 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     """
     if text in legal:
         return text
+    # an exact match costs nothing at any length; searching does
     if len(text) > MAX_TEXT:
         return None
     folded = _folded(tuple(legal))
+    # a mark is what the model means as its answer, whatever else it says
     marked = _marked(text)
     if marked is not None:
         if marked.strip() in legal:
@@ -40,6 +42,7 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     whole = fold(text)
     if whole in folded:
         return folded[whole]
+    # models argue first and decide last
     last_line = fold(text.strip().rsplit("\n", 1)[-1])
     contained = [
         key

@@ -20,6 +20,7 @@ TOO_DEEP = f"bad_json: nested deeper than {MAX_DEPTH}"
 def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
     """Whether arrays and objects are nested deeper than `limit`; walks by level, so depth costs
     no stack."""
+    # no recursion: a hostile text may nest as deep as its length
     level = [value]
     for _ in range(limit):
         level = [

@@ -9,6 +9,7 @@ EMAIL_ADDRESS = r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
 
 def clean(text: str) -> str:
     """The text with lone surrogates replaced, so that it can be written as UTF-8."""
+    # `replace` turns each surrogate into a question mark, and the length stays
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -24,4 +25,5 @@ def in_order(*parts: str) -> str:
 
 def fold(text: str) -> str:
     """The form in which legal strings must stay distinct: case folded, white space collapsed."""
+    # casefold, not lower: it knows letters beyond ASCII
     return " ".join(text.casefold().split())

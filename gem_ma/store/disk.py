@@ -43,6 +43,7 @@ def media_file(folder: Path, digest: str) -> Path:
 
 
 def take_lock(path: Path) -> int:
+    # late: Windows has none, and reading needs none
     import fcntl
 
     with oserror(path / ".lock"):
@@ -50,6 +51,7 @@ def take_lock(path: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        # read from the open lock: its file may be replaced meanwhile
         holder = _holder(descriptor)
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
@@ -63,6 +65,7 @@ def take_lock(path: Path) -> int:
     with oserror(path / ".lock"):
         try:
             text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "start": now()})
+            # who holds it is a help for people; the lock itself is the kernel's
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, text.encode(), 0)
         except BaseException:
@@ -89,6 +92,7 @@ def move_aside(path: Path, lock: int) -> int:
         whole.rename(whole.with_name(f"{whole.name}.old-{number}"))
         sync_folder(whole.parent)
         path.mkdir(parents=True)
+    # the old lock is held until the new folder is ours
     taken = take_lock(path)
     os.close(lock)
     return taken

@@ -53,6 +53,7 @@ class RunFolder:
         self._broken = ""
         self._unsynced, self._synced_at = 0, time.monotonic()
         self._ends: dict[EpisodeId, End] = {}
+        # weakly: a folder that is dropped without close() frees its lock by itself
         _OPEN.add(self)
 
     @classmethod
@@ -81,6 +82,7 @@ class RunFolder:
             check_run(path)
         lock = take_lock(path)
         try:
+            # an empty folder needs no second name
             if fresh and any(
                 os.path.lexists(path / name) for name in ("manifest.json", "episodes.jsonl")
             ):
@@ -128,8 +130,10 @@ class RunFolder:
         """Appends whole lines in one write. Raises StoreError; the file then holds all of these
         episodes or none."""
         lines = "".join(dump_episode(episode) + "\n" for episode in episodes).encode()
+        # first: a line never names an image that is not there
         self.keep_images(episodes)
         self._write("episodes.jsonl", lines)
+        # only now: what failed to be written is not done
         self._ends.update((episode.id, episode.end) for episode in episodes)
         self._sync_when_due(len(episodes), fsync)
 
@@ -176,6 +180,7 @@ class RunFolder:
         ):
             raise StoreError(f"{self.path}: {dict(mark)!r} is no mark of a run folder")
         with oserror(self.path):
+            # all are checked before any is cut
             for name, offset in mark.items():
                 self._check_mark(f"{name}.jsonl", offset)
             for name, offset in mark.items():
@@ -202,6 +207,7 @@ class RunFolder:
         if self._lock < 0:
             return
         try:
+            # after a failed sync another one may lie: the kernel forgets the error
             if not self._broken:
                 self.sync()
         finally:
@@ -214,6 +220,7 @@ class RunFolder:
         self.close()
 
     def _free(self) -> None:
+        # the lock last: until then nobody else may write
         for descriptor in (*self._files.values(), self._lock):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -249,6 +256,7 @@ class RunFolder:
             while written < len(data):
                 written += os.write(descriptor, data[written:])
         except BaseException as error:
+            # a KeyboardInterrupt between two writes leaves half a line too
             self._undo(name, before, len(data))
             if isinstance(error, OSError):
                 raise StoreError(
@@ -259,6 +267,7 @@ class RunFolder:
     def _undo(self, name: str, before: int, length: int) -> None:
         descriptor = self._files[name]
         try:
+            # a write that was interrupted after its end is whole
             if os.fstat(descriptor).st_size not in (before, before + length):
                 os.ftruncate(descriptor, before)
         except OSError as error:
@@ -295,6 +304,7 @@ class RunFolder:
             while block := source.read(1 << 20):
                 append(torn, block, self.path)
                 last = block
+        # the torn file keeps whole lines, so that it can be read
         append(torn, b"" if last.endswith(b"\n") else b"\n", self.path, sync=True)
         sync_folder(self.path)  # kept before it is cut: a kill in between only keeps it twice
         os.ftruncate(descriptor, end)

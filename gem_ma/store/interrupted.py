@@ -55,6 +55,7 @@ def read_replies(path: Path) -> dict[int, Recorded]:
     lines = read(file, path, MOST_LINE).split(b"\n")
     replies: dict[int, Recorded] = {}
     ended: set[str] = set()
+    # backwards: an `ended` line is met before the replies that it makes void
     for line in reversed(lines):
         with suppress(Exception):  # empty, torn, or whatever else makes a reader raise
             entry: dict[str, Any] = load_json(line)
@@ -64,6 +65,7 @@ def read_replies(path: Path) -> dict[int, Recorded]:
                 accumulate(str(entry.get("conversation", "")).split("/"), "{}/{}".format)
             ):
                 legal = None if entry["legal"] is None else tuple(map(str, entry["legal"]))
+                # the latest reply of a seed is the one that its play went on with
                 replies.setdefault(int(entry["seed"]), Recorded(REPLY.read(entry["reply"]), legal))
     return replies
 

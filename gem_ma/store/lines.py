@@ -30,6 +30,7 @@ def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Itera
     for damage, SchemaError for a newer schema.
     """
     file = _lines_file(path, "episodes.jsonl")
+    # two passes: which line is the last attempt is known at the end of the file alone
     last: dict[EpisodeId, int] = {}
     for number, line in _whole_lines(file):
         last[_identity(file, number, line)] = number
@@ -70,6 +71,7 @@ def read_timings(path: Path) -> dict[int, dict[str, Any]]:
     one. A line that cannot be read is passed over."""
     timings: dict[int, dict[str, Any]] = {}
     path = Path(path)
+    # timings are a help, no record: a damaged file costs its drawing only
     with contextlib.suppress(OSError), stream(path / "timings.jsonl", path) as file:
         for line in lines(file, path / "timings.jsonl"):
             with contextlib.suppress(ValueError, RecursionError):
@@ -140,6 +142,7 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
+# what we write begins so; another order of keys is read in full
 _ID = re.compile(rb'\{"schema":1,"id":(\["(?:[^"\\]|\\.)*",-?\d+,-?\d+\]),"')
 
 
@@ -214,6 +217,7 @@ def scan_metrics(file: Path) -> Scan:
 def _scan(file: Path, scanned: Scan, take: Callable[[int, bytes], Any]) -> Scan:
     """Hands every line to `take`. What it refuses is damage, and raised; on the last line it is
     a torn tail."""
+    # one line is held back: only the last one may be torn
     number, last = 0, b""
     with oserror(file), stream(file, file.parent) as opened:
         for line in lines(opened, file):
@@ -227,6 +231,7 @@ def _scan(file: Path, scanned: Scan, take: Callable[[int, bytes], Any]) -> Scan:
             take(number, last)
             scanned.end += len(last)
         scanned.torn = bool(last) and not last.endswith(b"\n")
+    # a newer line is no damage: nothing may be cut off it
     except SchemaError:
         raise
     except StoreError as error:
@@ -278,6 +283,7 @@ def read_resolved(path: Path) -> dict[str, Any]:
     file = path / "resolved.yaml"
     data = read(file, path, MOST_JSON)
     try:
+        # an editor may have put a mark of byte order in front
         document = read_yaml(data.decode("utf-8-sig"), str(file))
         document.refuse()
     except UnicodeDecodeError as error:

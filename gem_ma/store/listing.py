@@ -26,6 +26,7 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = []
     root = Path(root)
     for folder in (root / name for name in sorted(os.listdir(root))) if root.is_dir() else []:
+        # lexists: a link that leads nowhere is a damaged run, and shown as one
         if not os.path.lexists(folder / "manifest.json"):
             continue
         run: dict[str, Any] = {"name": folder.name, "run": str(folder)}
@@ -40,6 +41,7 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
             }
             run |= {"cast": _cast(resolved), "models": _models(resolved), "score": _score(folder)}
             run |= {"finished": is_file(folder / "summary.json", folder), "error": None}
+        # one broken folder may not hide the others
         except (StoreError, OSError) as error:
             run["error"] = str(error)
         runs.append(run)
@@ -98,6 +100,7 @@ def _count_lines(file: Path) -> int:
     count, open_line = 0, 0
     with oserror(file), stream(file, file.parent) as opened:
         for block in iter(lambda: opened.read(1 << 20), b""):
+            # counted by blocks: an episode may be megabytes long
             count += block.count(b"\n")
             end = block.rfind(b"\n")
             open_line = len(block) - 1 - end if end >= 0 else open_line + len(block)

@@ -57,6 +57,7 @@ def create_or_check(
             f"{path}: holds episodes but no manifest.json, so it cannot be taken up; use another"
             " folder or --fresh"
         )
+    # late: reading a folder needs no YAML writer
     from gem_ma.config.document import write
 
     replace_file(path / "config.yaml", config_text.encode("utf-8", "replace"), path)
@@ -94,6 +95,7 @@ def _check_same(
         raise ConfigError(
             f"{path}: made with other settings; changed: {', '.join(changed)} ({remedy})"
         )
+    # the same settings with other data are another run, whatever their path
     for name in ("data", "models"):
         if name not in facts or name not in manifest:
             continue

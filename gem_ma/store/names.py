@@ -190,6 +190,7 @@ def changed_keys(
         for key in before.keys() | after.keys()
         if before.get(key, NO_DEFAULT) != after.get(key, NO_DEFAULT)
     }
+    # asked last: most keys are equal, and the patterns cost
     differ = {key for key in differ if not _is_free(key) and key not in allowed}
     named = sorted(differ, key=lambda key: (not key.startswith("scenario."), key))[
         : CHANGES_SHOWN if len(differ) > CHANGES_SHOWN + 1 else None
@@ -212,6 +213,7 @@ def fingerprint(fact: Any) -> Any:
     """What of a fact must stay: its digests where it has some, so that data may move to another
     path."""
     if isinstance(fact, dict):
+        # a path or a count beside it may change
         if "digest" in fact:
             return fact["digest"]
         return {key: fingerprint(value) for key, value in fact.items()}
@@ -251,6 +253,7 @@ def _git(folder: Path) -> dict[str, Any] | None:
     import subprocess
 
     def ask(*words: str) -> str | None:
+        # a hook that the checkout names would be run otherwise
         command = ["git", "-c", "core.fsmonitor=false", *words]
         try:
             done = subprocess.run(
@@ -276,6 +279,7 @@ def _git(folder: Path) -> dict[str, Any] | None:
 
 def plain(value: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of plain values without shared parts, which YAML would write as aliases."""
+    # through text, so that what cannot be written fails here and not half-way
     copy = load_json(dump_json(dict(value)))
     return dict(copy)
 
@@ -287,6 +291,7 @@ def finite(value: Any) -> Any:
         return [finite(item) for item in value]
     if isinstance(value, (str, int, type(None))):
         return value
+    # numpy and torch are not imported for it
     if hasattr(value, "item"):  # a scalar of numpy or torch
         value = value.item()
     return None if isinstance(value, float) and not -float("inf") < value < float("inf") else value

@@ -25,6 +25,7 @@ def check_training(summary: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> bool:
+    # a bool is an int to isinstance
     return type(value) is int and value >= 0
 
 

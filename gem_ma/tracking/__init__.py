@@ -78,6 +78,7 @@ def options_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
         else {name: {} for name in chosen}
     )
     for name, options in listed.items():
+        # a factory of the user's: its options are its own business
         if ":" in name:
             _factory(name)
             continue
@@ -99,6 +100,7 @@ def options_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
 
 def _installed(library: str) -> bool:
     try:
+        # found, not imported: TensorBoard takes a second
         return find_spec(library) is not None
     except (ImportError, ValueError):  # ValueError: a module without a spec, put there by hand
         return True
@@ -130,6 +132,7 @@ class Tracking:
         on_note: Note | None = None,
     ) -> None:
         self._folder, self._chosen = folder, options_of(chosen)
+        # keys and addresses change no result, so they never reach a tracker
         self._settings = result_settings(settings or {})
         self._on_note = on_note
         self._trackers: dict[str, Tracker] = dict(watchers or {})
@@ -140,6 +143,7 @@ class Tracking:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        # a copy: one that raises is dropped from the mapping
         for name in list(self._trackers):
             self._ask(name, "close")
         self._trackers = {}
@@ -164,6 +168,7 @@ class Tracking:
         for row in self._folder.metrics():
             row_step = _step(row)
             if now is not None and row_step != now and now in timings:
+                # timings come after the rows of their step, as they did when it ran
                 self._tell(timings[now], now)
             now = row_step
             self._tell(row, row_step)
@@ -231,6 +236,7 @@ class Tracking:
         for name in waiting:
             if self._ask(name, "log", dict(values), step):
                 self._has[name].got(step, label)
+        # watchers begin anew with every process, so nothing is noted of them
         if any(name in self._chosen for name in waiting):
             self._keep()
 
@@ -265,6 +271,7 @@ class Tracking:
                 path / "tracking.json",
                 (json.dumps({"id": self._id, "delivered": delivered}) + "\n").encode(),
                 path,
+                # a lost note costs a tracker some rows twice, a sync each row a disk access
                 synced=False,
             )
 
@@ -277,6 +284,7 @@ class _Delivered:
     labels: set[str] = field(default_factory=set)
 
     def wants(self, step: int, label: str) -> bool:
+        # steps never fall, so one number says what all before it were
         return step > self.step or (step == self.step and label not in self.labels)
 
     def got(self, step: int, label: str) -> None:

@@ -26,6 +26,7 @@ class TensorBoard:
 
         make_folder(path, path.parent)
         for old in names(path, path.parent):
+            # nothing else in the folder is ours
             if old.startswith("events.out.tfevents."):
                 remove(path / old, path.parent)
         self._event, self._summary, self._times = event_pb2, summary_pb2, times
@@ -39,6 +40,7 @@ class TensorBoard:
             self._summary.Summary.Value(tag=name, simple_value=value)
             for name, value in values.items()
         ]
+        # rows of a run that is taken up keep the hour at which they were made
         when = self._times.get(step, time.time())
         self._writer.add_event(
             self._event.Event(

@@ -16,6 +16,7 @@ def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
     names = {"project": PROJECT, "name": f"{facts.name}-{facts.id}", **options}
     run = trackio.init(
         config=dict(facts.settings),
+        # the same run again, or a new one where its database is gone
         resume="allow",
         embed=False,
         auto_log_gpu=False,

@@ -23,6 +23,7 @@ def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
     return LibraryRun(
         wandb.init(
             id=facts.id,
+            # the same run again, or a new one where the project lost it
             resume="allow",
             dir=str(facts.path),
             config=dict(facts.settings),
