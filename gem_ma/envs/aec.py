@@ -7,51 +7,26 @@ A projection of `Game`, never a second form of a scenario. PettingZoo's converte
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 import pettingzoo
 
-from gem_ma.envs.session import RENDER_MODES, Session
-from gem_ma.envs.spaces import ChatText, observation_space
+from gem_ma.envs.projection import Projection
+from gem_ma.envs.session import Session
 from gem_ma.errors import ActionError
 from gem_ma.exchange import read
 from gem_ma.scenario import Game, Scenario
 from gem_ma.types import Action, Limits
 
 
-class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
+class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
     """A scenario as a `pettingzoo.AECEnv`. `game` is the play itself, for what the API does not
     show."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self.metadata = {
-            "name": session.name,
-            "render_modes": list(RENDER_MODES),
-            "is_parallelizable": False,
-        }
-        self.render_mode = session.render_mode
-        self.possible_agents = list(session.agents)
-        self.agents: list[str] = []
-        shown = observation_space()
-        self.observation_spaces = dict.fromkeys(self.possible_agents, shown)
-        self.action_spaces = {agent: ChatText() for agent in self.possible_agents}
-
-    @property
-    def scenario(self) -> Scenario:
-        return self._session.scenario
-
-    @property
-    def game(self) -> Game:
-        return self._session.playing()
-
-    def observation_space(self, agent: str) -> Any:
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Any:
-        return self.action_spaces[agent]
+        # PettingZoo's converters would lose what a simultaneous step means
+        super().__init__(session, is_parallelizable=False)
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Plays episode `seed`, or the next one drawn from the stream that the last seed began.
@@ -135,22 +110,6 @@ class ChatAEC(pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):
         self._deads_step_first()
         if self.render_mode == "human":
             session.render()
-
-    def render(self) -> str | None:
-        """The turns so far, in the god's view: text for `ansi`; `human` prints them."""
-        return self._session.render()
-
-    def state(self) -> Any:
-        """The scenario's own numeric features, `scenario.state(game)`, if it defines them."""
-        features = getattr(self.scenario, "state", None)
-        return features(self.game) if callable(features) else super().state()
-
-    def close(self) -> None:
-        self._session.close()
-
-    def __copy__(self) -> ChatAEC:
-        # a shallow one would play the same game; a play that runs says that it cannot be copied
-        return copy.deepcopy(self)
 
 
 def aec_env(

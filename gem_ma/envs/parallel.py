@@ -6,17 +6,16 @@ A projection of `Game`, like the AEC view, and independent of it.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import pettingzoo
 
-from gem_ma.envs.session import RENDER_MODES, Session
-from gem_ma.envs.spaces import ChatText, observation_space
+from gem_ma.envs.projection import Projection
+from gem_ma.envs.session import Session
 from gem_ma.errors import ActionError
-from gem_ma.scenario import Game, Scenario
+from gem_ma.scenario import Scenario
 from gem_ma.types import Action, Limits
 
 Step = tuple[
@@ -28,33 +27,9 @@ Step = tuple[
 ]
 
 
-class ChatParallel(pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | None"]):
+class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | None"]):
     """A scenario as a `pettingzoo.ParallelEnv`. `game` is the play itself, for what the API does
     not show."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.metadata = {"name": session.name, "render_modes": list(RENDER_MODES)}
-        self.render_mode = session.render_mode
-        self.possible_agents = list(session.agents)
-        self.agents: list[str] = []
-        shown = observation_space()
-        self.observation_spaces = dict.fromkeys(self.possible_agents, shown)
-        self.action_spaces = {agent: ChatText() for agent in self.possible_agents}
-
-    @property
-    def scenario(self) -> Scenario:
-        return self._session.scenario
-
-    @property
-    def game(self) -> Game:
-        return self._session.playing()
-
-    def observation_space(self, agent: str) -> Any:
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Any:
-        return self.action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -115,22 +90,6 @@ class ChatParallel(pettingzoo.ParallelEnv[str, dict[str, Any], "str | Action | N
             {agent: session.info(agent) for agent in alive},
         )
         return observations, {agent: paid.get(agent, 0.0) for agent in alive}, over, cut, infos
-
-    def render(self) -> str | None:
-        """The turns so far, in the god's view: text for `ansi`; `human` prints them."""
-        return self._session.render()
-
-    def state(self) -> Any:
-        """The scenario's own numeric features, `scenario.state(game)`, if it defines them."""
-        features = getattr(self.scenario, "state", None)
-        return features(self.game) if callable(features) else super().state()
-
-    def close(self) -> None:
-        self._session.close()
-
-    def __copy__(self) -> ChatParallel:
-        # a shallow one would play the same game; a play that runs says that it cannot be copied
-        return copy.deepcopy(self)
 
 
 def parallel_env(
