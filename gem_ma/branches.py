@@ -38,8 +38,10 @@ def branched_game(scenario: Scenario, branch: Branch, task: Any) -> Game:
     turns = [turn for turn in branch.of.turns if turn.step < branch.step]
     calls = [call for call in branch.of.calls if call.step < branch.step]
     forks = [pair for pair in branch.of.forks if pair[0] <= branch.step]
+    # behind those on record: the last seed at a step is the one that counts
     forks.append((branch.step, branch.seed))
     game = replay(scenario, task, branch.of.seed, turns, calls, forks, defer_calls=True)
+    # over before the branch: the record ended earlier than its caller believes
     if not game.pending and not game.waiting:
         raise ReplayError(
             f"{scenario.id}: the record has no decision point {branch.step} to go on from"
@@ -53,12 +55,14 @@ async def take_over(seats: Seats, turns: Sequence[Turn], branch: Branch) -> None
     views: dict[str, list[Message]] = {agent: [] for agent in seats.players}
     reseedings = dict(branch.of.forks)
     for turn in turns:
+        # a recorded play may itself be a branch: it was reseeded on its way
         _reseed(seats, reseedings, turn.step)
         view = views[turn.agent]
         view += turn.observed
         asked = Asked(turn.observed, Transcript(view), turn.legal, turn.tools, turn.step)
         answer = await seats.repeat(turn.agent, asked, turn.replies)
         action = read(answer, Pending(turn.legal, turn.tools), seats.max_said)
+        # a clock, a global generator or a hidden counter: then what follows is no branch
         if action != turn.action:
             raise ReplayError(
                 f"agent {turn.agent!r}, step {turn.step}: its behaviour does not repeat what it"
@@ -73,4 +77,5 @@ def _reseed(seats: Seats, reseedings: dict[int, str], step: int) -> None:
     for due in [number for number in reseedings if number <= step]:
         seed = reseedings.pop(due)
         for agent, rng in seats.rngs.items():
+            # each its own stream, or all behaviours would draw alike
             rng.seed(f"{seed}/{agent}")

@@ -235,6 +235,7 @@ def from_json(data: Any) -> Episode:
 def _from_json(data: Any) -> Episode:
     if not isinstance(data, dict):
         refuse("an object", data)
+    # before the fields: of a newer schema they may be others
     check_schema(data)
     known = {"schema", "id", "tools", "turns", *_OTHERS}
     if not data.keys() <= known:
@@ -257,6 +258,7 @@ def _from_json(data: Any) -> Episode:
 
     others = {name: within(name, shape.read, data[name]) for name, shape in _OTHERS.items()}
     try:
+        # prompts in full again, before their shapes look at them
         turns = whole(data["turns"])
     except ValueError as error:
         raise Wrong(f"turns{error}") from None

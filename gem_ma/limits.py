@@ -47,6 +47,7 @@ def check_limits(game: Game, limits: Limits, sampled: SampledTokens) -> None:
         raise Cut(End.MAX_STEPS)
     if limits.max_turns is not None and len(game.turns) >= limits.max_turns:
         raise Cut(End.MAX_TURNS)
+    # last: counting tokens is the one that costs
     if limits.max_tokens is not None and sampled.count(game) >= limits.max_tokens:
         raise Cut(End.MAX_TOKENS)
 
@@ -56,6 +57,7 @@ def bounded_reply(reply: Reply, max_said: int | None) -> Reply:
     limit = None if max_said is None else max_said * REPLY_TIMES
     text, calls, cut = bounded(reply.text, reply.tool_calls, limit)
     reasoning, _, more = bounded(reply.reasoning, (), limit)
+    # the same object: most replies fit, and a copy costs
     if not cut and not more:
         return reply
     return replace(reply, text=text, tool_calls=calls, reasoning=reasoning, cut=cut + more)

@@ -66,6 +66,7 @@ def difference(
     `new` gives what an agent was shown since its last turn.
     """
     agents = [turn.agent for turn in group]
+    # in order: it is the order in which turns of one step are recorded
     if agents != list(pending):
         return f"asked are {', '.join(pending) or 'none'}, on record {', '.join(agents)}"
     for turn in group:

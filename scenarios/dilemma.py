@@ -50,6 +50,7 @@ class Dilemma(Scenario):
             )
             # who says neither cooperates
             moves = actions[first].parsed or "cooperate", actions[second].parsed or "cooperate"
+            # after both have acted: until then nobody knows the other's choice
             yield Tell(
                 {
                     first: f"The other chose to {moves[1]}.",

@@ -34,6 +34,7 @@ class PricedKuhn(Kuhn):
         self.offset, self.foul = offset, foul
 
     def play(self, rng: random.Random, task: Any) -> Play:
+        # without a price no frame stands between the kernel and the game
         hand = super().play(rng, task)
         return self._priced(hand) if self.offset or self.foul else hand
 
@@ -43,10 +44,12 @@ class PricedKuhn(Kuhn):
         effect = next(hand)
         while True:
             actions = yield effect
+            # Tell and Reward are answered by None
             if self.foul and isinstance(effect, Ask):
                 [(agent, action)] = actions.items()
                 legal = tuple(effect.legal or ())
                 if action.text.strip() not in legal:
+                    # the hand sees a move: what was written stays in the transcript
                     actions = {agent: Action(action.text, (), legal[0])}
                     other = second if agent == first else first
                     yield Reward({agent: -self.foul, other: self.foul}, why="foul")

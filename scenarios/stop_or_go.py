@@ -31,6 +31,7 @@ class StopOrGo(Scenario):
             raise ConfigError(f"scenario.steps: at least one step can be taken; got {steps}")
         self.steps = self.ends_within = steps
         self.pay, self.prize = pay, prize
+        # of this object: both numbers depend on its options
         self.baselines = {
             "always goes (return)": steps * pay + prize,
             "stops at once (return)": 0.0,

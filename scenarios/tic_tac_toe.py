@@ -57,6 +57,7 @@ class TicTacToe(Scenario):
                 return
 
     def measures(self, episode: Episode) -> dict[str, float | None]:
+        # a draw pays nobody, so it is the play without an entry
         whys = {entry.why for entry in episode.ledger}
         return {"draw": float(not whys), "foul": float("foul" in whys)}
 
@@ -100,6 +101,7 @@ def value(board: str) -> int:
     squares = free(board)
     if not squares:
         return 0
+    # nine squares, x begins: an odd number of free ones is x to move
     mark = "x" if len(squares) % 2 else "o"
     # x wants 1, o wants -1: minimax without a search limit
     return (max if mark == "x" else min)(value(placed(board, square, mark)) for square in squares)

@@ -112,6 +112,7 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
             session.commit({**self._act(game), agent: own_action})
             self._play_on(game)
         terminated = session.terminated(agent)
+        # an agent that left ended by the rules, whatever cut the others
         truncated = session.end is not None and not terminated
         self._done = terminated or truncated
         return (
@@ -163,6 +164,7 @@ def _check_seats(session: Session, agent: str, others: Mapping[str, Any]) -> Non
             raise ConfigError(
                 f"{session.name}: others names {other!r}, which is no agent; its agents are {names}"
             )
+    # nobody is seated by default: who plays against you decides the result
     for other in session.agents:
         if other != agent and other not in others:
             raise ConfigError(

@@ -75,5 +75,6 @@ def _loop() -> asyncio.AbstractEventLoop:
         if _started is None or _started[0] != os.getpid():  # a forked process inherits no thread
             loop = asyncio.new_event_loop()
             threading.Thread(target=loop.run_forever, name="gem_ma behaviours", daemon=True).start()
+            # the id beside it: after a fork the loop is there and its thread is not
             _started = (os.getpid(), loop)
         return _started[1]

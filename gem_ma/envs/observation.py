@@ -21,6 +21,11 @@ from typing import Any
 from gem_ma.types import RESERVED_SENDERS, Content, Image, Malformed, Message, ToolCall
 
 _PARTS = '[{"type": '
+_EMPTY = (
+    "name",
+    "tool_calls",
+    "tool_call_id",
+)  # keys that are left out of a chat where they are ""
 
 
 def encode(message: Message, observer: str) -> dict[str, str]:
@@ -72,7 +77,7 @@ def to_chat(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     What was meant as a tool call and could not be read goes back into the text, where it came from.
 
-    >>> message = {"role": "user", "name": "", "content": "hi", "tool_calls": "", "tool_call_id": ""}
+    >>> message = {"role": "user", "content": "hi"} | dict.fromkeys(_EMPTY, "")
     >>> to_chat({"messages": (message,)})
     [{'role': 'user', 'content': 'hi'}]
     """
@@ -85,10 +90,12 @@ def to_chat(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         entry |= {key: message[key] for key in ("name", "tool_call_id") if message[key]}
         calls = json.loads(message["tool_calls"]) if message["tool_calls"] else []
+        # no chat template knows a call that could not be read
         read = [call for call in calls if call["type"] != "malformed"]
         unread = "".join(call["text"] for call in calls if call["type"] == "malformed")
         if read:
             entry["tool_calls"] = read
+        # models see their own mistake where they made it
         if unread:
             entry["content"] = (
                 [*entry["content"], {"type": "text", "text": unread}]

@@ -56,6 +56,7 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
         session = self._session
         game = session.playing()
         if not self.agents:
+            # what PettingZoo's own test wants: a step without agents is no error
             warnings.warn(
                 f"{session.name}: the episode is over; call reset()", UserWarning, stacklevel=2
             )
@@ -72,6 +73,7 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
                 f"{session.name}, step {game.step}: no agent is called {unknown[0]!r}; they are"
                 f" {', '.join(self.possible_agents)}"
             )
+        # checked before anything is sent: a step is committed whole or not at all
         missing = [agent for agent in game.pending if actions.get(agent) is None]
         if missing:
             raise ActionError(
@@ -79,6 +81,7 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
                 f" {', '.join(game.pending)} must act"
             )
         session.commit({agent: actions[agent] for agent in game.pending})  # type: ignore[misc]
+        # the dicts hold those who were there before the step: it is their last word
         paid, alive = session.rewards(), self.agents
         over = {agent: session.terminated(agent) for agent in alive}
         cut = {agent: session.end is not None and not over[agent] for agent in alive}

@@ -40,6 +40,7 @@ class ChatText(spaces.Text):
         if isinstance(mask, (tuple, list)) and all(isinstance(choice, str) for choice in mask):
             if not mask:
                 raise ValueError("an empty mask leaves nothing to sample")
+            # the space's own stream: seeding it makes a random player repeatable
             return str(mask[int(self.np_random.integers(len(mask)))])
         if mask is None and probability is None:
             most = min(self.max_length, max(SAMPLED_LENGTH, self.min_length))
@@ -79,6 +80,7 @@ for _function in (
 def observation_space() -> spaces.Dict:
     """The space of `gem_ma.envs.observation`: no key `observation`, which PettingZoo would take
     for an array."""
+    # every key in every message: a Dict space knows no optional ones
     keys = ("role", "name", "content", "tool_calls", "tool_call_id")
     return spaces.Dict(
         {"messages": spaces.Sequence(spaces.Dict({key: ChatText() for key in keys}))}

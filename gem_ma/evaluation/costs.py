@@ -27,6 +27,7 @@ def costs(episodes: Iterable[Episode], prices: Mapping[str, Pricing]) -> dict[st
     replies: dict[str, list[Reply]] = {}
     for episode in episodes:
         for turn in episode.turns:
+            # a bot costs nothing and has no row
             if turn.replies:
                 replies.setdefault(turn.agent, []).extend(turn.replies)
     return {agent: _cost(own, prices) for agent, own in sorted(replies.items())}
@@ -61,6 +62,7 @@ def cost_rows(costs_of: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]
         )
         for agent, cost in costs_of.items()
     ]
+    # one agent is its own sum
     if len(costs_of) > 1:
         paid = [cost["usd"] for cost in costs_of.values()]
         rows.append(("cost", _usd(None if None in paid else math.fsum(paid))))

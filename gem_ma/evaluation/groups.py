@@ -80,6 +80,7 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
             continue
         try:
             number = float(value)
+        # numpy scalars pass; texts and lists end here
         except (TypeError, ValueError):
             # one message for what is no number and for what is not finite
             number = math.nan
@@ -177,6 +178,7 @@ def labelled(
     """Every label with its values, the most frequent first."""
     won = {id(episode): success for episode, success in judged}
     carried = [(episode, labels_of(episode, labels)) for episode in ok]
+    # failed ones too: why they were lost may be all that is known of them
     carried += [(episode, labels_if_any(episode, labels)) for episode in failed]
     # by identity: two episodes may be equal
     gone = {id(episode) for episode in failed}
@@ -239,6 +241,7 @@ def is_constant(label: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
 def is_cause(label: str, groups: Mapping[str, Any]) -> bool:
     """Whether a label says why an episode was lost, and not what kind it is of: no episode that
     succeeded carries it."""
+    # a label that winners carry too tells kinds of tasks apart
     won = any(value["success"]["mean"] for value in groups["values"].values())
     return label in CAUSES or (not won and groups["won_unlabelled"] > 0)
 

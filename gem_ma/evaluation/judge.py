@@ -26,6 +26,7 @@ class Judge:
     @classmethod
     def of(cls, scenario: Scenario) -> Judge:
         """The hooks that the scenario's class overrides."""
+        # asked of the class: the base's own answers say nothing
         kind = type(scenario)
         return cls(
             scenario.success if kind.success is not Scenario.success else None,
@@ -48,6 +49,7 @@ class Judge:
             return cls()
         # rows of lost plays hold all that was said of them
         rows = {(row["task"], row["seed"], row["repeat"]): row for row in lost["episodes"]}
+        # fewer judged than played: a play that is no lost one may never have been judged
         judged_all = success["n"] == summary["ok"] and summary["episodes"] == episodes
         otherwise = True if judged_all and len(rows) == lost["count"] else None
 

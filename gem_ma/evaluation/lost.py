@@ -56,10 +56,12 @@ def said_of(
     """
     failed = episode.end is End.FAILED
     named: Mapping[str, Sequence[str]] = {}
+    # a play that broke off may lack what the scenario reads, so it is asked with care
     if labels is not None:
         named = labels_if_any(episode, labels) if failed else labels_of(episode, labels)
     measured = values_of(episode, measures) if measures is not None and episode.end.scored else {}
     better = {name: kinds.better(name) for name in measured}
+    # twenty kinds of fault that never happened would hide the one that did
     shown_measures = {
         name: value for name, value in measured.items() if value or better[name] == "more"
     }

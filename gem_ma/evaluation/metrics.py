@@ -126,6 +126,7 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
     for episode, won in judged:
         tries[episode.task] += 1
         wins[episode.task] += won
+    # over one task the interval would say nothing of other tasks
     if len(tries) < 2:
         return []
     # late: a summary without it needs no numpy

@@ -255,6 +255,7 @@ def _checked(
     players together."""
     total = np.zeros((len(names), len(names)))
     total[pairs[:, 0], pairs[:, 1]] = won
+    # a tie is half a win of each, so whoever met has a number on both sides
     met = (total + total.T) > 0
     _check_connected(
         met | np.eye(len(names), dtype=bool), names, "no chain of games compares", "with"

@@ -249,6 +249,7 @@ def holm(p: Sequence[float]) -> list[float]:
     """
     if any(not 0 <= value <= 1 for value in p):
         raise ValueError(f"p values lie between 0 and 1; got {list(p)}")
+    # the smallest p first: it pays for all m tests
     adjusted, running = [0.0] * len(p), 0.0
     for rank, index in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
         running = max(running, min(1.0, (len(p) - rank) * p[index]))
@@ -293,6 +294,7 @@ def pass_hat_k_interval(
     """
     mean = pass_hat_k(successes, tries, k)
     values = [pass_hat_k([c], [n], k) for c, n in zip(successes, tries, strict=True)]
+    # no spread to resample: the bootstrap would give an interval without width
     if max(values) - min(values) < 1e-12:
         return Estimate(
             mean, *wilson(mean * len(values), len(values), level), "wilson over tasks", len(values)

@@ -91,6 +91,7 @@ def study_summary(
     studied = [
         f"return {axis.removeprefix('agents.')}" for axis in axes if axis.startswith("agents.")
     ]
+    # a study of seats asks first how those seats did
     order = {score: place for place, score in enumerate([SUCCESS, *studied])}
     scores.sort(key=lambda score: (order.get(score, len(order)), not score.startswith("return ")))
     for name in measures:

@@ -34,6 +34,7 @@ def _score_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
     counts = f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
     yield "episodes", counts + retried
     success, score = summary["success"], summary["score"]
+    # a scenario without a notion of success has its returns
     if success is None:
         return
     yield "success", interval_text(success) + _unjudged(success["n"], summary["ok"])
@@ -92,6 +93,7 @@ def _pass_intervals(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _refused(summary: Mapping[str, Any]) -> str:
     """Which k cannot be had, where tasks differ in how often they were tried."""
+    # an older summary says nothing of tries
     least, most = summary.get("tries") or (0, 0)
     return f"  (no k above {least}: not every task has more scored tries)" if most > least else ""
 
@@ -99,6 +101,7 @@ def _refused(summary: Mapping[str, Any]) -> str:
 def _return_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
     for agent, interval in summary["returns"].items():
         yield f"return {agent}", interval_text(interval)
+        # beside the mean, never instead of it
         if summary["failed"]:
             yield f"return {agent}, failed = 0", _number(interval["failed_as_zero"])
 
@@ -113,6 +116,7 @@ def _fault_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
     """What agents and servers did wrong. A share of 0 is news for closed choices alone; keys that
     an older version did not write are no faults."""
     for agent, share in summary["illegal"].items():
+        # None: no choice was closed
         if share is not None:
             yield f"illegal {agent}", f"{100 * share:.1f} %"
     for agent, share in summary["malformed"].items():
@@ -134,6 +138,7 @@ def _fault_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
 
 def _token_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
     for agent, tokens in summary["tokens"].items():
+        # a bot samples none
         if tokens["sampled"]:
             yield f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read"
 

@@ -40,6 +40,7 @@ def parse_action(
     """An Action out of plain text: legal strings where a choice is closed, tool calls where
     tools are offered."""
     text = clean(text)
+    # tools first: an answer with a call in it is no choice among legal strings
     if tools:
         rest, calls = parse_tool_calls(text)
         if calls:
@@ -67,6 +68,7 @@ def parse_tool_calls(
             f"no tool format is called {tool_format!r}; formats are {', '.join(FORMATS)}"
         )
     text = clean(text)
+    # most text holds no call; a search is cheaper than a reader
     if not OPENS[tool_format](text):
         return text, ()
     if len(text) > MAX_TEXT:  # plain text may be long

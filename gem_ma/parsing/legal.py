@@ -57,6 +57,7 @@ def _folded(legal: tuple[str, ...]) -> dict[str, str | None]:
     """Folded form -> legal string; None where two legal strings share the form, because then it
     names neither."""
     folded: dict[str, str | None] = {}
+    # a choice that stands twice is still one
     for choice in dict.fromkeys(legal):
         key = fold(choice)
         folded[key] = None if key in folded else choice

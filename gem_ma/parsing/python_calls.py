@@ -71,6 +71,7 @@ def _call(node: ast.expr, number: int, drop: str) -> ToolCall:
         raise _Refused(f"bad_arguments: {name} takes named arguments only, as {name}(key=value)")
     arguments: dict[str, Any] = {}
     for keyword in node.keywords:
+        # what ** would unpack is no literal
         if keyword.arg is None:
             raise _Refused("bad_arguments: ** names no argument")
         if keyword.arg in arguments:
@@ -81,6 +82,7 @@ def _call(node: ast.expr, number: int, drop: str) -> ToolCall:
 
 def _name(node: ast.expr) -> str:
     parts = []
+    # names of tools may have dots: namespace.tool
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value
@@ -94,6 +96,7 @@ def _literal(node: ast.expr, depth: int) -> Any:
         raise _Refused(f"bad_arguments: nested deeper than {MAX_DEPTH}")
     if (
         isinstance(node, ast.UnaryOp)
+        # Python has no negative literals: -1 is a minus and a 1
         and isinstance(node.op, ast.USub)
         and isinstance(node.operand, ast.Constant)
     ):

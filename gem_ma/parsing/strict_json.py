@@ -45,6 +45,7 @@ def clean_json(value: Any) -> Any:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
+    # readers disagree which of two wins; an attack may live off that
     if len(result) != len(pairs):
         raise ValueError("an object names a key twice")
     return result
@@ -56,12 +57,14 @@ def _constant(name: str) -> Any:
 
 def _real(digits: str) -> float:
     value = float(digits)
+    # 1e999 is valid JSON, and infinity to Python
     if not isfinite(value):
         raise ValueError("a number beyond the range of floats")
     return value
 
 
 def _integer(digits: str) -> int:
+    # converting digits takes the square of their number
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"an integer of more than {MAX_DIGITS} digits")
     return int(digits)

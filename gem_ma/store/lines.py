@@ -55,6 +55,7 @@ def _decoded(file: Path, wanted: set[int]) -> Iterator[Episode]:
             try:
                 episode = load_episode(line)
             except StoreError as error:
+                # of its own class: a newer schema has another exit code
                 raise type(error)(f"{file}:{number}: {error}") from None
             yield episode
 
@@ -115,6 +116,7 @@ def read_media(path: Path, digest: str) -> bytes:
     from the digest."""
     file = media_file(Path(path), digest)
     data = read(file, Path(path))
+    # a picture that was exchanged would be shown as what the agent saw
     if hashlib.sha256(data).hexdigest() != digest:
         raise StoreError(f"{file}: its bytes differ from its name, which is their SHA-256")
     return data
@@ -138,6 +140,7 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
         return
     with oserror(file), stream(file, file.parent) as opened:
         for number, line in enumerate(lines(opened, file), 1):
+            # the last one may be half written at this moment
             if line.endswith(b"\n"):
                 yield number, line
 
@@ -263,6 +266,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 
+# the fast decoder: on opening, every line of a long run is read once
 _QUICK = json.JSONDecoder(parse_constant=_refuse_constant)
 
 

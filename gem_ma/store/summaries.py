@@ -18,6 +18,7 @@ def check_training(summary: dict[str, Any], file: Path) -> dict[str, Any]:
     for key in _NEEDED:
         if key not in summary:
             raise StoreError(f"{file}: damaged: {key!r} is missing")
+    # keys of a newer version are passed over
     for key, test in {**_NEEDED, **_OPTIONAL}.items():
         if key in summary and not test(summary[key]):
             raise StoreError(f"{file}: damaged: {key!r} has another shape than a training writes")
@@ -30,6 +31,7 @@ def _whole(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
+    # None: a mean over nothing
     return value is None or type(value) in (int, float)
 
 
@@ -45,6 +47,7 @@ def _exam(value: Any) -> bool:
     """One score, or a group of them as `training.exams.measures` gives it."""
     if not isinstance(value, dict):
         return _number(value)
+    # a mean without its counts is not printed, so it may not come in
     counts = all(_whole(value.get(key)) for key in ("ok", "failed"))
     return counts and _dict_of(_number)(value.get("return")) and _number(value.get("success"))
 
@@ -70,6 +73,7 @@ _NEEDED: dict[str, Test] = {
     "before": _dict_of(_exam),
     "after": _dict_of(_exam),
 }
+# of these a folder of an older version has fewer
 _OPTIONAL: dict[str, Test] = {
     "models": _dict_of(_model),
     "averaged": _dict_of(_model),

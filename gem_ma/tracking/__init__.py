@@ -110,6 +110,7 @@ def _factory(name: str) -> Callable[..., Tracker]:
     module, _, attribute = name.partition(":")
     try:
         factory: Callable[..., Tracker] = getattr(import_module(module), attribute)
+    # ValueError: an empty module name
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"train.log: tracker {name!r} cannot be found: {error}") from error
     return factory
@@ -178,6 +179,7 @@ class Tracking:
     def log(self, values: Mapping[str, Any], step: int) -> None:
         """One row of metrics.jsonl, values nested as they come. Raises StoreError where it
         cannot be written."""
+        # last, so that no value can claim another step
         row = {**values, "step": step}
         if self._folder is not None:
             self._folder.log(row)

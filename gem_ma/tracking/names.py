@@ -23,8 +23,10 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
     >>> flat({"step": 3, "at": 1.7e9, "play_s": 0.2})
     {'time/play_s': 0.2}
     """
+    # timings say no kind: they are rows of their own file
     kind = str(row.get("kind", "time"))
     if kind == "alarm":
+        # one curve per signal; its limit is a line that the reader draws
         return dict(_numbers(row.get("value"), f"alarm/{row.get('policy')}/{row.get('signal')}"))
     found = dict(_numbers(row.get("policies", {}), "policy"))
     return found | dict(
@@ -35,6 +37,7 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
 def _numbers(value: Any, name: str) -> list[tuple[str, float]]:
     if isinstance(value, Mapping):
         return [pair for key, item in value.items() for pair in _numbers(item, f"{name}/{key}")]
+    # a tracker may draw NaN as 0, so a gap stays a gap
     if isinstance(value, (bool, int, float)) and math.isfinite(value):
         return [(name, float(value))]
     return []

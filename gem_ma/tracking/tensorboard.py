@@ -21,6 +21,7 @@ class TensorBoard:
     anew = True
 
     def __init__(self, path: Path, times: Mapping[int, float]) -> None:
+        # late: a second and a hundred modules
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
