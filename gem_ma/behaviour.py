@@ -40,36 +40,36 @@ class FromFunction:
         self.function, self.rng = function, rng
 
     async def act(self, asked: Asked) -> Action:
-        said: Any = self.function(asked.transcript, asked.legal, self.rng)
-        if inspect.isawaitable(said):
-            said = await said
-        if isinstance(said, Action):
-            return said
-        if not isinstance(said, str):
+        answer: Any = self.function(asked.transcript, asked.legal, self.rng)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if isinstance(answer, Action):
+            return answer
+        if not isinstance(answer, str):
             raise ActionError(
                 f"{getattr(self.function, '__name__', 'the function')}(messages, legal, rng) gives"
-                f" a str; got {type(said).__name__}"
+                f" a str; got {type(answer).__name__}"
             )
-        return parse_action(said, asked.legal, asked.tools)
+        return parse_action(answer, asked.legal, asked.tools)
 
 
-def as_factory(given: Any) -> Factory:
+def as_factory(player: Any) -> Factory:
     """A factory out of an id, a factory (first parameter called `agent`), a plain function, or a
     ready behaviour."""
-    if isinstance(given, str):
-        given = load("agents", given)
-        if isinstance(given, type):
-            return given
-    if not isinstance(given, type) and hasattr(given, "act"):
-        return lambda agent, sample, rng, task=None, **options: given
-    if not callable(given):
+    if isinstance(player, str):
+        player = load("agents", player)
+        if isinstance(player, type):
+            return player
+    if not isinstance(player, type) and hasattr(player, "act"):
+        return lambda agent, sample, rng, task=None, **options: player
+    if not callable(player):
         raise ConfigError(
-            f"a behaviour is an id, a factory, a function or an object with act(); got {given!r}"
+            f"a behaviour is an id, a factory, a function or an object with act(); got {player!r}"
         )
-    parameters = list(inspect.signature(given).parameters)
+    parameters = list(inspect.signature(player).parameters)
     if parameters and parameters[0] == "agent":
-        return given
-    return lambda agent, sample, rng, task=None, **options: FromFunction(given, rng)
+        return player
+    return lambda agent, sample, rng, task=None, **options: FromFunction(player, rng)
 
 
 def is_privileged(factory: Factory) -> bool:

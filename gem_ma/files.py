@@ -194,12 +194,12 @@ def make_folder(path: Path, root: Path) -> None:
         else:
             raise StoreError(f"{path}: lies outside of {root}")
         root.mkdir(parents=True, exist_ok=True)
-        at = root
+        below = root
         for part in path.relative_to(root).parts:
-            at = at / part
-            with _folder(at, root) as (folder, name), contextlib.suppress(FileExistsError):
+            below = below / part
+            with _folder(below, root) as (folder, name), contextlib.suppress(FileExistsError):
                 os.mkdir(name, dir_fd=folder)
-            is_folder(at, root)
+            is_folder(below, root)
 
 
 def write_new(path: Path, data: bytes, root: Path | None = None, *, synced: bool = True) -> None:
@@ -305,16 +305,16 @@ def _folder(path: Path, root: Path | None) -> Iterator[tuple[int | None, str]]:
     *above, name = path.relative_to(root).parts or (".",)
     if ".." in (*above, name):
         raise StoreError(f"{path}: leaves its folder")
-    at, descriptor = root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    place, descriptor = root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in above:
-            at = at / part
+            place = place / part
             try:
                 inner = os.open(part, _FOLDER, dir_fd=descriptor)
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise _told(at, error, "no folder") from None
+                raise _told(place, error, "no folder") from None
             os.close(descriptor)
             descriptor = inner
         yield descriptor, name

@@ -24,10 +24,10 @@ def install(*extras: str) -> str:
 def _here(path: Path) -> str:
     """The path as it is typed from the working folder."""
     try:
-        shown = os.path.relpath(path)
+        typed = os.path.relpath(path)
     except (OSError, ValueError):  # the working folder is gone, or lies on another drive
         return str(path)
-    return str(path) if shown.startswith(os.path.join("..", "..", "..")) else shown
+    return str(path) if typed.startswith(os.path.join("..", "..", "..")) else typed
 
 
 def _source() -> str:

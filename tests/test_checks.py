@@ -95,7 +95,7 @@ def folder(tmp_path, monkeypatch):
         ),
         (
             "  alternate: {other: 2}",
-            "c.yaml:13: train.alternate.other: no policy of train.policies is called so",
+            "c.yaml:13: train.alternate.other: no policy of train.policies has this name",
         ),
         ("  log: [tensorbord]", "c.yaml:13: train.log: no tracker is called 'tensorbord'"),
         (

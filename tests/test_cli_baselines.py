@@ -268,7 +268,7 @@ def test_failed_episodes_lower_a_ceiling(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--examine", "hst"], "no agent of desk:Desk is called so (did you mean 'host'?)"),
+        (["--examine", "hst"], "no agent of desk:Desk has this name (did you mean 'host'?)"),
         (
             ["--examine", "guesser"],
             "desk:Desk names no examiners of 'guesser'; it has some for host",

@@ -107,7 +107,7 @@ def test_every_command_is_a_click_command_named_as_typed() -> None:
         ),
         (
             ["check", "dilema"],
-            "no scenario and no config file is called so (did you mean 'dilemma'",
+            "no scenario and no config file has this name (did you mean 'dilemma'",
         ),
     ],
 )

@@ -187,7 +187,7 @@ trian: {}
         ),
         "run.yaml:3: agents.player_0.policy: no policy is called 'mein' (did you mean 'main'?)",
         (
-            "run.yaml:4: agents.player_2: no agent of dilemma is called so (did you mean 'player_1'"
+            "run.yaml:4: agents.player_2: no agent of dilemma has this name (did you mean 'player_1'"
             " or 'player_0'?)"
         ),
         "run.yaml:6: policies.main.model: no engine is called 'tabel' (did you mean 'table'?)",
@@ -331,12 +331,12 @@ def test_a_refused_secret_is_not_repeated(tmp_path: Path) -> None:
         ),
         (
             "{policies: [main], warm_start: {mian: {cast: {}}}}",
-            "run.yaml:9: train.warm_start.mian: no policy is called so (did you mean 'main'?)",
+            "run.yaml:9: train.warm_start.mian: no policy has this name (did you mean 'main'?)",
         ),
         (
             "{policies: [main], credit: {gamma: {player_3: 1.0}}}",
             (
-                "run.yaml:9: train.credit.gamma.player_3: no agent of dilemma is called so (did you"
+                "run.yaml:9: train.credit.gamma.player_3: no agent of dilemma has this name (did you"
                 " mean 'player_1' or 'player_0'?)"
             ),
         ),
@@ -544,7 +544,7 @@ def test_extends_stays_in_its_folder_and_on_one_level(
         (
             "agents.player_9.behaviour=silent",
             (
-                f"{COMMAND_LINE}: agents.player_9: no agent of dilemma is called so (did you mean"
+                f"{COMMAND_LINE}: agents.player_9: no agent of dilemma has this name (did you mean"
                 " 'player_1' or 'player_0'?)"
             ),
         ),
@@ -597,7 +597,7 @@ class Keyed:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("dilema", "dilema: no scenario and no config file is called so (did you mean 'dilemma'"),
+        ("dilema", "dilema: no scenario and no config file has this name (did you mean 'dilemma'"),
         (
             "configs/dilema.yaml",
             "configs/dilema.yaml: no such file (did you mean 'configs/dilemma.yaml'?)",

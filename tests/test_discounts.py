@@ -111,13 +111,13 @@ def test_a_wrong_discount_is_told_with_its_key_before_anything_is_played() -> No
         (
             "train.credit.gamma={speeker: 0.9}",
             (
-                "train.credit.gamma.speeker: no agent of referential is called so (did you mean"
+                "train.credit.gamma.speeker: no agent of referential has this name (did you mean"
                 " 'speaker'?)"
             ),
         ),
         (
             "train.per_policy.speaker.credit.gamma={listner: 0.9}",
-            "train.per_policy.speaker.credit.gamma.listner: no agent of referential is called so",
+            "train.per_policy.speaker.credit.gamma.listner: no agent of referential has this name",
         ),
         (
             "train.credit.rule=team_mix(1.5)",
@@ -125,7 +125,7 @@ def test_a_wrong_discount_is_told_with_its_key_before_anything_is_played() -> No
         ),
         (
             "train.credit.team=[speaker, lister]",
-            "train.credit.team[1]: no agent of referential is called so",
+            "train.credit.team[1]: no agent of referential has this name",
         ),
         ("train.estimator.shaping={form: bold, alpha: 1}", "train.estimator.shaping.form"),
         ("train.estimator.shaping={form: margin}", "train.estimator.shaping.alpha: is missing"),

@@ -226,7 +226,7 @@ def test_settings_of_one_policy_replace_single_keys(two, tmp_path):
     [
         (
             "train.alternate={three: 1}",
-            "train.alternate.three: no policy of train.policies is called so; they are one, two",
+            "train.alternate.three: no policy of train.policies has this name; they are one, two",
         ),
         (
             "train.per_policy={one: {loss: {entrop: 1}}}",

@@ -420,7 +420,7 @@ def test_an_error_of_another_process_is_raised_as_what_it_was():
         ("train.estimator={name: grpo}", "centres within groups of episodes that share a start"),
         (
             "train.alternate={nobody: 2}",
-            "train.alternate.nobody: no policy of train.policies is called so",
+            "train.alternate.nobody: no policy of train.policies has this name",
         ),
     ],
 )

@@ -174,7 +174,7 @@ def test_the_shipped_matrix_is_a_study_of_the_careful_assistant_against_weaker_o
         ),
         (
             ("agents.player_1:", "agents.player_2:"),
-            "who.yaml:7: agents.player_2: no agent of dilemma is called so",
+            "who.yaml:7: agents.player_2: no agent of dilemma has this name",
         ),
         (
             ("agents.player_1:", "agnts.player_1:"),
@@ -218,7 +218,7 @@ def test_the_shipped_matrix_is_a_study_of_the_careful_assistant_against_weaker_o
         ),
         (
             ("{repeats: 2}", "{reference: {player_9: kind}}"),
-            "who.yaml:2: study.reference.player_9: no axis is called so",
+            "who.yaml:2: study.reference.player_9: no axis has this name",
         ),
         (("[first_legal, random_legal]", "[]"), "who.yaml:6: grid.agents.player_0: names no cell"),
         (
@@ -277,7 +277,7 @@ grid:
         ),
         (
             ("player_1: first_legal", "player_7: first_legal"),
-            "who.yaml:5: agents.player_7: no agent of kuhn_poker is called so",
+            "who.yaml:5: agents.player_7: no agent of kuhn_poker has this name",
         ),
         (
             ("{player_1: {behaviour: random_legal}}", "random_legal"),

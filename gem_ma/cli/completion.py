@@ -73,9 +73,9 @@ class Run(Text):
 
         names: list[str] = []
         with contextlib.suppress(OSError):
-            found = (path.parent for path in sorted(Path("runs").glob("*/manifest.json")))
+            folders = (path.parent for path in sorted(Path("runs").glob("*/manifest.json")))
             names = [
-                name for path in islice(found, RUNS_OFFERED) for name in (path.name, str(path))
+                name for path in islice(folders, RUNS_OFFERED) for name in (path.name, str(path))
             ]
         return _offers(names, incomplete)
 
@@ -101,7 +101,7 @@ def _paths(incomplete: str) -> set[str]:
     import os
 
     above, start = os.path.split(incomplete)
-    found: set[str] = set()
+    paths: set[str] = set()
     with contextlib.suppress(OSError), os.scandir(above or ".") as entries:
         for entry in entries:
             hidden = entry.name.startswith(".") and not start.startswith(".")
@@ -110,5 +110,5 @@ def _paths(incomplete: str) -> set[str]:
                 and not hidden
                 and (entry.is_dir() or entry.name.endswith(ENDINGS))
             ):
-                found.add(os.path.join(above, entry.name) + "/" * entry.is_dir())
-    return found
+                paths.add(os.path.join(above, entry.name) + "/" * entry.is_dir())
+    return paths

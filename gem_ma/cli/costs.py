@@ -38,12 +38,12 @@ def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:
     A dated name of the same model (`gpt-4o` asked, `gpt-4o-2024-08-06` answered) counts too: it
     is what was measured.
     """
-    found = {}
+    answered = {}
     for name, models in summary.get("served", {}).items():
         engine, _, asked = (
             config.policies[name].model.partition("/") if name in config.policies else ("", "", "")
         )
         others = {model: count for model, count in models.items() if model != asked}
         if engine == "openai" and others:
-            found[name] = others
-    return {"other_models": found} if found else {}
+            answered[name] = others
+    return {"other_models": answered} if answered else {}

@@ -21,6 +21,7 @@ import click
 
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
+    from gem_ma.view.curves import Curves
     from gem_ma.view.report import Section
 
 ASSISTANTS = {
@@ -34,6 +35,7 @@ LEARNERS = {
     "speaker only": ("speaker",),
     "listener only": ("listener",),
 }
+ORDER = ("none", "speaker only", "listener only", "both")  # of the rows
 CONFIGS = {"table": "referential_table.yaml", "transformers": "referential.yaml"}
 COLUMNS = (
     "Sampled: answers drawn from the policy. Greedy: its likeliest ones. The start is noisy, so"
@@ -116,12 +118,16 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
     rows, paths, scenario, code = [], {}, None, 0
     for name, behaviour in ASSISTANTS.items():
         # the do-nothing assistant is one of the three
-        own = (f"agents.assistant.behaviour={behaviour}", f"run.seed={seed}", "run.baselines=false")
-        loaded = load("retail_scripted.yaml", own)
+        overrides = (
+            f"agents.assistant.behaviour={behaviour}",
+            f"run.seed={seed}",
+            "run.baselines=false",
+        )
+        loaded = load("retail_scripted.yaml", overrides)
         scenario = scenario_of(loaded.config, base=loaded.base)
         there = len(scenario.tasks(loaded.config.scenario.split))
         wanted = min(tasks, there)
-        loaded = load("retail_scripted.yaml", (*own, f"scenario.tasks={wanted}"))
+        loaded = load("retail_scripted.yaml", (*overrides, f"scenario.tasks={wanted}"))
         paths[name] = _run_path(
             out,
             f"retail-{name}",
@@ -163,8 +169,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
 
 def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """The same warm-started pair, with every subset of it learning."""
-    from gem_ma.evaluation.stats import wilson
-    from gem_ma.view.report import Rows, Section, learning_curves
+    from gem_ma.view.report import Rows, Section
 
     config = CONFIGS[kind]
     overrides, paths = _subsets(kind, out, seed)
@@ -176,54 +181,26 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
         if kind == "transformers":
             _make_model(out)
         summaries |= _train_all(config, overrides, left, quiet)
-    scores = {"none": summaries["both"]["before"]} | {
-        name: summaries[name]["after"] for name in ("speaker only", "listener only", "both")
-    }
-    rows = []
-    for name, score in scores.items():
-        sampled, greedy = score["sampled"], score["greedy"]
-        low, high = wilson(round(sampled["success"] * sampled["ok"]), sampled["ok"])
-        rows.append(
-            [
-                name,
-                f"{sampled['success']:.3f} [{low:.3f}, {high:.3f}]",
-                f"{greedy['success']:.3f}",
-                f"{sampled['ok']} / {sampled['failed']} / 0",
-            ]
-        )
+    # what stood there before anything was learned is the same in all three trainings
+    scores = {"none": summaries["both"]["before"]}
+    scores |= {name: summaries[name]["after"] for name in LEARNERS}
+    scores = {name: scores[name] for name in ORDER}
     head = [
         "who learns",
         "success, sampled (95 % interval)",
         "success, greedy",
         "ok / failed / excluded",
     ]
+    rows = [_score_row(name, score) for name, score in scores.items()]
     engine = "softmax tables" if kind == "table" else "tiny language models"
-    heading = f"referential, {engine}: who learns, from the same start (chance 0.0625)"
-    curves = learning_curves(
-        {name: [path] for name, path in paths.items()},
-        "success",
-        "Success in training episodes",
-        y_range=(0.0, 1.0),
-        y_label="success",
-    )
-    start, steps = scores["none"]["sampled"]["success"], summaries["both"]["steps"]
-    curves = replace(
-        curves,
-        lines={"none": [[(1.0, start), (float(steps), start)]], **curves.lines},
-        note="none: the evaluation before learning",
-    )
-    note = (
-        "Every pair starts from the same noisy demonstrations (none: as it stood there); a policy"
-        " that does not learn stays bit-equal. Evaluation seeds are never trained on."
-    )
     made = f"gem-ma train {config} train.policies=[speaker]|[listener]|[speaker,listener]"
-    table = Rows(head, rows, f"After the last update; none: before the first. {COLUMNS}")
     section = Section(
-        heading,
-        note,
+        f"referential, {engine}: who learns, from the same start (chance 0.0625)",
+        "Every pair starts from the same noisy demonstrations (none: as it stood there); a policy"
+        " that does not learn stays bit-equal. Evaluation seeds are never trained on.",
         runs={"both": paths["both"]},
-        curves=(curves,),
-        tables=(table,),
+        curves=(_success_curves(paths, scores["none"], summaries["both"]["steps"]),),
+        tables=(Rows(head, rows, f"After the last update; none: before the first. {COLUMNS}"),),
         command=made,
         own_curves=False,
     )
@@ -233,6 +210,38 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
         "runs": {name: str(path) for name, path in paths.items()},
         "summaries": summaries,
     }, section
+
+
+def _score_row(name: str, score: Mapping[str, Any]) -> list[str]:
+    from gem_ma.evaluation.stats import wilson
+
+    sampled, greedy = score["sampled"], score["greedy"]
+    low, high = wilson(round(sampled["success"] * sampled["ok"]), sampled["ok"])
+    return [
+        name,
+        f"{sampled['success']:.3f} [{low:.3f}, {high:.3f}]",
+        f"{greedy['success']:.3f}",
+        f"{sampled['ok']} / {sampled['failed']} / 0",
+    ]
+
+
+def _success_curves(paths: Mapping[str, Path], start: Mapping[str, Any], steps: int) -> Curves:
+    """The success in training of each pair, and a level line for the pair that learns nothing."""
+    from gem_ma.view.report import learning_curves
+
+    curves = learning_curves(
+        {name: [path] for name, path in paths.items()},
+        "success",
+        "Success in training episodes",
+        y_range=(0.0, 1.0),
+        y_label="success",
+    )
+    level = start["sampled"]["success"]
+    return replace(
+        curves,
+        lines={"none": [[(1.0, level), (float(steps), level)]], **curves.lines},
+        note="none: the evaluation before learning",
+    )
 
 
 def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]], dict[str, Path]]:

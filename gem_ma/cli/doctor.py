@@ -3,8 +3,8 @@ others. It plays nothing and sends nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -64,118 +64,119 @@ def command(as_json: bool) -> int:
     """
     from gem_ma.cli.terminal import columns, emit, emit_json
 
-    found = examined()
+    facts = examined()
+    code = int(bool(facts["faults"]))
     if as_json:
-        emit_json(found)
-        return int(bool(found["faults"]))
-    emit(columns([(name, str(value)) for name, value in found["here"].items()]))
-    rows = [
-        (name, "ready" if one["ready"] else "no", one["learns"], one["say"])
-        for name, one in found["engines"].items()
+        emit_json(facts)
+        return code
+    emit(columns([(name, str(value)) for name, value in facts["here"].items()]))
+    engines = [
+        (name, "ready" if engine["ready"] else "no", engine["learns"], engine["say"])
+        for name, engine in facts["engines"].items()
     ]
-    emit("\n" + columns(rows, ("engine", "runs", "learns", "what to type, or what it is for")))
-    shown = [
-        (p["name"], p["extra"], p["version"] or "missing", p["fault"] or "")
-        for p in found["packages"]
-    ]
-    emit("\n" + columns(shown, ("package", "extra", "version", "")))
-    if lacking := dict.fromkeys(p["extra"] for p in found["packages"] if not p["version"]):
-        emit(
-            "\n"
-            + columns(
-                [(extra, _command([extra])) for extra in lacking], ("extra", "what to type for it")
-            )
-        )
-    emit(
-        "\n"
-        + columns(
-            [(name, value) for name, value in found["variables"].items()], ("variable", "value")
-        )
-    )
-    for fault in found["faults"]:
+    emit("\n" + columns(engines, ("engine", "runs", "learns", "what to type, or what it is for")))
+    packages = facts["packages"]
+    rows = [(p["name"], p["extra"], p["version"] or "missing", p["fault"] or "") for p in packages]
+    emit("\n" + columns(rows, ("package", "extra", "version", "")))
+    if lacking := dict.fromkeys(p["extra"] for p in packages if not p["version"]):
+        advice = [(extra, _command([extra])) for extra in lacking]
+        emit("\n" + columns(advice, ("extra", "what to type for it")))
+    emit("\n" + columns(list(facts["variables"].items()), ("variable", "value")))
+    for fault in facts["faults"]:
         emit(f"\nfault: {fault}")
-    return int(bool(found["faults"]))
+    return code
 
 
 def examined() -> dict[str, Any]:
-    """Everything that the command tells, as plain data."""
+    """Everything that the command prints, as plain data."""
     import os
-    import platform
-
-    from gem_ma import __version__
-    from gem_ma.cli.list import objects
 
     packages = [
         _package(name, extra, module)
         for extra, names in EXTRAS.items()
         for name, module in names.items()
     ]
-    there = {one.name for one in packages if one.version is not None}
-    broken = {
-        extra: fault
-        for extra, names in TRIED.items()
-        if (fault := next(filter(None, (_broken(name) for name in names if name in there)), None))
-    }
-    devices = ["cpu"] if "train" in broken or "torch" not in there else _devices()
+    installed = {package.name for package in packages if package.version is not None}
+    broken = _broken_extras(installed)
     missing = {
-        extra: [one.name for one in packages if one.extra == extra and one.version is None]
-        for extra in EXTRAS
+        extra: [name for name in names if name not in installed] for extra, names in EXTRAS.items()
     }
-    faults = [f"{one.name}: {one.fault}" for one in packages if one.fault is not None] + list(
-        broken.values()
-    )
+    engines, faults = _engines(missing, broken)
+    faults = [
+        *(f"{package.name}: {package.fault}" for package in packages if package.fault is not None),
+        *broken.values(),
+        *faults,
+    ]
     if missing["base"]:
         faults.append(f"the base lacks {', '.join(missing['base'])}: {_command([])}")
-    engines = {}
-    for one in objects("engines"):
-        needs = ENGINES.get(one["id"], ())
+    # a broken torch may crash the process when it is asked for its devices
+    usable = "torch" in installed and "train" not in broken
+    variables = {name: "set" if os.environ.get(name) else "not set" for name in KEYS}  # no values
+    variables |= {name: os.environ.get(name, "not set") for name in PLACES}
+    return {
+        "here": _here(_devices() if usable else ["cpu"]),
+        "engines": engines,
+        "packages": [asdict(package) for package in packages],
+        "variables": variables,
+        "faults": faults,
+    }
+
+
+def _broken_extras(installed: Container[str]) -> dict[str, str]:
+    """Extra -> why its first module that is installed and cannot be imported is none to use."""
+    broken = {}
+    for extra, modules in TRIED.items():
+        faults = (_broken(module) for module in modules if module in installed)
+        if fault := next(filter(None, faults), None):
+            broken[extra] = fault
+    return broken
+
+
+def _engines(
+    missing: Mapping[str, Sequence[str]], broken: Mapping[str, str]
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Engine -> whether it can run, and what to type where not; and the faults of engines that
+    cannot be imported."""
+    from gem_ma.cli.list import objects
+
+    engines, faults = {}, []
+    for engine in objects("engines"):
+        name, needs = engine["id"], ENGINES.get(engine["id"], ())
         lacking = [extra for extra in needs if missing[extra]]
-        fault = one["error"] or next((broken[extra] for extra in needs if extra in broken), None)
-        say = (
-            _command(lacking)
-            if lacking
-            else fault or _purpose(one["id"], one["summary"], not missing["vllm"])
-        )
-        learns = "yes" if one.get("trainable") else "no"
-        engines[one["id"]] = {
+        fault = engine["error"] or next((broken[extra] for extra in needs if extra in broken), None)
+        if lacking:
+            advice = _command(lacking)
+        else:
+            advice = fault or _purpose(name, engine["summary"], not missing["vllm"])
+        engines[name] = {
             "ready": not lacking and not fault,
-            "learns": learns,
-            "say": say,
-            "lacks": [n for e in lacking for n in missing[e]],
+            "learns": "yes" if engine.get("trainable") else "no",
+            "say": advice,
+            "lacks": [package for extra in lacking for package in missing[extra]],
         }
-        if one["error"]:
-            faults.append(f"engine {one['id']}: {one['error']}")
-    here: dict[str, Any] = {
+        if engine["error"]:
+            faults.append(f"engine {name}: {engine['error']}")
+    return engines, faults
+
+
+def _here(devices: Sequence[str]) -> dict[str, Any]:
+    """This version, this Python, this machine."""
+    import os
+    import platform
+
+    from gem_ma import __version__
+
+    # a container may allow fewer cores than the machine has
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return {
         "gem_ma": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-    }
-    here |= {
-        "cores": (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        ),
+        "cores": cores,
         "devices": ", ".join(devices),
-    }
-    told = {name: "set" if os.environ.get(name) else "not set" for name in KEYS}  # never the value
-    told |= {name: os.environ.get(name, "not set") for name in PLACES}
-    shown = [
-        {
-            "name": p.name,
-            "extra": p.extra,
-            "version": p.version,
-            "wanted": p.wanted,
-            "fault": p.fault,
-        }
-        for p in packages
-    ]
-    return {
-        "here": here,
-        "engines": engines,
-        "packages": shown,
-        "variables": told,
-        "faults": faults,
     }
 
 

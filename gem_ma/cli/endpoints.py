@@ -64,11 +64,11 @@ class _Filler:
         from gem_ma.types import Reply
 
         self.requests += 1
-        shown = json.dumps(
+        prompt = json.dumps(
             [chat(request.agent, request.messages), [tool.schema for tool in request.tools]],
             ensure_ascii=False,
         )
-        self.prompt += len(shown.encode("utf-8", "replace")) // BYTES_PER_TOKEN
+        self.prompt += len(prompt.encode("utf-8", "replace")) // BYTES_PER_TOKEN
         words = min(self.words, request.sampling.max_tokens)
         self.completion += min(words, len(request.legal[0])) if request.legal else words
         return Reply(request.legal[0] if request.legal else "so " * words)
@@ -99,37 +99,39 @@ def estimate(
         )
         asyncio.run(play(replace(plan, limits=limits), table))
         played += 1
-    found = {}
+    guesses = {}
     for name, engine in engines.items():
-        one, share = fillers[name], episodes / max(1, played)
+        filler, share = fillers[name], episodes / max(1, played)
         counts = {
-            "requests": round(one.requests * share),
-            "prompt": round(one.prompt * share),
-            "completion": round(one.completion * share),
+            "requests": round(filler.requests * share),
+            "prompt": round(filler.prompt * share),
+            "completion": round(filler.completion * share),
         }
         usd = (
             engine.price.of_usage(Usage(counts["prompt"], counts["completion"]))
             if engine.price is not None
             else None
         )
-        found[name] = {**counts, "usd": usd}
-    return found
+        guesses[name] = {**counts, "usd": usd}
+    return guesses
 
 
 def estimate_rows(
-    found: Mapping[str, Mapping[str, Any]], limit_usd: float | None = None
+    guesses: Mapping[str, Mapping[str, Any]], limit_usd: float | None = None
 ) -> list[tuple[str, str]]:
     """(what, value) rows for printing."""
     rows = []
-    for name, one in found.items():
+    for name, guess in guesses.items():
         money = (
-            f"${one['usd']:.2g}" if one["usd"] is not None else "no price, so no cost can be told"
+            f"${guess['usd']:.2g}"
+            if guess["usd"] is not None
+            else "no price, so no cost can be told"
         )
-        tokens = f"{_short(one['prompt'])} tokens read, {_short(one['completion'])} sampled"
+        tokens = f"{_short(guess['prompt'])} tokens read, {_short(guess['completion'])} sampled"
         rows.append(
             (
                 f"estimate {name}",
-                f"up to about {_short(one['requests'])} requests, {tokens}: {money}",
+                f"up to about {_short(guess['requests'])} requests, {tokens}: {money}",
             )
         )
     if rows and limit_usd is not None:

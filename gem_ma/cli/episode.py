@@ -129,26 +129,26 @@ def verdict(episode: Episode, judge: Judge) -> list[tuple[str, str]]:
 def lines(episode: Episode) -> Iterator[str]:
     """The talk: per step what each agent was shown that nobody here said, what it said, and what
     was paid."""
-    said: dict[str, str] = {}  # agent -> its last words, which the others see again
+    spoken: dict[str, str] = {}  # agent -> its last words, which the others see again
     yield from _paid(episode, -1)
     for step, turns in groupby(episode.turns, key=lambda turn: turn.step):
         yield f"--- step {step} " + "-" * 40
         for turn in turns:
-            yield from _shown(turn.agent, turn.observed, said)
+            yield from _shown(turn.agent, turn.observed, spoken)
             yield from _acted(turn)
-            said[turn.agent] = turn.action.text
+            spoken[turn.agent] = turn.action.text
         yield from _paid(episode, step)
     for agent, messages in episode.final.items():
-        yield from _shown(agent, messages, said)
+        yield from _shown(agent, messages, spoken)
 
 
-def _shown(agent: str, messages: Iterable[Message], said: dict[str, str]) -> Iterator[str]:
+def _shown(agent: str, messages: Iterable[Message], spoken: dict[str, str]) -> Iterator[str]:
     for message in messages:
         parts = (message.content,) if isinstance(message.content, str) else message.content
         text = "".join(
             part if isinstance(part, str) else f"<image {part.digest[:12]}>" for part in parts
         )
-        if message.sender not in said or said[message.sender] != text:
+        if message.sender not in spoken or spoken[message.sender] != text:
             yield f"  {agent} is shown by {message.sender}: {_cut(text)}"
 
 

@@ -82,8 +82,8 @@ def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
 
     if agent not in scenario.agents:
         raise ConfigError(
-            f"--examine {agent}: no agent of {scenario.id} is called"
-            f" so{nearest(agent, scenario.agents)}"
+            f"--examine {agent}: no agent of {scenario.id} has this"
+            f" name{nearest(agent, scenario.agents)}"
         )
     cast = scenario.examiners.get(agent)
     if cast is None:

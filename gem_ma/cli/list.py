@@ -33,15 +33,15 @@ def command(kind: str, root: str, as_json: bool) -> int:
 
     from gem_ma.cli.terminal import columns, emit, emit_json
 
-    found = (
+    entries = (
         runs(Path(root)) if kind == "runs" else configs() if kind == "configs" else objects(kind)
     )
     if as_json:
-        emit_json(found)
-    elif not found:
+        emit_json(entries)
+    elif not entries:
         emit(f"no {kind} in {root}" if kind == "runs" else f"no {kind}")
     else:
-        emit(columns([_row(kind, one) for one in found], _HEADS[kind]))
+        emit(columns([_row(kind, one) for one in entries], _HEADS[kind]))
     return 0
 
 
@@ -54,34 +54,34 @@ _HEADS = {
 }
 
 
-def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
-    if one.get("error"):
+def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
+    if entry.get("error"):
         return (
-            one.get("id") or one["run"],
+            entry.get("id") or entry["run"],
             *[""] * (len(_HEADS[kind]) - 2),
-            f"unreadable: {one['error']}",
+            f"unreadable: {entry['error']}",
         )
     if kind == "scenarios":
-        return (one["id"], ", ".join(one["agents"]), one["summary"])
+        return (entry["id"], ", ".join(entry["agents"]), entry["summary"])
     if kind == "agents":
         return (
-            one["id"],
-            " and ".join(["the task"] * one["privileged"] + ["a policy"] * one["needs_policy"]),
-            one["summary"],
+            entry["id"],
+            " and ".join(["the task"] * entry["privileged"] + ["a policy"] * entry["needs_policy"]),
+            entry["summary"],
         )
     if kind == "configs":
-        return (one["id"], one["command"], one["summary"])
+        return (entry["id"], entry["command"], entry["summary"])
     if kind == "engines":
-        return (one["id"], "yes" if one["trainable"] else "no", one["summary"])
-    state = "finished" if one["finished"] else "open"
-    score = ", ".join(f"{name} {value:.3f}" for name, value in one["score"].items())
+        return (entry["id"], "yes" if entry["trainable"] else "no", entry["summary"])
+    state = "finished" if entry["finished"] else "open"
+    score = ", ".join(f"{name} {value:.3f}" for name, value in entry["score"].items())
     return (
-        one["run"],
-        one["scenario"],
-        one["created"][:16],
-        str(one["episodes"]),
+        entry["run"],
+        entry["scenario"],
+        entry["created"][:16],
+        str(entry["episodes"]),
         score,
-        players(one["cast"], one["models"]),
+        players(entry["cast"], entry["models"]),
         state,
     )
 
@@ -99,15 +99,15 @@ def objects(kind: str) -> list[dict[str, Any]]:
     `error`."""
     from gem_ma import registry
 
-    found = []
+    facts = []
     for name in sorted(registry.catalog(kind)):
         try:
-            found.append(
+            facts.append(
                 {"id": name, **_FACTS[kind](name, registry.load(kind, name)), "error": None}
             )
         except Exception as error:
             # a plugin may raise anything; the others are listed all the same
-            found.append(
+            facts.append(
                 {
                     "id": name,
                     "agents": [],
@@ -115,7 +115,7 @@ def objects(kind: str) -> list[dict[str, Any]]:
                     "error": f"{type(error).__name__}: {error}",
                 }
             )
-    return found
+    return facts
 
 
 def _scenario(name: str, factory: Any) -> dict[str, Any]:

@@ -143,14 +143,14 @@ class Live:
     def cells(self, name: str) -> list[str]:
         """One row of the table: the numbers of a policy; where it plays several agents, each on
         a line of its own."""
-        found = self._policy[name]
-        paid = _under(found, "return")
+        numbers_of = self._policy[name]
+        paid = _under(numbers_of, "return")
         returns = [
             f"{one_line(agent, 16)} {value:+.3f}" if len(paid) > 1 else f"{value:+.3f}"
             for agent, value in paid.items()
         ]
-        success = [f"{value:.3f}" for value in _under(found, "success").values()]
-        numbers = [found.get(key) for key in SHOWN.values()]
+        success = [f"{value:.3f}" for value in _under(numbers_of, "success").values()]
+        numbers = [numbers_of.get(key) for key in SHOWN.values()]
         told = ["-" if value is None else _short(value) for value in numbers]
         return [one_line(name, 20), "\n".join(returns) or "-", "\n".join(success) or "-", *told]
 

@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         code = result if isinstance(result, int) else 0
     except Interrupted as stopped:
-        _flush(told=False)
+        _flush(reported=False)
         _say(str(stopped))
         # a worker thread inside a model may take long to notice; everything is on the disk
         os._exit(stopped.code)
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if alone:
             signal.signal(signal.SIGTERM, before)
-    return _flush(told=code != 0) or code
+    return _flush(reported=code != 0) or code
 
 
 def _prepare_streams() -> None:
@@ -221,11 +221,11 @@ def _say(text: str) -> None:
         progress_line(text)
 
 
-def _flush(told: bool) -> int:
+def _flush(reported: bool) -> int:
     """Hands what is printed to its reader; a reader that has gone is no error. Gives 1 where the
     output could not be written.
 
-    `told`: the user knows already that something went wrong, and gets no second line.
+    `reported`: the user knows already that something went wrong, and gets no second line.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -235,7 +235,7 @@ def _flush(told: bool) -> int:
         except (OSError, ValueError) as error:
             if stream is sys.stdout:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-                if not told:
+                if not reported:
                     _say(f"the result could not be printed: {error}")
                 return 1
     return 0

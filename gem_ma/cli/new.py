@@ -81,7 +81,7 @@ def model(
     clones: tuple[str, ...],
     agents: tuple[str, ...],
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Write a tiny language model with its own tokenizer to PATH, a folder that is new or empty.
 
@@ -90,67 +90,74 @@ def model(
 
     \b
     Examples:
-      gem-ma new model models/tiny --scenario retail --size nano gem-ma new model models/kuhn
-      --scenario kuhn_poker --clone noisy_kuhn gem-ma new model models/speaker --scenario
-      referential --clone speaker=noisy_speaker --clone listener=noisy_listener --agent speaker
+      gem-ma new model models/tiny --scenario retail --size nano
+      gem-ma new model models/kuhn --scenario kuhn_poker --clone noisy_kuhn
+      gem-ma new model models/speaker --scenario referential --clone speaker=noisy_speaker
+        --clone listener=noisy_listener --agent speaker
     """
     from gem_ma import registry
-    from gem_ma.cli.terminal import emit, emit_json, progress_line
+    from gem_ma.cli.terminal import emit_json, progress_line
 
-    # a name that is none is told before the model library is imported
+    # before the model library is imported, which takes seconds: is there such a scenario?
     registry.load("scenarios", scenario)
     from gem_ma.training.learner.positions import Measured
 
-    positions = Measured(registry.as_scenario(scenario), given["positions"])
-    how = {
-        "size": given["size"],
-        "architecture": given["arch"],
-        "seed": given["seed"],
-        "tied": not given["untied"],
+    positions = Measured(registry.as_scenario(scenario), options["positions"])
+    shape = {
+        "size": options["size"],
+        "architecture": options["arch"],
+        "seed": options["seed"],
+        "tied": not options["untied"],
         "positions": positions,
     }
     if clones:
-        from gem_ma.training.learner.warm_model import DEAF, make_warm_model
-
-        made = make_warm_model(
-            path,
-            scenario,
-            _cast(scenario, clones),
-            agents,
-            steps=given["steps"],
-            episodes=given["episodes"],
-            **how,
-        )
-        if made["listens"] is not None and made["listens"] < DEAF:
-            told = (
-                f"it finds its answers {made['listens']:.3f} nats likelier after what it was shown"
-                " than after something else"
-            )
-            progress_line(
-                f"warning: this model does not listen ({told}): players who ignore what they see"
-                " teach deafness; clone others"
-            )
+        counts = {"steps": options["steps"], "episodes": options["episodes"]}
+        made = _clone(path, scenario, clones, agents, **counts, **shape)
+    elif agents:
+        raise click.UsageError("--agent belongs to --clone")
     else:
         from gem_ma.engines.local.tiny import make_model
 
-        if agents:
-            raise click.UsageError("--agent belongs to --clone")
-        made = make_model(path, scenario, **how)
+        made = make_model(path, scenario, **shape)
     if positions.warning is not None:
         progress_line(f"warning: {positions.warning}")
     if as_json:
         emit_json({**made, "longest_talk": positions.need.longest})
-        return
+    else:
+        _show(made, positions.said)
+
+
+def _clone(
+    path: str, scenario: str, clones: tuple[str, ...], agents: tuple[str, ...], **options: Any
+) -> dict[str, Any]:
+    """A model that imitates scripted players; a warning where it has learned to ignore what it is
+    shown."""
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.training.learner.warm_model import DEAF, make_warm_model
+
+    made = make_warm_model(path, scenario, _cast(scenario, clones), agents, **options)
+    if made["listens"] is not None and made["listens"] < DEAF:
+        progress_line(
+            "warning: this model does not listen (it finds its answers"
+            f" {made['listens']:.3f} nats likelier after what it was shown than after something"
+            " else): players who ignore what they see teach deafness; clone others"
+        )
+    return made
+
+
+def _show(made: dict[str, Any], positions: str) -> None:
+    from gem_ma.cli.terminal import emit
+
     emit(
         f"{made['path']}: {made['parameters']:,} parameters, {made['vocabulary']} tokens of"
         f" {made['scenario']}"
     )
-    emit(f"{made['positions']} positions: {positions.said}")
-    if clones:
-        heard = "nothing to compare" if made["listens"] is None else f"{made['listens']:.2f} nats"
+    emit(f"{made['positions']} positions: {positions}")
+    if "cloned" in made:
+        gap = "nothing to compare" if made["listens"] is None else f"{made['listens']:.2f} nats"
         emit(
             f"cloned {', '.join(made['cloned'])}: loss {made['loss']:.3f}, depends on what it is"
-            f" shown: {heard}"
+            f" shown: {gap}"
         )
 
 

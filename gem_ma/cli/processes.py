@@ -17,7 +17,8 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
 
-# set for the processes that `spread` starts: what breaks because another one has gone is told by it
+# set for the processes that `spread` starts: errors that only follow from another process's error
+# are not printed
 STARTED = "GEM_MA_STARTED"
 LOST = 121  # their exit code then
 GRACE_S = 10.0  # for the others, once one has ended
@@ -75,42 +76,55 @@ def spread(arguments: Sequence[str], processes: int) -> int:
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     command = [sys.executable, "-m", "gem_ma", "train", *arguments]
     with contextlib.ExitStack() as files:
-        said = [
+        # files, not pipes: nobody reads a pipe while the processes run, and a full one stops them
+        errors = [
             files.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
             for _ in range(processes - 1)
         ]
         children: list[subprocess.Popen[bytes]] = []
         try:
             for rank in range(processes):
-                own = environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-                out: dict[str, int | IO[str]] = (
-                    {} if rank == 0 else {"stdout": subprocess.DEVNULL, "stderr": said[rank - 1]}
+                ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                children.append(
+                    subprocess.Popen(
+                        command,
+                        env=environment | ranks,
+                        # a session of its own: a Ctrl-C reaches this process alone, which hands it
+                        # on once
+                        start_new_session=True,
+                        # the first one speaks for all
+                        stdout=None if rank == 0 else subprocess.DEVNULL,
+                        stderr=None if rank == 0 else errors[rank - 1],
+                    )
                 )
-                # A session of its own: a Ctrl-C reaches this process alone, which hands it on once.
-                children.append(subprocess.Popen(command, env=own, start_new_session=True, **out))  # type: ignore[call-overload]  # two streams
             with _handing_on(children[0]):
                 code = _wait(children)
-            ended = [child.poll() for child in children]
+            codes = [child.poll() for child in children]
         finally:
             _end(children)
         if code != LOST:
             return code
-        cause = next((rank for rank, end in enumerate(ended) if end not in (None, 0, LOST)), 0)
-        words: list[str] = []
-        if cause:
-            said[cause - 1].seek(0)
-            words = [line.strip() for line in said[cause - 1] if line.strip()]
-        how = (
-            f"was ended by signal {-(ended[cause] or 0)}"
-            if (ended[cause] or 0) < 0
-            else "has ended"
-        )
-        what = words[-1] if words else f"process {cause} of {processes} {how}"
         progress_line(
-            f"{what}; all have ended with it, type the same command again to go on from the last"
-            " checkpoint"
+            f"{_cause(codes, errors)}; all have ended with it, type the same command again to go"
+            " on from the last checkpoint"
         )
         return 1
+
+
+def _cause(codes: Sequence[int | None], errors: Sequence[IO[str]]) -> str:
+    """What the process said that failed first, or how it ended; LOST marks those that only lost
+    another one."""
+    failed = (rank for rank, code in enumerate(codes) if code not in (None, 0, LOST))
+    rank = next(failed, 0)
+    if rank:
+        errors[rank - 1].seek(0)
+        lines = [line.strip() for line in errors[rank - 1] if line.strip()]
+        if lines:
+            return lines[-1]
+    code = codes[rank] or 0
+    # a negative code is the signal that ended the process
+    how = f"was ended by signal {-code}" if code < 0 else "has ended"
+    return f"process {rank} of {len(codes)} {how}"
 
 
 def _wait(children: Sequence[subprocess.Popen[bytes]]) -> int:

@@ -39,7 +39,7 @@ def plain(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    kept = _ESCAPE.sub("", text).translate(_BIDI)
+    letters = _ESCAPE.sub("", text).translate(_BIDI)
     return "".join(
         (
             c
@@ -52,7 +52,7 @@ def plain(text: str) -> str:
                 else c
             )
         )
-        for c in kept
+        for c in letters
     )
 
 
@@ -134,7 +134,7 @@ class Progress:
             )
             from rich.progress import Progress as Bar
 
-            shown = (
+            parts = (
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.description}", markup=False),
@@ -142,7 +142,7 @@ class Progress:
                 TimeRemainingColumn(),
             )
             self._bar = Bar(
-                *shown, console=Console(stderr=True), refresh_per_second=8, transient=True
+                *parts, console=Console(stderr=True), refresh_per_second=8, transient=True
             )
             self._task = self._bar.add_task("", total=self.total, completed=self.done)
             self._bar.start()

@@ -28,11 +28,11 @@ def cast_with(
         )
     seats = {}
     for agent in scenario.agents:
-        own = config.agents.get(agent)
+        seat = config.agents.get(agent)
         if agent in cast:
             seats[agent] = AgentSettings(behaviour=cast[agent])
-        elif own is not None and own.policy is None and not own.policies:
-            seats[agent] = own
+        elif seat is not None and seat.policy is None and not seat.policies:
+            seats[agent] = seat
         elif agent in scenario.default_cast:
             seats[agent] = AgentSettings(behaviour=scenario.default_cast[agent])
         else:

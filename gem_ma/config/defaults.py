@@ -28,18 +28,18 @@ def name_policies(document: Document) -> None:
     for agent, values in list(agents.items()) if isinstance(agents, dict) else ():
         if not isinstance(values, dict) or "model" not in values:
             continue
-        at = document.place(("agents", agent, "model"))
-        if values.get("policy") is not None and at.file != COMMAND_LINE:
+        place = document.place(("agents", agent, "model"))
+        if values.get("policy") is not None and place.file != COMMAND_LINE:
             document.fault(("agents", agent, "model"), "an agent has either a model or a policy")
             continue
-        given = policies.get(agent) if isinstance(policies, dict) else None
+        section = policies.get(agent) if isinstance(policies, dict) else None
         # of this model, written at the policy that it makes
-        options = isinstance(given, dict) and "model" not in given
-        name = agent if options or given is None else f"{agent}_model"
+        options = isinstance(section, dict) and "model" not in section
+        name = agent if options or section is None else f"{agent}_model"
         if not options:
-            document.put(("policies", name), Document({}, {(): at}))
-        document.put(("policies", name, "model"), Document(values.pop("model"), {(): at}))
-        document.put(("agents", agent, "policy"), Document(name, {(): at}))
+            document.put(("policies", name), Document({}, {(): place}))
+        document.put(("policies", name, "model"), Document(values.pop("model"), {(): place}))
+        document.put(("agents", agent, "policy"), Document(name, {(): place}))
 
 
 def engine_defaults(document: Document) -> None:

@@ -81,13 +81,13 @@ def _agents_of(document: Document, base: Path | None) -> tuple[str, ...]:
     if not isinstance(factory, type) or not issubclass(factory, Scenario):
         document.fault(path, f"{document.get(*path)!r} is no Scenario")
         return ()
-    given = {
+    options = {
         key: value
         for key, value in section(document, "scenario").items()
         if key not in ScenarioSettings.model_fields
     }
     if not check_options(
-        document, ("scenario",), given, factory, frozenset(), ScenarioSettings.model_fields
+        document, ("scenario",), options, factory, frozenset(), ScenarioSettings.model_fields
     ):
         return tuple(getattr(factory, "agents", ()))
     made = _make(document, base)
@@ -154,10 +154,10 @@ def _check_tasks(document: Document, base: Path | None) -> None:
         document.fault(
             ("scenario", "tasks"), f"{wanted} tasks are wanted; split {split!r} has {len(tasks)}"
         )
-    for at, index in enumerate(wanted if isinstance(wanted, list) else ()):
+    for position, index in enumerate(wanted if isinstance(wanted, list) else ()):
         if isinstance(index, int) and not 0 <= index < len(tasks):
             document.fault(
-                ("scenario", "tasks", at),
+                ("scenario", "tasks", position),
                 f"no task {index}; split {split!r} has {len(tasks)} (0 to {len(tasks) - 1})",
             )
 
@@ -198,13 +198,13 @@ def _check_policies(document: Document) -> dict[str, Any]:
                 for key, value in values.items()
                 if key not in PolicySettings.model_fields
             }
-            given = {
+            options = {
                 key: value
                 for key, value in asked.items()
                 if key in takes or not registry.asks_nothing(key, value)
             }
             check_options(
-                document, ("policies", name), given, factory, ENGINE, PolicySettings.model_fields
+                document, ("policies", name), options, factory, ENGINE, PolicySettings.model_fields
             )
     return engines
 
@@ -215,7 +215,7 @@ def _check_seats(document: Document, agents: Sequence[str], engines: dict[str, A
     for name, values in section(document, "train", "warm_start").items():
         path: Keys = ("train", "warm_start", name)
         if name not in engines:
-            document.fault(path, f"no policy is called so{nearest(name, engines)}")
+            document.fault(path, f"no policy has this name{nearest(name, engines)}")
         if isinstance(values, dict) and isinstance(values.get("cast"), dict):
             _check_cast(document, (*path, "cast"), values["cast"], agents, engines)
     if document.get("agents") is not None and not isinstance(document.get("agents"), dict):
@@ -237,19 +237,19 @@ def _check_cast(
     engines: dict[str, Any],
 ) -> None:
     for agent, values in seats.items():
-        at: Keys = (*path, agent)
+        seat: Keys = (*path, agent)
         if agents and agent not in agents:
             document.fault(
-                at,
-                f"no agent of {document.get('scenario', 'id')} is called"
-                f" so{nearest(agent, agents)}",
+                seat,
+                f"no agent of {document.get('scenario', 'id')} has this"
+                f" name{nearest(agent, agents)}",
             )
         if not isinstance(values, dict):
             continue
         policy = values.get("policy")
         if isinstance(policy, str) and policy not in engines:
             document.fault(
-                (*at, "policy"),
+                (*seat, "policy"),
                 "no policy is called"
                 f" {policy!r}{nearest(policy, engines) or ' (there is no section policies:)'}",
             )
@@ -257,16 +257,17 @@ def _check_cast(
         for key, name in further.items() if isinstance(further, dict) else ():
             if isinstance(name, str) and name not in engines:
                 document.fault(
-                    (*at, "policies", key), f"no policy is called {name!r}{nearest(name, engines)}"
+                    (*seat, "policies", key),
+                    f"no policy is called {name!r}{nearest(name, engines)}",
                 )
         behaviour = values.get("behaviour", "direct")
-        factory = _load(document, "agents", behaviour, (*at, "behaviour"))
+        factory = _load(document, "agents", behaviour, (*seat, "behaviour"))
         if factory is None:
             continue
         options = values.get("options")
         check_options(
             document,
-            (*at, "options"),
+            (*seat, "options"),
             options if isinstance(options, dict) else {},
             factory,
             SEAT,
@@ -275,7 +276,7 @@ def _check_cast(
         if policy is None and needs_policy(behaviour, factory):
             bots = ", ".join(name for name in ("random_legal", "first_legal") if name != behaviour)
             document.fault(
-                at,
+                seat,
                 f"the behaviour {behaviour!r} samples from a policy; name one (policy: ...), or"
                 f" take a bot ({bots})",
             )

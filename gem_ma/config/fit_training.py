@@ -15,8 +15,8 @@ from gem_ma.config.spelling import nearest
 
 def check_training(document: Document, agents: Sequence[str], engines: dict[str, Any]) -> None:
     learned = section(document, "train").get("policies")
-    for at, name in enumerate(learned if isinstance(learned, list) else ()):
-        path: Keys = ("train", "policies", at)
+    for position, name in enumerate(learned if isinstance(learned, list) else ()):
+        path: Keys = ("train", "policies", position)
         if not isinstance(name, str):
             continue
         if name not in engines:
@@ -71,8 +71,8 @@ def _check_credit(document: Document, place: tuple[str, ...], agents: Sequence[s
         if isinstance(agent, str) and agent not in agents:
             document.fault(
                 path,
-                f"no agent of {document.get('scenario', 'id')} is called"
-                f" so{nearest(agent, agents)}",
+                f"no agent of {document.get('scenario', 'id')} has this"
+                f" name{nearest(agent, agents)}",
             )
 
 

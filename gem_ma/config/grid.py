@@ -121,33 +121,33 @@ def _axes(parts: Document, sections: StudySections) -> dict[Keys, dict[str, Docu
             parts.fault(("study", "design"), "no section `cross_play:`")
             return {}
         above: Keys = ("cross_play", "population")
-        found: dict[Keys, dict[str, Document]] = {
+        axes: dict[Keys, dict[str, Document]] = {
             ("agents", agent): _values(parts, (*above, agent))
             for agent in sections.cross_play.population
         }
     else:
         above = ("grid",)
-        found = {tuple(axis.split(".")): _values(parts, ("grid", axis)) for axis in sections.grid}
-    if not found:
+        axes = {tuple(axis.split(".")): _values(parts, ("grid", axis)) for axis in sections.grid}
+    if not axes:
         parts.fault(above, "names no axis; the study would be a single run")
-    return found
+    return axes
 
 
 def _values(parts: Document, path: Keys) -> dict[str, Document]:
     """Name -> value of one axis. A list stands for its items, each named after itself."""
-    given = parts.get(*path)
-    if not given:
+    cells = parts.get(*path)
+    if not cells:
         parts.fault(path, "names no cell")
         return {}
     named: dict[str, Document] = {}
-    for key in range(len(given)) if isinstance(given, list) else given:
-        value, at = given[key], (*path, key)
-        if isinstance(given, list) and isinstance(value, (dict, list)):
-            parts.fault(at, "a cell of several keys wants a name: {name: {...}}")
+    for key in range(len(cells)) if isinstance(cells, list) else cells:
+        value, where = cells[key], (*path, key)
+        if isinstance(cells, list) and isinstance(value, (dict, list)):
+            parts.fault(where, "a cell of several keys wants a name: {name: {...}}")
             continue
         name = (
             str(key)
-            if isinstance(given, dict)
+            if isinstance(cells, dict)
             else (
                 "null"
                 if value is None
@@ -157,13 +157,13 @@ def _values(parts: Document, path: Keys) -> dict[str, Document]:
             )
         )
         if name in named:
-            parts.fault(at, f"the cell {name!r} stands there twice")
+            parts.fault(where, f"the cell {name!r} stands there twice")
         places = {
-            inner[len(at) :]: place
+            inner[len(where) :]: place
             for inner, place in parts.places.items()
-            if inner[: len(at)] == at
+            if inner[: len(where)] == where
         }
-        places.setdefault((), parts.place(at))
+        places.setdefault((), parts.place(where))
         named[name] = Document(value, places)
     return named
 
@@ -217,12 +217,12 @@ def _reference(
         short.setdefault(axis.rsplit(".", 1)[-1], []).append(axis)
     chosen: dict[str, str] = {}
     for key, name in sections.study.reference.items():
-        at: Keys = ("study", "reference", key)
+        where: Keys = ("study", "reference", key)
         meant = key if key in axes else short[key][0] if len(short.get(key, ())) == 1 else None
         if meant is None:
-            parts.fault(at, f"no axis is called so{nearest(key, axes)}")
+            parts.fault(where, f"no axis has this name{nearest(key, axes)}")
         elif name not in axes[meant]:
-            parts.fault(at, f"no cell of {meant} is called {name!r}{nearest(name, axes[meant])}")
+            parts.fault(where, f"no cell of {meant} is called {name!r}{nearest(name, axes[meant])}")
         else:
             chosen[meant] = name
     return tuple(chosen.get(axis, names[0] if names else "") for axis, names in axes.items())

@@ -176,11 +176,11 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy
         config = _finish(filled, path)
         faults += filled.faults
         if config is not None:
-            told = (
+            header = (
                 f"# {' x '.join(names)}: a cell of the study {document.place(()).file}\n"
                 + write(filled.value)
             )
-            cells[names] = Loaded(config.model_copy(update={"train": None}), told, path)
+            cells[names] = Loaded(config.model_copy(update={"train": None}), header, path)
     refuse(faults, document.place(()).file)
     return LoadedStudy(
         grid.sections,
@@ -260,7 +260,7 @@ def _override(document: Document, override: str) -> None:
         )
         return
     try:
-        given = read(text, COMMAND_LINE)
+        value = read(text, COMMAND_LINE)
     except ConfigError as error:
         what = str(error).rsplit(": ", 1)[-1]
         document.faults.append(Fault(place, keys, f"not readable as YAML: {what}; quote the value"))
@@ -268,9 +268,9 @@ def _override(document: Document, override: str) -> None:
     document.put(
         keys,
         Document(
-            given.value,
-            dict.fromkeys(given.places, place),
-            [Fault(place, f.path, f.text) for f in given.faults],
+            value.value,
+            dict.fromkeys(value.places, place),
+            [Fault(place, f.path, f.text) for f in value.faults],
         ),
     )
 

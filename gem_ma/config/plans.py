@@ -50,15 +50,15 @@ def try_seats(config: Config, scenario: Scenario) -> None:
     plan = next(evaluation_plans(config, scenario), None)
     if plan is None:
         return
-    for agent, given in plan.cast.items():
+    for agent, settings in plan.cast.items():
         try:
             seat(
-                as_factory(given.behaviour),
+                as_factory(settings.behaviour),
                 agent,
                 no_policy(agent),
                 random.Random(0),
                 task_of(scenario, plan.task),
-                **given.options,
+                **settings.options,
             )
         except ConfigError:
             raise
@@ -135,13 +135,13 @@ def _named(policy: str, options: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        said, where = str(error), f"policy {policy!r}: "
-        if type(error) is not ConfigError or not said.startswith(where):
+        message, where = str(error), f"policy {policy!r}: "
+        if type(error) is not ConfigError or not message.startswith(where):
             raise
-        said = said.removeprefix(where)
-        option = said.split(" ", 1)[0].rstrip(":")
+        message = message.removeprefix(where)
+        option = message.split(" ", 1)[0].rstrip(":")
         raise ConfigError(
-            f"policies.{policy}{f'.{option}' if option in options else ''}: {said}"
+            f"policies.{policy}{f'.{option}' if option in options else ''}: {message}"
         ) from error
 
 
@@ -150,11 +150,13 @@ def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
     split does not have."""
     settings, run, cast = config.scenario, config.run, cast_of(config)
     by_seed = single(scenario.tasks(settings.split))
-    for at, index in enumerate(_starts(config, scenario)):
+    for position, index in enumerate(_starts(config, scenario)):
         task = f"{settings.split}/{0 if by_seed else index}"
         for repeat in range(run.episodes_per_task):
             seed = (
-                stable_seed(run.seed, task, at, repeat) if by_seed else stable_seed(run.seed, task)
+                stable_seed(run.seed, task, position, repeat)
+                if by_seed
+                else stable_seed(run.seed, task)
             )
             yield Plan(
                 scenario,

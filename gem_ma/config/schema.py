@@ -26,10 +26,10 @@ def validate(document: Document, model: type[M]) -> M | None:
         for problem in error.errors(include_url=False):
             problems.setdefault(_written(problem, document), []).append(problem)
     # a value that could not be read is no wrong value besides
-    told = {fault.path for fault in document.faults}
+    known = {fault.path for fault in document.faults}
     outer = {path[:length] for path in problems for length in range(len(path))}
     # a fault inside says more
-    wrong = [path for path in problems if path not in told and path not in outer]
+    wrong = [path for path in problems if path not in known and path not in outer]
     for number, path in enumerate(wrong):
         # no more are printed
         document.fault(

@@ -54,7 +54,7 @@ def source_of(source: str | Path, configs_first: bool) -> tuple[Path | None, str
     if not is_scenario:
         known = [*registry.catalog("scenarios"), *(Path(other).stem for other in shipped)]
         raise ConfigError(
-            f"{name}: no scenario and no config file is called so{nearest(name, known)}"
+            f"{name}: no scenario and no config file has this name{nearest(name, known)}"
         )
     return None, _scenario_text(name), name
 

@@ -74,7 +74,7 @@ def check_names(settings: TrainSettings) -> None:
         for name in policies:
             if name not in settings.policies:
                 raise ConfigError(
-                    f"train.{key}.{name}: no policy of train.policies is called so; they are"
+                    f"train.{key}.{name}: no policy of train.policies has this name; they are"
                     f" {', '.join(settings.policies) or 'none'}"
                 )
     for name in settings.per_policy:
