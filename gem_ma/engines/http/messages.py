@@ -17,18 +17,23 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gem_ma.engines.wording import (
+    BEFORE_RESULT,
+    BEHIND_RESULT,
+    call_as_text,
+    joins,
+    role_of,
+    speaker,
+    tools_as_text,
+)
 from gem_ma.errors import EngineError
 from gem_ma.parsing import clean
-from gem_ma.types import SCENARIO, SYSTEM, Image, Malformed, Message, Tool, ToolCall
+from gem_ma.types import Image, Malformed, Message, Tool, ToolCall
 
 NO_RESULT = "(no result)"
-TOOLS_IN_TEXT = (
-    "You can call these tools. To call one, write\n"
-    '<tool_call>\n{"name": "<tool>", "arguments": {<its arguments>}}\n</tool_call>\n'
-    "and nothing after it; its result comes back between <tool_response> tags.\n"
-)
 
 Parts = list[dict[str, Any]]
+Chat = list[dict[str, Any]]  # messages of the request, in the making
 
 
 def chat(
@@ -45,118 +50,106 @@ def chat(
     `beside`: further fields of the agent's own messages, by their place in `messages`. Raises
     EngineError for an image whose bytes are not there.
     """
-    done: list[dict[str, Any]] = []
-    system = (
-        [TOOLS_IN_TEXT + "\n".join(json.dumps(tool.schema, ensure_ascii=False) for tool in tools)]
-        if tools and not native
-        else []
-    )
-    at = 0
-    while at < len(messages):
-        message = messages[at]
-        role = message.role(agent)
-        at += 1
+    done: Chat = []
+    place = 0
+    while place < len(messages):
+        message = messages[place]
+        role = role_of(agent, message, (entry["role"] for entry in done))
+        place += 1
         if role == "assistant":
-            here, more = len(done), beside.get(at - 1, {})
+            here, more = len(done), beside.get(place - 1, {})
             if native:
-                at = _called(done, agent, messages, at)
+                place = _called(done, agent, messages, place)
             else:
                 _add(done, "assistant", _parts(agent, message, _calls_as_text(message)))
             done[here] |= more
-        elif role == "tool":  # its call is not in sight, or calls are text
-            text = message.text if native else f"<tool_response>\n{message.text}\n</tool_response>"
-            _add(done, "user", _with_images(message, f"tool result: {text}" if native else text))
-        elif role == "system" and all(one["role"] == "system" for one in done):
-            _add(done, "system", _parts(agent, message))
+        elif role == "tool" and not native:
+            text = f"{BEFORE_RESULT}{message.text}{BEHIND_RESULT}"
+            _add(done, "user", _with_images(message, text))
+        elif role == "tool":  # its call is not in sight
+            _add(done, "user", _with_images(message, f"tool result: {message.text}"))
         else:
-            _add(done, "user", _parts(agent, message))
-    if system:
+            _add(done, role, _parts(agent, message))
+    if tools and not native:
         if not done or done[0]["role"] != "system":
             done.insert(0, {"role": "system", "content": []})
-        done[0]["content"] += [{"type": "text", "text": text} for text in system]
-    return [_plain(one) for one in done]
+        done[0]["content"] += [{"type": "text", "text": tools_as_text(tools)}]
+    return [_plain(entry) for entry in done]
 
 
-def _called(done: list[dict[str, Any]], agent: str, messages: Sequence[Message], at: int) -> int:
-    """Adds the agent's own message before `at` with the results of its calls; gives where
+def _called(done: Chat, agent: str, messages: Sequence[Message], place: int) -> int:
+    """Adds the agent's own message before `place` with the results of its calls; gives where
     reading goes on."""
-    message = messages[at - 1]
+    message = messages[place - 1]
     calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
     lost = "".join(call.text for call in message.tool_calls if isinstance(call, Malformed))
     if not calls:
         _add(done, "assistant", _parts(agent, message, lost))
-        return at
+        return place
     ids = _distinct([call.id for call in calls])
     made = [
         {
-            "id": own,
+            "id": call_id,
             "type": "function",
             "function": {
                 "name": clean(call.name),
                 "arguments": clean(json.dumps(call.arguments, ensure_ascii=False)),
             },
         }
-        for own, call in zip(ids, calls, strict=True)
+        for call_id, call in zip(ids, calls, strict=True)
     ]
     done.append({"role": "assistant", "content": _parts(agent, message, lost), "tool_calls": made})
-    end = at  # results stand before the agent's next own message
+    end = place  # results stand before the agent's next own message
     while end < len(messages) and messages[end].role(agent) != "assistant":
         end += 1
-    open_calls = list(zip(ids, calls, strict=True))
+    results, rest = _results(agent, messages[place:end], list(zip(ids, calls, strict=True)))
+    for call_id in ids:
+        content: Parts = [{"type": "text", "text": NO_RESULT}]
+        if call_id in results:
+            content = _with_images(results[call_id], results[call_id].text)
+        done.append({"role": "tool", "tool_call_id": call_id, "content": content})
+    for other in rest:
+        if other.role(agent) == "tool":
+            _add(done, "user", _with_images(other, f"tool result: {other.text}"))
+        else:
+            _add(done, "user", _parts(agent, other))
+    return end
+
+
+def _results(
+    agent: str, messages: Sequence[Message], calls: Sequence[tuple[str, ToolCall]]
+) -> tuple[dict[str, Message], list[Message]]:
+    """The result of each call by the id that the server gets, and all other messages."""
     results: dict[str, Message] = {}
     rest: list[Message] = []
-    for other in messages[at:end]:
-        own_id = next(
-            (own for own, call in open_calls if own not in results and call.id == other.call_id),
-            None,
-        )
-        if other.role(agent) == "tool" and own_id is not None:
-            results[own_id] = other
+    for message in messages:
+        waiting = (name for name, call in calls if name not in results)
+        ids = dict(calls)
+        name = next((name for name in waiting if ids[name].id == message.call_id), None)
+        if message.role(agent) == "tool" and name is not None:
+            results[name] = message
         else:
-            rest.append(other)
-    for own in ids:
-        content = (
-            _with_images(results[own], results[own].text)
-            if own in results
-            else [{"type": "text", "text": NO_RESULT}]
-        )
-        done.append({"role": "tool", "tool_call_id": own, "content": content})
-    for other in rest:
-        _add(
-            done,
-            "user",
-            (
-                _with_images(other, f"tool result: {other.text}")
-                if other.role(agent) == "tool"
-                else _parts(agent, other)
-            ),
-        )
-    return end
+            rest.append(message)
+    return results, rest
 
 
 def _distinct(ids: list[str]) -> list[str]:
     """Ids that servers can tell apart: not empty, and each once."""
     seen: list[str] = []
-    for number, one in enumerate(ids):
-        seen.append(one if one and one not in seen else f"{one or 'call'}_{number}")
+    for number, name in enumerate(ids):
+        seen.append(name if name and name not in seen else f"{name or 'call'}_{number}")
     return seen
 
 
 def _calls_as_text(message: Message) -> str:
-    written = []
-    for call in message.tool_calls:
-        if isinstance(call, Malformed):
-            written.append(call.text)
-        else:
-            inner = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-            written.append(f"<tool_call>\n{inner}\n</tool_call>")
-    return "\n".join(written)
+    return "\n".join(
+        call.text if isinstance(call, Malformed) else call_as_text(call)
+        for call in message.tool_calls
+    )
 
 
 def _parts(agent: str, message: Message, more: str = "") -> Parts:
-    name = message.sender
-    named = message.role(agent) == "user" and name not in (SCENARIO, SYSTEM, "user", "assistant")
-    text = f"{name}: {message.text}" if named else message.text
+    text = speaker(agent, message) + message.text
     return _with_images(message, "\n".join(part for part in (text, more) if part))
 
 
@@ -180,18 +173,18 @@ def _with_images(message: Message, text: str) -> Parts:
     return parts
 
 
-def _add(done: list[dict[str, Any]], role: str, parts: Parts) -> None:
-    if done and role in ("user", "system") and done[-1]["role"] == role:
+def _add(done: Chat, role: str, parts: Parts) -> None:
+    if done and joins(role, done[-1]["role"]):
         done[-1]["content"] += parts
     else:
         done.append({"role": role, "content": list(parts)})
 
 
-def _plain(one: dict[str, Any]) -> dict[str, Any]:
+def _plain(entry: dict[str, Any]) -> dict[str, Any]:
     """Content of text alone is a string, which every server reads; null where calls stand for
     it."""
-    parts = one["content"]
+    parts = entry["content"]
     if any(part["type"] != "text" for part in parts):
-        return one
+        return entry
     text = "\n".join(part["text"] for part in parts)
-    return {**one, "content": None if not text and "tool_calls" in one else text}
+    return {**entry, "content": None if not text and "tool_calls" in entry else text}

@@ -98,7 +98,8 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
     `ids_wanted`: a reply without token ids and log-probabilities of equal number is a fault.
     """
     choice = _choice(body)
-    message = part(choice, "message")
+    # A message without a field is silence, as an empty text is; a choice without one is broken.
+    message = {} if choice.get("message") == {} else part(choice, "message")
     if message is None:
         raise Fault("bad_reply", "the choice holds no message", status=200)
     finish = finish_of(choice.get("finish_reason"))

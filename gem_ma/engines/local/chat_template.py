@@ -26,11 +26,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.engines.http.messages import TOOLS_IN_TEXT
 from gem_ma.engines.local.template_guard import TemplateLimit, guard, refill
+from gem_ma.engines.wording import (
+    BEFORE_RESULT,
+    BEHIND_RESULT,
+    call_as_text,
+    joins,
+    role_of,
+    speaker,
+    tools_as_text,
+)
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import clean
-from gem_ma.types import SCENARIO, SYSTEM, Image, Malformed, Message, Tool, ToolCall
+from gem_ma.types import Image, Malformed, Message, Tool, ToolCall
 
 # a placeholder is this word and six digits: survives JSON, case and trimming filters of templates
 SLOT = "zqslot"
@@ -291,37 +299,26 @@ class ChatTemplate:
     def _lines(self, way: _Way, agent: str, messages: Sequence[Message]) -> list[_Line]:
         lines: list[_Line] = []
         for message in messages:
-            role, parts = message.role(agent), self._parts(agent, message)
+            role = role_of(agent, message, (line.role for line in lines))
+            parts = self._parts(agent, message)
             calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
             unread = "".join(
                 clean(call.text) for call in message.tool_calls if isinstance(call, Malformed)
             )
             if role == "tool" and way.calls_in_text:
-                role, parts = "user", ["<tool_response>\n", *parts, "\n</tool_response>"]
+                role, parts = "user", [BEFORE_RESULT, *parts, BEHIND_RESULT]
             if calls and way.calls_in_text:
-                unread, calls = (
-                    (
-                        "\n".join([unread, *map(_as_text, calls)])
-                        if unread
-                        else "\n".join(map(_as_text, calls))
-                    ),
-                    [],
-                )
+                written = [clean(call_as_text(call)) for call in calls]
+                unread, calls = "\n".join([unread, *written] if unread else written), []
                 unread = "\n" + unread if parts != [""] else unread
             if unread:
                 parts = [*parts, unread]
-            if role == "system" and (
-                not way.system_role or any(line.role != "system" for line in lines)
-            ):
+            if role == "system" and not way.system_role:
                 role = "user"
             last = lines[-1] if lines else None
-            if (
-                last is not None
-                and last.role == role
-                and (
-                    role in ("user", "system")
-                    or (role == "assistant" and way.joined and not last.calls)
-                )
+            follows = role == "assistant" and way.joined  # templates that join answers in a row
+            if last is not None and (
+                joins(role, last.role) or (follows and last.role == role and not last.calls)
             ):
                 last.parts += ["\n", *parts]
                 last.calls += calls
@@ -330,32 +327,24 @@ class ChatTemplate:
         return lines
 
     def _parts(self, agent: str, message: Message) -> list[str | Image]:
-        name = message.sender
-        named = message.role(agent) == "user" and name not in (
-            SCENARIO,
-            SYSTEM,
-            "user",
-            "assistant",
-        )
+        name = speaker(agent, message)
         if isinstance(message.content, str) or not any(
             isinstance(part, Image) for part in message.content
         ):
-            return [clean(f"{name}: {message.text}" if named else message.text)]
+            return [clean(name + message.text)]
         if not self.image_token:
             raise ImageRefused(
                 f"{self.where} reads text only, and agent {agent!r} was shown an image; use a"
                 " policy that sees images"
             )
-        parts: list[str | Image] = [clean(f"{name}: ")] if named else []
+        parts: list[str | Image] = [clean(name)] if name else []
         return [
             *parts,
             *(part if isinstance(part, Image) else clean(part) for part in message.content),
         ]
 
     def _tools_as_text(self, way: _Way, lines: list[_Line], tools: Sequence[Tool]) -> None:
-        text = TOOLS_IN_TEXT + "\n".join(
-            json.dumps(tool.schema, ensure_ascii=False) for tool in tools
-        )
+        text = tools_as_text(tools)
         role = "system" if way.system_role else "user"
         if lines and lines[0].role == role:
             lines[0].parts = (
@@ -489,11 +478,3 @@ def _quoted(text: str, layout: Sequence[str | int], at: int) -> str:
         return text
     inside = json.dumps(text, ensure_ascii=False)[1:-1]
     return json.dumps(inside, ensure_ascii=False)[1:-1] if before.endswith('\\"') else inside
-
-
-def _as_text(call: ToolCall) -> str:
-    return clean(
-        "<tool_call>\n"
-        + json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-        + "\n</tool_call>"
-    )
