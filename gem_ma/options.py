@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import Field, fields, is_dataclass, replace
 from typing import Any, TypeVar, get_type_hints
 
 T = TypeVar("T")
@@ -21,8 +21,8 @@ def flat(constructor: Callable[..., T]) -> Callable[..., T]:
     """Lets a constructor take the fields of its value objects as keywords of their own.
 
     A value object is a parameter by keyword whose default is a dataclass instance. A field that a
-    caller names replaces that of the object, which is the default where it is not passed. Raises
-    TypeError for an object of another class, and on import where two parameters have one name.
+    caller names replaces that of the object, which is the default where it is not passed; a field
+    with the metadata `{"option": False}` is no option. Raises TypeError for an object of another class, and on import where two parameters have one name.
     """
     signature = inspect.signature(constructor)
     objects = {
@@ -30,7 +30,7 @@ def flat(constructor: Callable[..., T]) -> Callable[..., T]:
         for name, parameter in signature.parameters.items()
         if is_dataclass(parameter.default) and not isinstance(parameter.default, type)
     }
-    holder = {entry.name: name for name, value in objects.items() for entry in fields(value)}
+    holder = {entry.name: name for name, value in objects.items() for entry in _options(value)}
 
     @functools.wraps(constructor)
     def construct(*args: Any, **options: Any) -> T:
@@ -69,11 +69,15 @@ def _fields(value: Any) -> list[inspect.Parameter]:
         inspect.Parameter(
             entry.name, kind, default=getattr(value, entry.name), annotation=entry.type
         )
-        for entry in fields(value)
+        for entry in _options(value)
     ]
+
+
+def _options(value: Any) -> list[Field[Any]]:
+    return [entry for entry in fields(value) if entry.metadata.get("option", True)]
 
 
 def _types(value: Any) -> dict[str, Any]:
     """Resolved here: the names in a dataclass's annotations are those of its own module."""
     hints = get_type_hints(type(value))
-    return {entry.name: hints[entry.name] for entry in fields(value)}
+    return {entry.name: hints[entry.name] for entry in _options(value)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from gem_ma.registry import construct
 class Patience:
     timeout_s: float = 120.0
     attempts: int = 12
+    met: bool = field(default=False, metadata={"option": False})  # no option
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def test_whoever_reads_a_signature_sees_the_fields(made: Any) -> None:
         ({"timout_s": 1.0}, "did you mean 'timeout_s'?"),
         ({"patience": {"timeout_s": 1.0}}, "unknown key"),
         ({"attempts": "many"}, "should be a valid integer"),
+        ({"met": True}, "unknown key"),
     ],
 )
 def test_the_check_of_a_config_judges_fields(

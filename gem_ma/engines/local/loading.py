@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class How:
     device_map: str | None = None
     attention: str | None = None
     trust_remote_code: bool = False
-    drawn: int | None = None
+    drawn: int | None = field(default=None, metadata={"option": False})  # by the engine alone
 
     def check(self, policy: str) -> How:
         """Itself, with the full name of its dtype. Raises ConfigError for what is no dtype and

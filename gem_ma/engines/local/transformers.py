@@ -24,7 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -45,6 +45,7 @@ from gem_ma.engines.local.shared_model import Base, digest_of, open_base, spoken
 from gem_ma.engines.local.tool_grammar import ToolGrammar
 from gem_ma.engines.local.untrained import first_seed
 from gem_ma.errors import ConfigError, EngineError
+from gem_ma.options import flat
 from gem_ma.types import Reply, Request, Sampling, Tool, Usage
 
 LOG = logging.getLogger(__name__)
@@ -52,9 +53,45 @@ PADDED_TOKENS = 65_536  # of one forward pass, padding included
 STRETCH_S = 20.0  # that one stream takes requests for
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`padded_tokens`: the most that a batch holds, padding included. `kv_tokens`: tokens whose KV
+    is kept for the next turn, 0 = none, by default by the size of the memory."""
+
+    padded_tokens: int = PADDED_TOKENS
+    kv_tokens: int | None = None
+
+    def check(self, policy: str) -> None:
+        """Raises ConfigError for a number out of range."""
+        if self.padded_tokens < 1:
+            raise ConfigError(
+                f"policy {policy!r}: padded_tokens must be at least 1; got {self.padded_tokens}"
+            )
+        if self.kv_tokens is not None and self.kv_tokens < 0:
+            raise ConfigError(
+                f"policy {policy!r}: kv_tokens must be 0 (off) or more; got {self.kv_tokens}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What a learner of these weights trains: see `Transformers`."""
+
+    lora: dict[str, Any] | str | None = None
+    parity: float | None = None
+    seed: int = 0
+
+    def check(self, policy: str) -> None:
+        """Raises ConfigError for a value out of range."""
+        if self.parity is not None and not 0 < self.parity < float("inf"):
+            raise ConfigError(f"policy {policy!r}: parity is in nats, above 0; got {self.parity}")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
+            raise ConfigError(f"policy {policy!r}: seed is a whole number; got {self.seed!r}")
+
+
 class Transformers:
     """A local causal language model as an engine: `transformers/PATH`, or `transformers/OWNER/NAME`
-    of the hub.
+    of the hub. A config names the fields of its objects: `dtype`, `template`, `lora` ...
 
     `name`: a folder with config, weights, tokenizer and chat template, or the folder of a LoRA
     adapter, which is opened on its base. `template`: options of the chat template, as
@@ -84,49 +121,32 @@ class Transformers:
     config_defaults = {"constrain": "auto", "device": "auto"}
     seeded = True  # a config that trains gives it `seed`, by default run.seed
 
+    @flat
     def __init__(
         self,
         name: str,
         *,
         policy: str = "",
-        dtype: str = "float32",
-        device: str = "cpu",
-        device_map: str | None = None,
-        attention: str | None = None,
-        trust_remote_code: bool = False,
-        template: dict[str, Any] | str | None = None,
-        keep_thinking: bool = True,
-        tool_format: str = "auto",
-        lora: dict[str, Any] | str | None = None,
-        padded_tokens: int = PADDED_TOKENS,
-        kv_tokens: int | None = None,
+        how: How = How(),  # noqa: B008  (frozen)
+        chat: ChatOptions = ChatOptions(),  # noqa: B008  (frozen)
+        memory: Memory = Memory(),
+        learning: Learning = Learning(),
         constrain: str | None = None,
         frozen: bool = False,
-        parity: float | None = None,
-        seed: int = 0,
     ) -> None:
         self.path, self.policy, self.version = name, policy, 0
-        how = How(dtype, device, device_map, attention, trust_remote_code).check(policy)
-        if padded_tokens < 1:
-            raise ConfigError(
-                f"policy {policy!r}: padded_tokens must be at least 1; got {padded_tokens}"
-            )
-        if kv_tokens is not None and kv_tokens < 0:
-            raise ConfigError(
-                f"policy {policy!r}: kv_tokens must be 0 (off) or more; got {kv_tokens}"
-            )
+        how = how.check(policy)
+        memory.check(policy)
+        learning.check(policy)
         if constrain not in (None, "auto", "legal", "tools"):
             raise ConfigError(
                 f"policy {policy!r}: constrain is `auto`, `legal`, `tools` or null; got"
                 f" {constrain!r}"
             )
-        if parity is not None and not 0 < parity < float("inf"):
-            raise ConfigError(f"policy {policy!r}: parity is in nats, above 0; got {parity}")
-        self.kv_tokens, self.constrain, self.parity = kv_tokens, constrain, parity
+        lora, seed = learning.lora, learning.seed
+        self.kv_tokens, self.constrain, self.parity = memory.kv_tokens, constrain, learning.parity
         # legal strings that `auto` leaves free, and why
         self._unbound: dict[tuple[str, ...], str] = {}
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise ConfigError(f"policy {policy!r}: seed is a whole number; got {seed!r}")
         settings = None if lora is None or isinstance(lora, str) else lora_settings(lora, policy)
         folder = find_model(name, policy)
         given = find_model(lora, policy, "adapter") if isinstance(lora, str) else None
@@ -150,8 +170,8 @@ class Transformers:
             *["weights"] * (first is not None),
             *["adapter"] * (settings is not None and settings.seed is None),
         ]
-        self._opened = (name, folder, how, padded_tokens)
-        self._voice = ChatOptions(template, keep_thinking, tool_format)
+        self._opened = (name, folder, how, memory.padded_tokens)
+        self._voice = chat
         self._use(self._open(shared=frozen or settings is not None or given is not None))
         self.grammar = (
             ToolGrammar(self.chat, (self.banned < 0).cpu().numpy(), policy)
