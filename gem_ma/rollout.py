@@ -16,8 +16,9 @@ from typing import Any
 from gem_ma.behaviour import Factory
 from gem_ma.branches import Branch, branched_game, take_over
 from gem_ma.calling import run_calls
+from gem_ma.crew import Crew
 from gem_ma.engines.base import Policy
-from gem_ma.engines.batching import GATE, Gate
+from gem_ma.engines.batching import Gate
 from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
 from gem_ma.limits import NO_LIMITS, Cut, SampledTokens, check_limits
 from gem_ma.parsing import clean
@@ -211,7 +212,7 @@ async def play_many(
     if deterministic:
         _forget(policies or {})
     # a list of plans may be endless or made as it is read, so no task is made ahead of it
-    crew = _Crew(plans, lambda plan: play(plan, policies, behaviours), started)
+    crew = Crew(plans, lambda plan: play(plan, policies, behaviours), started)
     crew.start(concurrency, gate)
     try:
         while (episode := await crew.next()) is not None:
@@ -222,63 +223,3 @@ async def play_many(
         await crew.stop()
         if deterministic:
             _forget(policies or {})
-
-
-class _Crew:
-    """Workers that take plans from one list and put what comes of them in one queue."""
-
-    def __init__(
-        self,
-        plans: Iterable[Plan],
-        player: Callable[[Plan], Any],
-        started: Callable[[Plan], None] | None,
-    ) -> None:
-        self._plans, self._player, self._started = iter(plans), player, started
-        # an episode, what ended the run, or None: one worker has gone
-        self._queue: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()
-        self._workers: list[asyncio.Future[None]] = []
-
-    def start(self, number: int, gate: Gate | None) -> None:
-        self._slots, self._gate = asyncio.Semaphore(number), gate
-        # a task takes over the context in which it is made, and the consumer's stays as it was
-        token = GATE.set(gate)
-        if gate is not None:
-            gate.start(number)
-        self._workers = [asyncio.ensure_future(self._work()) for _ in range(number)]
-        GATE.reset(token)
-        self._working = number
-
-    async def _work(self) -> None:
-        try:
-            for plan in self._plans:
-                if self._started is not None:
-                    self._started(plan)
-                self._queue.put_nowait(await self._player(plan))
-                await self._slots.acquire()  # back-pressure: the consumer has taken one
-        except Exception as error:  # a bug or a wrong cast: the run ends, nothing is swallowed
-            self._queue.put_nowait(error)
-        finally:
-            if self._gate is not None:
-                self._gate.stop()
-            self._queue.put_nowait(None)
-
-    async def next(self) -> Episode | None:
-        """The next episode that ends; None once every worker has gone. Raises what ended the
-        run."""
-        while self._working:
-            item = await self._queue.get()
-            if item is None:
-                self._working -= 1
-            elif isinstance(item, BaseException):
-                # the run is being stopped: the play ends with it and is no failure
-                raise item
-            else:
-                self._slots.release()
-                return item
-        return None
-
-    async def stop(self) -> None:
-        """Cancels what still runs, and waits until those plays are closed."""
-        for task in self._workers:
-            task.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)

@@ -89,7 +89,7 @@ class Session:
             # as Gymnasium wants it: a seed decides all later resets without one
             self._seeds = random.Random(f"{seed}/resets")
         else:
-            # numpy, which some wrappers seed by it, takes 31 bits
+            # 31 bits fit every library that a wrapper may seed by it
             seed = self._seeds.randrange(2**31)
         asked_for = options.get("task") if isinstance(options, Mapping) else None
         task = self._task(asked_for) if asked_for is not None else self._task_of_seed(seed)

@@ -53,7 +53,7 @@ class RunFolder:
         self._broken = ""
         self._unsynced, self._synced_at = 0, time.monotonic()
         self._ends: dict[EpisodeId, End] = {}
-        # weakly: a folder that is dropped without close() frees its lock by itself
+        # weakly: being listed here keeps no folder alive
         _OPEN.add(self)
 
     @classmethod

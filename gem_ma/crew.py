@@ -1,0 +1,77 @@
+"""The workers of many plays: so many at once, each episode handed over as it ends, none before the
+one before was taken.
+
+It knows coroutines and a queue; what a plan is, and how it is played, it does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Generic, TypeVar
+
+from gem_ma.engines.batching import GATE, Gate
+from gem_ma.types import Episode
+
+Work = TypeVar("Work")
+
+
+class Crew(Generic[Work]):
+    """Workers that take plans from one list and put what comes of them in one queue."""
+
+    def __init__(
+        self,
+        plans: Iterable[Work],
+        player: Callable[[Work], Awaitable[Episode]],
+        started: Callable[[Work], None] | None,
+    ) -> None:
+        self._plans, self._player, self._started = iter(plans), player, started
+        # an episode, what ended the run, or None: one worker has gone
+        self._queue: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()
+        self._workers: list[asyncio.Future[None]] = []
+
+    def start(self, number: int, gate: Gate | None) -> None:
+        """Makes so many workers; each counts as a coroutine of the gate."""
+        self._slots, self._gate = asyncio.Semaphore(number), gate
+        # a task takes over the context in which it is made, and the consumer's stays as it was
+        token = GATE.set(gate)
+        if gate is not None:
+            gate.start(number)
+        self._workers = [asyncio.ensure_future(self._work()) for _ in range(number)]
+        GATE.reset(token)
+        self._working = number
+
+    async def _work(self) -> None:
+        try:
+            for plan in self._plans:
+                if self._started is not None:
+                    self._started(plan)
+                self._queue.put_nowait(await self._player(plan))
+                await self._slots.acquire()  # back-pressure: the consumer has taken one
+        except Exception as error:  # a bug or a wrong cast: the run ends, nothing is swallowed
+            self._queue.put_nowait(error)
+        finally:
+            if self._gate is not None:
+                self._gate.stop()
+            self._queue.put_nowait(None)
+
+    async def next(self) -> Episode | None:
+        """The next episode that ends; None once every worker has gone. Raises what ended the
+        run."""
+        while self._working:
+            item = await self._queue.get()
+            if item is None:
+                self._working -= 1
+            elif isinstance(item, BaseException):
+                # raised here, where whoever reads the episodes sees it
+                raise item
+            else:
+                self._slots.release()
+                return item
+        return None
+
+    async def stop(self) -> None:
+        """Cancels what still runs, and waits until those plays are closed."""
+        for task in self._workers:
+            task.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
