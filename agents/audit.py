@@ -55,14 +55,14 @@ def audit(draft: Draft) -> tuple[str, ...]:
     known = {
         _key(value) for value in _values("\n".join((draft.situation, *draft.heard, *draft.said)))
     }
-    found = [f"invented: {value}" for value in _values(draft.text) if _key(value) not in known]
+    findings = [f"invented: {value}" for value in _values(draft.text) if _key(value) not in known]
     recited = _recited(draft.text, draft.situation)
-    found += [f"recited: {recited}"] if recited else []
+    findings += [f"recited: {recited}"] if recited else []
     flip = _FLIPS.search(draft.text)
-    found += [f"role_flip: {flip[0].strip()}"] if flip else []
-    found += ["token_leak: a marked-up word"] if has_marks(draft.raw) else []
-    found += ["loop: said before"] if _repeats(draft) else []
-    return tuple(found)
+    findings += [f"role_flip: {flip[0].strip()}"] if flip else []
+    findings += ["token_leak: a marked-up word"] if has_marks(draft.raw) else []
+    findings += ["loop: said before"] if _repeats(draft) else []
+    return tuple(findings)
 
 
 def _repeats(draft: Draft) -> bool:
@@ -76,10 +76,10 @@ def _repeats(draft: Draft) -> bool:
 def _values(text: str) -> list[str]:
     """Values that can be invented: addresses of mail, and what holds three digits or more; each
     once, folded."""
-    found = [value.casefold().strip(".,-_") for value in _VALUE.findall(text)]
+    values = [value.casefold().strip(".,-_") for value in _VALUE.findall(text)]
     return list(
         dict.fromkeys(
-            value for value in found if "@" in value or sum(char.isdigit() for char in value) >= 3
+            value for value in values if "@" in value or sum(char.isdigit() for char in value) >= 3
         )
     )
 

@@ -32,12 +32,12 @@ class NumberGuesser:
 
     def hints(self, seen: Sequence[Message]) -> list[tuple[int, str]]:
         """(guess, hint) so far, as the hints tell them."""
-        found = [
+        bounds = [
             re.match(rf"({HIGHER}|{LOWER}) (\d+)", message.text)
             for message in seen
             if message.sender != self.agent
         ]
-        return [(int(hint[2]), hint[1]) for hint in found if hint]
+        return [(int(hint[2]), hint[1]) for hint in bounds if hint]
 
 
 class NumberGuesserWithoutRepeats(NumberGuesser):

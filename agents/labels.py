@@ -49,14 +49,14 @@ def visible(text: str) -> str:
 def _without_pairs(text: str) -> str:
     """The text without what stands between an opening tag and the next closing one; in one pass,
     however many tags open and never close."""
-    kept, at, opened = [], 0, -1
+    parts, place, opened = [], 0, -1
     for tag in _THINKING.finditer(text):
         if not tag[1]:
             opened = tag.start() if opened < 0 else opened
         elif opened >= 0:
-            kept.append(text[at:opened])
-            at, opened = tag.end(), -1
-    return "".join(kept) + text[at:]
+            parts.append(text[place:opened])
+            place, opened = tag.end(), -1
+    return "".join(parts) + text[place:]
 
 
 def response(text: str) -> str | None:
@@ -65,10 +65,10 @@ def response(text: str) -> str | None:
     >>> response("Thought: he asks who I am.\\nResponse: I am Ann.")
     'I am Ann.'
     """
-    found = list(_RESPONSE_LABEL.finditer(text)) or list(_RESPONSE_INSIDE.finditer(text))
-    if not found:
+    labels = list(_RESPONSE_LABEL.finditer(text)) or list(_RESPONSE_INSIDE.finditer(text))
+    if not labels:
         return None
-    said = text[found[-1].end() :]
+    said = text[labels[-1].end() :]
     thought = _THOUGHT_LABEL.search(said)  # a thought after the response is still a thought
     return (said[: thought.start()] if thought else said).strip() or None
 

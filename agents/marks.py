@@ -30,10 +30,10 @@ def way_of(text: str, anywhere: bool = False) -> str:
     >>> way_of(" ###STOP### "), way_of("Yes. ###TRANSFER###"), way_of("Yes. ###TRANSFER###", anywhere=True), way_of("###OUT-OF-SCOPE###")
     ('settled', '', 'transferred', 'out_of_scope')
     """
-    found = _MARK.search(text)
-    if found is None or (not anywhere and found.group() != text.strip(_AROUND)):
+    mark = _MARK.search(text)
+    if mark is None or (not anywhere and mark.group() != text.strip(_AROUND)):
         return ""
-    return BENCHMARKS.get(re.sub(r"[^a-z]", "", found.group().casefold()), "")
+    return BENCHMARKS.get(re.sub(r"[^a-z]", "", mark.group().casefold()), "")
 
 
 class Tokens:

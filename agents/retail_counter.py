@@ -61,12 +61,12 @@ class Clerk(_Counter):
             return "ask colour"
         if seen[-1] == OK:
             return "done"
-        shown = next(
+        offered = next(
             (words.split() for words in reversed(seen) if words.split()[0] in STATUSES), None
         )
-        if shown is None and self.looks:
+        if offered is None and self.looks:
             return LOOK
-        status, size = shown or ("", self.rng.choice(SIZES))
+        status, size = offered or ("", self.rng.choice(SIZES))
         tried = seen.count(NO)
         if wish == "which size":
             return f"tell {size}"

@@ -148,20 +148,20 @@ class RetailOracle(Scripted):
     def _identify(self, heard: str) -> Script:
         """Finds the account by what the customer has said; a task that no customer can prove
         itself in is served all the same."""
-        task, told = self.task, heard
+        task, words = self.task, heard
         email, name = (
             task.knows("email"),
             [task.knows(slot) for slot in ("first_name", "last_name", "zip")],
         )
         while True:
-            if email and email in told:
+            if email and email in words:
                 yield use("find_user_id_by_email", email=email)
-            elif all(name) and all(value in told for value in name):
+            elif all(name) and all(value in words for value in name):
                 yield use(
                     "find_user_id_by_name_zip", first_name=name[0], last_name=name[1], zip=name[2]
                 )
             elif email or all(name):
-                told += " " + (yield say(WHO))
+                words += " " + (yield say(WHO))
                 continue
             break
 

@@ -74,11 +74,11 @@ class Act:
         messages = prompt
         for left in reversed(range(1 + RETRIES)):
             reply: Reply = await self.sample(messages, legal=asked.legal)
-            acted, kept, fault = read(reply, asked)
+            acted, words, fault = read(reply, asked)
             if not fault or not left:
                 break
             messages = (*prompt, Message(AGAIN.format(why=fault)))
-        self.thread.keep(asked, Message(kept, self.agent))
+        self.thread.keep(asked, Message(words, self.agent))
         return acted
 
     def _told(self, asked: Asked) -> str:
@@ -111,7 +111,7 @@ def read(reply: Reply, asked: Asked) -> tuple[Action, str, str]:
                 reply.text,
                 "" if chosen is not None else f"it names none of {', '.join(asked.legal)}",
             )
-    call, kept = (reply.tool_calls[0], text) if reply.tool_calls else action(text)
+    call, visible_text = (reply.tool_calls[0], text) if reply.tool_calls else action(text)
     if (
         isinstance(call, ToolCall)
         and call.name == RESPOND
@@ -119,14 +119,14 @@ def read(reply: Reply, asked: Asked) -> tuple[Action, str, str]:
     ):
         content = call.arguments.get("content")
         if isinstance(content, str) and content.strip():
-            return Action(content.strip()), _seen(reply, text, kept), ""
+            return Action(content.strip()), _seen(reply, text, visible_text), ""
         call = Malformed(
             text[:SHOWN], "bad_arguments: respond takes content, a text that says something"
         )
     if call is None:
         call = Malformed(text[:SHOWN], NO_ACTION)
     fault = call.reason if isinstance(call, Malformed) else ""
-    return Action("", (call,)), _seen(reply, text, kept), fault
+    return Action("", (call,)), _seen(reply, text, visible_text), fault
 
 
 def _choice(text: str, legal: Sequence[str]) -> str | None:
@@ -134,7 +134,7 @@ def _choice(text: str, legal: Sequence[str]) -> str | None:
     return parse_legal(labelled, legal) if labelled is not None else parse_legal(text, legal)
 
 
-def _seen(reply: Reply, text: str, kept: str) -> str:
+def _seen(reply: Reply, text: str, words: str) -> str:
     """The answer as sampled, unless something was cut off it: so the next prompt goes on from
     the sampled tokens where it can."""
-    return reply.text if kept == text else kept
+    return reply.text if words == text else words

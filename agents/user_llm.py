@@ -242,14 +242,14 @@ class UserLLM:
         parsed = parse_legal(text, asked.legal) if asked.legal is not None else None
         ends = all(isinstance(call, ToolCall) and call.name == self.end_tool for call in calls)
         # beside a call of another tool nothing is said
-        said = removed(text, self.tokens) if ends else ""
-        if not said and not calls and not fault:
+        words = removed(text, self.tokens) if ends else ""
+        if not words and not calls and not fault:
             fault = ONLY_MARKS if has_marks(text, self.tokens) else EMPTY
         if fault:
             return _Candidate(
                 Action("", (Malformed(reply.text[:SHOWN], fault),)), reply.text, text, fault
             )
-        return _Candidate(Action(said, calls, parsed), reply.text, text)
+        return _Candidate(Action(words, calls, parsed), reply.text, text)
 
     def _end(self, end: Tool, way: str) -> Action:
         name, known = _way(end)
@@ -284,7 +284,9 @@ class UserLLM:
         return audit(draft)
 
     def _draft(self, asked: Asked, candidate: _Candidate) -> Draft:
-        said = tuple(message.text for message in asked.transcript if message.sender == self.agent)
+        own_messages = tuple(
+            message.text for message in asked.transcript if message.sender == self.agent
+        )
         action = candidate.action
         return Draft(
             action.text,
@@ -292,7 +294,7 @@ class UserLLM:
             action.tool_calls,
             self._situation(asked),
             self._others(asked),
-            said,
+            own_messages,
             tuple(asked.transcript),
         )
 

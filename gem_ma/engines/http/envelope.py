@@ -80,19 +80,19 @@ def text_of(holder: dict[str, Any], key: str) -> str:
     return "".join(_piece(one) for one in value)
 
 
-def _piece(one: Any) -> str:
-    kind = one.get("type") if isinstance(one, dict) else None
+def _piece(piece: Any) -> str:
+    kind = piece.get("type") if isinstance(piece, dict) else None
     if kind in THOUGHTS:
         return ""
-    text = one.get("text", one.get("refusal")) if isinstance(one, dict) else None
+    text = piece.get("text", piece.get("refusal")) if isinstance(piece, dict) else None
     if isinstance(text, str):
         return text
     if (
-        not isinstance(one, dict)
+        not isinstance(piece, dict)
         or text is not None
         or kind in (None, "text", "output_text", "refusal")
     ):
-        raise Fault("bad_reply", f"a part of the content is {ascii(one)[:100]}", status=200)
+        raise Fault("bad_reply", f"a part of the content is {ascii(piece)[:100]}", status=200)
     return ""
 
 
@@ -104,14 +104,18 @@ def thought_of(holder: dict[str, Any]) -> str:
         if isinstance(holder.get(name), str) and holder[name]:
             return str(holder[name])
     content = holder.get("content")
-    parts = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+    parts = (
+        [piece for piece in content if isinstance(piece, dict)] if isinstance(content, list) else []
+    )
     thoughts = [
-        one.get("thinking") or one.get("text") for one in parts if one.get("type") in THOUGHTS
+        piece.get("thinking") or piece.get("text")
+        for piece in parts
+        if piece.get("type") in THOUGHTS
     ]
     inner = [
         text.get("text") if isinstance(text, dict) else text
-        for one in thoughts
-        for text in (one if isinstance(one, list) else [one])
+        for piece in thoughts
+        for text in (piece if isinstance(piece, list) else [piece])
     ]
     return "".join(text for text in inner if isinstance(text, str))
 

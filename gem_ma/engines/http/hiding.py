@@ -63,20 +63,24 @@ class Secret:
             text = self._replaced(self._found, text)
         return self._coded.sub(HIDDEN, text)
 
-    def _replaced(self, found: re.Pattern[str], text: str) -> str:
+    def _replaced(self, pattern: re.Pattern[str], text: str) -> str:
         """The text without what is found, looked for window by window: a long text does not hold
         up those who run beside."""
         if len(text) <= WINDOW:
-            return found.sub(HIDDEN, text)
-        pieces, at, begin = [], 0, 0  # `at`: up to where the text is done, `begin`: of the window
+            return pattern.sub(HIDDEN, text)
+        pieces, place, begin = (
+            [],
+            0,
+            0,
+        )  # `place`: up to where the text is done, `begin`: of the window
         while begin < len(text):
-            match = found.search(text, begin, begin + WINDOW + self._longest)
+            match = pattern.search(text, begin, begin + WINDOW + self._longest)
             if match is None or match.start() >= begin + WINDOW:
                 begin += WINDOW
                 continue
-            pieces += [text[at : match.start()], HIDDEN]
-            at = begin = match.end()
-        return "".join([*pieces, text[at:]])
+            pieces += [text[place : match.start()], HIDDEN]
+            place = begin = match.end()
+        return "".join([*pieces, text[place:]])
 
     def hide_in(self, value: Any) -> Any:
         """A JSON value without the key in any of its strings; keys of objects too."""

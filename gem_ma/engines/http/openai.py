@@ -145,11 +145,11 @@ class OpenAI:
             else ""
         )
         policy = request.policy or self.policy
-        kept = self.cache.get(key) if self.cache is not None else None
-        reply = replace(kept or await self._paid(request, body), policy=policy)
+        bought = self.cache.get(key) if self.cache is not None else None
+        reply = replace(bought or await self._paid(request, body), policy=policy)
         if (
             self.cache is not None
-            and kept is None
+            and bought is None
             and reply.finish != "context_overflow"
             and not reply.silent
         ):

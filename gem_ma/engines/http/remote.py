@@ -318,8 +318,8 @@ class Remote:
         return True
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
+def _sum(first: Usage, other: Usage) -> Usage:
     return Usage(
-        (one.prompt_tokens or 0) + (other.prompt_tokens or 0),
-        (one.completion_tokens or 0) + (other.completion_tokens or 0),
+        (first.prompt_tokens or 0) + (other.prompt_tokens or 0),
+        (first.completion_tokens or 0) + (other.completion_tokens or 0),
     )

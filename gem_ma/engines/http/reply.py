@@ -200,22 +200,24 @@ def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, 
         single = part(message, "function_call")
         given = [{"function": single}] if single is not None else []
     calls: list[ToolCall | Malformed] = []
-    for number, one in enumerate(given):
+    for number, entry in enumerate(given):
         if number == MAX_CALLS:
             calls.append(
                 Malformed("", f"too_many: {len(given)} calls in one turn, the limit is {MAX_CALLS}")
             )
             break
-        function = one.get("function") if isinstance(one, dict) else None
+        function = entry.get("function") if isinstance(entry, dict) else None
         if not isinstance(function, dict):
             calls.append(
                 Malformed(
-                    clean(ascii(one)[:200]), "not_object: a call is an object with a function"
+                    clean(ascii(entry)[:200]), "not_object: a call is an object with a function"
                 )
             )
             continue
         call_id = (
-            clean(one["id"]) if isinstance(one.get("id"), str) and one["id"] else f"call_{number}"
+            clean(entry["id"])
+            if isinstance(entry.get("id"), str) and entry["id"]
+            else f"call_{number}"
         )
         call = read_call(call_id, function.get("name"), function.get("arguments", ""))
         if isinstance(call, Malformed) and finish == "length" and number == len(given) - 1:

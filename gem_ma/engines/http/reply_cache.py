@@ -44,11 +44,11 @@ class ReplyCache:
     def get(self, key: str) -> Reply | None:
         """The kept reply, without the attempts that it took, or None."""
         try:
-            kept: Reply = REPLY.read(load_json(read(self._file(key), self.folder)))
+            entry: Reply = REPLY.read(load_json(read(self._file(key), self.folder)))
         except Exception:
             # not there, or whatever a damaged file makes its readers raise: it is bought again
             return None
-        return replace(kept, attempts=())
+        return replace(entry, attempts=())
 
     def put(self, key: str, reply: Reply) -> None:
         """Keeps a reply. A folder that cannot be written costs the cache, not the reply."""

@@ -291,7 +291,7 @@ def printable(text: str, encoding: str | None = None) -> str:
     >>> printable("a\x1b[2Jb")
     'a\\x1b[2Jb'
     """
-    shown = "".join(
+    letters = "".join(
         (
             char
             if char in "\n\t" or not _hidden(char)
@@ -300,7 +300,7 @@ def printable(text: str, encoding: str | None = None) -> str:
         for char in text
     )
     encoding = encoding or "utf-8"
-    return shown.encode(encoding, "backslashreplace").decode(encoding)
+    return letters.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _hidden(char: str) -> bool:

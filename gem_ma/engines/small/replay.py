@@ -64,25 +64,25 @@ class Replay:
     async def sample(self, request: Request) -> Reply:
         """The recorded reply. Raises EngineError where the record holds none, or was asked for
         another choice."""
-        found = self._answers.get(request.seed)
+        recorded = self._answers.get(request.seed)
         where = (
             f"policy {self.policy!r}: {self.name}: agent {request.agent!r}, turn {request.turn} of"
             f" {request.conversation}"
         )
-        if found is None:
+        if recorded is None:
             raise EngineError(
                 f"{where}: the record holds no reply to this request; is it the same plan, and the"
                 " same behaviour?"
             )
-        if request.legal is not None and request.legal != found.legal:
+        if request.legal is not None and request.legal != recorded.legal:
             raise EngineError(
-                f"{where}: legal is {request.legal}, on record {found.legal}; is the scenario the"
+                f"{where}: legal is {request.legal}, on record {recorded.legal}; is the scenario the"
                 " same version?"
             )
         return (
-            found.reply
-            if found.reply.policy
-            else replace(found.reply, policy=request.policy or self.policy)
+            recorded.reply
+            if recorded.reply.policy
+            else replace(recorded.reply, policy=request.policy or self.policy)
         )
 
 
@@ -103,13 +103,13 @@ class Remembered:
         self.engine, self.known, self.keep = engine, known, keep
 
     async def sample(self, request: Request) -> Reply:
-        found = self.known.get(request.seed)
-        if found is None or found.legal != request.legal:
-            found = Recorded(await self.engine.sample(request), request.legal)
-            self.keep(request, found)
+        recorded = self.known.get(request.seed)
+        if recorded is None or recorded.legal != request.legal:
+            recorded = Recorded(await self.engine.sample(request), request.legal)
+            self.keep(request, recorded)
         elif hasattr(self.engine, "recall"):  # so that its next prompt goes on from these ids
-            self.engine.recall(request, found.reply)
-        return found.reply
+            self.engine.recall(request, recorded.reply)
+        return recorded.reply
 
 
 def answers(
@@ -121,7 +121,7 @@ def answers(
     `actions`: whose actions stand for replies: nobody's, those of turns without a model call, or
     all.
     """
-    found: dict[int, Recorded] = {}
+    recorded: dict[int, Recorded] = {}
     for episode in episodes:
         turns = dict.fromkeys(episode.cast, 0)
         for turn in episode.turns:
@@ -129,11 +129,11 @@ def answers(
             if actions == "always" or (actions == "bots" and not replies):
                 replies = (Reply(turn.action.text, turn.action.tool_calls),)
             for call, reply in enumerate(replies):
-                found[stable_seed(*episode.id, turn.agent, turns[turn.agent], call)] = Recorded(
+                recorded[stable_seed(*episode.id, turn.agent, turns[turn.agent], call)] = Recorded(
                     reply, turn.legal
                 )
             turns[turn.agent] += 1
-    return found
+    return recorded
 
 
 def read(path: Path) -> list[Episode]:

@@ -66,17 +66,17 @@ class Scripted:
                 f"policy {policy!r}: scripted/{name} needs replies: [...], or is one of"
                 f" scripted/{', scripted/'.join(sorted(RULES))}"
             )
-        given = RULES[name] if replies is None else replies
-        if isinstance(given, str) or not (callable(given) or isinstance(given, Iterable)):
+        script = RULES[name] if replies is None else replies
+        if isinstance(script, str) or not (callable(script) or isinstance(script, Iterable)):
             raise ConfigError(
                 f"policy {policy!r}: replies is a list of texts, a function of the request or an"
-                f" iterator; got {given!r}"
+                f" iterator; got {script!r}"
             )
         self.name, self.policy, self.repeat = name, policy, repeat
-        self._function: Callable[[Request], Any] | None = given if callable(given) else None
-        self._shared: Iterator[Line] | None = given if isinstance(given, Iterator) else None
+        self._function: Callable[[Request], Any] | None = script if callable(script) else None
+        self._shared: Iterator[Line] | None = script if isinstance(script, Iterator) else None
         self._lines: tuple[Line, ...] = (
-            () if callable(given) or isinstance(given, Iterator) else tuple(given)
+            () if callable(script) or isinstance(script, Iterator) else tuple(script)
         )
         if wrong := [line for line in self._lines if not isinstance(line, (str, Reply))]:
             raise ConfigError(
@@ -111,13 +111,13 @@ class Scripted:
                 return next(self._shared)
             except StopIteration:
                 raise self._ended(request, "its iterator") from None
-        first, said = self._places.get(request.conversation, (request.seed, 0))
+        first, count = self._places.get(request.conversation, (request.seed, 0))
         # the same request as at its start: the conversation is played again
-        if said and request.seed and request.seed == first:
-            said = 0
-        self._places[request.conversation] = (first, said + 1)
-        if said < len(self._lines) or (self.repeat and self._lines):
-            return self._lines[said % len(self._lines)]
+        if count and request.seed and request.seed == first:
+            count = 0
+        self._places[request.conversation] = (first, count + 1)
+        if count < len(self._lines) or (self.repeat and self._lines):
+            return self._lines[count % len(self._lines)]
         raise self._ended(request, f"its list of {len(self._lines)}")
 
     def _ended(self, request: Request, what: str) -> EngineError:

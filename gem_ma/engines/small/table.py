@@ -136,10 +136,10 @@ def softmax(logits: Array, sampling: Sampling = Sampling()) -> Array:  # noqa: B
     chances /= chances.sum()
     if sampling.top_k or sampling.top_p < 1:
         order = np.argsort(-chances, kind="stable")
-        kept = (np.cumsum(chances[order]) - chances[order] < sampling.top_p) & (
+        likely = (np.cumsum(chances[order]) - chances[order] < sampling.top_p) & (
             np.arange(len(order)) < (sampling.top_k or len(order))
         )
-        chances[order[~kept]] = 0.0
+        chances[order[~likely]] = 0.0
         chances /= chances.sum()
     return chances
 

@@ -41,7 +41,6 @@ from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.vllm.adapters import write_adapter, write_weights
 from gem_ma.engines.vllm.backend import HOTTEST, Adapter, Backend, Draw, Parameters
 from gem_ma.engines.vllm.model_folder import (
-    Lora,
     banned_ids,
     base_and_lora,
     end_ids,
@@ -50,48 +49,16 @@ from gem_ma.engines.vllm.model_folder import (
     tokenizer_of,
     vocabulary_of,
 )
+from gem_ma.engines.vllm.settings import Publishing, Serving, check, route_of
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.options import flat
 from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 T = TypeVar("T")
 
-DTYPES = ("float32", "bfloat16", "float16")
-ROUTES = ("adapter", "in_place", "full")
 # Of parity checks: prompts, and ids of each, which are more than three of the largest cache blocks.
 PROBES, PROBE_IDS = 4, 3 * 128 + 36
 HERE = "in this process"  # stands where an address would
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """What vLLM serves. `served_model`: the model's name at the server, None = the only one.
-    `allow_http`: a key and all texts may travel unencrypted to another machine. `engine`:
-    `AsyncEngineArgs` of a vLLM that is started in this process. `dtype`: what vLLM computes in,
-    and the learner."""
-
-    served_model: str | None = None
-    allow_http: bool = False
-    engine: dict[str, Any] | None = None
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True, slots=True)
-class Publishing:
-    """How the weights of a learner come to vLLM.
-
-    `lora: {rank, alpha, targets}` trains an adapter, or is the folder of one. `route`: how it is
-    published, see the module; by default as `lora` says. `adapters`: a folder that this process
-    and the server both see, by default a temporary one. `parity`: nats that vLLM and the learner
-    may differ in, in the mean over tokens; by default measured (`gem_ma.training.learner.parity`).
-    `device`: of the learner.
-    """
-
-    lora: Lora = None
-    route: str | None = None
-    adapters: str | None = None
-    parity: float | None = None
-    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +92,17 @@ class VLLM:
         *,
         policy: str = "",
         endpoint: Endpoint = Endpoint(concurrency=64),  # noqa: B008  (frozen)
-        serving: Serving = Serving(),
-        publishing: Publishing = Publishing(),
+        serving: Serving = Serving(),  # noqa: B008  (frozen)
+        publishing: Publishing = Publishing(),  # noqa: B008  (frozen)
         chat: ChatOptions = ChatOptions(),  # noqa: B008  (frozen)
         price: dict[str, Any] | Price | None = None,
         budget: Budget | None = None,
     ) -> None:
         self.policy, self.version, self.unpublished = policy, 0, False
         self.name, self.where = serving.served_model or name, f"policy {policy!r}"
-        _check(serving, publishing, self.where)
+        check(serving, publishing, self.where)
         self.path, self.lora = base_and_lora(name, publishing.lora, policy)
-        self.route = _route(publishing.route, self.lora, self.where)
+        self.route = route_of(publishing.route, self.lora, self.where)
         self.rank, self.alpha = (0, 0.0) if self.lora is None else rank_and_alpha(self.lora, policy)
         self.dtype, self.device, self.parity = serving.dtype, publishing.device, publishing.parity
         self.chat_options = chat
@@ -413,29 +380,6 @@ def _blocking(make: Callable[[], Awaitable[T]]) -> T:
     if failed:
         raise failed[0]
     return results[0]
-
-
-def _check(serving: Serving, publishing: Publishing, where: str) -> None:
-    """Raises ConfigError for a value out of its choice or range."""
-    if serving.dtype not in DTYPES:
-        choice = ", ".join(DTYPES)
-        raise ConfigError(f"{where}: dtype is one of {choice}; got {serving.dtype!r}")
-    parity, route = publishing.parity, publishing.route
-    if parity is not None and not 0 < parity < float("inf"):
-        raise ConfigError(f"{where}: parity is in nats, above 0; got {parity}")
-    if route is not None and route not in ROUTES:
-        raise ConfigError(f"{where}: route is one of {', '.join(ROUTES)}; got {route!r}")
-
-
-def _route(wanted: str | None, lora: Lora, where: str) -> str:
-    """How weights are published. Raises ConfigError where that does not fit the adapter."""
-    route = wanted or ("full" if lora is None else "adapter")
-    if (route == "full") == (lora is not None):
-        remedy = (
-            "needs lora: {rank: 8}" if lora is None else "publishes all weights; leave lora out"
-        )
-        raise ConfigError(f"{where}: route {route} {remedy}")
-    return route
 
 
 _HELLO = (Message("hello"),)

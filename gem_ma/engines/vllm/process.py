@@ -121,10 +121,10 @@ class Process:
         )
         self.rank = next((room for room in RANKS if room >= rank), rank) if rank else 0
         self.alone = 0
-        own = sorted(set(self.options) & set(OWN))
-        if own:
+        fixed = sorted(set(self.options) & set(OWN))
+        if fixed:
             raise ConfigError(
-                f"{where}: engine may not hold {own[0]!r}, which is set by this engine"
+                f"{where}: engine may not hold {fixed[0]!r}, which is set by this engine"
             )
         self.context = 0
         self._core: Core | None = None
@@ -180,10 +180,10 @@ class Process:
         )
         lora = None if wanted.adapter is None else self._request(core, wanted.adapter)
         try:
-            async for found in core.llm.generate(
+            async for answer in core.llm.generate(
                 prompt, params, f"gem-ma-{next(core.numbers)}", lora_request=lora
             ):
-                last = found
+                last = answer
         except EngineDeadError as error:
             raise EndpointError(
                 f"{self.where}: vLLM has died ({first_line(error)}); its log stands above"
@@ -192,21 +192,21 @@ class Process:
             raise EngineError(
                 f"{self.where}: vLLM refused the request: {first_line(error)}"
             ) from error
-        one = last.outputs[0]
-        ids = tuple(map(int, one.token_ids))
+        output = last.outputs[0]
+        ids = tuple(map(int, output.token_ids))
         logprobs = tuple(
-            float(place[token].logprob) for token, place in zip(ids, one.logprobs, strict=True)
+            float(place[token].logprob) for token, place in zip(ids, output.logprobs, strict=True)
         )
-        if one.finish_reason not in FINISHES:
+        if output.finish_reason not in FINISHES:
             raise EngineError(
-                f"{self.where}: vLLM gave the request up ({one.finish_reason})", retryable=True
+                f"{self.where}: vLLM gave the request up ({output.finish_reason})", retryable=True
             )
         usage = Usage(len(wanted.prompt), len(ids), last.num_cached_tokens)
         return Reply(
             prompt_ids=wanted.prompt,
             token_ids=ids,
             logprobs=logprobs,
-            finish=one.finish_reason,
+            finish=output.finish_reason,
             usage=usage,
         )
 

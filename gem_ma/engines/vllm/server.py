@@ -70,9 +70,9 @@ class Server:
                 f"{self.where}: {self.base_url}/models is not what a vLLM server answers; correct"
                 " base_url"
             )
-        models = [one for one in listed if isinstance(one, dict)]
-        bases = [one for one in models if one.get("parent") is None]
-        names = [str(one.get("id")) for one in bases]
+        models = [entry for entry in listed if isinstance(entry, dict)]
+        bases = [entry for entry in models if entry.get("parent") is None]
+        names = [str(entry.get("id")) for entry in bases]
         if self.served_model is None:
             if len(names) != 1:
                 raise ConfigError(
@@ -80,13 +80,13 @@ class Server:
                     " name one with served_model"
                 )
             self.served_model = self.remote.model = names[0]
-        found = next((one for one in models if one.get("id") == self.served_model), None)
-        if found is None:
+        model = next((entry for entry in models if entry.get("id") == self.served_model), None)
+        if model is None:
             raise ModelNotFound(
                 f"{self.where}: {self.remote.host} has no model {self.served_model!r}; served_model"
                 f" is one of {', '.join(names)}"
             )
-        context = found.get("max_model_len")
+        context = model.get("max_model_len")
         if not isinstance(context, int) or context < 2:
             raise ConfigError(
                 f"{self.where}: {self.remote.host} names no max_model_len, so it is no vLLM server;"
@@ -97,17 +97,17 @@ class Server:
         self.context = context
 
     async def _check_tokenizer(self) -> None:
-        own = list(self.tokenizer(CANARY, add_special_tokens=False)["input_ids"])
+        here = list(self.tokenizer(CANARY, add_special_tokens=False)["input_ids"])
         body = {"model": self.served_model, "prompt": CANARY, "add_special_tokens": False}
         try:
-            told = (await self.remote.call(self._root("/tokenize"), body, self._tiny())).get(
+            there = (await self.remote.call(self._root("/tokenize"), body, self._tiny())).get(
                 "tokens"
             )
         except EngineError:  # behind a proxy that lets the API through alone
             return
-        if told is None:
+        if there is None:
             return
-        if told != own:
+        if there != here:
             raise ConfigError(
                 f"{self.where}: {self.remote.host} serves a model with another tokenizer than this"
                 " policy's folder; name the folder it serves"
@@ -120,7 +120,7 @@ class Server:
         body = {**self._tiny(), "logit_bias": None, "allowed_token_ids": [only]}
         flag = "start the server with --logprobs-mode processed_logprobs"
         try:
-            found = await self._complete((0,), lambda: body, attempts=3)
+            reply = await self._complete((0,), lambda: body, attempts=3)
         except EndpointError:
             raise
         except EngineError as error:
@@ -130,12 +130,12 @@ class Server:
                     " must be vLLM 0.32 or newer"
                 ) from error
             raise
-        if found.token_ids != (only,):
+        if reply.token_ids != (only,):
             raise ConfigError(
-                f"{self.where}: {self.remote.host} sampled id {found.token_ids[0]} where only"
+                f"{self.where}: {self.remote.host} sampled id {reply.token_ids[0]} where only"
                 f" {only} was allowed; it must be vLLM 0.32 or newer"
             )
-        if abs(found.logprobs[0]) > 1e-3:
+        if abs(reply.logprobs[0]) > 1e-3:
             raise ConfigError(
                 f"{self.where}: {self.remote.host} gives log-probabilities before temperature and"
                 f" masks; {flag}"

@@ -1,0 +1,67 @@
+"""Options of the vllm engine by subject: what vLLM serves, and how the weights of a learner come to
+it. Values and their check; nothing is opened here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gem_ma.engines.vllm.model_folder import Lora
+from gem_ma.errors import ConfigError
+
+DTYPES = ("float32", "bfloat16", "float16")
+ROUTES = ("adapter", "in_place", "full")  # see `gem_ma.engines.vllm.engine`
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What vLLM serves. `served_model`: the model's name at the server, None = the only one.
+    `allow_http`: a key and all texts may travel unencrypted to another machine. `engine`:
+    `AsyncEngineArgs` of a vLLM that is started in this process. `dtype`: what vLLM computes in,
+    and the learner."""
+
+    served_model: str | None = None
+    allow_http: bool = False
+    engine: dict[str, Any] | None = None
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """How the weights of a learner come to vLLM.
+
+    `lora: {rank, alpha, targets}` trains an adapter, or is the folder of one. `route`: how it is
+    published, see `gem_ma.engines.vllm.engine`; by default as `lora` says. `adapters`: a folder that this process
+    and the server both see, by default a temporary one. `parity`: nats that vLLM and the learner
+    may differ in, in the mean over tokens; by default measured (`gem_ma.training.learner.parity`).
+    `device`: of the learner.
+    """
+
+    lora: Lora = None
+    route: str | None = None
+    adapters: str | None = None
+    parity: float | None = None
+    device: str = "cpu"
+
+
+def check(serving: Serving, publishing: Publishing, where: str) -> None:
+    """Raises ConfigError for a value out of its choice or range."""
+    if serving.dtype not in DTYPES:
+        choice = ", ".join(DTYPES)
+        raise ConfigError(f"{where}: dtype is one of {choice}; got {serving.dtype!r}")
+    parity, route = publishing.parity, publishing.route
+    if parity is not None and not 0 < parity < float("inf"):
+        raise ConfigError(f"{where}: parity is in nats, above 0; got {parity}")
+    if route is not None and route not in ROUTES:
+        raise ConfigError(f"{where}: route is one of {', '.join(ROUTES)}; got {route!r}")
+
+
+def route_of(wanted: str | None, lora: Lora, where: str) -> str:
+    """How weights are published. Raises ConfigError where that does not fit the adapter."""
+    route = wanted or ("full" if lora is None else "adapter")
+    if (route == "full") == (lora is not None):
+        remedy = (
+            "needs lora: {rank: 8}" if lora is None else "publishes all weights; leave lora out"
+        )
+        raise ConfigError(f"{where}: route {route} {remedy}")
+    return route
