@@ -5,22 +5,24 @@ Reads records and knows nothing of estimators, engines or weights. Axes: N train
 K own turns of one agent in one episode. An agent that calls a tool is asked again, so a tool call
 is a turn, and gamma discounts over own turns: not over tokens, not over steps.
 
-Rules (which entries turn k of agent i receives, when i acted at steps s_1 < ... < s_K):
-  until_next_turn    everything paid to i from step s_k up to just before s_(k+1); the last turn
-  takes all that follows own_step           only what is paid at step s_k; the rest is reported as
-  `elsewhere` terminal_to_last   everything from s_1 on, on the last turn team_mix(w)        first
-  v_i <- (1-w) v_i + w mean_team(v) entry by entry, then until_next_turn; keeps the team's sum
+Rules, by which entries turn k of agent i receives, when i acted at steps s_1 < ... < s_K:
+
+- until_next_turn: everything paid to i from step s_k up to just before s_(k+1); the last turn takes
+  all that follows.
+- own_step: only what is paid at step s_k; the rest is reported as `elsewhere`.
+- terminal_to_last: everything from s_1 on, on the last turn.
+- team_mix(w): first v_i <- (1-w) v_i + w mean_team(v) entry by entry, then until_next_turn; keeps
+  the team's sum.
+
 What is paid before s_1 belongs to no turn (no action of i caused it) and is kept in `before`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -28,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.errors import ConfigError
-from gem_ma.types import Episode, Image, Malformed, Message, Turn, spoken
+from gem_ma.observed import observation_digest, view_digest
+from gem_ma.types import Episode, Turn
 
 RULES = ("until_next_turn", "own_step", "terminal_to_last", "team_mix(w)")
 # Columns that may form a group.
@@ -216,63 +219,80 @@ def turns(
         if not episode.end.scored or (truncated == "drop" and episode.end.bootstraps):
             excluded[episode.end.value] += 1
             continue
-        mine = [agent for agent, seat in episode.cast.items() if seat.policy == policy]
+        agents = [agent for agent, seat in episode.cast.items() if seat.policy == policy]
+        # a team's sum can only be checked over all of it
         folded = {
-            agent: credit(episode, agent, rule, team) for agent in (episode.cast if mix else mine)
+            agent: credit(episode, agent, rule, team) for agent in (episode.cast if mix else agents)
         }
         _check_sum(episode, folded, mix)
-        group = (
-            episode.group
-            if episode.group is not None
-            else f"{episode.scenario}/{episode.task}/{episode.seed}"
-        )
-        # the turns before are those of the play that was forked
-        taken_over = max((step for step, _ in episode.forks), default=0)
-        shown: list[_Row] = []
-        for agent in mine:
-            rewards, before[index, agent], elsewhere[index, agent] = folded[agent]
+        fresh: list[_Row] = []
+        for agent in agents:
+            part = folded[agent]
+            before[index, agent], elsewhere[index, agent] = part.before, part.elsewhere
             tail = (tails or {}).get((index, agent), 0.0) if episode.end.bootstraps else 0.0
-            gains = returns(rewards, discount_of(gamma, agent), tail)
-            total = math.fsum((*rewards, before[index, agent], elsewhere[index, agent]))
-            for k, turn in enumerate(
-                own := [turn for turn in episode.turns if turn.agent == agent]
-            ):
-                sampled = [reply for reply in turn.replies if reply.policy == policy]
-                if sampled and turn.step >= taken_over:
-                    cut = any(reply.finish == "length" for reply in sampled)
-                    names = (
-                        turn,
-                        episode,
-                        index,
-                        episode.scenario,
-                        episode.task,
-                        group,
-                        agent,
-                        policy,
-                        k,
-                        len(own),
-                        turn.step,
-                    )
-                    shown.append(
-                        _Row(
-                            *names,
-                            float(rewards[k]),
-                            float(gains[k]),
-                            total,
-                            0.0,
-                            tail,
-                            sampled[0].version,
-                            cut,
-                        )
-                    )
+            gains = returns(part.rewards, discount_of(gamma, agent), tail)
+            fresh += _rows(index, episode, agent, policy, part, gains, tail)
         # stable: agents of one step keep the order of the cast
-        rows += sorted(shown, key=lambda row: row.step)
+        rows += sorted(fresh, key=lambda row: row.step)
     columns: dict[str, Any] = {
         name: np.array([getattr(row, name) for row in rows], dtype)
         for name, dtype in _COLUMNS.items()
     }
-    seen = (tuple(row.turn for row in rows), tuple(row.source for row in rows))
-    return TurnTable(*seen, **columns, before=before, elsewhere=elsewhere, excluded=dict(excluded))
+    return TurnTable(
+        tuple(row.turn for row in rows),
+        tuple(row.source for row in rows),
+        **columns,
+        before=before,
+        elsewhere=elsewhere,
+        excluded=dict(excluded),
+    )
+
+
+def _rows(
+    index: int,
+    episode: Episode,
+    agent: str,
+    policy: str,
+    part: Credit,
+    gains: NDArray[np.float64],
+    tail: float,
+) -> list[_Row]:
+    """The rows of one agent's turns that hold a reply of the policy."""
+    group = episode.group
+    if group is None:
+        group = f"{episode.scenario}/{episode.task}/{episode.seed}"
+    total = math.fsum((*part.rewards, part.before, part.elsewhere))
+    # turns before the last fork were sampled in the play that was forked, and are learned there
+    first = max((step for step, _ in episode.forks), default=0)
+    turns = [turn for turn in episode.turns if turn.agent == agent]
+    rows = []
+    for k, turn in enumerate(turns):
+        sampled = [reply for reply in turn.replies if reply.policy == policy]
+        if not sampled or turn.step < first:
+            continue
+        rows.append(
+            _Row(
+                turn=turn,
+                source=episode,
+                episode=index,
+                scenario=episode.scenario,
+                task=episode.task,
+                group=group,
+                agent=agent,
+                policy=policy,
+                k=k,
+                K=len(turns),
+                step=turn.step,
+                reward=float(part.rewards[k]),
+                ret=float(gains[k]),
+                total=total,
+                value=0.0,  # a critic fills it in
+                tail_value=tail,
+                version=sampled[0].version,
+                cut=any(reply.finish == "length" for reply in sampled),
+            )
+        )
+    return rows
 
 
 class _Row(NamedTuple):
@@ -366,40 +386,3 @@ def discount_of(gamma: Gamma, agent: str) -> float:
     if not 0 <= gamma <= 1:
         raise ConfigError(f"gamma of agent {agent!r} lies in 0..1; got {gamma}")
     return float(gamma)
-
-
-def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str:
-    """Digest of all that an agent had seen and said, tool calls and images included: `before`
-    one of its turns, or at the end, as if it were asked once more.
-    """
-    digest = hashlib.blake2b(digest_size=8)
-    for turn in (turn for turn in episode.turns if turn.agent == agent):
-        _digest(digest, turn.observed)
-        if before is not None and turn.step == before.step:
-            return digest.hexdigest()
-        _digest(digest, (spoken(agent, turn.action),))
-    _digest(digest, episode.final.get(agent, ()))
-    return digest.hexdigest()
-
-
-def observation_digest(turn: Turn) -> str:
-    """Digest of what the agent was shown since its turn before: the state, where the world tells
-    it anew at every turn."""
-    digest = hashlib.blake2b(digest_size=8)
-    _digest(digest, turn.observed)
-    return digest.hexdigest()
-
-
-def _digest(digest: hashlib.blake2b, messages: Iterable[Message]) -> None:
-    for message in messages:
-        digest.update(f"{message.sender}\0{message.text}\1".encode())
-        for call in message.tool_calls:  # without its id, which servers draw
-            said = (
-                call.text
-                if isinstance(call, Malformed)
-                else f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}"
-            )
-            digest.update(f"{said}\2".encode())
-        for part in message.content if not isinstance(message.content, str) else ():
-            if isinstance(part, Image):
-                digest.update(f"{part.digest}\3".encode())

@@ -25,9 +25,10 @@ from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.loop.roles import play_all
 from gem_ma.training.schedule.plans import exam_plans, training_plans
 from gem_ma.training.selfplay import collapse
-from gem_ma.training.selfplay.collapse import Watch, first_share, health, private_effect
+from gem_ma.training.selfplay.collapse import Watch
 from gem_ma.training.selfplay.guard import Guard
 from gem_ma.training.selfplay.league import League
+from gem_ma.training.selfplay.signs import first_share, health, private_effect
 from gem_ma.types import Action, End, Entry, Episode, Malformed, Message, Reply, Seat, Turn
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")

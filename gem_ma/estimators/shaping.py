@@ -14,10 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from gem_ma.credit import TurnTable, discount_of
+from gem_ma.credit import Gamma, TurnTable, discount_of
 from gem_ma.errors import ConfigError
 from gem_ma.estimators.groups import Key, State, episodes, group_names, groups
-from gem_ma.estimators.turnwise import Gamma
 
 FORMS = ("margin", "quality")
 

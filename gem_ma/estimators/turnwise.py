@@ -4,12 +4,11 @@ credit."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gem_ma.credit import TurnTable, discount_of
+from gem_ma.credit import Gamma, TurnTable, discount_of
 from gem_ma.estimators.groups import (
     Array,
     Given,
@@ -23,8 +22,6 @@ from gem_ma.estimators.groups import (
     per_episode,
     values_of,
 )
-
-Gamma = float | Mapping[str, float]
 
 
 def gae(rewards: ArrayLike, values: ArrayLike, gamma: float = 1.0, lam: float = 0.95) -> Array:

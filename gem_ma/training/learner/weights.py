@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from gem_ma.errors import DataError
 from gem_ma.training.learner.probes import check
@@ -32,12 +34,12 @@ def saved(learner: Trained) -> dict[str, bytes]:
         "optimizer_steps": counts,
         "probes": [list(p) for p in learner.probes],
     }
-    held = {"model.safetensors": learner.parameters, "reference.safetensors": learner.reference}
-    held["masters.safetensors"] = {name: learner.masters[name] for name in learner.rounded}
+    tensors = {"model.safetensors": learner.parameters, "reference.safetensors": learner.reference}
+    tensors["masters.safetensors"] = {name: learner.masters[name] for name in learner.rounded}
     files = {
-        name: save({key: weight.detach().cpu().contiguous() for key, weight in one.items()})
-        for name, one in held.items()
-        if one
+        name: save({key: weight.detach().cpu().contiguous() for key, weight in part.items()})
+        for name, part in tensors.items()
+        if part
     }
     return {
         **files,
@@ -46,10 +48,45 @@ def saved(learner: Trained) -> dict[str, bytes]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What the files of a checkpoint hold, read."""
+
+    weights: Mapping[str, Any]
+    masters: Mapping[str, Any]
+    reference: Mapping[str, Any]
+    moments: Mapping[str, Any]  # `exp_avg/NAME`, `exp_avg_sq/NAME`
+    counts: Mapping[str, float]  # optimiser steps by name of the weight
+    version: int
+    unpublished: bool
+    probes: list[tuple[int, ...]]
+
+
 def restore(learner: Trained, files: Mapping[str, bytes]) -> None:
     """Puts weights, optimiser and version back. Raises DataError, with nothing changed, where a
     file is missing, damaged or of another model."""
     import torch
+
+    read = _read(learner, files)
+    _check_shapes(learner, read)
+    optimizer = _optimizer(learner, read)
+    device = learner.engine.device
+    # all is checked: from here on nothing is refused
+    with learner.engine.lock, torch.no_grad():
+        for name, weight in learner.parameters.items():
+            weight.copy_(read.weights[name])
+            learner.masters[name].copy_(read.masters[name])
+        learner.optimizer, learner.probes = optimizer, read.probes
+        learner.reference = {name: weight.to(device) for name, weight in read.reference.items()}
+        learner.sampler.version = read.version
+        if learner.sampler is not learner.engine:
+            learner.sampler.take(learner.parameters)
+            check(learner)
+        learner.sampler.unpublished = read.unpublished
+        learner.remember()
+
+
+def _read(learner: Trained, files: Mapping[str, bytes]) -> _Files:
     from safetensors.torch import load
 
     try:
@@ -57,65 +94,62 @@ def restore(learner: Trained, files: Mapping[str, bytes]) -> None:
         reference = load(files["reference.safetensors"]) if "reference.safetensors" in files else {}
         masters = {**weights, **(load(files["masters.safetensors"]) if learner.rounded else {})}
         note = json.loads(files["learner.json"])
-        version, unpublished, counts = (
-            int(note["version"]),
-            bool(note["unpublished"]),
-            dict(note["optimizer_steps"]),
+        return _Files(
+            weights=weights,
+            masters=masters,
+            reference=reference,
+            moments=moments,
+            counts=dict(note["optimizer_steps"]),
+            version=int(note["version"]),
+            unpublished=bool(note["unpublished"]),
+            probes=[tuple(map(int, probe)) for probe in note["probes"]],
         )
-        probes = [tuple(map(int, probe)) for probe in note["probes"]]
     except Exception as error:  # safetensors raises its own kinds
         raise DataError(
             f"policy {learner.policy!r}: its checkpoint cannot be read ({type(error).__name__}:"
             f" {error})"
         ) from error
-    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-    expected = {name: tuple(weight.shape) for name, weight in learner.parameters.items()}
+
+
+def _shapes(weights: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(weight.shape) for name, weight in weights.items()}
+
+
+def _check_shapes(learner: Trained, read: _Files) -> None:
+    shapes, expected = _shapes(read.weights), _shapes(learner.parameters)
     if shapes != expected:
-        wrong = sorted(
-            name
-            for name in shapes.keys() | expected.keys()
-            if shapes.get(name) != expected.get(name)
-        )
+        names = sorted(shapes.keys() | expected.keys())
+        wrong = next(name for name in names if shapes.get(name) != expected.get(name))
         raise DataError(
             f"policy {learner.policy!r}: its checkpoint is of another model than"
-            f" {learner.engine.path}: {wrong[0]} differs"
+            f" {learner.engine.path}: {wrong} differs"
         )
-    if {name: tuple(weight.shape) for name, weight in masters.items()} != expected:
+    if _shapes(read.masters) != expected:
         raise DataError(
             f"policy {learner.policy!r}: its checkpoint's float32 weights do not fit the model"
         )
+
+
+def _optimizer(learner: Trained, read: _Files) -> Any:
+    """A new optimiser with the moments of the checkpoint."""
+    import torch
+
+    device, expected = learner.engine.device, _shapes(learner.parameters)
     optimizer = learner.new_optimizer(0.0)
-    for name, count in counts.items():
-        kept = {
+    for name, count in read.counts.items():
+        moments = {
             key.partition("/")[0]: value
-            for key, value in moments.items()
+            for key, value in read.moments.items()
             if key.partition("/")[2] == name
         }
-        if (
-            name not in expected
-            or set(kept) != {"exp_avg", "exp_avg_sq"}
-            or any(tuple(v.shape) != expected[name] for v in kept.values())
-        ):
+        fits = name in expected and moments.keys() == {"exp_avg", "exp_avg_sq"}
+        if not fits or any(tuple(value.shape) != expected[name] for value in moments.values()):
             raise DataError(
                 f"policy {learner.policy!r}: its checkpoint's optimizer does not fit the model:"
                 f" {name}"
             )
-        step = torch.tensor(count, dtype=torch.float32, device=learner.engine.device)
-        optimizer.state[learner.masters[name]] = {
-            "step": step,
-            **{key: value.to(learner.engine.device) for key, value in kept.items()},
-        }
-    with learner.engine.lock, torch.no_grad():
-        for name, weight in learner.parameters.items():
-            weight.copy_(weights[name])
-            learner.masters[name].copy_(masters[name])
-        learner.optimizer, learner.probes = optimizer, probes
-        learner.reference = {
-            name: weight.to(learner.engine.device) for name, weight in reference.items()
-        }
-        learner.sampler.version = version
-        if learner.sampler is not learner.engine:
-            learner.sampler.take(learner.parameters)
-            check(learner)
-        learner.sampler.unpublished = unpublished
-        learner.remember()
+        # fused AdamW counts its steps on the device
+        step = torch.tensor(count, dtype=torch.float32, device=device)
+        placed = {key: value.to(device) for key, value in moments.items()}
+        optimizer.state[learner.masters[name]] = {"step": step, **placed}
+    return optimizer

@@ -28,8 +28,8 @@ from gem_ma.scenario import Scenario
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.schedule.plans import exam_plans, seatings
 from gem_ma.training.selfplay.averaging import Averages, exact
-from gem_ma.training.selfplay.collapse import first_share, private_effect
 from gem_ma.training.selfplay.league import anchor_seat
+from gem_ma.training.selfplay.signs import first_share, private_effect
 from gem_ma.types import Episode
 
 # of whom `measures` tells the returns one by one; a league's standing is told by its ratings
@@ -203,57 +203,60 @@ def _exact(
     if not exact(config, scenario):
         return {}
     owners = {seat.policy or "" for seat in config.agents.values()}
-    last = {
-        name: strategy
-        for name in owners
-        if (strategy := _strategy(name, policies, learners)) is not None
-    }
+    last = {name: _strategy(name, policies, learners) for name in owners}
+    strategies = {name: strategy for name, strategy in last.items() if strategy is not None}
+    if len(strategies) < len(owners):
+        return {}  # somebody plays whose probabilities nobody knows
     means = {
         name: engine_strategy(learners[name].average())
-        for name in last
+        for name in strategies
         if hasattr(learners.get(name), "average")
     }
-    means |= (
-        {name: mixture.strategy() for name, mixture in averages.mixtures.items() if mixture.size}
-        if averages is not None
-        else {}
-    )
+    for name, mixture in averages.mixtures.items() if averages is not None else ():
+        if mixture.size:
+            means[name] = mixture.strategy()
     casts = [
         {agent: seat.policy or "" for agent, seat in cast.items()} for cast in seatings(config)
     ]
     try:
-        if len(last) < len(owners):
-            return {}
-        now = [
-            exploitability(scenario, {agent: last[name] for agent, name in cast.items()})
-            for cast in casts
-        ]
-        found = {
-            "nash_conv": _over(one.nash_conv for one in now),
-            "exploitability": _over(one.exploitability for one in now),
-        }
-        # what it gets, and what the best reply to the others would get in its place
-        for name in sorted(owners) if len(owners) > 1 else ():
-            mine = [
-                (one, agent)
-                for one, cast in zip(now, casts, strict=True)
-                for agent in cast
-                if cast[agent] == name
-            ]
-            found[f"exact_return {name}"] = _over(one.values[agent] for one, agent in mine)
-            found[f"best_return {name}"] = _over(one.best_responses[agent] for one, agent in mine)
+        scores = _exploited(scenario, casts, strategies)
         if means:
-            averaged = [
-                exploitability(
-                    scenario, {agent: means.get(name, last[name]) for agent, name in cast.items()}
-                )
-                for cast in casts
-            ]
-            found["nash_conv_averaged"] = _over(one.nash_conv for one in averaged)
-            found["exploitability_averaged"] = _over(one.exploitability for one in averaged)
+            averaged = _exploited(scenario, casts, {**strategies, **means})
+            for key in ("nash_conv", "exploitability"):
+                scores[f"{key}_averaged"] = averaged[key]
     except ConfigError:  # chance that cannot be listed, or too large a game: no exact score
         return {}
-    return found
+    return scores
+
+
+def _exploited(
+    scenario: Scenario,
+    casts: Sequence[Mapping[str, str]],  # agent -> policy, for each way to seat them
+    strategies: Mapping[str, Strategy],
+) -> dict[str, float]:
+    """How far these strategies are from an equilibrium, in the mean over the ways to seat them."""
+    results = [
+        exploitability(scenario, {agent: strategies[name] for agent, name in cast.items()})
+        for cast in casts
+    ]
+    scores = {
+        "nash_conv": _over(result.nash_conv for result in results),
+        "exploitability": _over(result.exploitability for result in results),
+    }
+    owners = sorted({name for cast in casts for name in cast.values()})
+    # what a policy gets, and what the best reply to the others would get in its place
+    for name in owners if len(owners) > 1 else ():
+        seats = [
+            (result, agent)
+            for result, cast in zip(results, casts, strict=True)
+            for agent in cast
+            if cast[agent] == name
+        ]
+        scores[f"exact_return {name}"] = _over(result.values[agent] for result, agent in seats)
+        scores[f"best_return {name}"] = _over(
+            result.best_responses[agent] for result, agent in seats
+        )
+    return scores
 
 
 def _over(values: Iterable[float]) -> float:

@@ -1,5 +1,5 @@
 """Collapse detectors: what tells that a learner has stopped being a player, although its reward may
-not show it. Pure functions of the record.
+not show it. Judges what `gem_ma.training.selfplay.signs` measures; reads no episodes.
 
 | signal | alarm |
 |---|---|
@@ -19,21 +19,16 @@ stands.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gem_ma.evaluation.game_tree import Strategy
-from gem_ma.types import Episode, Malformed, Message, Reply, Turn
-
 SIDE, ERRORS, EXAMS = 0.15, 3.0, 3
-DEAF, PROBES = 0.05, 64
+DEAF = 0.05
 ENTROPY, HALVED, WINDOW, SMOOTH = 0.05, 0.5, 10, 3
 ONE_ACTION, TWICE, INVALID, UNREADABLE = 0.95, 2.0, 0.05, 0.5
 # of which no more than the last updates is judged
 RECENT = ("entropy", "one_action", "invalid", "length", "unreadable")
-Encode = Callable[[str], Sequence[int]]  # text of an answer -> its ids, end of turn included
 # no collapse: so it may begin, and older weights would not cure it
 HARMLESS = frozenset({"unreadable"})
 ADVICE = {  # what to type, by signal; {policy} is its name
@@ -67,204 +62,6 @@ class Alarm(NamedTuple):
     value: float
     limit: float
     text: str
-
-
-# -- what is measured ----------------------------------------------------------------------------
-
-
-def health(
-    episodes: Sequence[Episode], policy: str, encode: Encode | None = None
-) -> dict[str, float]:
-    """How a policy answers in these episodes; {} where it did not.
-
-    Over all `turns`: the mean `length` of its last replies in tokens and the share of `invalid`
-    answers (a closed choice that could not be read, a malformed tool call). Over `decisions`,
-    turns with several legal strings: the share of `one_action`, the commonest of each closed
-    choice, the estimated `entropy` at the decision token in nats, and `format_entropy` at all
-    other sampled tokens of the same replies, where there are any. Both estimates are means of
-    the sampled tokens' surprise. `encode` gives the ids of an answer's text, where the policy
-    has a tokenizer.
-    """
-    turns = _sampled(episodes, policy)
-    if not turns:
-        return {}
-    choices: dict[tuple[str, ...], list[tuple[Turn, Reply]]] = {}
-    for turn, reply in turns:
-        if turn.legal is not None and len(turn.legal) > 1:
-            choices.setdefault(turn.legal, []).append((turn, reply))
-    decisions = sum(map(len, choices.values()))
-    found = {
-        "turns": float(len(turns)),
-        "length": sum(len(reply.token_ids) for _, reply in turns) / len(turns),
-        "invalid": sum(_unreadable(turn) for turn, _ in turns) / len(turns),
-        "decisions": float(decisions),
-    }
-    if decisions:
-        found["one_action"] = (
-            sum(
-                Counter(turn.action.parsed for turn, _ in part).most_common(1)[0][1]
-                for part in choices.values()
-            )
-            / decisions
-        )
-        chosen = [
-            (reply, at)
-            for legal, part in choices.items()
-            for reply, at in decision_tokens(legal, part, encode)
-        ]
-        if chosen:
-            found["entropy"] = sum(-reply.logprobs[at] for reply, at in chosen) / len(chosen)
-        others = [
-            -value for reply, at in chosen for n, value in enumerate(reply.logprobs) if n != at
-        ]
-        if others:
-            found["format_entropy"] = sum(others) / len(others)
-    return found
-
-
-def _unreadable(turn: Turn) -> bool:
-    return (turn.legal is not None and turn.action.parsed is None) or any(
-        isinstance(call, Malformed) for call in turn.action.tool_calls
-    )
-
-
-def _sampled(episodes: Sequence[Episode], policy: str) -> list[tuple[Turn, Reply]]:
-    """Every turn of the policy with its last reply."""
-    own = []
-    for episode in episodes:
-        if episode.end.scored:
-            for turn in episode.turns:
-                replies = [
-                    reply for reply in turn.replies if reply.policy == policy and reply.token_ids
-                ]
-                if replies:
-                    own.append((turn, replies[-1]))
-    return own
-
-
-def decision_tokens(
-    legal: Sequence[str], part: Sequence[tuple[Turn, Reply]], encode: Encode | None = None
-) -> list[tuple[Reply, int]]:
-    """The readable answers to one closed choice, each with the place in its sampled ids at which it
-    decides.
-
-    That is the first place at which the ids of the legal strings differ. Where the sampled ids
-    do not hold the ids of what was meant (no tokenizer here, another wording), it is the first
-    at which recorded answers with different meanings differ, and where all mean the same, the
-    least certain one.
-    """
-    read = [
-        (turn.action.parsed, reply)
-        for turn, reply in part
-        if turn.action.parsed is not None and len(reply.logprobs) == len(reply.token_ids)
-    ]
-    if not read:
-        return []
-    spelled = {text: tuple(encode(text)) for text in legal} if encode is not None else {}
-    differ = _first_difference(list(spelled.values()))
-    held = [_where(reply.token_ids, spelled.get(parsed, ())) for parsed, reply in read]
-    fallback = _recorded_difference(read)
-    found = []
-    for (parsed, reply), start in zip(read, held, strict=True):
-        exact = start is not None and differ is not None and differ < len(spelled[parsed])
-        found.append(
-            (
-                reply,
-                (start or 0) + (differ or 0) if exact else min(fallback, len(reply.logprobs) - 1),
-            )
-        )
-    return found
-
-
-def _recorded_difference(read: Sequence[tuple[str, Reply]]) -> int:
-    shown = {parsed: reply.token_ids for parsed, reply in read}
-    sequences = list(shown.values())
-    if len(sequences) > 1:
-        at = _first_difference(sequences)
-        return at if at is not None else min(map(len, sequences)) - 1
-    length = min(len(reply.logprobs) for _, reply in read)
-    return min(range(length), key=lambda n: sum(reply.logprobs[n] for _, reply in read))
-
-
-def _first_difference(sequences: Sequence[Sequence[int]]) -> int | None:
-    """The first place at which not all ids are the same; None where they agree as far as the
-    shortest goes."""
-    return next(
-        (n for n, ids in enumerate(zip(*sequences, strict=False)) if len(set(ids)) > 1), None
-    )
-
-
-def _where(ids: Sequence[int], part: Sequence[int]) -> int | None:
-    """Where the ids hold these ids in a row."""
-    width = len(part)
-    return (
-        next(
-            (n for n in range(len(ids) - width + 1) if tuple(ids[n : n + width]) == tuple(part)),
-            None,
-        )
-        if width
-        else None
-    )
-
-
-def first_share(episodes: Sequence[Episode]) -> tuple[float, int] | None:
-    """Share of games that the first agent wins, half the ties included, and the number of games;
-    None without any."""
-    scored = [
-        list(episode.returns().values())
-        for episode in episodes
-        if episode.end.scored and len(episode.cast) > 1
-    ]
-    if not scored:
-        return None
-    points = [
-        0.5 if paid[0] == max(paid[1:]) else float(paid[0] > max(paid[1:])) for paid in scored
-    ]
-    return sum(points) / len(points), len(points)
-
-
-def private_effect(
-    strategy: Strategy, episodes: Sequence[Episode], agents: Sequence[str], probes: int = PROBES
-) -> float | None:
-    """How much a decision's probabilities change, at most, when what only this agent was shown is
-    exchanged for that of another episode.
-
-    Two recorded views of one agent are such an exchange when they agree in all that others saw
-    or said and in the legal strings, and differ in what only this agent was shown. Largest
-    difference of a probability over such pairs of the first `probes` views; None where there is
-    no pair.
-    """
-    groups: dict[tuple[Any, ...], dict[tuple[Message, ...], list[float]]] = {}
-    seen = 0
-    for episode in episodes:
-        transcripts = {agent: episode.transcript(agent) for agent in episode.cast}
-        for agent in agents:
-            shared = {
-                message
-                for other, messages in transcripts.items()
-                if other != agent
-                for message in messages
-            }
-            view: tuple[Message, ...] = ()
-            for turn in (turn for turn in episode.turns if turn.agent == agent):
-                view = (*view, *turn.observed)
-                if turn.legal is not None and len(turn.legal) > 1 and seen < probes:
-                    public = tuple(
-                        m.text if m.sender == agent or m in shared else None for m in view
-                    )
-                    group = groups.setdefault((agent, turn.legal, public), {})
-                    if view not in group:
-                        chances = [float(chance) for chance in strategy(agent, view, turn.legal)]
-                        # among readable answers
-                        group[view] = [chance / (sum(chances) or 1.0) for chance in chances]
-                        seen += 1
-                view = (*view, Message(turn.action.text, agent, turn.action.tool_calls))
-    spreads = [
-        max(max(column) - min(column) for column in zip(*views.values(), strict=True))
-        for views in groups.values()
-        if len(views) > 1
-    ]
-    return max(spreads) if spreads else None
 
 
 # -- what is judged ------------------------------------------------------------------------------
@@ -406,19 +203,16 @@ class Watch:
     active: dict[str, int] = field(default_factory=dict)
 
     def after_update(
-        self, policy: str, found: Mapping[str, float], paid: float | None
+        self, policy: str, health: Mapping[str, float], paid: float | None
     ) -> list[Alarm]:
         """Takes the `health` of a policy in one update's episodes and the mean return of its
         agents; gives the new alarms."""
         if paid is not None:
             self._keep("paid", policy, paid)
         for name in RECENT:
-            if (
-                name in found
-                and found["decisions" if name in ("entropy", "one_action") else "turns"]
-                >= DECISIONS
-            ):
-                self._keep(name, policy, found[name])
+            basis = "decisions" if name in ("entropy", "one_action") else "turns"
+            if name in health and health[basis] >= DECISIONS:
+                self._keep(name, policy, health[name])
         learned = not self.zero_sum and at_its_best(self._of("paid", policy))
         judged = {
             "entropy": None if learned else entropy(self._of("entropy", policy), policy),
@@ -435,28 +229,20 @@ class Watch:
         """Takes an exam; gives the new alarms. `deaf` is judged after the first update, since
         nothing was learned before."""
         alarms = []
-        share = scores.get("first_share")
         for policy in policies:
             judged: dict[str, Alarm | None] = {}
-            if share is not None and len(policies) == 1:
+            # mirror play of several learners says nothing about one of them
+            if len(policies) == 1 and (share := scores.get("first_share")) is not None:
                 self._keep("side", policy, [share, scores["sampled"]["ok"]])
-                judged["side"] = side(
-                    [(value, games) for value, games in self._of("side", policy)],
-                    policy,
-                    self.reference,
-                )
-            for key, one in scores.items():
-                if (
-                    key.startswith("against ")
-                    and (mean := one["return"].get(policy)) is not None
-                    and one["standard_error"].get(policy) is not None
-                ):
-                    self._keep(key, policy, [mean, one["standard_error"][policy]])
-                    judged[key] = anchor(
-                        [(value, error) for value, error in self._of(key, policy)],
-                        policy,
-                        key.removeprefix("against "),
-                    )
+                shares = [(value, games) for value, games in self._of("side", policy)]
+                judged["side"] = side(shares, policy, self.reference)
+            for key in (key for key in scores if key.startswith("against ")):
+                mean = scores[key]["return"].get(policy)
+                error = scores[key]["standard_error"].get(policy)
+                if mean is not None and error is not None:
+                    self._keep(key, policy, [mean, error])
+                    past = [(value, spread) for value, spread in self._of(key, policy)]
+                    judged[key] = anchor(past, policy, key.removeprefix("against "))
             effect = scores.get(f"private_effect {policy}")
             if effect is not None and effect >= DEAF:
                 self.past[f"{policy}/heard"] = [True]
