@@ -110,24 +110,24 @@ def estimate(
     `gamma` is the discount that made `table.ret`, for those that need it. Raises ConfigError for
     a name or an option that there is not.
     """
-    found = estimator(name)
+    chosen = estimator(name)
     for option in options:
-        if option not in found.options:
-            near = get_close_matches(option, found.options, n=1)
+        if option not in chosen.options:
+            near = get_close_matches(option, chosen.options, n=1)
             hint = (
                 f"did you mean {near[0]!r}?"
                 if near
-                else f"it has {', '.join(found.options) or 'none'}"
+                else f"it has {', '.join(chosen.options) or 'none'}"
             )
             raise ConfigError(f"estimator {name!r} has no option {option!r} ({hint})")
-    if "gamma" in inspect.signature(found.function).parameters:
+    if "gamma" in inspect.signature(chosen.function).parameters:
         options["gamma"] = gamma
-    if found.stateful:
-        advantages, after = found.function(
-            table, found.key if key is None else key, state=state, **options
+    if chosen.stateful:
+        advantages, after = chosen.function(
+            table, chosen.key if key is None else key, state=state, **options
         )
         return advantages, after
-    return found.function(table, found.key if key is None else key, **options), {}
+    return chosen.function(table, chosen.key if key is None else key, **options), {}
 
 
 def estimator(name: str) -> Estimator:

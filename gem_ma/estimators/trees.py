@@ -58,13 +58,17 @@ def magrpo(table: TurnTable, key: Key = ("group",), *, divide: bool = False) -> 
         for n in rows:
             siblings = gains[int(table.episode[n]), int(table.step[n])]
             middled = centred(
-                np.repeat([one.gain for one in siblings], [one.sampled for one in siblings])
+                np.repeat(
+                    [branch.gain for branch in siblings], [branch.sampled for branch in siblings]
+                )
             )
-            own = next(
-                place for place, one in enumerate(siblings) if int(table.episode[n]) in one.members
+            mine = next(
+                place
+                for place, branch in enumerate(siblings)
+                if int(table.episode[n]) in branch.members
             )
             scale = max(math.sqrt(math.fsum(middled**2) / len(middled)), 1e-6) if divide else 1.0
-            result[n] = middled[sum(one.sampled for one in siblings[:own])] / scale
+            result[n] = middled[sum(branch.sampled for branch in siblings[:mine])] / scale
     return result
 
 
@@ -103,7 +107,7 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
         nodes += [
             (inside, step + 1) for history, inside in sorted(split.items(), reverse=True) if history
         ]
-    found: dict[tuple[int, int], list[_Branch]] = {}
+    gains: dict[tuple[int, int], list[_Branch]] = {}
     following = [0.0] * len(nodes)  # the mean return from a node on
     for number in range(len(nodes) - 1, -1, -1):
         members, step = nodes[number]
@@ -116,20 +120,20 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
                     frozenset(inside), sampled, now + following[node] if node is not None else 0.0
                 )
             )
-        found |= {(index, step): branches for index in members}
+        gains |= {(index, step): branches for index in members}
         following[number] = math.fsum(one.sampled * one.gain for one in branches) / sum(
             one.sampled for one in branches
         )
-    return found
+    return gains
 
 
 def _histories(episode: Episode) -> dict[int, str]:
     """A digest of all that was done up to and with each step."""
-    digest, found = hashlib.blake2b(digest_size=8), {}
+    digest, digests = hashlib.blake2b(digest_size=8), {}
     for turn in sorted(episode.turns, key=lambda turn: turn.step):
         digest.update(repr((turn.step, turn.agent, _said(turn))).encode())
-        found[turn.step] = digest.hexdigest()
-    return found
+        digests[turn.step] = digest.hexdigest()
+    return digests
 
 
 def _said(turn: Turn) -> tuple[Any, ...]:

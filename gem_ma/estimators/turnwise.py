@@ -199,13 +199,13 @@ def turn_credit(
     groups nothing.
     """
     result, rewards = np.zeros(len(table)), values_of(table, "reward")
-    given = None if scores is None else np.asarray(scores, np.float64)
-    if given is not None and given.shape != (len(table),):
+    marks = None if scores is None else np.asarray(scores, np.float64)
+    if marks is not None and marks.shape != (len(table),):
         raise ValueError(
-            f"scores need one entry per turn; got {given.shape} for {len(table)} turns"
+            f"scores need one entry per turn; got {marks.shape} for {len(table)} turns"
         )
     for rows in _in_order(table):
-        steps = rewards[rows] if given is None else _differences(given[rows])
+        steps = rewards[rows] if marks is None else _differences(marks[rows])
         result[rows] = spread(steps, decay)
     return result
 

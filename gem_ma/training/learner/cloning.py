@@ -60,7 +60,7 @@ def clone(
     }
 
 
-def listens(learner: Trained, shown: Sequence[Demonstration]) -> float | None:
+def listens(learner: Trained, examples: Sequence[Demonstration]) -> float | None:
     """Nats by which a clone finds what was demonstrated likelier after its own observation than
     after another one; None where nothing compares.
 
@@ -69,32 +69,32 @@ def listens(learner: Trained, shown: Sequence[Demonstration]) -> float | None:
     clone that is deaf to what it is shown. Meant for demonstrations that were not cloned.
     """
     kinds: dict[object, list[Demonstration]] = {}
-    for one in shown:
-        asked = one.request
+    for example in examples:
+        asked = example.request
         turn = sum(message.sender == asked.agent for message in asked.messages)
-        kinds.setdefault((asked.agent, turn, asked.legal, asked.tools), []).append(one)
+        kinds.setdefault((asked.agent, turn, asked.legal, asked.tools), []).append(example)
     pairs = []
     for alike in kinds.values():
-        for at, one in enumerate(alike):
+        for number, example in enumerate(alike):
             other = next(
                 (
-                    two
-                    for two in alike[at + 1 :] + alike[:at]
-                    if (two.text, two.calls) != (one.text, one.calls)
+                    candidate
+                    for candidate in alike[number + 1 :] + alike[:number]
+                    if (candidate.text, candidate.calls) != (example.text, example.calls)
                 ),
                 None,
             )
             if other is not None:
                 pairs += [
-                    _example(learner, one),
-                    _example(learner, replace(one, request=other.request)),
+                    _example(learner, example),
+                    _example(learner, replace(example, request=other.request)),
                 ]
     if not pairs:
         return None
-    found = learner.score(
+    scores = learner.score(
         [(row.ids[: int(row.mask.argmax())].tolist(), row.ids[row.mask].tolist()) for row in pairs]
     )
-    own, exchanged = (np.array([row.sum() for row in found[start::2]]) for start in (0, 1))
+    own, exchanged = (np.array([row.sum() for row in scores[start::2]]) for start in (0, 1))
     return float((own - exchanged).mean())
 
 

@@ -75,7 +75,7 @@ class TableCritic:
         squared error before), explained (variance)."""
         if not len(table):
             return {}
-        found = fit_quality(self.values(table), targets)
+        quality = fit_quality(self.values(table), targets)
         keys = table.column("state_key")
         for key in dict.fromkeys(keys.tolist()):
             mine = targets[keys == key]
@@ -83,7 +83,7 @@ class TableCritic:
             self.seen[key] = old + settings.step * (float(np.mean(mine)) - old)
         self.mean = (self.mean * self.count + float(targets.sum())) / (self.count + len(targets))
         self.count += len(targets)
-        return found
+        return quality
 
     def state(self) -> dict[str, bytes]:
         return {
@@ -100,11 +100,11 @@ class TableCritic:
 
     def load(self, files: Mapping[str, bytes]) -> None:
         try:
-            kept = load_json(files["critic.json"])
+            saved = load_json(files["critic.json"])
             self.seen, self.mean, self.count = (
-                {str(view): float(value) for view, value in kept["seen"].items()},
-                float(kept["mean"]),
-                int(kept["count"]),
+                {str(view): float(value) for view, value in saved["seen"].items()},
+                float(saved["mean"]),
+                int(saved["count"]),
             )
         except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
             raise DataError(

@@ -157,12 +157,12 @@ class Scorer:
         cuts = np.searchsorted(pack.token[by_place], [*starts, len(pack.target)])
         for number, start in enumerate(starts):
             places = slice(int(start), int(start) + size)
-            given = ahead[places]
+            part = ahead[places]
             if pulls is not None:
-                given = given.detach().requires_grad_()
-                pulls.append(given)
+                part = part.detach().requires_grad_()
+                pulls.append(part)
             how = Choice(self.never, self._may(pack.allowed[places]), self.temperature)
-            logprobs, entropy = chosen(head(given), self.index(pack.target[places]), how, spread)
+            logprobs, entropy = chosen(head(part), self.index(pack.target[places]), how, spread)
             mine = by_place[cuts[number] : cuts[number + 1]]
             token = self.index(pack.token[mine] - start)
             yield Scored(logprobs[token], entropy[token], pack.order[mine])
@@ -170,21 +170,24 @@ class Scorer:
     def _may(self, allowed: Allowed) -> Any:
         """[c, V]: what each of these places could choose; None where all could choose anything."""
         torch, device = self.torch, self.engine.device
-        places = [at for at, ids in enumerate(allowed) if ids is not None]
+        places = [place for place, ids in enumerate(allowed) if ids is not None]
         if not places:
             return None
         may = torch.ones(len(allowed), self.engine.vocabulary, dtype=torch.bool, device=device)
         may[torch.tensor(places, device=device)] = False
         pairs = [
-            (at, token) for at in places if isinstance(ids := allowed[at], tuple) for token in ids
+            (place, token)
+            for place in places
+            if isinstance(ids := allowed[place], tuple)
+            for token in ids
         ]
         if pairs:
             rows, tokens = zip(*pairs, strict=True)
             may[torch.tensor(rows, device=device), torch.tensor(tokens, device=device)] = True
         shared: dict[IdSet, list[int]] = {}  # few sets stand at many places
-        for at in places:
-            if isinstance(ids := allowed[at], IdSet):
-                shared.setdefault(ids, []).append(at)
+        for place in places:
+            if isinstance(ids := allowed[place], IdSet):
+                shared.setdefault(ids, []).append(place)
         for ids, there in shared.items():
             may[torch.tensor(there, device=device)] = torch.from_numpy(ids.mask).to(device)
         return may
@@ -196,20 +199,20 @@ class Scorer:
         A causal model needs no mask for padding on the right, branches need one.
         """
         self.fed, self.used = self.fed + pack.ids.size, self.used + pack.used
-        given = {"input_ids": self.index(pack.ids), "use_cache": False}
+        inputs = {"input_ids": self.index(pack.ids), "use_cache": False}
         if pack.branch is not None and pack.place is not None:
             branch = self.index(pack.branch)
             sees = (branch[:, None, :] == 0) | (branch[:, None, :] == branch[:, :, None])
-            given |= {
+            inputs |= {
                 "attention_mask": sees.tril()[:, None],
                 "position_ids": self.index(pack.place),
             }
         row, position = self.index(pack.row), self.index(pack.position)
         if self.selects:
-            return self.model.base_model(**given).last_hidden_state[row, position], behind(
+            return self.model.base_model(**inputs).last_hidden_state[row, position], behind(
                 self.model
             )
-        return self.model(**given).logits[row, position], lambda logits: logits.clone()
+        return self.model(**inputs).logits[row, position], lambda logits: logits.clone()
 
     def score_again(
         self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]
@@ -232,10 +235,10 @@ class Scorer:
         """One pass of `score_again`."""
         torch, width = self.torch, max(len(prompt) for prompt, _ in sequences)
         size, longest = len(sequences), max(len(ids) for _, ids in sequences)
-        fed, shown, places = np.zeros((3, size, width + longest), np.int64)
-        for at, (prompt, ids) in enumerate(sequences):
+        fed, visible, places = np.zeros((3, size, width + longest), np.int64)
+        for row, (prompt, ids) in enumerate(sequences):
             begin, end = width - len(prompt), width + len(ids)
-            fed[at, begin:end], shown[at, begin:end], places[at, begin:end] = (
+            fed[row, begin:end], visible[row, begin:end], places[row, begin:end] = (
                 [*prompt, *ids],
                 1,
                 np.arange(end - begin),
@@ -245,20 +248,20 @@ class Scorer:
         try:
             with torch.no_grad(), self.engine.active():
                 for piece in pieces[: 2 if longest > 1 else 1]:
-                    mask = self.index(shown[:, : piece.stop])
-                    given = {
+                    mask = self.index(visible[:, : piece.stop])
+                    inputs = {
                         "input_ids": self.index(fed[:, piece]),
                         "position_ids": self.index(places[:, piece]),
                         "attention_mask": mask,
                     }
                     keep = {"logits_to_keep": 1} if cache is None else {}
-                    out = self.model(**given, **keep, past_key_values=cache, use_cache=True)
+                    out = self.model(**inputs, **keep, past_key_values=cache, use_cache=True)
                     cache = out.past_key_values
                     logits.append(out.logits)
         except (ValueError, TypeError, RuntimeError, AttributeError):
             return None
         scores = torch.cat(logits, 1).float() + self.engine.banned
-        said = (
+        logprobs = (
             (scores / self.temperature)
             .log_softmax(-1)
             .gather(2, self.index(fed[:, width:, None]))[:, :, 0]
@@ -266,7 +269,7 @@ class Scorer:
             .cpu()
             .numpy()
         )
-        return [said[at, : len(ids)] for at, (_, ids) in enumerate(sequences)]
+        return [logprobs[row, : len(ids)] for row, (_, ids) in enumerate(sequences)]
 
     def noise(
         self, again: Sequence[NDArray[np.float64]] | None, scored: Sequence[NDArray[np.float64]]

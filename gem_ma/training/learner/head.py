@@ -100,8 +100,8 @@ def _function() -> Any:
             if how.temperature != 1:
                 scores.div_(how.temperature)
             logs = scores.log_softmax(-1)
-            said = logs.gather(1, target[:, None])[:, 0]
-            entropy = torch.zeros_like(said)
+            logprob = logs.gather(1, target[:, None])[:, 0]
+            entropy = torch.zeros_like(logprob)
             if ctx.needs_input_grad[0] or spread is not None:
                 chances = torch.exp(logs, out=scores)
                 if spread is not None:
@@ -111,7 +111,7 @@ def _function() -> Any:
                 ctx.save_for_backward(entropy)
             if not spread:
                 ctx.mark_non_differentiable(entropy)
-            return said.masked_fill(said < REFUSED, -torch.inf), entropy
+            return logprob.masked_fill(logprob < REFUSED, -torch.inf), entropy
 
         @staticmethod
         def backward(ctx: Any, pull: Any, pull_entropy: Any) -> tuple[Any, ...]:

@@ -120,24 +120,30 @@ def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
     parts: tuple[list[NDArray[np.int64]], ...] = ([], [], [], [], [])
     row_of, position, target, token, order = parts
     allowed: list[tuple[int, ...] | IdSet | None] = []
-    found = 0
-    for at, sequence in enumerate(sequences):
+    places = 0
+    for index, sequence in enumerate(sequences):
         prompt = sequence.prompt
         end = prompt
-        ids[at, :prompt], place[at, :prompt] = sequence.rows[0].ids[:prompt], np.arange(prompt)
+        ids[index, :prompt], place[index, :prompt] = (
+            sequence.rows[0].ids[:prompt],
+            np.arange(prompt),
+        )
         for number, (row, copies) in enumerate(zip(sequence.rows, sequence.copies, strict=True), 1):
             body = len(row.ids) - 1 - prompt
-            ids[at, end : end + body], branch[at, end : end + body] = row.ids[prompt:-1], number
-            place[at, end : end + body] = np.arange(prompt, prompt + body)
+            ids[index, end : end + body], branch[index, end : end + body] = (
+                row.ids[prompt:-1],
+                number,
+            )
+            place[index, end : end + body] = np.arange(prompt, prompt + body)
             where = np.flatnonzero(row.mask) - 1
             position.append(np.where(where < prompt, where, where - prompt + end))
-            row_of.append(np.full(len(where), at, np.int64))
+            row_of.append(np.full(len(where), index, np.int64))
             target.append(row.ids[where + 1])
             allowed += row.allowed or [None] * len(where)
             for copy in copies:
-                token.append(np.arange(found, found + len(where)))
+                token.append(np.arange(places, places + len(where)))
                 order.append(np.arange(starts[copy], starts[copy + 1]))
-            found += len(where)
+            places += len(where)
             end += body
     shared = any(len(sequence.rows) > 1 for sequence in sequences)
     rows_of, positions, targets, tokens, orders = (np.concatenate(column) for column in parts)

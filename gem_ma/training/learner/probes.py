@@ -44,20 +44,20 @@ def check(learner: Trained) -> dict[str, float]:
     sample.
     """
     _same_weights(learner)
-    found = measure(learner)
-    if not found.fits:
+    measured = measure(learner)
+    if not measured.fits:
         learner.sampler.unpublished = True
         by = f", published by {learner.sampler.route}" if hasattr(learner.sampler, "route") else ""
         raise EngineError(
-            f"policy {learner.policy!r}: sampler and learner differ by {found.mean:.3g} nats at"
-            f" version {learner.version}{by} ({found}); the weights are not published. Where the"
+            f"policy {learner.policy!r}: sampler and learner differ by {measured.mean:.3g} nats at"
+            f" version {learner.version}{by} ({measured}); the weights are not published. Where the"
             " sampler's kernels are to blame, allow more: policies.NAME.parity, in nats"
         )
     return {
-        "parity_gap": found.largest,
-        "parity_mean": found.mean,
+        "parity_gap": measured.largest,
+        "parity_mean": measured.mean,
         "parity_noise": learner.noise or 0.0,
-        "parity_share": found.share,
+        "parity_share": measured.share,
     }
 
 
@@ -73,13 +73,13 @@ def measure(learner: Trained) -> Gap:
     count = DRAWS if learner.repeats else MORE * DRAWS
     prompts = [
         *getattr(sampler, "probes", ()),
-        *(different[at % len(different)] for at in range(max(count, len(different)))),
+        *(different[number % len(different)] for number in range(max(count, len(different)))),
     ]
     how = Sampling(temperature=learner.temperature, max_tokens=PROBE_TOKENS)
     asked = (
         prompts,
         [how] * len(prompts),
-        [stable_seed("probe", learner.version, at) for at in range(len(prompts))],
+        [stable_seed("probe", learner.version, number) for number in range(len(prompts))],
     )
     with learner.engine.lock:
         draws = sampler.sample_ids(*asked)
@@ -87,15 +87,15 @@ def measure(learner: Trained) -> Gap:
         others = {"the weights": float("inf") if _unequal(learner) else 0.0}
         if again is not None:
             others["the same draws again"] = again
-        said = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
-        if not said:
+        spoken = [(prompt, draw) for prompt, draw in zip(prompts, draws, strict=True) if draw.ids]
+        if not spoken:
             return gap(np.zeros(0), np.zeros(0), np.zeros(0, np.int64), 0.0, learner.dtype, others)
-        pairs: list[Pair] = [(prompt, draw.ids) for prompt, draw in said]
+        pairs: list[Pair] = [(prompt, draw.ids) for prompt, draw in spoken]
         scored, learner.noise, steps = _scored(learner, pairs, stepped=again is None)
-    sampled = [np.array(draw.logprobs, np.float64) for _, draw in said]
+    sampled = [np.array(draw.logprobs, np.float64) for _, draw in spoken]
     if steps is not None:
         others["what the last step moved"] = _lag(pairs, sampled, scored, steps)
-    reply = np.repeat(np.arange(len(said)), [len(draw.ids) for _, draw in said])
+    reply = np.repeat(np.arange(len(spoken)), [len(draw.ids) for _, draw in spoken])
     return gap(
         np.concatenate(sampled),
         np.concatenate(scored),
@@ -132,18 +132,18 @@ def _scored(
         (prompt[:cut], [*prompt[cut:], *ids])
         for (prompt, ids), cut in zip(pairs, cuts, strict=True)
     ]
-    found, once = (
+    scores, once = (
         learner.scorer.score(longer),
-        {tuple(prompt): at for at, (prompt, _) in enumerate(pairs)},
+        {tuple(prompt): number for number, (prompt, _) in enumerate(pairs)},
     )
-    again = learner.scorer.score_again([longer[at] for at in once.values()])
-    noise, steps = learner.scorer.noise(again, [found[at] for at in once.values()]), None
+    again = learner.scorer.score_again([longer[number] for number in once.values()])
+    noise, steps = learner.scorer.noise(again, [scores[number] for number in once.values()]), None
     if stepped and learner.before and (now := learner.scorer.score_again(pairs)) is not None:
         with learner.holding(learner.before):
             old = learner.scorer.score_again(pairs) or now
         steps = [then - values for then, values in zip(old, now, strict=True)]
     return (
-        [one[len(one) - len(ids) :] for one, (_, ids) in zip(found, pairs, strict=True)],
+        [one[len(one) - len(ids) :] for one, (_, ids) in zip(scores, pairs, strict=True)],
         noise,
         steps,
     )

@@ -62,11 +62,11 @@ def apart(draws: Sequence[Any], others: Sequence[Any]) -> float:
     """The largest difference of draws in nats, as far as both go; infinity where they chose
     different ids."""
     largest = 0.0
-    for one, other in zip(draws, others, strict=True):
-        both = min(len(one.ids), len(other.ids))
-        if list(one.ids[:both]) != list(other.ids[:both]):
+    for draw, other in zip(draws, others, strict=True):
+        both = min(len(draw.ids), len(other.ids))
+        if list(draw.ids[:both]) != list(other.ids[:both]):
             return float("inf")
-        pairs = zip(one.logprobs[:both], other.logprobs[:both], strict=True)
+        pairs = zip(draw.logprobs[:both], other.logprobs[:both], strict=True)
         largest = max([largest, *(abs(mine - theirs) for mine, theirs in pairs)])
     return largest
 
@@ -124,8 +124,8 @@ def share(learner: Trained, asked: Asked, draws: Sequence[Any]) -> float | None:
         return None
     short = [replace(one, max_tokens=min(one.max_tokens, REPEATED)) for one in how]
     again = cold(engine, (prompts, short, seeds))
-    found = apart(draws, again) / LAST_BIT[learner.dtype]
-    if found > 1 and apart(cold(engine, (prompts, short, seeds)), again) > 0:
+    gap = apart(draws, again) / LAST_BIT[learner.dtype]
+    if gap > 1 and apart(cold(engine, (prompts, short, seeds)), again) > 0:
         learner.repeats = False
         return None
-    return found
+    return gap

@@ -170,11 +170,11 @@ def rows(
             " turns"
         )
     # stable: rows of one agent in the order of its turns
-    order = sorted(range(len(table.turns)), key=lambda at: table.turns[at].step)
+    order = sorted(range(len(table.turns)), key=lambda index: table.turns[index].step)
     growing: dict[tuple[object, ...], list[_Growing]] = {}
     forks = 0
-    for at in order:
-        turn, episode = table.turns[at], table.episodes[at]
+    for index in order:
+        turn, episode = table.turns[index], table.episodes[index]
         for reply in turn.replies:
             if reply.policy != policy or not _trainable(reply, episode, turn):
                 continue
@@ -184,8 +184,8 @@ def rows(
                 mine.append(_Growing(episode.id))
             mine[-1].add(
                 reply,
-                at,
-                float(advantages[at]),
+                index,
+                float(advantages[index]),
                 (
                     bound(turn.legal, reply.token_ids, _offered(turn, reply))
                     if bound is not None
@@ -229,14 +229,14 @@ def minibatches(
     """Which rows each optimiser step of an update takes: every epoch deals the episodes anew, in
     an order drawn from `rng`."""
     by_episode: dict[tuple[str, int, int], list[int]] = {}
-    for at, row in enumerate(all_rows):
-        by_episode.setdefault(row.episode, []).append(at)
+    for number, row in enumerate(all_rows):
+        by_episode.setdefault(row.episode, []).append(number)
     episodes = list(by_episode)
     for _ in range(settings.epochs):
         rng.shuffle(episodes)
         for part in range(min(settings.minibatches, len(episodes))):
             yield [
-                at
+                number
                 for episode in episodes[part :: settings.minibatches]
-                for at in by_episode[episode]
+                for number in by_episode[episode]
             ]

@@ -152,13 +152,13 @@ class TorchCritic:
         """Values [m] at the places of these sequences, in their order; padding lies on the
         right, where a causal model does not look."""
         ids = np.zeros((len(batch), max(len(sequence) for sequence, _ in batch)), np.int64)
-        for at, (sequence, _) in enumerate(batch):
-            ids[at, : len(sequence)] = sequence
+        for number, (sequence, _) in enumerate(batch):
+            ids[number, : len(sequence)] = sequence
         with self.engine.base.routed(self.adapter):
             hidden = self.trunk(
                 input_ids=self.torch.from_numpy(ids).to(self.engine.device), use_cache=False
             ).last_hidden_state
-        row = [at for at, (_, places) in enumerate(batch) for _ in places]
+        row = [number for number, (_, places) in enumerate(batch) for _ in places]
         position = [place for _, places in batch for place, _ in places]
         return hidden[row, position].float() @ self.head[:-1] + self.head[-1]
 
@@ -197,13 +197,13 @@ class TorchCritic:
                 f"the checkpoint of a critic cannot be read ({type(error).__name__}: {error})"
             ) from error
         for name, count in counts.items():
-            kept = {
+            saved = {
                 key: moments[f"{key}/{name}"].to(self.engine.device)
                 for key in ("exp_avg", "exp_avg_sq")
             }
             self.optimizer.state[self.parameters[name]] = {
                 "step": self.torch.tensor(count, dtype=self.torch.float32),
-                **kept,
+                **saved,
             }
 
 

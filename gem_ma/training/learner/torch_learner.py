@@ -156,14 +156,13 @@ class TorchLearner(Trained):
             if number == 0:
                 ahead = sorted(set(range(len(all_rows))) - set(chosen if fresh else ()))
                 if ahead:
-                    old[np.concatenate([cuts[at] for at in ahead])] = self._before(
-                        [all_rows[at] for at in ahead]
-                    )
-            tokens = np.concatenate([cuts[at] for at in chosen])
+                    places = np.concatenate([cuts[n] for n in ahead])
+                    old[places] = self._before([all_rows[n] for n in ahead])
+            tokens = np.concatenate([cuts[n] for n in chosen])
             before = old[tokens]
             anchored = anchor[tokens] if anchor is not None else None
             measured = self._minibatch(
-                [all_rows[at] for at in chosen],
+                [all_rows[n] for n in chosen],
                 every.take(tokens),
                 parts[tokens],
                 before,
@@ -249,11 +248,11 @@ class TorchLearner(Trained):
             if self.sampler is not self.engine:
                 self.sampler.unpublished = True
                 self.sampler.take(self.parameters)
-            found = self.check()
+            metrics = self.check()
             self.sampler.version += 1
             self.sampler.unpublished = False
             self.remember()
-        return {**found, "version": float(self.version)}
+        return {**metrics, "version": float(self.version)}
 
     def check(self) -> dict[str, float]:
         """How far sampler and learner are apart, see `gem_ma.training.learner.probes`. Raises

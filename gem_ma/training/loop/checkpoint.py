@@ -132,7 +132,7 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | No
     if keep is None:
         return
     with oserror(folder):
-        found = sorted(
+        folders = sorted(
             (
                 (int(m[1]), name)
                 for name in names(folder, folder.parent)
@@ -140,7 +140,7 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | No
             ),
             reverse=True,
         )
-        for number, name in found[keep:]:
+        for number, name in folders[keep:]:
             if every is None or number % every:
                 # first: half a checkpoint must not look like a whole one
                 remove(folder / name / "DONE", folder.parent)
@@ -156,7 +156,7 @@ def latest_checkpoint(
     `unfit` says why a complete one cannot be used, "" where it can. Raises SchemaError where the
     newest one was written by a newer gem_ma.
     """
-    found = sorted(
+    folders = sorted(
         (
             (int(m[1]), folder / name)
             for name in names(folder, folder.parent)
@@ -165,7 +165,7 @@ def latest_checkpoint(
         reverse=True,
     )
     passed: list[str] = []
-    for _, path in found:
+    for _, path in folders:
         fault = _fault(path)
         if fault is None:
             read = read_checkpoint(path, tuple(passed))

@@ -32,7 +32,7 @@ from gem_ma.training.selfplay.league import anchor_seat
 from gem_ma.training.selfplay.signs import first_share, private_effect
 from gem_ma.types import Episode
 
-# of whom `measures` tells the returns one by one; a league's standing is told by its ratings
+# players whose returns `measures` lists singly; of a league with more, ratings say who is better
 MOST_PLAYERS = 4
 
 
@@ -123,28 +123,30 @@ def _signs(
 
     The latter only where probabilities of legal strings are known.
     """
-    found: dict[str, float] = {}
+    signs: dict[str, float] = {}
     if (
         scenario.zero_sum
         and len({seat.policy or seat.behaviour for seat in config.agents.values()}) == 1
     ):
         share = first_share(episodes)
-        found |= {"first_share": share[0]} if share is not None else {}
+        signs |= {"first_share": share[0]} if share is not None else {}
     for name in policies:
         agents = [
             agent
             for agent, seat in config.agents.items()
             if seat.policy == name and seat.behaviour == "direct"
         ]
-        own = [
+        sampled = [
             episode
             for episode in episodes
             if episode.end.scored and all(episode.cast[agent].policy == name for agent in agents)
         ]
         strategy = _strategy(name, policies, learners)
-        effect = private_effect(strategy, own, agents) if strategy is not None and agents else None
-        found |= {f"private_effect {name}": effect} if effect is not None else {}
-    return found
+        effect = (
+            private_effect(strategy, sampled, agents) if strategy is not None and agents else None
+        )
+        signs |= {f"private_effect {name}": effect} if effect is not None else {}
+    return signs
 
 
 async def _against_anchors(config: Config, scenario: Scenario, players: Players) -> dict[str, Any]:

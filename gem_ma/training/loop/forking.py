@@ -89,10 +89,10 @@ async def grow(
         episodes = await players.play(level_plans, learning=True)
         points += len(wanted)
         off_policy += sum(len(branches) for line, branches in wanted if line.greedy)
-        at = 0
+        number = 0
         for line, branches in wanted:
-            line.select(episodes[at : at + len(branches)])
-            at += len(branches)
+            line.select(episodes[number : number + len(branches)])
+            number += len(branches)
         played += episodes
     failed = sum(not episode.end.scored for episode in played)
     share = off_policy / len(played) if played else 0.0
@@ -133,12 +133,12 @@ class _Line:
         """Decision points at which a policy that learns at this step sampled, after the last
         fork and from `at` on."""
         first = max(self.last + 1, self.fork.at if isinstance(self.fork.at, int) else 0)
-        found = {
+        points = {
             turn.step
             for turn in episode.turns
             if any(reply.policy in self.learned for reply in turn.replies)
         }
-        return sorted(point for point in found if point >= first)
+        return sorted(point for point in points if point >= first)
 
     def branches(self, level: int) -> list[Plan]:
         """The plans of the next level; none where the followed play has no further decision

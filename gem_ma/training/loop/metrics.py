@@ -42,29 +42,29 @@ def policy_measures(
     if not played:
         return {}
     scored = [episode for episode in played if episode.end.scored]
-    found: dict[str, Any] = {"dropped": len(played) - len(scored)}
+    numbers: dict[str, Any] = {"dropped": len(played) - len(scored)}
     if not scored:
-        return found
-    found |= _paid(scored, policy, scenario)
+        return numbers
+    numbers |= _paid(scored, policy, scenario)
     turns = [[turn for turn in episode.turns if _replies(turn, policy)] for episode in scored]
     replies = [reply for own in turns for turn in own for reply in _replies(turn, policy)]
-    found["turns_per_episode"] = sum(map(len, turns)) / len(scored)
-    found["tokens_per_episode"] = sum(map(sampled_tokens, replies)) / len(scored)
-    found["cut_by_limits"] = sum(episode.end.bootstraps for episode in scored) / len(scored)
+    numbers["turns_per_episode"] = sum(map(len, turns)) / len(scored)
+    numbers["tokens_per_episode"] = sum(map(sampled_tokens, replies)) / len(scored)
+    numbers["cut_by_limits"] = sum(episode.end.bootstraps for episode in scored) / len(scored)
     if replies:
-        found["cut_by_length"] = sum(
+        numbers["cut_by_length"] = sum(
             reply.finish in ("length", "context_overflow") for reply in replies
         ) / len(replies)
     lags = Counter[int]()
     for reply in replies if version is not None else ():
         lags[(version or 0) - reply.version] += sampled_tokens(reply)
     if total := lags.total():
-        found["lag"] = float(max(lag for lag, count in lags.items() if count))
+        numbers["lag"] = float(max(lag for lag, count in lags.items() if count))
         folded = Counter[str]()
         for lag, count in sorted(lags.items()):
             folded[str(lag) if lag < LAGS else f"{LAGS}+"] += count
-        found["lag_share"] = {lag: count / total for lag, count in folded.items()}
-    return found
+        numbers["lag_share"] = {lag: count / total for lag, count in folded.items()}
+    return numbers
 
 
 def sampled_tokens(reply: Reply) -> int:
@@ -100,14 +100,16 @@ def _paid(scored: Sequence[Episode], policy: str, scenario: Scenario) -> dict[st
                 if entry.agent == agent:
                     sums = reasons.setdefault(whose, {})
                     sums[_reason(entry.why)] = sums.get(_reason(entry.why), 0.0) + entry.value
-    found: dict[str, Any] = {"return": {whose: _mean(values) for whose, values in returns.items()}}
+    numbers: dict[str, Any] = {
+        "return": {whose: _mean(values) for whose, values in returns.items()}
+    }
     if verdicts:
-        found["success"] = {whose: _mean(values) for whose, values in verdicts.items()}
+        numbers["success"] = {whose: _mean(values) for whose, values in verdicts.items()}
     if reasons:
-        found["components"] = {
+        numbers["components"] = {
             whose: _shares(sums, len(returns[whose])) for whose, sums in reasons.items()
         }
-    return found
+    return numbers
 
 
 def _reason(why: str) -> str:

@@ -49,12 +49,12 @@ class Played:
         """The inverse of `dump`. Raises DataError."""
         try:
             head, *lines = data.decode().rstrip("\n").split("\n")
-            told, episodes = json.loads(head), tuple(map(load_episode, lines))
+            note, episodes = json.loads(head), tuple(map(load_episode, lines))
             return cls(
-                int(told["step"]),
-                episodes[: told["plays"]],
-                episodes[told["plays"] :],
-                told["forks"],
+                int(note["step"]),
+                episodes[: note["plays"]],
+                episodes[note["plays"] :],
+                note["forks"],
             )
         except (ValueError, KeyError, TypeError, RecursionError, GemMaError) as error:
             raise DataError(

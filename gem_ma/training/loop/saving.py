@@ -149,44 +149,46 @@ def newest(
         return None, []
     lost: list[str] = []
 
-    def unfit(one: Checkpoint) -> str:
-        if said := folder.misfit(_trainer(one).get("mark", {})):
+    def unfit(checkpoint: Checkpoint) -> str:
+        if said := folder.misfit(_trainer(checkpoint).get("mark", {})):
             lost.append(said)
         return said
 
-    found = latest_checkpoint(folder.path / "checkpoints", unfit)
-    if found is None and lost:
+    latest = latest_checkpoint(folder.path / "checkpoints", unfit)
+    if latest is None and lost:
         raise StoreError(
             f"{lost[-1]}, and no older checkpoint fits; put the lost lines back from a copy, or"
             " start anew with --fresh"
         )
-    if found is None or not _trainer(found).get("end") or found.step >= settings.steps:
-        return found, list(found.fell_back) if found is not None else []
-    notes = [f"train.steps is {settings.steps} now; {found.step} are done"]
+    if latest is None or not _trainer(latest).get("end") or latest.step >= settings.steps:
+        return latest, list(latest.fell_back) if latest is not None else []
+    notes = [f"train.steps is {settings.steps} now; {latest.step} are done"]
     if any(settings_of(settings, name).lr_final != 1 for name in settings.policies):
         notes.append(
             f"the rate goes on along the line of {settings.steps} steps (train.lr_final); the"
-            f" {found.step} done followed a steeper one"
+            f" {latest.step} done followed a steeper one"
         )
-        return found, [*found.fell_back, *notes]
-    due = bool(config.evaluate.every) and found.step % (config.evaluate.every or 1) == 0
+        return latest, [*latest.fell_back, *notes]
+    due = bool(config.evaluate.every) and latest.step % (config.evaluate.every or 1) == 0
     missing = ["the step that is played ahead (train.overlap)"] * settings.overlap + [
         "its exam (evaluate.every)"
     ] * due
     if not missing:
-        return found, [*found.fell_back, *notes]
+        return latest, [*latest.fell_back, *notes]
     older = latest_checkpoint(
         folder.path / "checkpoints",
-        lambda one: "" if one.step < found.step and not unfit(one) else "newer",
+        lambda checkpoint: (
+            "" if checkpoint.step < latest.step and not unfit(checkpoint) else "newer"
+        ),
     )
     if older is None or older.step == 0:
         notes.append(
-            f"step {found.step} lacks {' and '.join(missing)}, so what follows differs from a run"
+            f"step {latest.step} lacks {' and '.join(missing)}, so what follows differs from a run"
             f" that had {settings.steps} from its start"
         )
-        return found, [*found.fell_back, *notes]
+        return latest, [*latest.fell_back, *notes]
     notes.append(
-        f"steps {older.step + 1} to {found.step} are done once more, since {found.path.name} lacks"
+        f"steps {older.step + 1} to {latest.step} are done once more, since {latest.path.name} lacks"
         f" {' and '.join(missing)}"
     )
-    return older, [*found.fell_back, *notes]
+    return older, [*latest.fell_back, *notes]

@@ -177,20 +177,20 @@ def cut_note(step: int, episodes: Sequence[Episode], without_critic: Sequence[st
     scored = sum(episode.end.scored for episode in episodes)
     if not without_critic or ends.total() <= CUT_SHARE * scored:
         return None
-    said = [
+    shares = [
         f"{count} of {scored} episodes were cut by run.{LIMITS[end]}"
         for end, count in ends.items()
         if end in LIMITS
     ]
-    said += [
+    shares += [
         f"{ends[End.CONTEXT]} of {scored} episodes ended because a prompt no longer fitted the"
         " context of a model"
     ] * bool(ends[End.CONTEXT])
-    todo = ["raise the limit"] * (len(said) > bool(ends[End.CONTEXT])) + [LONGER] * bool(
+    todo = ["raise the limit"] * (len(shares) > bool(ends[End.CONTEXT])) + [LONGER] * bool(
         ends[End.CONTEXT]
     )
     rest = (
         f"and {', '.join(without_critic)} learn as if nothing followed; {'; '.join(todo)}; or name"
         " an estimator with a critic (gae)"
     )
-    return f"step {step}: {', '.join(said)}, {rest}"
+    return f"step {step}: {', '.join(shares)}, {rest}"

@@ -33,7 +33,7 @@ class Phases:
             "play_tokens_per_s": (played, self.seconds["play"]),
             "update_tokens_per_s": (learned, self.seconds["update"]),
         }
-        told = {
+        times = {
             name: round(tokens / seconds, 3)
             for name, (tokens, seconds) in rates.items()
             if tokens and seconds > 0
@@ -42,5 +42,5 @@ class Phases:
             "at": round(time.time(), 3),
             "step_s": round(sum(self.seconds.values()), 6),
             **rows,
-            **told,
+            **times,
         }

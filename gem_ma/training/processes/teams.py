@@ -68,10 +68,10 @@ class Team:
             padded[: len(data)] = (
                 torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
             )
-            found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
-            torch.distributed.all_gather(found, padded, group=self.group)
+            parts = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
+            torch.distributed.all_gather(parts, padded, group=self.group)
         return [
-            part[: int(size)].numpy().tobytes() for part, size in zip(found, sizes, strict=True)
+            part[: int(size)].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)
         ]
 
     def agree(self, value: Any) -> Any:
@@ -194,18 +194,18 @@ async def together(
     of them. What fails in one ends all."""
     if team.size == 1:
         return await play(plans)
-    said: dict[str, Any] = {"kind": "", "fault": ""}
+    report: dict[str, Any] = {"kind": "", "fault": ""}
     try:
-        said["lines"] = [dump_episode(episode) for episode in await play(team.share(plans))]
+        report["lines"] = [dump_episode(episode) for episode in await play(team.share(plans))]
     except Exception as error:  # the others wait for this share: they must hear of it
-        said |= {"kind": type(error).__name__, "fault": str(error), "lines": []}
-    parts = [json.loads(part) for part in team.gather(json.dumps(said).encode())]
+        report |= {"kind": type(error).__name__, "fault": str(error), "lines": []}
+    parts = [json.loads(part) for part in team.gather(json.dumps(report).encode())]
     failed = next((part for part in parts if part["kind"]), None)
     if failed is not None:  # process 0 says it for all
         raise (
             _again(failed["kind"], failed["fault"])
             if team.first
-            else LostError("what failed is told by process 0")
+            else LostError("see the error of process 0")
         )
     return team.merge([[load_episode(line) for line in part["lines"]] for part in parts])
 

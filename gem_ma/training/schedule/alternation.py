@@ -45,20 +45,20 @@ def settings_of(settings: TrainSettings, policy: str) -> TrainSettings:
     Keys of a section replace single keys of the common one; an estimator that is named there
     begins with its own defaults.
     """
-    own = settings.per_policy.get(policy)
-    if own is None:
+    special = settings.per_policy.get(policy)
+    if special is None:
         return settings
     changed: dict[str, Any] = {
         name: value
         for name in ("lr", "lr_final", "lr_warmup", "max_policy_lag")
-        if (value := getattr(own, name)) is not None
+        if (value := getattr(special, name)) is not None
     }
     for section in SECTIONS:
-        if given := getattr(own, section):
+        if changes := getattr(special, section):
             common: Settings = getattr(settings, section)
-            base = {} if section == "estimator" and "name" in given else common.model_dump()
+            base = {} if section == "estimator" and "name" in changes else common.model_dump()
             changed[section] = _merged(
-                type(common), base, given, f"train.per_policy.{policy}.{section}"
+                type(common), base, changes, f"train.per_policy.{policy}.{section}"
             )
     return settings.model_copy(update=changed)
 

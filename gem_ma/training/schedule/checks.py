@@ -52,14 +52,16 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
     options_of(settings.log)
     check_opponents(config, settings)
     for name in settings.policies or ("",):
-        own = settings.per_policy.get(name)
+        special = settings.per_policy.get(name)
         _check_estimator(
             settings_of(settings, name),
-            f"train.per_policy.{name}.estimator" if own and own.estimator else "train.estimator",
+            f"train.per_policy.{name}.estimator"
+            if special and special.estimator
+            else "train.estimator",
         )
         _check_surrogate(
             settings_of(settings, name),
-            f"train.per_policy.{name}.loss" if own and own.loss else "train.loss",
+            f"train.per_policy.{name}.loss" if special and special.loss else "train.loss",
         )
     sides = plays_per_start(settings.seats, len(config.agents))
     if settings.episodes % (settings.group_size * sides):
@@ -85,7 +87,7 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
 
 def remarks(settings: TrainSettings) -> dict[str, str]:
     """What `train:` implies and does not say: a word -> a line."""
-    said = {}
+    lines = {}
     if settings.overlap:
         caps = {name: settings_of(settings, name).loss.tis for name in settings.policies}
         weighed = [
@@ -96,45 +98,45 @@ def remarks(settings: TrainSettings) -> dict[str, str]:
         bare = [
             f"{name} not at all (loss.tis is null)" for name, cap in caps.items() if cap is None
         ]
-        said["off-policy"] = (
+        lines["off-policy"] = (
             "every step is played one update behind (train.overlap); weighed are the tokens of"
             f" {', '.join((*weighed, *bare)) or 'none'}"
         )
-    return said
+    return lines
 
 
 def seeds(config: Config, cores: Mapping[str, Any]) -> str:
     """What is drawn from which seed, in a line; `cores`: the open engines by policy."""
-    said = [f"run.seed {config.run.seed} draws the plays"]
+    lines = [f"run.seed {config.run.seed} draws the plays"]
     if config.train is not None:
-        said += [
+        lines += [
             f"the clone of {name}: {warm.seed}" for name, warm in config.train.warm_start.items()
         ]
     drawn = {
         name: core for name, core in cores.items() if getattr(core, "seed", 0) and core.drawn_from
     }
-    said += [
+    lines += [
         f"{' and '.join(core.drawn_from)} of {name}: {core.seed}" for name, core in drawn.items()
     ]
     left = [
         name for name, core in cores.items() if getattr(core, "seeded", False) and name not in drawn
     ]
-    return "; ".join([*said, *[f"as its folder has it: {', '.join(left)}"] * bool(left)])
+    return "; ".join([*lines, *[f"as its folder has it: {', '.join(left)}"] * bool(left)])
 
 
 def _check_sampling(config: Config, name: str) -> None:
     """The loss must see the distribution that is sampled from."""
     if name not in config.policies:
         return
-    given = config.policies[name]
+    policy = config.policies[name]
     wrong = {
-        "temperature": given.temperature <= 0,
-        "top_p": given.top_p < 1,
-        "top_k": given.top_k > 0,
+        "temperature": policy.temperature <= 0,
+        "top_p": policy.top_p < 1,
+        "top_k": policy.top_k > 0,
     }
     if key := next((key for key, found in wrong.items() if found), None):
         what = "a learned policy is sampled with temperature above 0, top_p 1 and top_k 0"
-        raise ConfigError(f"policies.{name}.{key}: {what}; got {key} {getattr(given, key):g}")
+        raise ConfigError(f"policies.{name}.{key}: {what}; got {key} {getattr(policy, key):g}")
 
 
 def _check_surrogate(settings: TrainSettings, where: str) -> None:
@@ -145,20 +147,20 @@ def _check_surrogate(settings: TrainSettings, where: str) -> None:
 
 
 def _check_estimator(settings: TrainSettings, where: str) -> None:
-    given = settings.estimator
+    chosen = settings.estimator
     try:
-        found = estimator(given.name)
+        entry = estimator(chosen.name)
     except ConfigError as error:
         raise ConfigError(f"{where}.name: {error}") from error
-    key = columns(found.key if given.key is None else given.key)
+    key = columns(entry.key if chosen.key is None else chosen.key)
     unknown = [name for name in key if name not in credit.KEYS]
     if unknown:
         raise ConfigError(
             f"{where}.key: no column is called {unknown[0]!r}; columns are {', '.join(credit.KEYS)}"
         )
-    if settings.policies and found.tree and settings.fork is None:
+    if settings.policies and entry.tree and settings.fork is None:
         what = (
-            f"{where}.name: {given.name} compares what was done in one state, and without"
+            f"{where}.name: {chosen.name} compares what was done in one state, and without"
             " train.fork hardly two turns share one"
         )
         raise ConfigError(
@@ -166,21 +168,21 @@ def _check_estimator(settings: TrainSettings, where: str) -> None:
             " of one start"
         )
     if settings.policies and "group" in key and settings.group_size == 1 and settings.fork is None:
-        what = f"{where}: {given.name} centres within groups of episodes that share a start"
+        what = f"{where}: {chosen.name} centres within groups of episodes that share a start"
         raise ConfigError(
             f"{what}, and this config plays every start once; set train.group_size or train.fork,"
             " or name another key, such as [task, agent]"
         )
-    if given.shaping is not None and found.ledger:
+    if chosen.shaping is not None and entry.ledger:
         raise ConfigError(
-            f"{where}.shaping: {given.name} reads the ledger itself, so shaped rewards would not"
+            f"{where}.shaping: {chosen.name} reads the ledger itself, so shaped rewards would not"
             " reach it"
         )
-    for option, value in given.options.items():
-        if option not in found.options:
+    for option, value in chosen.options.items():
+        if option not in entry.options:
             raise ConfigError(
-                f"{where}.options.{option}: {given.name} has no such option; it has"
-                f" {', '.join(found.options) or 'none'}"
+                f"{where}.options.{option}: {chosen.name} has no such option; it has"
+                f" {', '.join(entry.options) or 'none'}"
             )
-        if problem := found.problem(option, value):
+        if problem := entry.problem(option, value):
             raise ConfigError(f"{where}.options.{option}: wants {problem}; got {value}")

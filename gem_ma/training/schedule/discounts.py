@@ -35,11 +35,11 @@ def discounts(gamma: Any, step: int) -> Gamma:
     return _at(gamma, step)
 
 
-def _at(given: Any, step: int) -> float:
-    if not isinstance(given, Mapping):
-        return float(given)
-    share = min(1.0, step / (given["steps"] - 1))
-    return float((1 - share) * given["from"] + share * given["to"])
+def _at(gamma: Any, step: int) -> float:
+    if not isinstance(gamma, Mapping):
+        return float(gamma)
+    share = min(1.0, step / (gamma["steps"] - 1))
+    return float((1 - share) * gamma["from"] + share * gamma["to"])
 
 
 def is_schedule(gamma: Any) -> bool:
@@ -62,18 +62,20 @@ def check_discounts(config: Config, settings: TrainSettings, scenario: Scenario)
     shaping of its rewards stands on."""
     for agent in scenario.agents:
         for policy in _learners(config, settings, agent):
-            given = settings_of(settings, policy).credit.gamma
-            if isinstance(given, Mapping) and not is_schedule(given) and agent not in given:
+            gamma = settings_of(settings, policy).credit.gamma
+            if isinstance(gamma, Mapping) and not is_schedule(gamma) and agent not in gamma:
                 raise ConfigError(
                     f"train.credit.gamma: gamma names no value for agent {agent!r}; it has"
-                    f" {', '.join(given)}"
+                    f" {', '.join(gamma)}"
                 )
             wanted = scenario.discounts.get(agent)
-            one = given[agent] if isinstance(given, Mapping) and not is_schedule(given) else given
-            ends = {one["from"], one["to"]} if isinstance(one, Mapping) else {one}
+            value = gamma[agent] if isinstance(gamma, Mapping) and not is_schedule(gamma) else gamma
+            ends = {value["from"], value["to"]} if isinstance(value, Mapping) else {value}
             if wanted is not None and ends != {wanted}:
                 learned = (
-                    f"{one['from']:g} to {one['to']:g}" if isinstance(one, Mapping) else f"{one:g}"
+                    f"{value['from']:g} to {value['to']:g}"
+                    if isinstance(value, Mapping)
+                    else f"{value:g}"
                 )
                 what = (
                     f"{scenario.id} shapes the rewards of {agent!r} for a discount of {wanted:g},"

@@ -106,7 +106,7 @@ async def demonstrations(
 ) -> list[Demonstration]:
     """What the agents of a policy are asked and say in episodes of the demonstrators. They are
     no episodes of the run."""
-    cast = {agent: (warm.cast.get(agent) or given).seat for agent, given in config.agents.items()}
+    cast = {agent: (warm.cast.get(agent) or seat).seat for agent, seat in config.agents.items()}
     split = config.train.split if config.train else "train"
     known = len(scenario.tasks(split))
     seeds = [
@@ -118,7 +118,7 @@ async def demonstrations(
         for index, seed in enumerate(seeds)
     ]
     episodes = await players.play(plans)
-    agents = [agent for agent, given in config.agents.items() if given.policy == policy.name]
+    agents = [agent for agent, seat in config.agents.items() if seat.policy == policy.name]
     return [
         demonstration
         for episode in episodes

@@ -40,7 +40,7 @@ def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | N
     Metrics: `lags` (episodes by lag), and with a bound `dropped_stale` (episodes) and
     `dropped_turns` (those by the policy's turns in them).
     """
-    kept, lags, dropped = [], Counter[int](), Counter[int]()
+    usable, lags, dropped = [], Counter[int](), Counter[int]()
     for episode in episodes:
         age = lag(episode, policy, version)
         if age is not None:
@@ -50,12 +50,12 @@ def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | N
                 sum(any(reply.policy == policy for reply in turn.replies) for turn in episode.turns)
             ] += 1
         else:
-            kept.append(episode)
+            usable.append(episode)
     metrics: dict[str, Any] = {"lags": {str(age): count for age, count in sorted(lags.items())}}
     if bound is not None:
         by_length = {str(turns): count for turns, count in sorted(dropped.items())}
         metrics |= {"dropped_stale": dropped.total(), "dropped_turns": by_length}
-    return Fresh(kept, metrics)
+    return Fresh(usable, metrics)
 
 
 def warning(policy: str, metrics: Mapping[str, Any], bound: int | None) -> str | None:

@@ -108,7 +108,7 @@ class Guard(Attendant):
         policies: Sequence[str],
     ) -> dict[str, dict[str, float]]:
         """Takes the episodes of an update; gives what was measured, by policy."""
-        found = {}
+        logged = {}
         for name in policies:
             measured = health(episodes, name, _encoder(self.learners[name]))
             paid = [
@@ -118,8 +118,8 @@ class Guard(Attendant):
                 self._alarms += self.watch.after_update(
                     name, measured, sum(paid) / len(paid) if paid else None
                 )
-            found[name] = {NAMES[key]: value for key, value in measured.items() if key in NAMES}
-        return found
+            logged[name] = {NAMES[key]: value for key, value in measured.items() if key in NAMES}
+        return logged
 
     def after_exam(self, scores: Mapping[str, Any], step: int) -> None:
         """Takes an exam."""

@@ -243,7 +243,7 @@ class League(Attendant):
             raise EngineError(f"the weights of the frozen opponent {name} changed while it played")
 
     def _load(self, member: Member) -> Policy:
-        own, path = self.policies[member.policy], self.root / member.name
+        living, path = self.policies[member.policy], self.root / member.name
         if kind(path, self.root.parent) not in ("a file", "a folder"):
             raise DataError(
                 f"{path}: this snapshot of the pool is gone; put it back, or start anew with"
@@ -255,8 +255,8 @@ class League(Attendant):
             for key, value in self.config.policies[member.policy].options.items()
             if key != "lora"
         }
-        engine = open_engine(member.name, f"{own.core.kind}/{path}", **options)
-        policy = Policy(member.name, engine, own.sampling)
+        engine = open_engine(member.name, f"{living.core.kind}/{path}", **options)
+        policy = Policy(member.name, engine, living.sampling)
         policy.core.version = member.version
         if policy.core.fingerprint() != member.fingerprint:
             raise DataError(
@@ -296,13 +296,13 @@ class League(Attendant):
         return seats
 
     def _shares(self) -> dict[str, float]:
-        given = self.shares
-        moved = given.latest / 2 if self.mixed else 0.0
+        shares = self.shares
+        moved = shares.latest / 2 if self.mixed else 0.0
         return {
-            "latest": given.latest - moved,
-            "uniform": given.uniform + moved,
-            "prioritised": given.prioritised,
-            **given.anchors,
+            "latest": shares.latest - moved,
+            "uniform": shares.uniform + moved,
+            "prioritised": shares.prioritised,
+            **shares.anchors,
         }
 
     def _rivals(self, cast: Mapping[str, Seat], learner: str) -> list[str]:
