@@ -32,8 +32,8 @@ def load_config(source: Source, overrides: Sequence[str] = ()) -> Loaded:
     """A config with its origin, from a YAML file, the name of a shipped config, a scenario, or a
     `Config` that was made in Python; its values are in `.config`.
 
-    `overrides` are `dotted.key=value`, as behind a command. Raises ConfigError with all faults, each
-    with file and line.
+    `overrides` are `dotted.key=value`, as behind a command. Raises ConfigError with all faults,
+    each with file and line.
     """
     if isinstance(source, Config):
         # JSON is YAML, so the run folder can keep it as the text of a config
@@ -78,6 +78,7 @@ def run(
     path = _path(loaded, out)
     with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
         done = folder.done()
+        # made as they are played: a large run would hold all of them in memory
         rest = (
             plan for plan in plans.evaluation_plans(loaded.config, scenario) if plan.id not in done
         )

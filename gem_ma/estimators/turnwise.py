@@ -32,8 +32,10 @@ def gae(rewards: ArrayLike, values: ArrayLike, gamma: float = 1.0, lam: float = 
     the driver cut it. Raises ValueError for other lengths.  (Schulman et al., arXiv 1506.02438, eq.
     16.)
 
-    >>> gae([0, 0, 1], [.5, .5, .5, 0], lam=.5).tolist(), gae([0, 0, 1], [.5, .5, .5, .8], lam=.5).round(3).tolist()
-    ([0.125, 0.25, 0.5], [0.325, 0.65, 1.3])
+    >>> gae([0, 0, 1], [.5, .5, .5, 0], lam=.5).tolist()
+    [0.125, 0.25, 0.5]
+    >>> gae([0, 0, 1], [.5, .5, .5, .8], lam=.5).round(3).tolist()
+    [0.325, 0.65, 1.3]
     """
     paid, seen = np.asarray(rewards, np.float64), np.asarray(values, np.float64)
     if paid.ndim != 1 or seen.shape != (len(paid) + 1,):

@@ -2,9 +2,9 @@
 temperature of the sampler; and their gradients.
 
 Knows a module and token rows; knows no loss and no optimiser. Rows are packed
-(`gem_ma.training.learner.packing`), logits exist only at trained places, and only for a chunk of those
-at once (`gem_ma.training.learner.head`): a pass is cut behind the trunk. Each chunk is scored and
-differentiated down to the trunk before the next one begins; then the trunk is differentiated
+(`gem_ma.training.learner.packing`). Logits exist only at trained places, and only for a chunk of
+those at once (`gem_ma.training.learner.head`): a pass is cut behind the trunk. Each chunk is scored
+and differentiated down to the trunk before the next one begins; then the trunk is differentiated
 once. So no logits are computed twice, and none wait.
 """
 

@@ -167,7 +167,8 @@ def truncated_weight(
     gap [n] = learner's less engine's log-probability of a token, both before the update.  (verl's
     TIS; cap 2 is usual.)
 
-    >>> truncated_weight(np.log([1.5, 4.0]), np.array([0, 1]), np.array([0, 0]), "token", 2.0).round(6).tolist()
+    >>> turn, part = np.array([0, 1]), np.array([0, 0])
+    >>> truncated_weight(np.log([1.5, 4.0]), turn, part, "token", 2.0).round(6).tolist()
     [1.5, 2.0]
     """
     if cap is None:
@@ -182,7 +183,7 @@ def truncated_weight(
 
 
 class Sampled(NamedTuple):
-    """Trained tokens [n] as they were sampled: advantage, log-probability, turn and part of each."""
+    """Trained tokens [n] as they were sampled: advantage, log-probability, turn and part."""
 
     advantage: NDArray[np.float64]
     logprob: NDArray[np.float64]

@@ -144,13 +144,13 @@ def plans(scenario: Scenario, count: int = PLAYS) -> list[Plan]:
     made = []
     for number in range(count if known else 0):
         split, tasks = known[number % len(known)]
-        at = number * tasks // count
+        task = number * tasks // count  # spread over the whole split, not its first tasks
         seed = stable_seed("positions", number)
         made.append(
             Plan(
                 scenario,
                 cast,
-                f"{split}/{at}",
+                f"{split}/{task}",
                 seed,
                 limits=Limits(max_steps=MOST_STEPS, timeout_s=WAIT_S / 2),
                 call_timeout_s=2.0,

@@ -2,8 +2,8 @@
 are trained, and with what advantage.
 
 Reads records; knows no weights and no torch. Of engines it knows two things that a row must keep:
-what a constrained id was chosen among (`IdSet`), and how a tool call opens. Axes: T ids of one row, N turns of the table. The
-rules:
+what a constrained id was chosen among (`IdSet`), and how a tool call opens. Axes: T ids of one row,
+N turns of the table. The rules:
 
 - A row is prompt, sampled ids, new suffix, sampled ids, ... A reply continues the row of its agent
   iff its prompt begins with everything so far; otherwise a new row starts and is counted as a fork.

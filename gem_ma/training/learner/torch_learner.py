@@ -69,10 +69,10 @@ class TorchLearner(Trained):
         Metrics: loss, entropy (nats a token), kl (mean k3 of old to new over minibatches before
         their step), clip_fraction, grad_norm (before clipping), kl_reference (with loss.kl: mean
         k3 to the weights at the start), logprob_gap and mismatch_kl (sampler to learner before
-        the update), fresh_gap (see `gem_ma.training.learner.mismatch`), zero_advantage (share of turns),
-        lag (publishes since the oldest token), forks, rows, turns, tokens, optimizer_steps,
-        stopped (1 where target_kl ended the update). Raises EngineError, with the weights of
-        before the failing step, where a number is not finite.
+        the update), fresh_gap (see `gem_ma.training.learner.mismatch`), zero_advantage (share of
+        turns), lag (publishes since the oldest token), forks, rows, turns, tokens,
+        optimizer_steps, stopped (1 where target_kl ended the update). Raises EngineError, with
+        the weights of before the failing step, where a number is not finite.
         """
         made = rows(
             table, advantages, self.policy, self.engine.allowed if self.engine.constrain else None
@@ -89,8 +89,10 @@ class TorchLearner(Trained):
             made.rows,
         )
         with self.engine.lock:
-            if self.noise is None:  # nothing was published yet
+            # nothing was published yet, and the bound of `parity` is counted in units of it
+            if self.noise is None:
                 self.noise = noise_of(self, made.rows[:PROBES])
+            # counted over this update's passes alone
             self.scorer.fed = self.scorer.used = 0
             anchor = self._anchor(made.rows) if settings.kl else None
             _, parts = np.unique(
@@ -211,6 +213,7 @@ class TorchLearner(Trained):
             anchor=anchor,
             longest=self.longest,
         )
+        # a ratio of a whole turn needs all its tokens first, so this costs a pass without gradient
         if settings.ratio != "token":
             goal.pull_units(self.scorer.logprobs(chosen))
         for pack in self.scorer.packs(chosen):
@@ -219,10 +222,12 @@ class TorchLearner(Trained):
             team.sum(goal.sums) + goal.whole
         ).tolist()
         if fresh:
+            # each process has filled in its share, and zeros elsewhere
             old[:] = team.sum(old)
             if not np.isfinite(old).all():
                 self.forget()
             self.finite(np.isfinite(old), "a log-probability", chosen)
+        # asked of the sums of all processes, so that all stop at the same step
         if settings.target_kl is not None and kl_sum / count > settings.target_kl:
             self.forget()
             return None
@@ -246,6 +251,7 @@ class TorchLearner(Trained):
         """
         with self.engine.lock:
             if self.sampler is not self.engine:
+                # a copy that broke off half way must not be sampled from
                 self.sampler.unpublished = True
                 self.sampler.take(self.parameters)
             metrics = self.check()

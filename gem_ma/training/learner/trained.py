@@ -1,8 +1,8 @@
-"""Weights that are being trained: those of an engine, their float32 masters, an optimiser, and where
-they are sampled from.
+"""Weights that are being trained: those of an engine, their float32 masters, an optimiser, and
+where they are sampled from.
 
-Knows weights and passes; knows neither losses nor what a step is for. The learner is made of it, and
-what looks at a learner (its files, its parity checks, cloning) asks for no more.
+Knows weights and passes; knows neither losses nor what a step is for. The learner is made of it,
+and what looks at a learner (its files, its parity checks, cloning) asks for no more.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Sampler(Protocol):
     it, or a server.
 
     `parity`: nats that it may differ from the learner in, in the mean; None = as many as the
-    measured noise allows (`gem_ma.training.learner.parity`). `unpublished`: its weights are in doubt,
-    and nothing may be sampled from it. Optional are `probes`, further prompts to check parity on
-    (such as fill its caches), and `route`, how weights get there, for messages.
+    measured noise allows (`gem_ma.training.learner.parity`). `unpublished`: its weights are in
+    doubt, and nothing may be sampled from it. Optional are `probes`, further prompts to check
+    parity on (such as fill its caches), and `route`, how weights get there, for messages.
     """
 
     version: int
@@ -117,6 +117,7 @@ class Trained:
     @contextmanager
     def holding(self, weights: Mapping[str, Any]) -> Iterator[None]:
         """Inside, the learner computes with these weights instead of its own."""
+        # `.data` is exchanged, not copied into: optimiser and masters keep their tensors
         now = {name: weight.data for name, weight in self.parameters.items()}
         try:
             for name, weight in self.parameters.items():
@@ -146,11 +147,13 @@ class Trained:
 
         Raises EngineError where a number is not finite.
         """
+        # before the norm: it is that of the whole step, not of a process's share
         self.scorer.team.sum_gradients(self.masters.values())
         norm = float(self.torch.nn.utils.clip_grad_norm_(self.masters.values(), grad_clip))
         if not (math.isfinite(norm) and math.isfinite(loss)):
             self.forget()
             self.finite(np.zeros(1, np.bool_), "the loss or its gradient", chosen)
+        # what is sampled is what learns, so from here on its version would be a lie
         if self.sampler is self.engine:
             self.engine.unpublished = True
         self.optimizer.step()
@@ -205,6 +208,7 @@ class Trained:
 
     def stamp(self) -> tuple[float, ...]:
         """Sums of the weights: equal only where nothing has changed them, in whatever way."""
+        # in float64: a step of bfloat16 weights vanishes in a sum of their own precision
         sums = [
             weight.detach().sum(dtype=self.torch.float64).cpu()
             for weight in self.parameters.values()

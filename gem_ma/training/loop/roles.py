@@ -3,8 +3,8 @@ sampled.
 
 The loop knows these protocols alone, so a role may run elsewhere. What crosses a role are plans,
 episodes (as lines of `gem_ma.codec`) and weights by name. Learners stand in
-`gem_ma.training.learner`. The other classes here run in this process; with several processes (`Team`)
-each plays its share of every list of plans.
+`gem_ma.training.learner`. The other classes here run in this process; with several processes
+(`Team`) each plays its share of every list of plans.
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ async def play_all(
     Raises as `Players.play`."""
 
     async def play(share: Sequence[Plan]) -> list[Episode]:
+        # episodes come as they end; what is learned from them must not depend on that
         order = {plan.id: index for index, plan in enumerate(share)}
         stream = play_many(share, policies, concurrency=config.run.concurrency, deterministic=True)
         episodes = [episode async for episode in stream]

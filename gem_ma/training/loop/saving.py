@@ -150,9 +150,9 @@ def newest(
     lost: list[str] = []
 
     def unfit(checkpoint: Checkpoint) -> str:
-        if said := folder.misfit(_trainer(checkpoint).get("mark", {})):
-            lost.append(said)
-        return said
+        if fault := folder.misfit(_trainer(checkpoint).get("mark", {})):
+            lost.append(fault)
+        return fault
 
     latest = latest_checkpoint(folder.path / "checkpoints", unfit)
     if latest is None and lost:
@@ -188,7 +188,7 @@ def newest(
         )
         return latest, [*latest.fell_back, *notes]
     notes.append(
-        f"steps {older.step + 1} to {latest.step} are done once more, since {latest.path.name} lacks"
-        f" {' and '.join(missing)}"
+        f"steps {older.step + 1} to {latest.step} are done once more, since {latest.path.name}"
+        f" lacks {' and '.join(missing)}"
     )
     return older, [*latest.fell_back, *notes]

@@ -21,7 +21,8 @@ def learning(settings: TrainSettings, step: int) -> tuple[str, ...]:
     Those of `train.alternate` take turns in the order written there, round and round; all others
     learn at every step.
 
-    >>> both = TrainSettings(policies=["user", "assistant", "judge"], alternate={"user": 2, "assistant": 1})
+    >>> names = ["user", "assistant", "judge"]
+    >>> both = TrainSettings(policies=names, alternate={"user": 2, "assistant": 1})
     >>> [learning(both, step)[0] for step in range(6)]
     ['user', 'user', 'assistant', 'user', 'user', 'assistant']
     """

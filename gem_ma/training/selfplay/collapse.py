@@ -1,15 +1,18 @@
 """Collapse detectors: what tells that a learner has stopped being a player, although its reward may
 not show it. Judges what `gem_ma.training.selfplay.signs` measures; reads no episodes.
 
-| signal | alarm |
-|---|---|
-| `side`: share of games that the first agent wins against itself | off `reference` by > max(.15, 3 standard errors), 3 exams in a row |
-| `anchor`: return against an anchor on the same seeds | below the best exam by > 3 standard errors of the difference |
-| `deaf`: what the private part of a view changes in a decision's probabilities | < .05 over all probed views |
-| `entropy` at decision tokens | < .05 nats, or halved within 10 updates, mean of 3 |
-| `one_action`: share of the commonest action in each closed choice | > .95, mean of 3 |
-| `invalid`, `length`: unreadable answers, tokens per answer | > 2 x the mean of the 10 updates before (and of `invalid` more than .05) |
-| `unreadable`: share of answers that name no legal move, or are no readable call | > .5, mean of 3 |
+- `side`, the share of games that the first agent wins against itself: off `reference` by more than
+  max(.15, 3 standard errors), 3 exams in a row.
+- `anchor`, the return against an anchor on the same seeds: below the best exam by more than 3
+  standard errors of the difference.
+- `deaf`, what the private part of a view changes in a decision's probabilities: below .05 over all
+  probed views.
+- `entropy` at decision tokens: below .05 nats, or halved within 10 updates, as means of 3.
+- `one_action`, the share of the commonest action in each closed choice: above .95, mean of 3.
+- `invalid` and `length`, unreadable answers and tokens per answer: above twice the mean of the 10
+  updates before (and of `invalid` more than .05).
+- `unreadable`, the share of answers that name no legal move, or are no readable call: above .5,
+  mean of 3.
 
 Low entropy is no alarm by itself where a game is not zero-sum and the return is at its best:
 that is learning. In self-play of a zero-sum game the return says nothing, so there the alarm
@@ -24,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 SIDE, ERRORS, EXAMS = 0.15, 3.0, 3
-DEAF = 0.05
+DEAF = 0.05  # a player who reads its cards moves some decision by far more
 ENTROPY, HALVED, WINDOW, SMOOTH = 0.05, 0.5, 10, 3
 ONE_ACTION, TWICE, INVALID, UNREADABLE = 0.95, 2.0, 0.05, 0.5
 # of which no more than the last updates is judged

@@ -20,7 +20,8 @@ def casts(cast: Mapping[str, Seat], how: How, seed: int, start: int) -> list[dic
     A player is all that a seat holds: behaviour, options, policies. With two agents, `swap` is the
     start once from each side.
 
-    >>> [[seat.policy for seat in one.values()] for one in casts({"a": Seat(policy="x"), "b": Seat(policy="y")}, "swap", 0, 0)]
+    >>> cast = {"a": Seat(policy="x"), "b": Seat(policy="y")}
+    >>> [[seat.policy for seat in turned.values()] for turned in casts(cast, "swap", 0, 0)]
     [['x', 'y'], ['y', 'x']]
     """
     agents, players = list(cast), list(cast.values())
