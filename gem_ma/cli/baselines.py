@@ -85,6 +85,7 @@ def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline
         except ConfigError as error:
             progress_line(f"baseline {name!r} is not played: {error}")
             continue
+        # one try each, and no baselines of a baseline
         run = loaded.config.run.model_copy(update={"episodes_per_task": 1, "baselines": False})
         config = loaded.config.model_copy(
             update={"agents": agents, "policies": {}, "run": run, "train": None}

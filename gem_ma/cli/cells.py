@@ -54,6 +54,7 @@ class Policies:
                 alone = loaded.config.model_copy(
                     update={"agents": {}, "policies": {name: loaded.config.policies[name]}}
                 )
+                # each alone: the others may be open already, for an earlier cell
                 with loaded.placing():
                     self.open[key] = open_policies(
                         alone, base=loaded.base, names=[name], budget=self.budget, **self.options
@@ -69,6 +70,7 @@ class Policies:
             for seat in config.agents.values()
             for name in (seat.policy, *seat.policies.values())
         }
+        # how patient a request is belongs to the engine, so that it decides whether one is shared
         retry = config.retry.model_dump_json()
         return {
             name: f"{name} {settings.model_dump_json()} {retry}"

@@ -179,7 +179,7 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
     left = {name: path for name, path in paths.items() if name not in summaries}
     if left:
         if kind == "transformers":
-            _make_model(out)
+            _make_model(out)  # one for all: they start from the same weights
         summaries |= _train_all(config, overrides, left, quiet)
     # what stood there before anything was learned is the same in all three trainings
     scores = {"none": summaries["both"]["before"]}

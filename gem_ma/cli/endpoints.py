@@ -41,6 +41,7 @@ def ping(engines: Mapping[str, Any]) -> dict[str, str | Exception]:
         )
 
     async def every() -> dict[tuple[str, str], str | Exception]:
+        # a key that is wrong would be asked, and counted, once per policy
         different = {(engine.base_url, engine.name): engine for engine in engines.values()}
         return dict(
             zip(different, await asyncio.gather(*map(one, different.values())), strict=True)
@@ -70,6 +71,7 @@ class _Filler:
         )
         self.prompt += len(prompt.encode("utf-8", "replace")) // BYTES_PER_TOKEN
         words = min(self.words, request.sampling.max_tokens)
+        # of a legal answer a token may be as little as one character
         self.completion += min(words, len(request.legal[0])) if request.legal else words
         return Reply(request.legal[0] if request.legal else "so " * words)
 

@@ -148,6 +148,7 @@ def _shown(agent: str, messages: Iterable[Message], spoken: dict[str, str]) -> I
         text = "".join(
             part if isinstance(part, str) else f"<image {part.digest[:12]}>" for part in parts
         )
+        # what another agent said stands in the talk already, where it acted
         if message.sender not in spoken or spoken[message.sender] != text:
             yield f"  {agent} is shown by {message.sender}: {_cut(text)}"
 

@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except BrokenPipeError:
+    except BrokenPipeError:  # `gem-ma list runs | head -1`: the reader has what it wants
         code = 0
     except SystemExit as left:
         # click's way out where the reader has gone (it wraps the streams then); any other came from
@@ -231,6 +231,7 @@ def _flush(reported: bool) -> int:
         try:
             stream.flush()
         except BrokenPipeError:
+            # else Python flushes once more at its exit, and says that it failed
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         except (OSError, ValueError) as error:
             if stream is sys.stdout:

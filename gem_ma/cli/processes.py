@@ -136,6 +136,7 @@ def _wait(children: Sequence[subprocess.Popen[bytes]]) -> int:
             if codes[0] == 0:
                 _until(children[1:], FOLLOWS_S)
             return LOST if codes[0] < 0 else codes[0]
+        # a grace, since the first one may be writing its checkpoint
         if deadline is None and any(codes[1:]):
             deadline = time.monotonic() + GRACE_S
         if deadline is not None and time.monotonic() > deadline:
@@ -156,6 +157,7 @@ def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
         if child.poll() is None:
             child.terminate()
     _until(children, 2.0)
+    # a process that waits for the others inside of a collective call hears no SIGTERM
     for child in children:
         if child.poll() is None:
             child.kill()

@@ -59,6 +59,7 @@ def command(
     path = run_folder(run)
     manifest = read_manifest(path)
     source = path / "resolved.yaml"
+    # what earlier resumes changed still holds, and what is typed now comes after it
     before = [
         f"{key}={json.dumps(value)}"
         for key, value in recorded_changes(manifest.get("resumed")).items()

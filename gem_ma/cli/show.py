@@ -119,6 +119,7 @@ def scenario_facts(name: str) -> dict[str, Any]:
     example: dict[str, Any] = {}
     held = [split for split in ("test", "dev", "train") if tasks.get(split)]
     if held:
+        # tools are not run: some of them cost, or change a world
         game = Game(scenario, scenario.tasks(held[0])[0], 0, defer_calls=True)
         for agent, asked in game.pending.items():
             tools = [tool.name for tool in asked.tools]

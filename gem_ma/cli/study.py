@@ -125,6 +125,7 @@ def study(
     report = loaded.sections.report
     compared = list(dict.fromkeys([*(report.measures or ()), *measures]))
     check_measures(compared, loaded, scenarios)
+    # held: a second command of the same study would play the same cells
     with hold_folder(path):
         write_file(path / "config.yaml", _written(loaded))
         stopping, total = Stopping(again), sum(planned.values())

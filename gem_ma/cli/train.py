@@ -72,7 +72,7 @@ def command(
             f" run {source}"
         )
     path = Path(out) if out else run_path(loaded.stem, loaded.identity())
-    started = launched()
+    started = launched()  # processes that another launcher has made of this command
     if processes > 1 and started > 1:
         raise ConfigError(
             f"a launcher has started {started} processes already; leave --processes {processes}"
@@ -112,6 +112,7 @@ def learn(
     config = loaded.config
     scenario = checked_scenario(loaded)
     try_seats(config, scenario)
+    # before models are opened: every process takes the device of its rank
     teams = join()
     policies = open_policies(config, base=loaded.base)
     resume = f"gem-ma resume {path}"

@@ -31,6 +31,7 @@ def cast_with(
         seat = config.agents.get(agent)
         if agent in cast:
             seats[agent] = AgentSettings(behaviour=cast[agent])
+        # a seat that samples from nothing costs nothing, and is what the run plays with
         elif seat is not None and seat.policy is None and not seat.policies:
             seats[agent] = seat
         elif agent in scenario.default_cast:

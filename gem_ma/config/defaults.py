@@ -17,6 +17,7 @@ def spell_seats(document: Document) -> None:
         if isinstance(name, str):
             kind = "model" if name.partition("/")[0] in registry.catalog("engines") else "behaviour"
             at = document.place(("agents", agent))
+            # a person has no model name; `me` fills its place in ENGINE/NAME
             values = {kind: f"{name}/me" if name == "human" else name}
             document.put(("agents", agent), Document(values, {(): at, (kind,): at}))
 
@@ -35,6 +36,7 @@ def name_policies(document: Document) -> None:
         section = policies.get(agent) if isinstance(policies, dict) else None
         # of this model, written at the policy that it makes
         options = isinstance(section, dict) and "model" not in section
+        # a policy of this name may exist, and is not this agent's
         name = agent if options or section is None else f"{agent}_model"
         if not options:
             document.put(("policies", name), Document({}, {(): place}))
@@ -61,6 +63,7 @@ def engine_defaults(document: Document) -> None:
         except Exception:  # the check of the fit says what is wrong with it
             continue
         for key, value in getattr(factory, "config_defaults", {}).items():
+            # a map says where each layer lies, and a device beside it would contradict it
             if key not in values and not (key == "device" and values.get("device_map") is not None):
                 document.put(
                     ("policies", name, key),

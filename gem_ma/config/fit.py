@@ -48,6 +48,7 @@ def _load(document: Document, kind: str, name: Any, path: Keys) -> Any:
     if not isinstance(name, str):
         return None
     if not registry.names_code(name) and name not in registry.catalog(kind):
+        # `agents.X: gpt-4o` is what many type first; no behaviour has a digit in its name
         other = (
             f"; a model is written ENGINE/NAME, as openai/{name}"
             if kind == "agents" and re.search(r"\d", name)
@@ -106,8 +107,8 @@ def _make(document: Document, base: Path | None) -> Scenario | None:
     except DataError as error:
         raise _data_error(document, error) from error
     except Exception as error:
-        # the constructor of a scenario may refuse a value with any exception
-        # the author may name the key
+        # the constructor of a scenario may refuse a value with any exception; a ConfigError may
+        # begin with the key, which has a line of its own
         named = (
             re.match(r"scenario\.([\w.]+): ", str(error))
             if isinstance(error, ConfigError)
@@ -150,6 +151,7 @@ def _check_tasks(document: Document, base: Path | None) -> None:
             _split(document, scenario, learned, ("train", "split"))
     if tasks is None:
         return
+    # where a split is one task, a number means so many seeds, and there is no end of them
     if isinstance(wanted, int) and not single(tasks) and wanted > len(tasks):
         document.fault(
             ("scenario", "tasks"), f"{wanted} tasks are wanted; split {split!r} has {len(tasks)}"
@@ -192,6 +194,7 @@ def _check_policies(document: Document) -> dict[str, Any]:
         kind = model.partition("/")[0]
         engines[name] = factory = _load(document, "engines", kind, ("policies", name, "model"))
         if factory is not None:
+            # a key that asks for nothing (`cache: false`) may stand at an engine that lacks it
             takes = signature(factory) or {}
             asked = {
                 key: value

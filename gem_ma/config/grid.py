@@ -96,6 +96,7 @@ def take_grid(document: Document) -> Grid | None:
     values = _axes(parts, sections)
     for axis in values:
         _check_axis(parts, axis, values, document)
+    # counted before any is made: a slip of the hand may ask for millions
     cells = 1
     for named in values.values():
         cells *= len(named)
@@ -104,6 +105,7 @@ def take_grid(document: Document) -> Grid | None:
     reference = _reference(parts, sections, values)
     document.faults += parts.faults
     if parts.faults:
+        # at once: cells of a wrong grid would repeat the faults, each in its own words
         document.refuse()
     return Grid(sections, values, reference)
 
@@ -147,6 +149,7 @@ def _values(parts: Document, path: Keys) -> dict[str, Document]:
             continue
         name = (
             str(key)
+            # as it is written in YAML, so that the name can be typed again
             if isinstance(cells, dict)
             else (
                 "null"

@@ -12,6 +12,9 @@ from pydantic import Field, field_validator
 
 from gem_ma.config.playing import Settings
 
+# the lists of these two; `training.learner.losses` reads them off
+Ratio = Literal["token", "turn_sum", "turn_mean", "episode"]
+Aggregation = Literal["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"]
 SCHEDULE = frozenset({"from", "to", "steps"})  # the keys that make a mapping a schedule
 
 
@@ -44,6 +47,7 @@ class CreditSettings(Settings):
     @classmethod
     def _a_rule(cls, value: str) -> str:
         names = ("until_next_turn", "own_step", "terminal_to_last")
+        # possessive: a long row of digits that is no number must not be tried in every split
         mixed = re.fullmatch(
             r"team_mix\(\s*((?:\d++(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?)\s*\)", value
         )
@@ -130,14 +134,14 @@ class LossSettings(Settings):
         ),
     )
     clip: float = Field(0.2, gt=0)
-    ratio: Literal["token", "turn_sum", "turn_mean", "episode"] = Field(
+    ratio: Ratio = Field(
         "token",
         description=(
             "Over what the importance ratio is taken: each token, all of a turn, their geometric"
             " mean, all of an episode."
         ),
     )
-    aggregation: Literal["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"] = Field(
+    aggregation: Aggregation = Field(
         "turn_sum",
         description="Weights of the tokens under the token ratio; the others count each turn once.",
     )

@@ -101,7 +101,7 @@ class Loaded:
                 for path, name in names.items()
                 if head == name or head.startswith((f"{name}.", f"{name}["))
             ]
-            if not above:
+            if not above:  # it is about a file or a model, not about a key
                 raise
             raise ConfigError(f"{self.places[max(above, key=len)]}: {error}") from error
 
@@ -180,6 +180,7 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy
                 f"# {' x '.join(names)}: a cell of the study {document.place(()).file}\n"
                 + write(filled.value)
             )
+            # a cell plays: what the shared section `train:` says is left to `gem-ma train`
             cells[names] = Loaded(config.model_copy(update={"train": None}), header, path)
     refuse(faults, document.place(()).file)
     return LoadedStudy(
@@ -234,6 +235,7 @@ def _finish(document: Document, path: Path | None) -> Config | None:
         seat_defaults(document)
     else:
         _locate_code(document.value, path.parent)
+    # a record is complete: to add today's defaults to it would change what is resumed
     if path is None or not _is_record(path):
         engine_defaults(document)
         seed_defaults(document)

@@ -63,6 +63,7 @@ def signature(
         parameters = dict(inspect.signature(factory).parameters)
     except (TypeError, ValueError):
         return None
+    # `object` says (*args, **kwargs), and takes neither
     if isinstance(factory, type) and _constructor(factory) is object.__init__:
         return {}
     positional = [
@@ -96,8 +97,10 @@ def _type_problem(value: Any, hint: Any) -> str:
     except Exception:  # an annotation that pydantic knows no schema for
         return ""
     try:
+        # as JSON: a list from YAML may fill a tuple or a set, which strict Python values may not
         adapter.validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
+        # a union has one problem for each of its members
         wants = " or ".join(
             dict.fromkeys(
                 problem["msg"].removeprefix("Input should be ")

@@ -17,6 +17,7 @@ def locate(value: str, base: Path | None) -> str:
         base is None
         or not value
         or os.path.isabs(value)
+        # `exists` raises ValueError for it; the schema or the engine refuses such a name
         or "\0" in value
         or not (base / value).exists()
     ):

@@ -115,12 +115,14 @@ def open_policies(
                 key: value if offline else reveal(value, f"policies.{name}.{key}")
                 for key, value in settings.options.items()
             }
+            # `retry:` speaks to every policy, and a table knows no attempts
             takes = signature(load("engines", settings.model.partition("/")[0])) or {}
             options = {
                 key: value for key, value in config.retry.options.items() if key in takes
             } | options
             fed = (("budget", budget), ("offline", offline), ("frozen", name not in learned))
             options |= {key: value for key, value in fed if key in takes}
+            # what the driver feeds stands last: a config cannot set it
             with _named(name, options):
                 opened[name] = Policy(
                     name, open_engine(name, settings.model, **options), settings.sampling
@@ -149,6 +151,7 @@ def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
     """One plan per task (or seed) and repeat, in order. Raises ConfigError for a task that the
     split does not have."""
     settings, run, cast = config.scenario, config.run, cast_of(config)
+    # an index stands for a task or, where there is one task only, for a seed
     by_seed = single(scenario.tasks(settings.split))
     for position, index in enumerate(_starts(config, scenario)):
         task = f"{settings.split}/{0 if by_seed else index}"

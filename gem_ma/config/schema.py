@@ -20,6 +20,7 @@ SHOWN = 1000  # faults that are explained
 def validate(document: Document, model: type[M]) -> M | None:
     """The validated model, or None after adding a fault for everything that it refuses."""
     try:
+        # everything at once: who mends a config wants all of its faults
         return model.model_validate(document.value)
     except ValidationError as error:
         problems: dict[Keys, list[ErrorDetails]] = {}
@@ -78,6 +79,7 @@ def _explain(
         )
         hint = nearest(value, choices, listed=False) if isinstance(value, str) else ""
         return f"wants {_describe(wanted)}; got {_short(value)}{hint}"
+    # what our own validators raise stands behind this prefix
     text = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{text[:1].lower()}{text[1:]}; got {_short(value)}"
 

@@ -24,6 +24,7 @@ def source_of(source: str | Path, configs_first: bool) -> tuple[Path | None, str
         return None, _scenario_text(name), name
     if path.is_file():
         return path, _text(path), name
+    # the likeliest slip: `gem-ma run runs/x` for `gem-ma resume runs/x`
     if path.is_dir() and (path / "resolved.yaml").is_file():
         raise ConfigError(
             f"{name}: this is a run folder; continue it with `gem-ma resume {name}`, repeat it with"
@@ -95,6 +96,7 @@ def extend(document: Document, path: Path | None, file: str) -> None:
         return
     folder = path.parent if path is not None else Path()
     target = folder / base
+    # a config that came with a folder may read nothing outside of it
     if os.path.isabs(base) or folder.resolve() not in target.resolve().parents:
         document.faults.append(Fault(place, ("extends",), f"{base!r} leaves the config's folder"))
         return
@@ -115,6 +117,7 @@ def extend(document: Document, path: Path | None, file: str) -> None:
             ("extends",), "one level only: a config that is extended may not extend another"
         )
         del below.value["extends"]
+    # key by key below a section, so that the places of what is not replaced stay those of the base
     for section, values in document.value.items():
         whole = not isinstance(values, dict) or not isinstance(below.value.get(section), dict)
         for keys in [(section,)] if whole else [(section, key) for key in values]:

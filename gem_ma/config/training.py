@@ -73,7 +73,7 @@ class OpponentSettings(Settings):
     @model_validator(mode="after")
     def _whole(self) -> OpponentSettings:
         total = self.latest + self.uniform + self.prioritised + sum(self.anchors.values())
-        if abs(total - 1) > 1e-6:
+        if abs(total - 1) > 1e-6:  # 0.1 + 0.2 + 0.7 is not 1 in floats
             raise ValueError(
                 "the shares of latest, uniform, prioritised and anchors sum to 1; here to"
                 f" {total:g}"

@@ -21,20 +21,20 @@ episode. `k3` is the estimator of http://joschu.net/blog/kl-approx.html.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.config.learning import LossSettings
+from gem_ma.config.learning import Aggregation, LossSettings, Ratio
 from gem_ma.errors import ConfigError
 from gem_ma.training.learner.slopes import Slope
 
 # (logprobs, old, advantages, clip), all [n] but the last -> (objective [n] to be maximised, whether
 # a token is clipped [n]). Of a ratio of whole turns, `logprobs` is what a turn's moved by, `old` 0.
 Surrogate = Callable[[Any, Any, Any, float], tuple[Any, Any]]
-AGGREGATIONS = ("turn_sum", "token_mean", "turn_mean", "constant", "episode_sum")
-RATIOS = ("token", "turn_sum", "turn_mean", "episode")
+AGGREGATIONS: tuple[str, ...] = get_args(Aggregation)
+RATIOS: tuple[str, ...] = get_args(Ratio)
 
 
 def token_weights(
