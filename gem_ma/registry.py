@@ -24,7 +24,14 @@ from typing import Any
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Scenario
 
-KINDS = {"scenarios": "scenario", "agents": "behaviour", "engines": "engine"}
+KINDS = {
+    "scenarios": "scenario",
+    "agents": "behaviour",
+    "engines": "engine",
+    "learners": "learner",
+}
+# where a catalog does not lie in the package of its kind
+_PLACES = {"learners": "gem_ma.training.learner"}
 _FILE = re.compile(r"(?P<path>.*\.py)(?::(?P<attribute>[^:/]*))?", re.DOTALL)
 
 
@@ -39,7 +46,7 @@ def catalog(kind: str) -> dict[str, str]:
 
 def builtin(kind: str) -> dict[str, str]:
     """The catalog that the package itself brings."""
-    return dict(import_module(f"gem_ma.{kind}").CATALOG)
+    return dict(import_module(_PLACES.get(kind, f"gem_ma.{kind}")).CATALOG)
 
 
 def file_of(name: str) -> Path | None:

@@ -19,6 +19,7 @@ from gem_ma.calling import run_calls
 from gem_ma.crew import Crew
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Gate
+from gem_ma.engines.capabilities import Reachable, Remembers
 from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
 from gem_ma.limits import NO_LIMITS, Cut, SampledTokens, check_limits
 from gem_ma.parsing import clean
@@ -139,7 +140,8 @@ def _silence(game: Game, policies: Mapping[str, Policy]) -> str:
         if heard or name not in policies:
             continue
         # a bot may well say nothing; a server that does has lost its model
-        if getattr(policies[name].core, "silence_fails", False):
+        core = policies[name].core
+        if isinstance(core, Reachable) and core.silence_fails:
             return f"EngineError: policy {name!r} said nothing in this play: every reply was empty"
     return ""
 
@@ -185,7 +187,7 @@ def _record(
 def _forget(policies: Mapping[str, Policy]) -> None:
     for policy in policies.values():
         engine = policy.core
-        if hasattr(engine, "forget"):
+        if isinstance(engine, Remembers):
             engine.forget()
 
 

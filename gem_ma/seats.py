@@ -15,6 +15,7 @@ from typing import Any
 from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileged, no_policy, seat
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE
+from gem_ma.engines.capabilities import Remembers
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, ReplayError
 from gem_ma.exchange import Transcript
 from gem_ma.limits import Cut, bounded_reply
@@ -226,7 +227,7 @@ class Seats:
         reply = self._recorded[agent][call]
         # the core: what wraps it for batching keeps nothing of a conversation
         engine = policy.core
-        if hasattr(engine, "recall"):
+        if isinstance(engine, Remembers):
             engine.recall(request, reply)
         return reply
 

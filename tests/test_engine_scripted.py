@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gem_ma.engines.base import Engine, open_engine
+from gem_ma.engines.capabilities import Trains, declares
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.types import Malformed, Message, Reply, Request, Tool, ToolCall
@@ -125,4 +126,4 @@ def test_lone_surrogates_are_replaced() -> None:
 
 
 def test_it_is_not_trainable() -> None:
-    assert Scripted.trainable is False
+    assert not declares(Scripted, Trains)

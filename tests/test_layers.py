@@ -53,6 +53,7 @@ FLOORS = {
         "config",
         "config.loading",
         "config.casts",
+        "engines.capabilities",
     },
     2: {"envs", "adapters", "tools", "engines", "testing"},
     3: {
@@ -93,7 +94,12 @@ SAME_FLOOR = {  # who may import whom on its own floor
     "config.settings": {"config.playing", "config.training"},
     "config.studies": {"config.playing"},
     "config.paths": {"config.settings", "registry"},
-    "config.fit_training": {"behaviour", "config.learning", "registry"},
+    "config.fit_training": {
+        "behaviour",
+        "config.learning",
+        "engines.capabilities",
+        "registry",
+    },
     "config.fit": {
         "behaviour",
         "config.fit_training",
@@ -103,7 +109,7 @@ SAME_FLOOR = {  # who may import whom on its own floor
         "registry",
         "scenario",
     },
-    "config.defaults": {"config.fit", "registry"},
+    "config.defaults": {"config.fit", "engines.capabilities", "registry"},
     "config.sources": {"config.paths", "registry"},
     "config.casts": {"behaviour", "config.playing", "config.settings", "scenario"},
     "config.grid": {"config.schema", "config.settings", "config.studies"},

@@ -33,10 +33,11 @@ class Quiz(Scenario):
 class Engine:
     """An engine that keeps what it was given."""
 
-    trainable = True
-
     def __init__(self, name: str, *, policy: str, api_key: str = "", port: int = 0) -> None:
         self.name, self.policy, self.key, self.port = name, policy, api_key, port
+
+    def learner(self, sampling: object, *, apart: bool = False) -> object:
+        raise NotImplementedError
 
 
 def plans(source: str, *overrides: str) -> list[Plan]:

@@ -358,7 +358,9 @@ def test_what_several_processes_cannot_share_is_refused():
     from gem_ma.training.loop.opening import check_processes
 
     class Elsewhere:
-        def trained(self):
+        name, base_url, silence_fails = "model", "http://127.0.0.1:1/v1", False
+
+        async def ping(self):
             raise NotImplementedError
 
     settings = config.load("kuhn_table").config

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gem_ma.engines.base import Policy
+    from gem_ma.engines.capabilities import Reachable
     from gem_ma.rollout import Plan
     from gem_ma.types import Reply, Request
 
@@ -19,18 +20,20 @@ SAMPLED_EPISODES, GUESSED_STEPS, GUESSED_ANSWER, PLAY_S = 2, 40, 120, 20.0
 BYTES_PER_TOKEN = 4
 
 
-def remote(policies: Mapping[str, Policy]) -> dict[str, Any]:
+def remote(policies: Mapping[str, Policy]) -> dict[str, Reachable]:
     """Policy -> its engine, for those that a server samples."""
+    from gem_ma.engines.capabilities import Reachable
+
     engines = {name: policy.core for name, policy in policies.items()}
-    return {name: engine for name, engine in engines.items() if hasattr(engine, "ping")}
+    return {name: engine for name, engine in engines.items() if isinstance(engine, Reachable)}
 
 
-def ping(engines: Mapping[str, Any]) -> dict[str, str | Exception]:
+def ping(engines: Mapping[str, Reachable]) -> dict[str, str | Exception]:
     """Policy -> what its endpoint answered in words, or the error that stands in the way.
     Policies with one model at one endpoint ask once."""
     from gem_ma.errors import EngineError
 
-    async def one(engine: Any) -> str | Exception:
+    async def one(engine: Reachable) -> str | Exception:
         began = time.monotonic()
         try:
             reply = await engine.ping()
@@ -88,8 +91,8 @@ def estimate(
     from dataclasses import replace
     from itertools import islice
 
+    from gem_ma.engines.capabilities import Priced
     from gem_ma.rollout import play
-    from gem_ma.types import Usage
 
     engines = remote(policies)
     fillers = {name: _Filler(GUESSED_ANSWER) for name in policies}
@@ -110,8 +113,8 @@ def estimate(
             "completion": round(filler.completion * share),
         }
         usd = (
-            engine.price.of_usage(Usage(counts["prompt"], counts["completion"]))
-            if engine.price is not None
+            engine.usd(counts["prompt"], counts["completion"])
+            if isinstance(engine, Priced)
             else None
         )
         guesses[name] = {**counts, "usd": usd}

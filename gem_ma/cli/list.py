@@ -42,6 +42,8 @@ def command(kind: str, root: str, as_json: bool) -> int:
         emit(f"no {kind} in {root}" if kind == "runs" else f"no {kind}")
     else:
         emit(columns([_row(kind, one) for one in entries], _HEADS[kind]))
+        if kind == "engines":
+            emit("\n" + capability_table(entries))
     return 0
 
 
@@ -84,6 +86,19 @@ def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
         players(entry["cast"], entry["models"]),
         state,
     )
+
+
+def capability_table(engines: list[dict[str, Any]]) -> str:
+    """Engines x capabilities, as text."""
+    from gem_ma.cli.terminal import columns
+    from gem_ma.engines.capabilities import CAPABILITIES
+
+    names = [capability.__name__ for capability in CAPABILITIES]
+    rows = [
+        [engine["id"], *("x" if name in engine.get("capabilities", ()) else "-" for name in names)]
+        for engine in engines
+    ]
+    return columns(rows, ["engine", *names])
 
 
 def players(cast: dict[str, str], models: dict[str, str]) -> str:
@@ -143,9 +158,12 @@ def _behaviour(name: str, factory: Any) -> dict[str, Any]:
 
 
 def _engine(name: str, factory: Any) -> dict[str, Any]:
+    from gem_ma.engines.capabilities import Trains, declared, declares
+
     return {
         "summary": first_line(factory),
-        "trainable": bool(getattr(factory, "trainable", False)),
+        "trainable": declares(factory, Trains),
+        "capabilities": list(declared(factory)),
         "options": option_names(factory, "name", "policy"),
     }
 

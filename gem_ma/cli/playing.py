@@ -66,7 +66,9 @@ def outcome(episode: Episode) -> str:
 
 def _paid(policies: Mapping[str, Policy]) -> dict[str, Policy]:
     """The policies whose replies cost something: those at an endpoint."""
-    return {name: policy for name, policy in policies.items() if hasattr(policy.engine, "budget")}
+    from gem_ma.engines.capabilities import Priced
+
+    return {name: policy for name, policy in policies.items() if isinstance(policy.engine, Priced)}
 
 
 def _remembering(folder: RunFolder, paid: Mapping[str, Policy]) -> dict[str, Policy]:

@@ -80,8 +80,10 @@ def open_folder(
 
 def _digest(policy: Policy) -> Any:
     """What tells these weights from others; None where an engine cannot say."""
+    from gem_ma.engines.capabilities import Weighs
+
     engine = policy.core
-    return engine.fingerprint() if hasattr(engine, "fingerprint") else None
+    return engine.fingerprint() if isinstance(engine, Weighs) else None
 
 
 def _data(scenario: Scenario) -> dict[str, Any]:

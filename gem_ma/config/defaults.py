@@ -6,6 +6,7 @@ from __future__ import annotations
 from gem_ma import registry
 from gem_ma.config.document import COMMAND_LINE, Document
 from gem_ma.config.fit import single
+from gem_ma.engines.capabilities import Configured, declares
 
 DEFAULT_EPISODES = 20  # of a config made from a scenario id
 
@@ -62,7 +63,9 @@ def engine_defaults(document: Document) -> None:
             )
         except Exception:  # the check of the fit says what is wrong with it
             continue
-        for key, value in getattr(factory, "config_defaults", {}).items():
+        if factory is None or not declares(factory, Configured):
+            continue
+        for key, value in factory.config_defaults.items():
             # a map says where each layer lies, and a device beside it would contradict it
             if key not in values and not (key == "device" and values.get("device_map") is not None):
                 document.put(
@@ -94,9 +97,10 @@ def seed_defaults(document: Document) -> None:
     for name, values in policies.items() if isinstance(policies, dict) else ():
         model = values.get("model") if isinstance(values, dict) else None
         try:
-            seeded = isinstance(model, str) and getattr(
-                registry.load("engines", model.partition("/")[0]), "seeded", False
-            )
+            if not isinstance(model, str):
+                continue
+            factory = registry.load("engines", model.partition("/")[0])
+            seeded = declares(factory, Configured) and factory.seeded
         except Exception:  # the check of the fit says what is wrong with it
             continue
         if seeded and "seed" not in values:

@@ -11,6 +11,7 @@ from gem_ma.behaviour import is_privileged
 from gem_ma.config.document import Document, Keys, section
 from gem_ma.config.learning import SCHEDULE
 from gem_ma.config.spelling import nearest
+from gem_ma.engines.capabilities import Trains, declares
 
 
 def check_training(document: Document, agents: Sequence[str], engines: dict[str, Any]) -> None:
@@ -22,7 +23,7 @@ def check_training(document: Document, agents: Sequence[str], engines: dict[str,
         if name not in engines:
             document.fault(path, f"no policy is called {name!r}{nearest(name, engines)}")
             continue
-        if engines[name] is not None and not getattr(engines[name], "trainable", False):
+        if engines[name] is not None and not declares(engines[name], Trains):
             model = str(document.get("policies", name, "model"))
             document.fault(
                 path,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from gem_ma.engines.batching import Batched
+from gem_ma.engines.batching import Batched, Core
+from gem_ma.engines.capabilities import Batches
 from gem_ma.registry import asks_nothing, construct, load
 from gem_ma.types import Reply, Request, Sampling
 
@@ -20,6 +21,13 @@ class Engine(Protocol):
     """How a policy samples."""
 
     async def sample(self, request: Request) -> Reply: ...
+
+
+@runtime_checkable
+class Wraps(Protocol):
+    """An engine around another one: it batches for it, or answers in its place now and then."""
+
+    engine: Engine | Core
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +44,10 @@ class Policy:
     learns: bool = False
 
     @property
-    def core(self) -> Any:
-        """The engine itself, where `engine` only gathers requests to batches for it."""
-        return getattr(self.engine, "engine", self.engine)
+    def core(self) -> Engine | Core:
+        """The engine itself, where `engine` only gathers requests to batches for it. What it can
+        do beside answering: `gem_ma.engines.capabilities`."""
+        return self.engine.engine if isinstance(self.engine, Wraps) else self.engine
 
 
 def open_engine(policy: str, model: str, **options: Any) -> Engine:
@@ -59,7 +68,7 @@ def open_engine(policy: str, model: str, **options: Any) -> Engine:
     engine = construct(
         f"policy {policy!r}: engine {kind!r}", factory, name, policy=policy, **options
     )
-    return Batched(engine) if hasattr(engine, "sample_batch") else engine
+    return Batched(engine) if isinstance(engine, Batches) else engine
 
 
 def stable_seed(*parts: object) -> int:

@@ -17,22 +17,14 @@ import contextlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from gem_ma.engines.capabilities import Batches, Mixes, Streams
 from gem_ma.types import Reply, Request
 
+Core = Batches | Streams  # what `Batched` makes an engine of
 Row = tuple[Request, "asyncio.Future[Reply]", "Batched"]
-
-
-class BatchEngine(Protocol):
-    """A sync engine that answers many requests at once; `Batched` makes an Engine of it.
-
-    An exception in place of a reply goes to the asker of that request alone; one that is raised
-    goes to every asker of the batch.
-    """
-
-    def sample_batch(self, requests: Sequence[Request]) -> Sequence[Reply | Exception]: ...
 
 
 class Gate:
@@ -137,8 +129,8 @@ class _Lane:
         try:
             while self._waiting:
                 await asyncio.sleep(self.wait_s)
-                engine: Any = self._waiting[0][2].engine if self._waiting else None
-                if hasattr(engine, "stream"):
+                engine = self._waiting[0][2].engine if self._waiting else None
+                if isinstance(engine, Streams):
                     await self._stream_in_thread(engine)
                 elif batch := self._next(self.max_batch):
                     _answer(batch, await _run_in_thread(batch))
@@ -154,7 +146,7 @@ class _Lane:
                 rows.append(row)
         return rows
 
-    async def _stream_in_thread(self, engine: Any) -> None:
+    async def _stream_in_thread(self, engine: Streams) -> None:
         try:
             await asyncio.to_thread(_Stream(self).run, engine)
         except RuntimeError as error:  # no thread to be had: the askers must hear of it
@@ -174,7 +166,7 @@ class _Stream:
         self.pulled: list[Row | None] = []  # None once answered
         self.running = 0
 
-    def run(self, engine: Any) -> None:
+    def run(self, engine: Streams) -> None:
         error: Exception | None = None
         try:
             engine.stream(self.pull, self.give)
@@ -219,20 +211,20 @@ class Batched:
     """An Engine made of a batch engine. A failing batch gives its error to all its askers, an error
     in place of a reply to its own asker alone; a cancelled asker is skipped.
 
-    An engine may have an attribute `shares`: engines with the same one are answered together, by
-    `sample_mixed([(engine, request), ...])`. It may have `stream(pull, give)`: it then answers
-    without a gate what `pull() -> [(engine, request), ...]` gives at any time, by `give(n, reply
-    or error)` for the n-th pulled, and returns when nothing runs and nothing comes.
+    An engine that `Mixes` waits in one lane with those that share with it. One that `Streams` is
+    given, without a gate, what comes while it runs.
     """
 
-    def __init__(self, engine: BatchEngine, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
+    def __init__(self, engine: Core, *, max_batch: int = 256, wait_s: float = 0.002) -> None:
         self.engine = engine
+        # asked here, not for every request: such a look costs microseconds
+        self._mixes = engine if isinstance(engine, Mixes) else None
         self._own = _Lane(max_batch, wait_s)
 
     @property
     def lane(self) -> _Lane:
         """Where its requests wait: with those of the engines that it shares something with."""
-        shared = getattr(self.engine, "shares", None)
+        shared = self._mixes.shares if self._mixes is not None else None
         return self._own if shared is None else _LANES.setdefault(shared, self._own)
 
     async def sample(self, request: Request) -> Reply:

@@ -30,7 +30,7 @@ from gem_ma.engines.http.reply_cache import ReplyCache
 from gem_ma.engines.local.thoughts import Thoughts
 from gem_ma.errors import ConfigError
 from gem_ma.options import flat
-from gem_ma.types import Message, Reply, Request, Sampling
+from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 OPENAI_URL = "https://api.openai.com/v1"
 PATH = "/chat/completions"
@@ -88,7 +88,6 @@ class OpenAI:
     extra is missing.
     """
 
-    kind, trainable = "openai", False
     # a play in which it only ever said nothing failed: that is how servers break, and no answer of
     # a model
     silence_fails = True
@@ -162,6 +161,13 @@ class OpenAI:
         next requests of its conversation."""
         if self.dialect.send_reasoning is not None:
             self.thoughts.keep(request, reply)
+
+    def forget(self) -> None:
+        """See `Remembers`: nothing is computed ahead here."""
+
+    def usd(self, prompt: int, completion: int) -> float | None:
+        """See `Priced`."""
+        return None if self.price is None else self.price.of_usage(Usage(prompt, completion))
 
     def body(self, request: Request) -> dict[str, Any]:
         """The request's JSON, before anything that a server refuses is left out."""

@@ -46,6 +46,7 @@ from gem_ma.engines.local.tool_grammar import ToolGrammar
 from gem_ma.engines.local.untrained import first_seed
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.options import flat
+from gem_ma.registry import load
 from gem_ma.types import Reply, Request, Sampling, Tool, Usage
 
 LOG = logging.getLogger(__name__)
@@ -116,10 +117,13 @@ class Transformers:
     ConfigError for options that do not fit, and where the train extra is missing.
     """
 
-    kind, trainable = "transformers", True
-    # what a config gets that does not say; a recorded one has all that held
-    config_defaults = {"constrain": "auto", "device": "auto"}
-    seeded = True  # a config that trains gives it `seed`, by default run.seed
+    exports = "transformers"
+    # a recorded config has all that held, so these may become better ones
+    config_defaults: Mapping[str, Any] = {"constrain": "auto", "device": "auto"}
+    seeded = True
+    # as the sampler of a learner
+    route = ""
+    probes: Sequence[tuple[int, ...]] = ()
 
     @flat
     def __init__(
@@ -537,6 +541,15 @@ class Transformers:
             key = self.base.adapters.beside(self.adapter, *names, seed=self.wanted_seed)
         finalize(self if owner is None else owner, self.base.adapters.release, key).atexit = False
         return key
+
+    def learner(self, sampling: Sampling, *, apart: bool = False) -> Any:
+        """See `Trains`. This very module learns, so nothing is copied; `apart`: a twin of it."""
+        engine = self.twin() if apart else self
+        return load("learners", "torch")(engine, sampling, sampler=self)
+
+    def drawn(self) -> dict[str, int]:
+        """See `Configured`."""
+        return dict.fromkeys(self.drawn_from, self.seed) if self.seed else {}
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights: equal before and after a run for a policy that does not learn.

@@ -18,7 +18,7 @@ import inspect
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.engines.local.chat import Chat, ChatOptions
@@ -50,8 +50,8 @@ class Vision:
     its kind of model is not supported.
     """
 
-    kind, trainable = "vision", False
-    config_defaults = {"device": "auto"}
+    config_defaults: Mapping[str, Any] = {"device": "auto"}
+    seeded = False
 
     def __init__(
         self,
@@ -269,6 +269,13 @@ class Vision:
         conversation begins with its ids."""
         with self.lock:
             self.chat.recall(request, reply)
+
+    def forget(self) -> None:
+        """See `Remembers`: the KV of a request goes with it."""
+
+    def drawn(self) -> dict[str, int]:
+        """See `Configured`: nothing is drawn."""
+        return {}
 
     def score(
         self,

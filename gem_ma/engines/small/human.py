@@ -40,8 +40,6 @@ class Human:
     `input` and `output` replace the streams.
     """
 
-    trainable = False
-
     def __init__(
         self,
         name: str,

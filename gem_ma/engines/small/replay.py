@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 from gem_ma.codec import load_episode
 from gem_ma.engines.base import Engine, stable_seed
+from gem_ma.engines.capabilities import Remembers
 from gem_ma.errors import DataError, EngineError, GemMaError
 from gem_ma.files import stream
 from gem_ma.types import Episode, Reply, Request
@@ -35,8 +36,6 @@ class Recorded(NamedTuple):
 
 class Replay:
     """`replay/<run folder>` or `replay/<file of episodes, one JSON per line>`."""
-
-    trainable = False
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class Remembered:
         if recorded is None or recorded.legal != request.legal:
             recorded = Recorded(await self.engine.sample(request), request.legal)
             self.keep(request, recorded)
-        elif hasattr(self.engine, "recall"):  # so that its next prompt goes on from these ids
+        elif isinstance(self.engine, Remembers):  # so that its next prompt goes on from these ids
             self.engine.recall(request, recorded.reply)
         return recorded.reply
 

@@ -51,8 +51,6 @@ class Scripted:
     EngineError. A line is a str or a Reply.
     """
 
-    trainable = False
-
     def __init__(
         self,
         name: str,

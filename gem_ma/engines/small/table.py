@@ -16,13 +16,14 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.folders import read_named
+from gem_ma.registry import load
 from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 Array = NDArray[np.float64]
@@ -39,7 +40,7 @@ class Table:
     DataError for a file that cannot be read.
     """
 
-    kind, trainable = "table", True
+    exports = "table"
 
     def __init__(
         self, name: str = "softmax", *, policy: str, optimizer: Literal["sgd", "adam"] = "sgd"
@@ -95,6 +96,10 @@ class Table:
         """Takes a copy of these weights."""
         self.logits, self.version = {key: row.copy() for key, row in logits.items()}, version
         self._known.clear()
+
+    def learner(self, sampling: Sampling, *, apart: bool = False) -> Any:
+        """See `Trains`. It learns on a table of its own either way."""
+        return load("learners", "table")(self, sampling)
 
     def probabilities(self, request: Request) -> Array:
         """The exact probability of each of `request.legal` under `request.sampling`:

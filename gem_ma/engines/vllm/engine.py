@@ -52,6 +52,7 @@ from gem_ma.engines.vllm.model_folder import (
 from gem_ma.engines.vllm.settings import Publishing, Serving, check, route_of
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.options import flat
+from gem_ma.registry import load
 from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 T = TypeVar("T")
@@ -83,7 +84,8 @@ class VLLM:
     damaged.
     """
 
-    kind, trainable, exports = "vllm", True, "transformers"
+    exports = "transformers"  # what learns here is written as any local model
+    silence_fails = False  # ids are counted here, so an empty reply is an answer
 
     @flat
     def __init__(
@@ -234,12 +236,26 @@ class VLLM:
         conversation begins with its ids."""
         self.chat.recall(request, reply)
 
+    def forget(self) -> None:
+        """See `Remembers`: what the server keeps is of one version, whoever asks."""
+
+    def usd(self, prompt: int, completion: int) -> float | None:
+        """See `Priced`."""
+        return None if self.price is None else self.price.of_usage(Usage(prompt, completion))
+
     async def ping(self) -> Reply:
         """Opens, and asks for one token. Raises EngineError or ConfigError."""
         await self._open()
         return await self._draw(self.chat.render("x", _HELLO), Sampling(max_tokens=1), 0)
 
     # -- as the sampler of a learner --------------------------------------------------------------
+
+    def learner(self, sampling: Sampling, *, apart: bool = False) -> Any:
+        """See `Trains`. The learner's weights lie in this process, apart from what is sampled."""
+        learner = load("learners", "torch")(self.trained(), sampling, sampler=self)
+        self.begin(learner.parameters)
+        learner.check()  # what is served is what will be trained
+        return learner
 
     def trained(self) -> Any:
         """The transformers engine whose weights a learner of this policy trains. Raises

@@ -47,7 +47,7 @@ def check(learner: Trained) -> dict[str, float]:
     measured = measure(learner)
     if not measured.fits:
         learner.sampler.unpublished = True
-        by = f", published by {learner.sampler.route}" if hasattr(learner.sampler, "route") else ""
+        by = f", published by {learner.sampler.route}" if learner.sampler.route else ""
         raise EngineError(
             f"policy {learner.policy!r}: sampler and learner differ by {measured.mean:.3g} nats at"
             f" version {learner.version}{by} ({measured}); the weights are not published. Where the"
@@ -72,7 +72,7 @@ def measure(learner: Trained) -> Gap:
     different = learner.probes or [learner.engine.chat.render("x", (Message("hello"),))]
     count = DRAWS if learner.repeats else MORE * DRAWS
     prompts = [
-        *getattr(sampler, "probes", ()),
+        *sampler.probes,
         *(different[number % len(different)] for number in range(max(count, len(different)))),
     ]
     how = Sampling(temperature=learner.temperature, max_tokens=PROBE_TOKENS)

@@ -21,6 +21,7 @@ from gem_ma.engines.small.table import Array, Table, decode, encode, fingerprint
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.json_text import load_json
 from gem_ma.parsing import parse_legal
+from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.learner.losses import k3
 from gem_ma.training.learner.mismatch import fresh_gap
 from gem_ma.training.learner.rows import Demonstration, Turns
@@ -55,6 +56,10 @@ class TableLearner:
         self.paths: dict[int, Path] = {}
         # version times reach times probabilities, over all published versions
         self.sums: dict[int, Array] = {}
+
+    def critic(self) -> TableCritic:
+        """See `Values`: one number per view."""
+        return TableCritic()
 
     def bound(self, settings: LossSettings) -> None:
         """A table has no passes whose memory could be bounded."""

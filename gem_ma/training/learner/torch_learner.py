@@ -27,9 +27,11 @@ from gem_ma.training.learner.objective import Objective
 from gem_ma.training.learner.parity import few
 from gem_ma.training.learner.probes import allowed_gap, check, noise_of
 from gem_ma.training.learner.rows import Demonstration, Row, Tokens, Turns, minibatches, rows
+from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.trained import PROBES, Sampler, Trained
 from gem_ma.training.learner.weights import restore, saved
-from gem_ma.types import Sampling
+from gem_ma.training.processes.teams import Team
+from gem_ma.types import Message, Sampling
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers
@@ -51,6 +53,14 @@ class TorchLearner(Trained):
         """Nats that the tokens of the last update may lie away from those of the sampler, in the
         mean: twice what probes may, which are shorter."""
         return 2 * allowed_gap(self) * few(self.tokens)
+
+    def join(self, team: Team) -> None:
+        """See `Joins`: its passes are shared among the processes of this team."""
+        self.scorer.team = team
+
+    def critic(self) -> TorchCritic:
+        """See `Values`: a copy of the model, or an adapter beside this one."""
+        return TorchCritic(self.engine)
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -242,6 +252,14 @@ class TorchLearner(Trained):
         return clone(self, demonstrations, settings)
 
     # -- weights ----------------------------------------------------------------------------------
+
+    def prompt(self, agent: str, view: Sequence[Message]) -> tuple[int, ...]:
+        """The ids of what an agent saw, as its engine renders them, without tools."""
+        return self.engine.chat.render(agent, tuple(view), ())
+
+    def spell(self, text: str) -> tuple[int, ...]:
+        """The ids of a text as an answer, the end of turn included."""
+        return self.engine.chat.answer(text)
 
     def publish(self) -> dict[str, float]:
         """Gives the weights to the sampler, checks it against the learner on a few prompts, then

@@ -34,9 +34,9 @@ class Sampler(Protocol):
     it, or a server.
 
     `parity`: nats that it may differ from the learner in, in the mean; None = as many as the
-    measured noise allows (`gem_ma.training.learner.parity`). `unpublished`: its weights are in
-    doubt, and nothing may be sampled from it. Optional are `probes`, further prompts to check
-    parity on (such as fill its caches), and `route`, how weights get there, for messages.
+    measured noise allows (`gem_ma.training.learner.parity`). `unpublished`: its weights are in doubt,
+    and nothing may be sampled from it. `probes`: further prompts to check parity on, such as fill
+    its caches. `route`: how weights get there, for messages; "" = in this process.
     """
 
     version: int
@@ -44,6 +44,10 @@ class Sampler(Protocol):
 
     @property
     def parity(self) -> float | None: ...
+    @property
+    def route(self) -> str: ...
+    @property
+    def probes(self) -> Sequence[tuple[int, ...]]: ...
     def take(self, weights: Mapping[str, Any]) -> None: ...
     def sample_ids(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from gem_ma.engines.base import Policy
+from gem_ma.engines.capabilities import Weighs
 from gem_ma.errors import EngineError
 from gem_ma.training.loop.step import NO_FILES, Attendant, Step
 
@@ -16,9 +17,7 @@ def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
     """SHA-256 of the weights of every policy whose engine holds weights."""
     engines = {name: policy.core for name, policy in policies.items()}
     return {
-        name: engine.fingerprint()
-        for name, engine in engines.items()
-        if hasattr(engine, "fingerprint")
+        name: engine.fingerprint() for name, engine in engines.items() if isinstance(engine, Weighs)
     }
 
 

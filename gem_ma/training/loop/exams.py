@@ -15,8 +15,10 @@ from typing import Any
 from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
+from gem_ma.engines.capabilities import Exact
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import (
+    ScoresTexts,
     TokenStrategy,
     engine_strategy,
     exploitability,
@@ -25,6 +27,7 @@ from gem_ma.evaluation.game_tree import Strategy
 from gem_ma.evaluation.ratings import player_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
+from gem_ma.training.learner.capabilities import KeepsAverage
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.schedule.plans import exam_plans, seatings
 from gem_ma.training.selfplay.averaging import Averages, exact
@@ -210,9 +213,9 @@ def _exact(
     if len(strategies) < len(owners):
         return {}  # somebody plays whose probabilities nobody knows
     means = {
-        name: engine_strategy(learners[name].average())
+        name: engine_strategy(learner.average())
         for name in strategies
-        if hasattr(learners.get(name), "average")
+        if isinstance(learner := learners.get(name), KeepsAverage)
     }
     for name, mixture in averages.mixtures.items() if averages is not None else ():
         if mixture.size:
@@ -270,9 +273,9 @@ def _strategy(
     name: str, policies: Mapping[str, Policy], learners: Mapping[str, Any]
 ) -> Strategy | None:
     policy, learner = policies.get(name), learners.get(name)
-    if policy is not None and hasattr(policy.engine, "probabilities"):
+    if policy is not None and isinstance(policy.engine, Exact):
         return engine_strategy(policy.engine, policy.sampling)
-    return TokenStrategy(learner) if hasattr(learner, "score") else None
+    return TokenStrategy(learner) if isinstance(learner, ScoresTexts) else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.base import Policy
+from gem_ma.engines.capabilities import Weighs
 from gem_ma.files import place
 from gem_ma.store import RunFolder
-from gem_ma.training.learner.table_learner import TableLearner
+from gem_ma.training.learner.capabilities import KeepsAverage
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.selfplay.averaging import Averages, as_table
 
@@ -22,11 +23,16 @@ def export(
 ) -> dict[str, Any]:
     """Writes all that learned, and the averages that were kept; gives `models` and `averaged` of
     the summary: policy -> engine and path."""
-    models = {name: _write(folder, name, policies[name].core) for name in learners}
-    means = {
+    cores = {name: policies[name].core for name in learners}
+    models = {
+        name: _write(folder, name, engine)
+        for name, engine in cores.items()
+        if isinstance(engine, Weighs)
+    }
+    means: dict[str, Weighs] = {
         name: learner.average()
         for name, learner in learners.items()
-        if isinstance(learner, TableLearner)
+        if isinstance(learner, KeepsAverage)
     }
     for name, mixture in averages.mixtures.items():
         if mixture.size:
@@ -35,8 +41,8 @@ def export(
     return {"models": models, "averaged": averaged}
 
 
-def _write(folder: RunFolder, name: str, engine: Any) -> dict[str, str]:
+def _write(folder: RunFolder, name: str, engine: Weighs) -> dict[str, str]:
     """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`."""
     path = Path("models", name)
     place(folder.path / path, folder.path, engine.save)
-    return {"engine": getattr(engine, "exports", engine.kind), "path": str(path)}
+    return {"engine": engine.exports, "path": str(path)}

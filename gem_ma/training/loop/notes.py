@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gem_ma.training.learner.capabilities import Pads
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Attendant, Step
 
@@ -31,7 +32,8 @@ class PaddingShares(Attendant):
 
     def updated(self, step: Step) -> None:
         """Takes the shares of the policies that learned."""
-        shares = {name: getattr(self.learners[name], "padding", None) for name in step.taught}
+        taught = ((name, self.learners[name]) for name in step.taught)
+        shares = {name: learner.padding for name, learner in taught if isinstance(learner, Pads)}
         known = {name: share for name, share in shares.items() if share is not None}
         if known:
             step.times["padding"] = known

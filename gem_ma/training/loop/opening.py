@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import get_protocol_members
+
 from gem_ma.config.plans import budget_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import Policy
-from gem_ma.engines.small.table import Table
+from gem_ma.engines.capabilities import Reachable, Trains
 from gem_ma.errors import ConfigError, StoreError
 from gem_ma.estimators import estimator
 from gem_ma.scenario import Scenario
 from gem_ma.store import RunFolder, read_summary
 from gem_ma.store.summaries import check_training
-from gem_ma.training.learner.critic import Critic, TableCritic
-from gem_ma.training.learner.table_learner import TableLearner
-from gem_ma.training.learner.torch_critic import TorchCritic
-from gem_ma.training.learner.torch_learner import TorchLearner
+from gem_ma.training.learner.capabilities import Joins, Values
+from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.beginning import Beginning
 from gem_ma.training.loop.checkpoint import Checkpoint, read_checkpoint
 from gem_ma.training.loop.forking import cost
@@ -83,7 +83,7 @@ def open_parts(
         for name in names
     }
     critics = {
-        name: open_critic(policies[name])
+        name: open_critic(learners[name])
         for name in settings.policies
         if estimator(settings_of(settings, name).estimator.name).critic
     }
@@ -127,37 +127,37 @@ def open_parts(
 
 
 def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> Learner:
-    """The learner that fits the policy's engine; `apart`: with weights of its own, so that the
+    """The learner that the policy's engine gives; `apart`: with weights of its own, so that the
     engine may be sampled from while it learns.
 
-    Raises ConfigError where it has none.
+    Raises ConfigError where it gives none, or one that lacks a method.
     """
     engine = policy.core
-    if not getattr(engine, "trainable", False):
+    if not isinstance(engine, Trains):
         raise ConfigError(
             f"policy {policy.name!r} cannot learn: its engine {type(engine).__name__} is not"
             " trainable"
         )
-    if isinstance(engine, Table):
-        return TableLearner(engine, policy.sampling)
-    if hasattr(engine, "trained"):  # it samples elsewhere
-        learner = TorchLearner(engine.trained(), policy.sampling, sampler=engine)
-        engine.begin(learner.parameters)
-        learner.check()  # what is served is what will be trained
-    elif apart:
-        learner = TorchLearner(engine.twin(), policy.sampling, sampler=engine)
-    else:
-        learner = TorchLearner(engine, policy.sampling)
-    learner.scorer.team = team
+    learner = engine.learner(policy.sampling, apart=apart)
+    if not isinstance(learner, Learner):
+        lacks = [name for name in get_protocol_members(Learner) if not hasattr(learner, name)]
+        raise ConfigError(
+            f"policy {policy.name!r} cannot learn: {type(learner).__name__}, the learner of its"
+            f" engine, has no {', '.join(sorted(lacks))}"
+        )
+    if isinstance(learner, Joins):
+        learner.join(team)
     return learner
 
 
-def open_critic(policy: Policy) -> Critic:
-    """The critic that fits the policy's engine."""
-    engine = policy.core
-    if isinstance(engine, Table):
-        return TableCritic()
-    return TorchCritic(engine.trained() if hasattr(engine, "trained") else engine)
+def open_critic(learner: Learner) -> Critic:
+    """The critic of a learner. Raises ConfigError where it has none."""
+    if not isinstance(learner, Values):
+        raise ConfigError(
+            f"policy {learner.policy!r}: {type(learner).__name__} has no critic, which its"
+            " estimator needs; take another estimator, as rebn"
+        )
+    return learner.critic()
 
 
 def check_processes(config: Config, processes: int, policies: Mapping[str, Policy]) -> None:
@@ -170,7 +170,7 @@ def check_processes(config: Config, processes: int, policies: Mapping[str, Polic
             " process, or take limits away"
         )
     for name in config.train.policies if config.train is not None else []:
-        if hasattr(policies[name].core, "trained"):
+        if isinstance(policies[name].core, Reachable):
             raise ConfigError(
                 f"policies.{name}: only one process can publish to where it is sampled; train with"
                 " one process, or sample it in process"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ class Players(Protocol):
         ...
 
 
+@runtime_checkable
 class Learner(Protocol):
     """Learns one policy from turns: a language model, a table, anything with a version."""
 

@@ -14,6 +14,7 @@ from typing import Any
 from gem_ma import credit
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.engines.capabilities import Configured
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import columns, estimator
 from gem_ma.tracking import options_of
@@ -113,14 +114,16 @@ def seeds(config: Config, cores: Mapping[str, Any]) -> str:
             f"the clone of {name}: {warm.seed}" for name, warm in config.train.warm_start.items()
         ]
     drawn = {
-        name: core for name, core in cores.items() if getattr(core, "seed", 0) and core.drawn_from
+        name: core.drawn()
+        for name, core in cores.items()
+        if isinstance(core, Configured) and core.seeded
     }
     lines += [
-        f"{' and '.join(core.drawn_from)} of {name}: {core.seed}" for name, core in drawn.items()
+        f"{' and '.join(parts)} of {name}: {next(iter(parts.values()))}"
+        for name, parts in drawn.items()
+        if parts
     ]
-    left = [
-        name for name, core in cores.items() if getattr(core, "seeded", False) and name not in drawn
-    ]
+    left = [name for name, parts in drawn.items() if not parts]
     return "; ".join([*lines, *[f"as its folder has it: {', '.join(left)}"] * bool(left)])
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from gem_ma.config.settings import Config
 from gem_ma.engines.small.table import Table, view_key
 from gem_ma.errors import ConfigError
-from gem_ma.evaluation.exploitability import TokenStrategy, decisions
+from gem_ma.evaluation.exploitability import ScoresTexts, TokenStrategy, decisions
 from gem_ma.evaluation.mixture import Mixture
 from gem_ma.scenario import Scenario
 from gem_ma.training.loop.step import NO_FILES, Attendant, Step
@@ -53,7 +53,7 @@ class Averages(Attendant):
         self.learners = learners
         self.mixtures: dict[str, Mixture] = {}
         learned = config.train.policies if config.train is not None else []
-        names = [name for name in learned if hasattr(learners.get(name), "score")]
+        names = [name for name in learned if isinstance(learners.get(name), ScoresTexts)]
         if names and exact(config, scenario):
             try:
                 listed = decisions(scenario, max_nodes=NODES)

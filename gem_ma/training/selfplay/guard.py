@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.evaluation.exploitability import ScoresTexts
 from gem_ma.scenario import Scenario
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import NO_FILES, Attendant, Step
@@ -226,6 +227,4 @@ def _advice(alarm: Mapping[str, Any]) -> str:
 
 def _encoder(learner: Learner) -> Encode | None:
     """How the policy spells an answer, where it has a tokenizer."""
-    chat: Any = getattr(getattr(learner, "engine", None), "chat", None)
-    encode: Encode | None = getattr(chat, "answer", None)
-    return encode
+    return learner.spell if isinstance(learner, ScoresTexts) else None

@@ -28,6 +28,7 @@ from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import OpponentSettings, PoolSettings, TrainSettings
 from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma.engines.capabilities import Weighs
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.evaluation.ratings import games, points
 from gem_ma.files import kind, place
@@ -194,7 +195,7 @@ class League(Attendant):
         if step % self.pool.every or not wanted:
             return
         for name in self.settings.policies:
-            engine = self.policies[name].core
+            engine = _weights(self.policies[name])
             member = Member(name, int(engine.version), step, engine.fingerprint())
             if any(
                 old.version == member.version or old.fingerprint == member.fingerprint
@@ -205,7 +206,7 @@ class League(Attendant):
                 self._write(engine, self.root / member.name)
             self.members.append(member)
 
-    def _write(self, engine: Any, target: Path) -> None:
+    def _write(self, engine: Weighs, target: Path) -> None:
         # what stands there is of a run that was killed here: the same bytes
         place(target, self.root.parent, engine.save)
 
@@ -239,7 +240,7 @@ class League(Attendant):
 
     def _close(self, name: str) -> None:
         policy, fingerprint = self._open.pop(name)
-        if policy.core.fingerprint() != fingerprint:
+        if _weights(policy).fingerprint() != fingerprint:
             raise EngineError(f"the weights of the frozen opponent {name} changed while it played")
 
     def _load(self, member: Member) -> Policy:
@@ -255,10 +256,12 @@ class League(Attendant):
             for key, value in self.config.policies[member.policy].options.items()
             if key != "lora"
         }
-        engine = open_engine(member.name, f"{living.core.kind}/{path}", **options)
+        opener = self.config.policies[member.policy].model.partition("/")[0]
+        engine = open_engine(member.name, f"{opener}/{path}", **options)
         policy = Policy(member.name, engine, living.sampling)
-        policy.core.version = member.version
-        if policy.core.fingerprint() != member.fingerprint:
+        weights = _weights(policy)
+        weights.version = member.version
+        if weights.fingerprint() != member.fingerprint:
             raise DataError(
                 f"{path}: the weights of this snapshot are not those that were written; put it"
                 " back, or start anew with --fresh"
@@ -381,3 +384,14 @@ class League(Attendant):
         self.won = {(i, j): won for i, j, won, _ in state["games"]}
         self.recent = {(i, j): recent for i, j, _, recent in state["games"]}
         self.mixed = state["mixed"]
+
+
+def _weights(policy: Policy) -> Weighs:
+    """The engine of a policy. Raises ConfigError where its weights cannot be written."""
+    engine = policy.core
+    if not isinstance(engine, Weighs):
+        raise ConfigError(
+            f"policy {policy.name!r}: a league keeps snapshots of it, and its engine"
+            f" {type(engine).__name__} cannot write its weights"
+        )
+    return engine

@@ -1,0 +1,183 @@
+"""What an engine can do beside answering. Each capability is a protocol, and whoever needs it asks
+`isinstance(engine, Remembers)`; nobody looks for a method by its name.
+
+An engine names no capability: it has the methods. Most need none of them to play. The first line
+of each docstring says what the engine can do, the rest who asks and when. Knows types; knows no
+engine, so that every floor above the types may ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from typing_extensions import get_protocol_members
+
+from gem_ma.types import Reply, Request, Sampling
+
+Asked = tuple[Any, Request]  # whom a request is for, and the request
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """Answers many requests at once, in a thread of its own.
+
+    Asked by `open_engine`, which wraps such an engine in `Batched`. An exception in place of a
+    reply goes to the asker of that request alone; one that is raised goes to all of the batch.
+    """
+
+    def sample_batch(self, requests: Sequence[Request]) -> Sequence[Reply | Exception]: ...
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """Takes requests into a batch that already runs.
+
+    Asked by `Batched` before each batch outside of training. `pull()` gives what has come since
+    the last call, `give(n, answer)` answers the n-th that was pulled. It returns when nothing
+    runs and nothing comes.
+    """
+
+    def stream(
+        self, pull: Callable[[], Sequence[Asked]], give: Callable[[int, Reply | Exception], None]
+    ) -> None: ...
+
+
+@runtime_checkable
+class Mixes(Protocol):
+    """Answers requests of several engines in one batch, as adapters on one base do.
+
+    Asked by `Batched` when it is made: engines whose `shares` is the same object wait in one
+    queue. None = this engine shares with nobody now.
+    """
+
+    @property
+    def shares(self) -> object | None: ...
+    def sample_mixed(self, asked: Sequence[Any]) -> Sequence[Reply | Exception]: ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """Keeps something of a conversation between its requests.
+
+    Asked by the rollout. `recall` when a play goes on from recorded replies: the next prompt then
+    begins with their ids. `forget` before each rollout that must be repeatable: what was computed
+    ahead (a KV cache) is dropped, what was said is not.
+    """
+
+    def recall(self, request: Request, reply: Reply) -> None: ...
+    def forget(self) -> None: ...
+
+
+@runtime_checkable
+class Weighs(Protocol):
+    """Has weights that can be named and written.
+
+    Asked by `run` and `train` for the manifest, before and after a training, where only policies
+    that learn may have other weights; by the league and at the end of a training, which write
+    them. `fingerprint` is a digest of the weights, `version` counts publishes, `exports` is the
+    name of the engine that opens what `save` wrote.
+    """
+
+    version: int
+
+    @property
+    def exports(self) -> str: ...
+    def fingerprint(self) -> str: ...
+    def save(self, path: Path) -> None: ...
+
+
+@runtime_checkable
+class Trains(Protocol):
+    """Can learn: it gives the learner of its weights.
+
+    Asked by the check of a config of every policy in `train.policies`, and once for each of them
+    when a training opens. The learner follows `gem_ma.training.loop.roles.Learner`.
+    `apart`: it learns on weights of its own, since the engine is sampled from meanwhile.
+    """
+
+    # Any: learners stand floors above the engines, and the training checks what it gets
+    def learner(self, sampling: Sampling, *, apart: bool = False) -> Any: ...
+
+
+@runtime_checkable
+class Exact(Protocol):
+    """Tells the probability of each legal string of a request: [len(legal)] floats.
+
+    Asked by the exams of a training, and by `engine_strategy`, for exact exploitability.
+    """
+
+    def probabilities(self, request: Request) -> Sequence[float] | Any: ...
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """Costs money.
+
+    Asked by `run`, which keeps the replies of interrupted plays, so that none is bought twice; and
+    by `check`, for its estimate. `usd` is None where the price is unknown.
+    """
+
+    def usd(self, prompt: int, completion: int) -> float | None: ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """Samples at a server, or beside this process, at `base_url`, where it is called `name`.
+
+    Asked by `check`, which sends it one tiny request (`ping`); by a training in several
+    processes, which refuses it; and by the rollout: with `silence_fails`, a play in which it said
+    nothing at all is a fault of the server.
+    """
+
+    name: str
+    base_url: str
+    silence_fails: bool
+
+    async def ping(self) -> Reply: ...
+
+
+@runtime_checkable
+class Configured(Protocol):
+    """Has defaults of its own for configs, other than those of its constructor.
+
+    Asked of the class when a config is read. `config_defaults`: option -> what a config gets that
+    does not say. `seeded`: a config that trains gives it `seed`, by default `run.seed`. `drawn`
+    is for the check: what an open engine drew, and from which seed; {} = nothing.
+    """
+
+    config_defaults: Mapping[str, Any]
+    seeded: bool
+
+    def drawn(self) -> Mapping[str, int]: ...
+
+
+CAPABILITIES: tuple[type, ...] = (
+    Batches,
+    Streams,
+    Mixes,
+    Remembers,
+    Weighs,
+    Trains,
+    Exact,
+    Priced,
+    Reachable,
+    Configured,
+)
+
+
+def declares(factory: object, capability: type) -> bool:
+    """Whether engines of this class have the capability, before one is opened.
+
+    Methods alone are looked for: what a constructor sets cannot be seen of a class.
+    """
+    methods = [
+        name for name in get_protocol_members(capability) if callable(vars(capability).get(name))
+    ]
+    return all(callable(getattr(factory, name, None)) for name in methods)
+
+
+def declared(factory: object) -> tuple[str, ...]:
+    """The names of all capabilities that engines of this class have."""
+    return tuple(each.__name__ for each in CAPABILITIES if declares(factory, each))
