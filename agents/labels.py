@@ -82,14 +82,14 @@ def verdict(text: str) -> bool | None:
     """
     text = visible(text)
     labels = list(_VERDICT_LABEL.finditer(text))
-    said = text[labels[-1].end() :] if labels else text
+    answers = text[labels[-1].end() :] if labels else text
     if labels:
-        said = said.strip().split("\n", 1)[0]
-    if _NEGATED.search(said):
+        answers = answers.strip().split("\n", 1)[0]
+    if _NEGATED.search(answers):
         return None
     words = {
         word.casefold()
-        for word in re.findall(r"(?<![\w-])(?:true|false)(?![\w-])", said, re.IGNORECASE)
+        for word in re.findall(r"(?<![\w-])(?:true|false)(?![\w-])", answers, re.IGNORECASE)
     }
     return words.pop() == "true" if len(words) == 1 else None
 
@@ -123,12 +123,12 @@ def action(text: str) -> tuple[ToolCall | Malformed | None, str]:
         rest, calls = parse_tool_calls(f"<tool_call>{behind}")
         call = calls[0]
         if isinstance(call, ToolCall):
-            kept = (
+            before = (
                 text.rstrip().removesuffix(rest).rstrip()
                 if rest and text.rstrip().endswith(rest)
                 else text
             )
-            return call, kept if rest.strip("`\n ") else text
+            return call, before if rest.strip("`\n ") else text
         fault = call
     return fault, text
 

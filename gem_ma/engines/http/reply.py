@@ -63,19 +63,19 @@ GIVEN_UP = frozenset(
 )
 
 
-def finish_of(given: Any) -> str:
+def finish_of(reason: Any) -> str:
     """The finish of a Reply, from a finish reason or null. Raises Fault for one that is not known:
     what came with it is no answer.
 
     >>> finish_of("tool_calls"), finish_of("length"), finish_of(None)
     ('stop', 'length', 'stop')
     """
-    if given is None:
+    if reason is None:
         return "stop"
-    if isinstance(given, str) and given in FINISHES:
-        return FINISHES[given]
-    kind = "server" if isinstance(given, str) and given in GIVEN_UP else "bad_reply"
-    raise Fault(kind, f"the finish reason {json.dumps(given)} is none of an answer", status=200)
+    if isinstance(reason, str) and reason in FINISHES:
+        return FINISHES[reason]
+    kind = "server" if isinstance(reason, str) and reason in GIVEN_UP else "bad_reply"
+    raise Fault(kind, f"the finish reason {json.dumps(reason)} is none of an answer", status=200)
 
 
 def decode(body: bytes, content_type: str) -> dict[str, Any]:
@@ -169,15 +169,15 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
 def _choice(body: dict[str, Any]) -> dict[str, Any]:
     """The one choice that was asked for. Raises Fault where there is none, or it holds an error."""
     choices: list[dict[str, Any]] | None = part(body, "choices")
-    found = next(filter(is_first, choices), None) if choices is not None else None
-    if found is None:
+    first = next(filter(is_first, choices), None) if choices is not None else None
+    if first is None:
         raise Fault(
             "bad_reply",
             "no choices in the reply" if choices is None else "no choice of index 0 in the reply",
             status=200,
         )
-    refuse_error(found)
-    return found
+    refuse_error(first)
+    return first
 
 
 def is_empty(reply: Reply) -> bool:
@@ -195,15 +195,17 @@ def _model(body: dict[str, Any]) -> str:
 
 
 def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, ...]:
-    given = part(message, "tool_calls")
-    if given is None:
+    entries = part(message, "tool_calls")
+    if entries is None:
         single = part(message, "function_call")
-        given = [{"function": single}] if single is not None else []
+        entries = [{"function": single}] if single is not None else []
     calls: list[ToolCall | Malformed] = []
-    for number, entry in enumerate(given):
+    for number, entry in enumerate(entries):
         if number == MAX_CALLS:
             calls.append(
-                Malformed("", f"too_many: {len(given)} calls in one turn, the limit is {MAX_CALLS}")
+                Malformed(
+                    "", f"too_many: {len(entries)} calls in one turn, the limit is {MAX_CALLS}"
+                )
             )
             break
         function = entry.get("function") if isinstance(entry, dict) else None
@@ -220,7 +222,7 @@ def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, 
             else f"call_{number}"
         )
         call = read_call(call_id, function.get("name"), function.get("arguments", ""))
-        if isinstance(call, Malformed) and finish == "length" and number == len(given) - 1:
+        if isinstance(call, Malformed) and finish == "length" and number == len(entries) - 1:
             call = Malformed(call.text, f"truncated_call: max_tokens cut it ({call.reason})")
         calls.append(call)
     return tuple(calls)
@@ -246,16 +248,16 @@ def _tokens(
     return prompt, sampled, logprobs
 
 
-def _usage(given: Any) -> Usage:
-    if not isinstance(given, dict):
+def _usage(counts: Any) -> Usage:
+    if not isinstance(counts, dict):
         return Usage()
-    details = given.get("prompt_tokens_details")
+    details = counts.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    details = given.get("completion_tokens_details")
+    details = counts.get("completion_tokens_details")
     reasoning = details.get("reasoning_tokens") if isinstance(details, dict) else None
     return Usage(
-        count_in(given.get("prompt_tokens")),
-        count_in(given.get("completion_tokens")),
+        count_in(counts.get("prompt_tokens")),
+        count_in(counts.get("completion_tokens")),
         count_in(cached),
         count_in(reasoning),
     )

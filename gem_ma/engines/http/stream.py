@@ -132,7 +132,7 @@ class _Sums:
 def events(text: str) -> list[Event]:
     """The server-sent events that hold data; one that is cut in the middle comes last, and
     strict JSON tells whether it is whole."""
-    found: list[Event] = []
+    heard: list[Event] = []
     name, lines = "", list[str]()
     # not splitlines: U+2028 may stand inside JSON
     for line in [*text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), ""]:
@@ -141,9 +141,9 @@ def events(text: str) -> list[Event]:
         elif line.startswith("event:"):
             name = line[6:].strip()
         elif not line:
-            found += [Event(name, "\n".join(lines))] if lines else []
+            heard += [Event(name, "\n".join(lines))] if lines else []
             name, lines = "", []
-    return found
+    return heard
 
 
 def object_at(value: dict[str, Any], key: str) -> dict[str, Any]:
