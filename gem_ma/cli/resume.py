@@ -73,17 +73,8 @@ def command(
                 " not played again"
             )
         if processes > 1:
-            return spread(
-                [
-                    str(source),
-                    *changes,
-                    "--out",
-                    str(path),
-                    *["--json"] * as_json,
-                    *["--quiet"] * quiet,
-                ],
-                processes,
-            )
+            flags = [*["--json"] * as_json, *["--quiet"] * quiet]
+            return spread([str(source), *changes, "--out", str(path), *flags], processes)
         return learn(loaded, path, as_json=as_json, quiet=quiet)
     if processes > 1:
         raise ConfigError(

@@ -17,10 +17,10 @@ def spell_seats(document: Document) -> None:
     for agent, name in list(agents.items()) if isinstance(agents, dict) else ():
         if isinstance(name, str):
             kind = "model" if name.partition("/")[0] in registry.catalog("engines") else "behaviour"
-            at = document.place(("agents", agent))
+            place = document.place(("agents", agent))
             # a person has no model name; `me` fills its place in ENGINE/NAME
             values = {kind: f"{name}/me" if name == "human" else name}
-            document.put(("agents", agent), Document(values, {(): at, (kind,): at}))
+            document.put(("agents", agent), Document(values, {(): place, (kind,): place}))
 
 
 def name_policies(document: Document) -> None:
