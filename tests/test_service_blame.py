@@ -97,9 +97,7 @@ class WrongProposal(RetailScripted):
             if name in arguments:
                 arguments[name] = "77 Nowhere Road" if name == "address1" else arguments[name]
         if "payment_method_id" in arguments:
-            others = [
-                key for key in self.user["payment_methods"] if key != arguments["payment_method_id"]
-            ]
+            others = [key for key in self.account.methods if key != arguments["payment_method_id"]]
             arguments["payment_method_id"] = others[0] if others else arguments["payment_method_id"]
         if "reason" in arguments:
             arguments["reason"] = (

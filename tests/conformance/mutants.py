@@ -860,7 +860,7 @@ class OneByOne(Game):
         pending = list(self.pending)
         for agent in pending[1:]:
             for other in pending[: pending.index(agent)]:
-                self._views[agent].append(self._views[other][-1])
+                self._views.messages[agent].append(self._views.messages[other][-1])
         super().send(actions, replies)
 
 
