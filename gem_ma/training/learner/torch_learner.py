@@ -105,11 +105,8 @@ class TorchLearner(Trained):
             # counted over this update's passes alone
             self.scorer.fed = self.scorer.used = 0
             anchor = self._anchor(made.rows) if settings.kl else None
-            _, parts = np.unique(
-                [f"{e.id}/{t.agent}" for e, t in zip(table.episodes, table.turns, strict=True)],
-                return_inverse=True,
-            )
-            steps, old = self._steps(made.rows, every, parts[every.turn], anchor, lr, settings, rng)
+            parts = _parts(table)[every.turn]
+            steps, old = self._steps(made.rows, every, parts, anchor, lr, settings, rng)
             self.padding = 1 - self.scorer.used / max(self.scorer.fed, 1)
         gap = np.abs(old - every.logprob)
         mismatch = k3(self.torch.from_numpy(every.logprob), self.torch.from_numpy(old))
@@ -291,3 +288,9 @@ class TorchLearner(Trained):
         """Puts weights, optimiser and version back. Raises DataError, with nothing changed,
         where a file is missing, damaged or of another model."""
         restore(self, files)
+
+
+def _parts(table: Turns) -> NDArray[np.int64]:
+    """A number [N] for each turn: that of its agent's part in its episode."""
+    names = [f"{e.id}/{t.agent}" for e, t in zip(table.episodes, table.turns, strict=True)]
+    return np.unique(names, return_inverse=True)[1]
