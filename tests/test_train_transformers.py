@@ -120,11 +120,11 @@ def test_two_language_models_begin_to_understand_each_other(model):
     warm = [
         f"train.warm_start.{agent}.{key}"
         for agent in ("speaker", "listener")
-        for key in ("episodes=512", "batch=32")
+        for key in ("episodes=256", "batch=32")
     ]
-    warm += ["train.warm_start.speaker.steps=120", "train.warm_start.listener.steps=200"]
+    warm += ["train.warm_start.speaker.steps=100", "train.warm_start.listener.steps=160"]
     summary = run_training(
-        settings_of(model, *warm, "train.steps=14", "train.lr_final=0.5", "evaluate.episodes=256")
+        settings_of(model, *warm, "train.steps=10", "train.lr_final=0.5", "evaluate.episodes=128")
     )
     before, after = (summary[when]["sampled"]["success"] for when in ("before", "after"))
     assert before <= 0.30

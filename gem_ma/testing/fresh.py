@@ -22,8 +22,9 @@ from typing import Any
 
 from gem_ma.registry import load
 from gem_ma.scenario import Scenario
-from gem_ma.testing.kit import Failed, Kit, trace
+from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import Cast
+from gem_ma.testing.traces import trace
 
 PLAYERS, SEEDS, WAIT_S = ("first", "random"), 4, 60.0
 
@@ -48,18 +49,45 @@ def fresh(kit: Kit, module: str | None) -> None:
     if _INSIDE in os.environ:
         kit.skip(1, "fresh processes with other string hashes: this is one")
         return
+    answers = _answers(kit, order)
+    if len(answers) < 2:
+        return
+    here = digests(kit.scenario, kit.tasks, order["seeds"], kit.cap)
+    there, elsewhere = answers
+    for name in here:
+        if name.endswith("/work"):
+            continue
+        work = f"{name}/work"
+        if not there.get(work) == elsewhere.get(work) == here[work]:
+            kit.skip(
+                1, "fresh processes with other string hashes: outside work gave other results there"
+            )
+            continue
+        seed = int(name.split("/")[0])
+        if there.get(name) != elsewhere.get(name) or there.get(name) != here[name]:
+            message = (
+                "a fresh process plays the same; this one depends on PYTHONHASHSEED or on the"
+                " process (sort sets, never use hash(), id() or time)"
+            )
+            kit.fail(1, message, seed=seed, key="fresh")
+
+
+def _answers(kit: Kit, order: dict[str, Any]) -> list[dict[str, str]]:
+    """What the children played, of each that could play it; why another could not is noted."""
     environment = {
         **os.environ,
         _INSIDE: "1",
+        # "" means the working directory of whoever asks, which a child need not share
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
     }
     command = [sys.executable, "-m", "gem_ma.testing.fresh"]
+    # both at once: most of their time is the start of Python
     children = [
         subprocess.Popen(
             command,
-            stdin=-1,
-            stdout=-1,
-            stderr=-1,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
             env={**environment, "PYTHONHASHSEED": salt},
@@ -72,7 +100,7 @@ def fresh(kit: Kit, module: str | None) -> None:
             out, problem = child.communicate(json.dumps(order), timeout=WAIT_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            child.communicate()
+            child.communicate()  # a killed child that nobody waits for stays as a zombie
             out, problem = "", f"no answer within {WAIT_S:.0f} s"
         if child.returncode != 0 or not out.strip():
             last = (problem.strip().splitlines() or ["no output"])[-1]
@@ -82,47 +110,27 @@ def fresh(kit: Kit, module: str | None) -> None:
                 f" ({last[:200]})",
             )
         else:
+            # a scenario may print, too: the answer is the last line
             answers.append(json.loads(out.strip().splitlines()[-1]))
-    if len(answers) < 2:
-        return
-    here = digests(kit.scenario, kit.tasks, order["seeds"], kit.cap)
-    for name in here:
-        if name.endswith("/work"):
-            continue
-        if (
-            not answers[0].get(f"{name}/work")
-            == answers[1].get(f"{name}/work")
-            == here[f"{name}/work"]
-        ):
-            kit.skip(
-                1, "fresh processes with other string hashes: outside work gave other results there"
-            )
-            continue
-        seed = int(name.split("/")[0])
-        if answers[0].get(name) != answers[1].get(name) or answers[0].get(name) != here[name]:
-            message = (
-                "a fresh process plays the same; this one depends on PYTHONHASHSEED or on the"
-                " process (sort sets, never use hash(), id() or time)"
-            )
-            kit.fail(1, message, seed=seed, key="fresh")
+    return answers
 
 
 def digests(scenario: Scenario, tasks: Any, seeds: Any, cap: int) -> dict[str, str]:
     """`<seed>/<player>` -> digest of the play."""
-    kit, found = Kit(scenario, tasks, seeds, cap), {}  # calls run here as anywhere
+    kit = Kit(scenario, tasks, seeds, cap)  # calls run here as anywhere
+    made: dict[str, str] = {}
     for seed in seeds:
         for player in PLAYERS:
             try:
                 game = kit.start(seed)
                 kit.finish(game, Cast(player, seed, kit.agents))
-                shown, work = repr(trace(game)), repr(game.calls)
+                play, work = repr(trace(game)), repr(game.calls)
                 game.close()
             except Failed:
-                shown, work = "failed", ""
-            found[f"{seed}/{player}"], found[f"{seed}/{player}/work"] = (
-                _digest(text) for text in (shown, work)
-            )
-    return found
+                play, work = "failed", ""
+            made[f"{seed}/{player}"] = _digest(play)
+            made[f"{seed}/{player}/work"] = _digest(work)
+    return made
 
 
 def _digest(text: str) -> str:
@@ -135,14 +143,14 @@ def _order(kit: Kit, module: str | None) -> dict[str, Any]:
     name, _, attribute = (module or "").partition(":")
     name, attribute = name or cls.__module__, attribute or cls.__qualname__
     state = dict(vars(scenario)) if hasattr(scenario, "__dict__") else {}
-    own = _is_default(kit)
+    default = _is_default(kit)
     order = {
         "module": name,
         "file": _file(name),
         "attribute": attribute,
         "id": scenario.id,
         "state": state,
-        "tasks": None if own else list(kit.tasks),
+        "tasks": None if default else list(kit.tasks),
         "count": len(kit.tasks),
         "seeds": list(kit.seeds[:SEEDS]),
         "cap": kit.cap,
@@ -152,13 +160,13 @@ def _order(kit: Kit, module: str | None) -> dict[str, Any]:
     elif order["file"] is None:
         raise NotImportable(f"its module {name} has no file; name an importable class in module=")
     if kit.by_name:  # made from a name or a class without options: made the same way there
-        order |= {"state": None, "tasks": None if own else order["tasks"]}
+        order |= {"state": None, "tasks": None if default else order["tasks"]}
         if isinstance(kit.by_name, str):
             order |= {"module": "", "id": kit.by_name}
     try:
         order |= {
             "state": _packed(order["state"]),
-            "tasks": None if own else _packed(list(kit.tasks)),
+            "tasks": None if default else _packed(list(kit.tasks)),
         }
     except TypeError as error:
         raise NotImportable(
@@ -190,13 +198,13 @@ def _sources(cls: type) -> dict[str, Any]:
 
 
 def _plain_cells(function: Any) -> dict[str, Any]:
-    found = {}
+    values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = _packed(cell.cell_contents)
+            values[name] = _packed(cell.cell_contents)
         except (TypeError, ValueError):
             continue  # missed in the child, which then says so
-    return found
+    return values
 
 
 def _packed(value: Any) -> Any:
@@ -278,11 +286,11 @@ def _rebuild(order: dict[str, Any]) -> Scenario:
 def _definitions(script: Path) -> Any:
     """What a script defines, without what it does: running it again would check again."""
     tree = ast.parse(script.read_text(encoding="utf-8"))
-    kept = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.Assign, ast.AnnAssign)
+    kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.Assign, ast.AnnAssign)
     tree.body = [
         node
         for node in tree.body
-        if isinstance(node, kept)
+        if isinstance(node, kinds)
         and not (
             isinstance(node, (ast.Assign, ast.AnnAssign))
             and any(isinstance(n, ast.Call) for n in ast.walk(node))

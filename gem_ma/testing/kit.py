@@ -10,19 +10,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.envs.observation import encode
 from gem_ma.errors import ReplayError, ScenarioError
 from gem_ma.parsing import clean
 from gem_ma.scenario import Game, Scenario
+from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.report import Finding
+from gem_ma.testing.traces import Trace, trace
 
 # a single play that takes longer hangs; so does a step that computes for so long
 PLAY_S, STEP_CPU_S = 20.0, 6.0
@@ -45,35 +44,6 @@ _FAULTS = (
     ),
     (11, r"agents must be|before the first Ask|yields nothing|has left"),
 )
-
-
-class TooSlow(BaseException):
-    """A play hangs. Not an Exception: an author's `except Exception` must not swallow it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """One play as anybody could see it: turns (agent, observation, legal, text), then what was
-    left to see, and the ledger."""
-
-    turns: tuple[tuple[str, tuple[dict[str, str], ...], tuple[str, ...] | None, str], ...]
-    steps: tuple[int, ...]  # of the turns
-    views: dict[str, tuple[dict[str, str], ...]]
-    ledger: tuple[tuple[int, str, float, str], ...]
-    tools: tuple[tuple[str, ...], ...]  # names offered, per turn
-    left: tuple[str, ...]
-    over: bool
-
-    @property
-    def length(self) -> int:
-        """Decision points."""
-        return self.steps[-1] + 1 if self.steps else 0
-
-    def totals(self, agents: Sequence[str]) -> dict[str, float]:
-        sums = dict.fromkeys(agents, 0.0)
-        for _, agent, value, _ in self.ledger:
-            sums[agent] = sums.get(agent, 0.0) + value
-        return sums
 
 
 class Failed(Exception):
@@ -105,7 +75,7 @@ class Kit:
         for task in self.tasks:
             try:
                 self.copies.append((copy.deepcopy(task),))
-            except Exception:
+            except Exception:  # of a task's own __deepcopy__
                 self.copies.append(None)
 
     @property
@@ -146,10 +116,10 @@ class Kit:
     ) -> None:
         """Writes a finding down, once: the seeds are tried in order, so the first is the
         smallest."""
-        shown = clean(message if len(message) < 500 else message[:500] + " ...")
+        words = clean(message if len(message) < 500 else message[:500] + " ...")
         self.findings.setdefault(
-            (rule, key or re.sub(r"\d+", "#", shown), agent if key is None else None),
-            Finding(rule, shown, agent, step, seed),
+            (rule, key or re.sub(r"\d+", "#", words), agent if key is None else None),
+            Finding(rule, words, agent, step, seed),
         )
 
     def skip(self, rule: int, reason: str) -> None:
@@ -180,20 +150,21 @@ class Kit:
             )
             return
         if isinstance(error, ScenarioError):
+            # the kernel names the fault in words, which are the only sign of its rule
             kind = next((kind for kind, pattern in _FAULTS if re.search(pattern, text)), rule)
             kind = 8 if isinstance(error, ReplayError) else kind
             # each such play takes long, and all end alike
             self.hung = self.hung or "effects without an Ask" in text
             found = re.search(r"step (\d+)\): (.*)", text, re.DOTALL)
-            said = (found[2] if found else text).removeprefix("play() ")
-            at = int(found[1]) if found else step
+            words = (found[2] if found else text).removeprefix("play() ")
+            place = int(found[1]) if found else step
             self.fail(
                 kind,
-                f"{_STATED[kind]}; play() {said} ({where})",
+                f"{_STATED[kind]}; play() {words} ({where})",
                 agent=agent,
-                step=at,
+                step=place,
                 seed=seed,
-                key=("fault", re.sub(r"'.*'|\d+", "#", said)[:80]),
+                key=("fault", re.sub(r"'.*'|\d+", "#", words)[:80]),
             )
             return
         self.fail(
@@ -216,6 +187,7 @@ class Kit:
         except (KeyboardInterrupt, Failed):
             raise
         except BaseException as error:
+            # SystemExit of a scenario is a finding, too
             self.error(error, where, seed=seed, rule=rule)
 
     # -- plays on the kernel ----------------------------------------------------------------------
@@ -243,13 +215,13 @@ class Kit:
             raise Failed from error
 
     def send(
-        self, game: Any, said: dict[str, str], where: str = "the kernel", rule: int = 5
+        self, game: Any, actions: dict[str, str], where: str = "the kernel", rule: int = 5
     ) -> None:
         """One decision point. Raises Failed, with the finding written down."""
         step, seed = game.step, game.seed
         try:
             with time_limit(PLAY_S, STEP_CPU_S):
-                game.send(said)
+                game.send(actions)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -258,6 +230,7 @@ class Kit:
         self._bounded(game, where)
 
     def _bounded(self, game: Any, where: str) -> None:
+        # the last few only: what was bounded a step ago still is
         for agent in self.agents:
             longest = max((len(message.text) for message in game.view(agent)[-4:]), default=0)
             if longest > SHOWN_LIMIT:
@@ -326,87 +299,6 @@ _STATED = {
 }
 
 
-def trace(game: Any) -> Trace:
-    """The play so far, out of its record and its transcripts."""
-    agents = tuple(game.scenario.agents)
-    views = {
-        agent: tuple(encode(message, agent) for message in game.view(agent)) for agent in agents
-    }
-    shown, turns, steps, tools = dict.fromkeys(agents, 0), [], [], []
-    for turn in game.turns:
-        upto = shown[turn.agent] + len(turn.observed)
-        turns.append((turn.agent, views[turn.agent][:upto], turn.legal, turn.action.text))
-        steps.append(turn.step)
-        tools.append(tuple(tool.name for tool in turn.tools))
-        shown[turn.agent] = upto + 1
-    ledger = tuple((entry.step, entry.agent, entry.value, entry.why) for entry in game.ledger)
-    return Trace(
-        tuple(turns),
-        tuple(steps),
-        views,
-        ledger,
-        tuple(tools),
-        tuple(sorted(game.left)),
-        bool(game.over),
-    )
-
-
-def difference(one: Trace, other: Trace) -> tuple[str, str | None, int | None] | None:
-    """(what, agent, step) of the first difference of two plays; None where they are the same."""
-    for number, (left, right) in enumerate(zip(one.turns, other.turns, strict=False)):
-        if left != right:
-            what = next(
-                name
-                for name, a, b in zip(
-                    ("who is asked", "what is shown", "what is legal", "what is said"),
-                    left,
-                    right,
-                    strict=True,
-                )
-                if a != b
-            )
-            return f"{what} differs: {_short(left, right)}", left[0], one.steps[number]
-        if one.tools[number] != other.tools[number]:
-            return "the tools offered differ", left[0], one.steps[number]
-    if len(one.turns) != len(other.turns):
-        return (
-            f"one play has {len(one.turns)} turns, the other {len(other.turns)}",
-            None,
-            min(one.length, other.length),
-        )
-    if one.ledger != other.ledger:
-        return (
-            f"the ledgers differ: {str(one.ledger)[:120]} and {str(other.ledger)[:120]}",
-            None,
-            one.length,
-        )
-    for agent, view in one.views.items():
-        if view != other.views.get(agent):
-            return (
-                f"what is shown differs: {_messages(view, other.views.get(agent, ()))}",
-                agent,
-                one.length,
-            )
-    if (one.over, one.left) != (other.over, other.left):
-        return "one play is over, the other is not, or other agents have left", None, one.length
-    return None
-
-
-def _short(left: tuple[Any, ...], right: tuple[Any, ...]) -> str:
-    if left[0] == right[0] and left[1] != right[1]:
-        return _messages(left[1], right[1])
-    return next(
-        f"{str(a)[:100]!r} and {str(b)[:100]!r}" for a, b in zip(left, right, strict=True) if a != b
-    )
-
-
-def _messages(left: Sequence[dict[str, str]], right: Sequence[dict[str, str]]) -> str:
-    for a, b in zip(left, right, strict=False):
-        if a != b:
-            return f"{a.get('content', '')[:100]!r} and {b.get('content', '')[:100]!r}"
-    return f"{len(left)} and {len(right)} messages"
-
-
 def differing(scenario: Scenario, **methods: Any) -> Scenario:
     """The same scenario with other methods on this one object. Raises TypeError where the object
     has no room for them."""
@@ -417,41 +309,3 @@ def differing(scenario: Scenario, **methods: Any) -> Scenario:
     except AttributeError as error:
         raise TypeError(str(error)) from error
     return other
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float, computing: float | None = None) -> Iterator[None]:
-    """Raises TooSlow inside the block after so many seconds, or so many of `computing`, which a
-    busy machine does not stretch.
-
-    Without effect off the main thread, where no signal can be caught.
-    """
-    if computing is not None and hasattr(signal, "ITIMER_PROF"):
-        with (
-            _alarm(signal.ITIMER_REAL, signal.SIGALRM, seconds),
-            _alarm(signal.ITIMER_PROF, signal.SIGPROF, computing),
-        ):
-            yield
-    elif hasattr(signal, "ITIMER_REAL"):
-        with _alarm(signal.ITIMER_REAL, signal.SIGALRM, seconds):
-            yield
-    else:
-        yield
-
-
-@contextlib.contextmanager
-def _alarm(timer: Any, signalled: Any, seconds: float) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ring(signum: int, frame: Any) -> None:
-        raise TooSlow(f"no result within {seconds:.0f} s")
-
-    before = signal.signal(signalled, ring)
-    remaining, interval = signal.setitimer(timer, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(timer, remaining, interval)
-        signal.signal(signalled, before)

@@ -15,8 +15,10 @@ from typing import Any
 
 from gem_ma.scenario import Scenario
 from gem_ma.testing.calls import counting, remembering
-from gem_ma.testing.kit import Failed, Kit, Trace, difference, time_limit, trace
+from gem_ma.testing.clock import time_limit
+from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import Cast
+from gem_ma.testing.traces import Trace, difference, trace
 
 SEEDS, STEPS = 3, 8
 
@@ -70,6 +72,7 @@ def _everywhere(kit: Kit, scenario: Scenario, seed: int, player: str, runs: list
         )
         stills.append(_Still(game))
         _fork_now(kit, game, stills[-1], runs)
+    # once more from the end: a fork goes back to any step, not only to the open one
     for step, still in enumerate(stills[:-1]):
         other = _forked(kit, game, step)
         if other is not None:
@@ -83,12 +86,12 @@ def _everywhere(kit: Kit, scenario: Scenario, seed: int, player: str, runs: list
             )
             _play_out(kit, game, other, step, seed, stills[-1])
             other.close()
-    if found := difference(stills[-1].trace, trace(game)):
+    if fault := difference(stills[-1].trace, trace(game)):
         kit.fail(
             8,
-            f"a fork leaves its parent untouched; {found[0]}",
-            agent=found[1],
-            step=found[2],
+            f"a fork leaves its parent untouched; {fault[0]}",
+            agent=fault[1],
+            step=fault[2],
             seed=seed,
             key="parent",
         )
@@ -110,64 +113,59 @@ def _fork_now(kit: Kit, game: Any, still: _Still, runs: list[int]) -> None:
     """Two forks at the open step, played on by the same player: alike, and apart from their
     parent."""
     before, seed, step = len(runs), game.seed, game.step
-    one, two = _forked(kit, game, None), _forked(kit, game, None)
-    if one is None or two is None:
+
+    def fail(message: str, **more: Any) -> None:
+        kit.fail(8, message, **{"step": step, "seed": seed, **more})
+
+    first, second = _forked(kit, game, None), _forked(kit, game, None)
+    if first is None or second is None:
         return
     if len(runs) != before:
-        kit.fail(
-            8,
-            "a fork feeds recorded call results, it never runs a call again",
-            step=step,
-            seed=seed,
-        )
-    if one is game or one.rng is game.rng or one.rng is two.rng:
-        kit.fail(
-            8, "a fork has a random generator of its own, not its parent's", step=step, seed=seed
-        )
-    _compare(kit, still, one, step, seed, "a fork stands where its parent stands")
-    for other in (one, two):
+        fail("a fork feeds recorded call results, it never runs a call again")
+    if first is game or first.rng is game.rng or first.rng is second.rng:
+        fail("a fork has a random generator of its own, not its parent's")
+    _compare(kit, still, first, step, seed, "a fork stands where its parent stands")
+    for other in (first, second):
         _finish(kit, other, seed, step)
-    if found := difference(trace(one), trace(two)):
-        kit.fail(
-            8,
-            f"two forks with the same actions are the same play; {found[0]}",
-            agent=found[1],
-            step=found[2],
-            seed=seed,
+    if fault := difference(trace(first), trace(second)):
+        fail(
+            f"two forks with the same actions are the same play; {fault[0]}",
+            agent=fault[1],
+            step=fault[2],
             key="two forks",
         )
+    # only now: what a fork shares with its parent shows when the fork is played
     after = _Still(game)
-    if difference(still.trace, after.trace) or (still.rng, still.asked, still.calls) != (
-        after.rng,
-        after.asked,
-        after.calls,
-    ):
+    parts = (after.rng, after.asked, after.calls)
+    if difference(still.trace, after.trace) or (still.rng, still.asked, still.calls) != parts:
+        fail("a fork shares nothing with its parent: playing it leaves the parent where it was")
+    _reseeded(kit, game, still)
+
+
+def _reseeded(kit: Kit, game: Any, still: _Still) -> None:
+    """A fork with a stream of its own: it draws otherwise, and can be forked again."""
+    seed, step = game.seed, game.step
+    reseeded = _forked(kit, game, None, "another stream")
+    if reseeded is None:
+        return
+    if reseeded.rng.getstate() == still.rng:
         kit.fail(
             8,
-            "a fork shares nothing with its parent: playing it leaves the parent where it was",
+            "a fork with a seed of its own draws from another stream than its parent",
             step=step,
             seed=seed,
         )
-    reseeded = _forked(kit, game, None, "another stream")
-    if reseeded is not None:
-        if reseeded.rng.getstate() == still.rng:
-            kit.fail(
-                8,
-                "a fork with a seed of its own draws from another stream than its parent",
-                step=step,
-                seed=seed,
-            )
-        _finish(kit, reseeded, seed, step)
-        again = _forked(kit, reseeded, None)
-        if again is not None and (found := difference(trace(reseeded), trace(again))):
-            kit.fail(
-                8,
-                f"a reseeded fork replays; {found[0]}",
-                agent=found[1],
-                step=step,
-                seed=seed,
-                key="reseeded",
-            )
+    _finish(kit, reseeded, seed, step)
+    again = _forked(kit, reseeded, None)
+    if again is not None and (fault := difference(trace(reseeded), trace(again))):
+        kit.fail(
+            8,
+            f"a reseeded fork replays; {fault[0]}",
+            agent=fault[1],
+            step=fault[2],
+            seed=seed,
+            key="reseeded",
+        )
 
 
 def _finish(kit: Kit, game: Any, seed: int, step: int) -> None:
@@ -178,10 +176,10 @@ def _finish(kit: Kit, game: Any, seed: int, step: int) -> None:
 
 
 def _compare(kit: Kit, still: _Still, other: Any, step: int, seed: int, rule: str) -> None:
-    found = difference(still.trace, trace(other))
-    if found:
+    fault = difference(still.trace, trace(other))
+    if fault:
         kit.fail(
-            8, f"{rule}; {found[0]}", agent=found[1], step=step, seed=seed, key=(rule, "trace")
+            8, f"{rule}; {fault[0]}", agent=fault[1], step=step, seed=seed, key=(rule, "trace")
         )
     elif {
         a: (p.legal, tuple(t.name for t in p.tools)) for a, p in other.pending.items()
@@ -204,12 +202,12 @@ def _play_out(kit: Kit, parent: Any, other: Any, step: int, seed: int, last: _St
         group = {turn.agent: turn.action for turn in turns if turn.step == other.step}
         kit.send(other, group, "a fork with its parent's actions", 8)
         turns = [turn for turn in turns if turn.step >= other.step]
-    if found := difference(last.trace, trace(other)):
+    if fault := difference(last.trace, trace(other)):
         kit.fail(
             8,
-            f"a fork with its parent's actions becomes its parent; {found[0]}",
-            agent=found[1],
-            step=found[2],
+            f"a fork with its parent's actions becomes its parent; {fault[0]}",
+            agent=fault[1],
+            step=fault[2],
             seed=seed,
             key="play out",
         )
@@ -254,6 +252,7 @@ def _watching(scenario: Scenario) -> Iterator[None]:
         for cls in type(scenario).__mro__
         if (module := sys.modules.get(cls.__module__)) is not None
     ]
+    # `from random import Random` made a name of its own in the author's module
     homes = [home for home in homes if home.get("Random") is original and home is not vars(random)]
     _Watched.made = []
     random.Random = _Watched  # type: ignore[misc, assignment]
@@ -276,6 +275,7 @@ def own_streams(kit: Kit, seed: int) -> None:
     try:
         with _watching(kit.scenario):
             game = kit.start(seed)
+            # draws before the first Ask are part of the start, which a fork repeats
             counts = {id(stream): stream.given for stream in _Watched.made}
             kit.finish(game, cast)
             late = [

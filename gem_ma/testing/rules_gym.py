@@ -13,19 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.parsing import clean
-from gem_ma.testing.kit import PLAY_S, Failed, Kit, TooSlow, time_limit, trace
+from gem_ma.testing.clock import TooSlow, time_limit
+from gem_ma.testing.kit import PLAY_S, Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_views import compare
-from gem_ma.testing.view_play import (
-    Factory,
-    Played,
-    Watch,
-    accepts,
-    make_view,
-    messages_of,
-    reset,
-    tools_of,
-)
+from gem_ma.testing.traces import trace
+from gem_ma.testing.view_play import Factory, accepts, make_view, reset
+from gem_ma.testing.watch import Played, Watch, messages_of, tools_of
 from gem_ma.types import Asked
 
 
@@ -75,26 +69,27 @@ def gym(kit: Kit, factory: Factory) -> None:
             env = seats.make(agent)
         if env is None:
             continue
-        own = agent or _own(kit, env)
+        seat = agent or _own(kit, env)
         for seed in kit.within(kit.seeds[:6]):
             for player in ("random", "mixed", "fuzz1"):
                 seats.player, seats.stream = player, seed
-                played = _guarded(kit, env, own, seed, player)
+                played = _guarded(kit, env, seat, seed, player)
                 if played is not None:
-                    _against_kernel(kit, env, own, seed, player, played, seats.seated)
+                    _against_kernel(kit, env, seat, seed, player, played, seats.seated)
+        # 0 is a seed like any other, and false in Python
         for seed in (0, 7):
             seats.player, seats.stream = "random", seed
             episodes = []
             for abandoned in (0, 2):  # actions of an episode that is left in the middle
                 _abandon(env, abandoned)
-                episodes.append(_guarded(kit, env, own, seed, "random"))
+                episodes.append(_guarded(kit, env, seat, seed, "random"))
             if all(episodes) and episodes[0].seen() != episodes[1].seen():  # type: ignore[union-attr]
                 message = (
                     "Gymnasium: the same seed and actions give the same episode; partners draw from"
                     " streams of the episode's seed"
                 )
                 for rule in (1, 12):
-                    kit.fail(rule, message, agent=own, seed=seed, key=("gym", "twice"))
+                    kit.fail(rule, message, agent=seat, seed=seed, key=("gym", "twice"))
         with kit.guarded("closing the Gymnasium view", rule=6):
             env.close()
             env.close()
@@ -141,11 +136,11 @@ def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
     """One episode of one seat under all checks."""
     played, watch = Played((agent,)), Watch(kit, _Spaced(env), "Gymnasium", seed)
     cast = Cast(player, seed, (*kit.agents, agent))
-    given = reset(kit, env, seed, seed)
-    if not isinstance(given, tuple) or len(given) != 2:
+    start = reset(kit, env, seed, seed)
+    if not isinstance(start, tuple) or len(start) != 2:
         watch.fail(12, "reset gives an observation and an info")
         return played
-    observation, info = given
+    observation, info = start
     for _ in range(kit.cap + 2):
         watch.observed(agent, observation)
         if agent != "?":
@@ -202,8 +197,9 @@ def _against_kernel(
         known = kit.known(seed, player)
     except Failed:
         return
+    # the kernel's play as this seat alone sees it
     mine = [number for number, turn in enumerate(known.turns) if turn[0] == agent]
-    own = type(known)(
+    alone = type(known)(
         tuple(known.turns[number] for number in mine),
         tuple(known.steps[number] for number in mine),
         known.views,
@@ -212,4 +208,4 @@ def _against_kernel(
         known.left,
         known.over,
     )
-    compare(kit, "Gymnasium", played, own, seed)
+    compare(kit, "Gymnasium", played, alone, seed)

@@ -18,7 +18,8 @@ from typing import Any
 
 from gem_ma.scenario import Scenario
 from gem_ma.testing.calls import remembering
-from gem_ma.testing.kit import PLAY_S, Failed, Kit, TooSlow, differing, time_limit
+from gem_ma.testing.clock import TooSlow, time_limit
+from gem_ma.testing.kit import PLAY_S, Failed, Kit, differing
 from gem_ma.testing.players import PLAYERS
 from gem_ma.testing.view_play import Factory, make_view, reset_to
 
@@ -45,20 +46,21 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
     task = kit.tasks[0]
     with kit.guarded("deal()"):
         for seed in range(DEALS):
-            given = deal(random.Random(seed), task)
-            if not isinstance(given, Mapping):
+            secrets = deal(random.Random(seed), task)
+            if not isinstance(secrets, Mapping):
                 kit.fail(
-                    4, f"deal() gives {{agent: secret}}; got {type(given).__name__}", seed=seed
+                    4, f"deal() gives {{agent: secret}}; got {type(secrets).__name__}", seed=seed
                 )
                 return
-            deals.setdefault(repr(sorted(given.items(), key=str)), (seed, given))
-    if not any(agent in given for _, given in deals.values()):
+            # by content: many seeds deal the same hands
+            deals.setdefault(repr(sorted(secrets.items(), key=str)), (seed, secrets))
+    if not any(agent in secrets for _, secrets in deals.values()):
         return
     groups: dict[str, list[tuple[int, Any]]] = {}
-    for seed, given in deals.values():
+    for seed, secrets in deals.values():
         groups.setdefault(
-            repr(sorted(((k, v) for k, v in given.items() if k != agent), key=str)), []
-        ).append((seed, given))
+            repr(sorted(((k, v) for k, v in secrets.items() if k != agent), key=str)), []
+        ).append((seed, secrets))
     pairs = [
         pair
         for group in groups.values()
@@ -67,12 +69,16 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
     if not pairs:
         kit.skip(4, f"no two of {DEALS} deals differ only in the secret of {agent}")
         return
+    # some of all kinds, the smallest seeds first, since a finding names the smallest
     random.Random(0).shuffle(pairs)
-    for (seed, one), (_, other) in sorted(pairs[: PAIRS * 2], key=lambda pair: pair[0][0])[:PAIRS]:
+    for (seed, first), (_, other) in sorted(pairs[: PAIRS * 2], key=lambda pair: pair[0][0])[
+        :PAIRS
+    ]:
         try:
             memory: dict[Any, Any] = {}
             scenarios = [
-                remembering(_dealing(kit.scenario, deal, given), memory) for given in (one, other)
+                remembering(_dealing(kit.scenario, deal, secrets), memory)
+                for secrets in (first, other)
             ]
         except TypeError:
             kit.skip(
@@ -89,10 +95,10 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
                 continue
 
 
-def _dealing(scenario: Scenario, deal: Any, given: Any) -> Scenario:
+def _dealing(scenario: Scenario, deal: Any, secrets: Any) -> Scenario:
     def dealt(rng: random.Random, task: Any) -> Any:
         deal(rng, task)  # the same draws, whatever is dealt
-        return copy.deepcopy(given)
+        return copy.deepcopy(secrets)
 
     return differing(scenario, deal=dealt)
 
@@ -107,61 +113,67 @@ def _alike(
         for scenario, task in zip(scenarios, tasks, strict=True)
     ]
     streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
-    others = [agent for agent in kit.agents if agent != owner]
     reveals = kit.scenario.reveals_after
-    one, two = games
+    first, second = games
     while (
-        one.pending
-        and two.pending
-        and one.step < kit.cap
-        and (reveals is None or one.step < reveals)
+        first.pending
+        and second.pending
+        and first.step < kit.cap
+        and (reveals is None or first.step < reveals)
     ):
-        for agent in others:
-            if one.view(agent) != two.view(agent):
-                left, right = (
-                    next(m.text for m, n in _unequal(a.view(agent), b.view(agent)))
-                    for a, b in (games, games[::-1])
-                )
-                message = (
-                    f"nobody sees another's secret; {agent} is shown {left[:100]!r} or"
-                    f" {right[:100]!r}, by the secret of {owner}"
-                )
-                kit.fail(
-                    4, message, agent=agent, step=one.step, seed=seed, key=("shown", agent, owner)
-                )
-                return
-        if list(one.pending) != list(two.pending):
-            message = (
-                f"nobody sees another's secret; who is asked ({', '.join(one.pending)} or"
-                f" {', '.join(two.pending)}) depends on that of {owner}"
-            )
-            kit.fail(4, message, agent=owner, step=one.step, seed=seed, key=("asked", owner))
+        if _told_apart(kit, first, second, owner, seed):
             return
-        said = {}
-        for agent, asked in one.pending.items():
-            legal, twin = asked.legal, two.pending[agent]
-            if agent != owner and (
-                legal != twin.legal
-                or [tool.name for tool in asked.tools] != [tool.name for tool in twin.tools]
-            ):
-                message = (
-                    f"nobody sees another's secret; what {agent} may do ({legal} or {twin.legal})"
-                    f" depends on that of {owner}"
-                )
-                kit.fail(
-                    4, message, agent=agent, step=one.step, seed=seed, key=("legal", agent, owner)
-                )
-                return
+        actions = {}
+        for agent, asked in first.pending.items():
+            legal = asked.legal
             if agent == owner and legal is not None:
-                legal = tuple(choice for choice in legal if choice in (twin.legal or ()))
+                # what only one of the two may do would tell them apart by itself
+                twin = second.pending[agent].legal or ()
+                legal = tuple(choice for choice in legal if choice in twin)
                 if not legal:
                     return
-            said[agent] = PLAYERS[player](legal, asked.tools, streams[agent], one.step)
+            actions[agent] = PLAYERS[player](legal, asked.tools, streams[agent], first.step)
         for game in games:
-            kit.send(game, said, "the same play with another secret")
+            kit.send(game, actions, "the same play with another secret")
     for game in games:
         with kit.guarded("closing the play", seed=seed, rule=6):
             game.close()
+
+
+def _told_apart(kit: Kit, first: Any, second: Any, owner: str, seed: int) -> bool:
+    """Whether anybody but the owner sees, at the open step, which of the two plays it is in: by
+    what is shown, by who is asked, or by what may be done. It is a finding."""
+
+    def fail(message: str, agent: str, key: tuple[str, ...]) -> bool:
+        words = f"nobody sees another's secret; {message}"
+        kit.fail(4, words, agent=agent, step=first.step, seed=seed, key=key)
+        return True
+
+    for agent in kit.agents:
+        if agent != owner and first.view(agent) != second.view(agent):
+            left, right = (
+                next(m.text for m, _ in _unequal(a.view(agent), b.view(agent)))
+                for a, b in ((first, second), (second, first))
+            )
+            message = (
+                f"{agent} is shown {left[:100]!r} or {right[:100]!r}, by the secret of {owner}"
+            )
+            return fail(message, agent, ("shown", agent, owner))
+    if list(first.pending) != list(second.pending):
+        message = (
+            f"who is asked ({', '.join(first.pending)} or {', '.join(second.pending)}) depends on"
+            f" that of {owner}"
+        )
+        return fail(message, owner, ("asked", owner))
+    for agent, asked in first.pending.items():
+        twin = second.pending[agent]
+        tools, others = ([tool.name for tool in ask.tools] for ask in (asked, twin))
+        if agent != owner and (asked.legal != twin.legal or tools != others):
+            message = (
+                f"what {agent} may do ({asked.legal} or {twin.legal}) depends on that of {owner}"
+            )
+            return fail(message, agent, ("legal", agent, owner))
+    return False
 
 
 def in_views(kit: Kit, factories: Mapping[str, Factory]) -> None:
@@ -184,24 +196,26 @@ def _views_alike(
 ) -> None:
     aec = name == "AEC"
     streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
-    given = [reset_to(kit, env, seed, task) for env, task in zip(envs, tasks, strict=True)]
+    # of each view (observations, infos); an AEC view is asked for them instead
+    results = [reset_to(kit, env, seed, task) for env, task in zip(envs, tasks, strict=True)]
     reveals = kit.scenario.reveals_after
     while all(env.agents for env in envs):
-        infos = [env.infos if aec else shown[1] for env, shown in zip(envs, given, strict=True)]
-        one, two = infos
-        step, active = one[owner].get("step", 0), one[owner].get("active_agents", ())
+        first, second = (
+            env.infos if aec else result[1] for env, result in zip(envs, results, strict=True)
+        )
+        step, active = first[owner].get("step", 0), first[owner].get("active_agents", ())
         if reveals is not None and step >= reveals:
             return
         for agent in envs[0].agents:
-            seen = [
-                env.observe(agent) if aec else shown[0][agent]
-                for env, shown in zip(envs, given, strict=True)
-            ]
-            if agent != owner and (seen[0] != seen[1] or one[agent] != two[agent]):
+            left, right = (
+                env.observe(agent) if aec else result[0][agent]
+                for env, result in zip(envs, results, strict=True)
+            )
+            if agent != owner and (left != right or first[agent] != second[agent]):
                 differ = [
                     key
-                    for key in {**one[agent], **two[agent]}
-                    if one[agent].get(key) != two[agent].get(key)
+                    for key in {**first[agent], **second[agent]}
+                    if first[agent].get(key) != second[agent].get(key)
                 ]
                 message = (
                     f"{name}: nobody sees another's secret;"
@@ -212,33 +226,31 @@ def _views_alike(
                     4, message, agent=agent, step=step, seed=seed, key=("info", name, agent, owner)
                 )
                 return
-        if active != two[owner].get("active_agents", ()):
+        if active != second[owner].get("active_agents", ()):
             return
-        said = {}
+        actions = {}
         for agent in [envs[0].agent_selection] if aec else active:
-            mask = one[agent].get("action_mask")
+            mask = first[agent].get("action_mask")
             if agent == owner and mask is not None:
-                mask = tuple(
-                    choice for choice in mask if choice in two[agent].get("action_mask", ())
-                )
+                twin = second[agent].get("action_mask", ())
+                mask = tuple(choice for choice in mask if choice in twin)
                 if not mask:
                     return
-            said[agent] = PLAYERS["random"](mask, (), streams[agent], step)
-        given = [env.step(*said.values()) if aec else env.step(dict(said)) for env in envs]
-        given = [shown if aec else (shown[0], shown[4]) for shown in given]
-        over = [
-            (
-                {**env.terminations, **env.truncations}
-                if aec
-                else dict.fromkeys(set(kit.agents) - set(env.agents), True)
-            )
-            for env in envs
-        ]
-        if any(any(flags.values()) for flags in over):
+            actions[agent] = PLAYERS["random"](mask, (), streams[agent], step)
+        results = [env.step(*actions.values()) if aec else env.step(dict(actions)) for env in envs]
+        results = [result if aec else (result[0], result[4]) for result in results]
+        if any(_somebody_ended(kit, env, aec) for env in envs):
             return  # the outcome is not compared
 
 
+def _somebody_ended(kit: Kit, env: Any, aec: bool) -> bool:
+    if aec:
+        return any({**env.terminations, **env.truncations}.values())
+    return set(env.agents) != set(kit.agents)
+
+
 def _unequal(left: Any, right: Any) -> Any:
+    # where one is longer, the other's last message stands for what it lacks
     nothing = left[-1:] or right[-1:]
     return [
         (m, n) for m, n in itertools.zip_longest(left, right, fillvalue=nothing[0]) if m != n
@@ -249,17 +261,17 @@ def _private(kit: Kit, private: Mapping[str, Any]) -> None:
     if len(kit.tasks) < 2:
         kit.skip(4, "fewer than two tasks: their private fields could not be exchanged")
         return
-    one, other = kit.tasks[0], kit.tasks[1]
+    task, other = kit.tasks[0], kit.tasks[1]
     for agent, fields in private.items():
-        swapped = _with_fields(one, other, (fields,) if isinstance(fields, str) else tuple(fields))
+        swapped = _with_fields(task, other, (fields,) if isinstance(fields, str) else tuple(fields))
         if swapped is None:
-            kit.skip(4, f"tasks of type {type(one).__name__} have no fields to exchange")
+            kit.skip(4, f"tasks of type {type(task).__name__} have no fields to exchange")
             continue
-        kit.swapped.setdefault(agent, ([kit.played, kit.played], (one, swapped), kit.seeds[0]))
+        kit.swapped.setdefault(agent, ([kit.played, kit.played], (task, swapped), kit.seeds[0]))
         for seed in kit.seeds[:3]:
             for player in ("first", "random"):
                 try:
-                    _alike(kit, [kit.played, kit.played], (one, swapped), agent, seed, player)
+                    _alike(kit, [kit.played, kit.played], (task, swapped), agent, seed, player)
                 except Failed:
                     continue
 

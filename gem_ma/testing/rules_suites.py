@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gem_ma.testing.kit import Failed, Kit, time_limit
+from gem_ma.testing.clock import time_limit
+from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_gym import Gym
 from gem_ma.testing.view_play import Factory, accepts, make_view

@@ -11,18 +11,12 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gem_ma.testing.kit import PLAY_S, Failed, Kit, TooSlow, Trace, time_limit
+from gem_ma.testing.clock import TooSlow, time_limit
+from gem_ma.testing.kit import PLAY_S, Failed, Kit
 from gem_ma.testing.players import Cast
-from gem_ma.testing.view_play import (
-    Factory,
-    Played,
-    accepts,
-    make_view,
-    messages_of,
-    play_aec,
-    play_parallel,
-    reset,
-)
+from gem_ma.testing.traces import Trace
+from gem_ma.testing.view_play import Factory, accepts, make_view, play_aec, play_parallel, reset
+from gem_ma.testing.watch import Played, messages_of
 
 RESETS = 8  # in a row; fewer do not say whether those without a seed differ
 
@@ -37,6 +31,7 @@ def views(kit: Kit, factories: Mapping[str, Factory]) -> None:
             env = make_view(factory, kit.played, max_steps=kit.cap)
         if env is None:
             continue
+        # more players for the first seeds: most faults show at once
         for seed in kit.within(kit.seeds):
             for player in (
                 ("random", "mixed", "fuzz1") if seed in kit.seeds[:4] else ("random", "fuzz0")
@@ -129,6 +124,7 @@ def compare(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> Non
             if messages_of(observation) != known.views.get(agent):
                 _wrong_observation(kit, name, agent, played, known, known.length, seed)
                 break
+    # a view may add rewards in another order, and sums round otherwise then
     totals = known.totals(kit.agents)
     for agent, total in totals.items():
         got = played.totals.get(agent, 0.0)
@@ -154,15 +150,15 @@ def _foreign(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> No
         agent: {message["content"] for message in view} for agent, view in known.views.items()
     }
     seen = [(turn[0], turn[1]) for turn in played.turns] + [
-        (agent, messages_of(shown)) for agent, shown in played.final.items()
+        (agent, messages_of(observation)) for agent, observation in played.final.items()
     ]
-    for agent, shown in seen:
+    for agent, observation in seen:
         foreign = set().union(
             *(texts for other, texts in contents.items() if other != agent)
         ) - contents.get(agent, set())
         if any(
             isinstance(message, Mapping) and message.get("content") in foreign
-            for message in shown or ()
+            for message in observation or ()
         ):
             kit.fail(
                 4,
@@ -195,6 +191,7 @@ def _determinism(
 ) -> None:
     """Rule 1: a seed names an episode, on this instance and on a fresh one, also 0; unseeded
     resets go on from it."""
+    # 0 is a seed like any other, and false in Python
     for seed in kit.within((0, 7, *kit.seeds[1:2])):
         episodes = []
         # actions of an episode that is left in the middle; None = a fresh view
@@ -204,15 +201,11 @@ def _determinism(
             target = env if abandoned is not None else None
             with kit.guarded(f"making the {name} view"):
                 target = target or make_view(factory, kit.played, max_steps=kit.cap)
-            if (
-                target is not None
-                and (
-                    played := _guarded(
-                        kit, play, name, target, seed, "random", task_of=kit.seeds[0], light=True
-                    )
-                )
-                is not None
-            ):
+            if target is None:
+                continue
+            start = kit.seeds[0]
+            played = _guarded(kit, play, name, target, seed, "random", task_of=start, light=True)
+            if played is not None:
                 episodes.append(played.seen())
         if len(episodes) == 4 and not episodes[0] == episodes[1] == episodes[2]:
             kit.fail(
@@ -229,6 +222,11 @@ def _determinism(
                 seed=seed,
                 key=(name, "fresh"),
             )
+    _unseeded(kit, name, play, env)
+
+
+def _unseeded(kit: Kit, name: str, play: Callable[..., Played], env: Any) -> None:
+    """Resets without a seed: they go on from the last seed, and differ from each other."""
     player = next((player for player in ("first", "random") if _varies(kit, player)), None)
     runs: list[list[Any]] = [[], []]
     for run in runs:
@@ -255,6 +253,7 @@ def _determinism(
         )
     if len(runs[0]) < RESETS:
         kit.skip(1, f"{name}: plays take too long to say whether resets without a seed differ")
+    # the first was seeded; where no seed can be seen, nothing can be said
     elif player and all(episode == runs[0][1] for episode in runs[0][2:]):
         kit.fail(
             1,
@@ -301,7 +300,7 @@ def _varies(kit: Kit, player: str) -> bool:
 def _global_state(kit: Kit, name: str, env: Any) -> None:
     import numpy
 
-    kept = random.getstate(), numpy.random.get_state()
+    states = random.getstate(), numpy.random.get_state()
     try:
         random.seed(5)
         numpy.random.seed(5)
@@ -314,8 +313,8 @@ def _global_state(kit: Kit, name: str, env: Any) -> None:
                 2, f"{name}: a reset touches no global random state", seed=0, key=(name, "global")
             )
     finally:
-        random.setstate(kept[0])
-        numpy.random.set_state(kept[1])
+        random.setstate(states[0])
+        numpy.random.set_state(states[1])
 
 
 def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) -> None:
@@ -330,6 +329,7 @@ def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) 
             known = kit.known(seed, "random")
         except Failed:
             continue
+        # a play of exactly this length ends by its own rules, not by the limit
         for limit in (1, 2, 3):
             if known.length < limit:
                 continue

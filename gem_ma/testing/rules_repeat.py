@@ -1,0 +1,208 @@
+"""Rules 1 and 2 on the kernel: a play is a function of seed, task and actions, and of nothing that
+the process holds."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from typing import Any
+
+from gem_ma.testing.calls import remembering
+from gem_ma.testing.kit import Failed, Kit
+from gem_ma.testing.players import Cast
+from gem_ma.testing.traces import Trace, difference, trace
+
+PLAIN = ("first", "random", "mixed")
+CHANCE_S = 1.0  # CPU time per player of the search for seeds that differ
+
+
+def determinism(kit: Kit) -> None:
+    """Rule 1: a play is a function of seed, task and actions."""
+    for seed in kit.within(kit.seeds[:6]):
+        for player in PLAIN:
+            try:
+                _same_again(kit, seed, player)
+            except Failed:
+                continue
+    tasks_untouched(kit)
+    for seed, other in kit.within(
+        tuple(zip(kit.seeds, [*kit.seeds[1:], kit.seeds[0]], strict=True))
+    ):
+        for player in ("first", "random"):
+            try:
+                _interleaved(kit, seed, other, player)
+            except Failed:
+                continue
+    _chance(kit)
+
+
+def _same_again(kit: Kit, seed: int, player: str) -> None:
+    first = kit.play(seed, player)
+    # a play that was left in the middle may leave something in the object
+    _cut_short(kit, seed, player)
+    second = kit.play(seed, player)
+    if fault := difference(first, second):
+        kit.fail(
+            1,
+            f"the same seed, task and actions give the same play; {fault[0]}",
+            agent=fault[1],
+            step=fault[2],
+            seed=seed,
+            key="again",
+        )
+
+
+def tasks_untouched(kit: Kit) -> None:
+    """Rule 1: no play so far has edited a task, not even one that edits it but once."""
+    # `before` is a tuple of one, so that a task of None is told from one without a copy
+    for number, (task, before) in enumerate(zip(kit.tasks, kit.copies, strict=True)):
+        if before is None:
+            kit.skip(1, "a task cannot be copied, so it was not compared after the plays")
+        elif not _equal(task, before[0]):
+            seed = kit.seeds[number] if number < len(kit.seeds) else None
+            kit.fail(
+                1,
+                f"a task is never edited in place; task {number} differs after a play",
+                seed=seed,
+                key="task",
+            )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other) or repr(one) == repr(other) or _plain(one) == _plain(other)
+    except Exception:
+        return True  # an author's == that raises says nothing about the task
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "__dict__"):
+        return type(value), {name: _plain(item) for name, item in vars(value).items()}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _cut_short(kit: Kit, seed: int, player: str) -> None:
+    game = kit.start(seed)
+    kit.finish(game, Cast(player, seed, kit.agents), 1)
+    with kit.guarded("closing the play", seed=seed, rule=6):
+        game.close()
+
+
+def _interleaved(kit: Kit, seed: int, other: int, player: str) -> None:
+    """Two plays of one object, a step of each in turn, against the same plays alone."""
+    games = [kit.start(s) for s in (seed, other)]
+    casts = [Cast(player, s, kit.agents) for s in (seed, other)]
+    while any(game.pending and game.step < kit.cap for game in games):
+        for game, cast in zip(games, casts, strict=True):
+            kit.finish(game, cast, min(kit.cap, game.step + 1))
+    for game, s in zip(games, (seed, other), strict=True):
+        if fault := difference(kit.known(s, player), trace(game)):
+            message = (
+                f"two plays of one object may interleave, state is local to play(); {fault[0]}"
+            )
+            kit.fail(1, message, agent=fault[1], step=fault[2], seed=s, key="interleaved")
+        with kit.guarded("closing the play", seed=s, rule=6):
+            game.close()
+
+
+def _chance(kit: Kit) -> None:
+    """Different seeds differ exactly where chance is declared; the players' own streams are the
+    same for all seeds."""
+    if len(kit.seeds) < 3:
+        kit.skip(1, "fewer than three seeds: nothing says whether they differ")
+        return
+    drew, differs, complete = False, False, True
+    # outside work that differs would look like chance
+    scenario = kit.scenario
+    with contextlib.suppress(TypeError):
+        scenario = remembering(scenario, {}, whatever_the_seed=True)
+    for player, stream in (("first", 0), ("last", 0), *(("random", number) for number in range(4))):
+        plays: list[Trace] = []
+        for seed in kit.within(kit.seeds, CHANCE_S):
+            try:
+                game = kit.start(seed, scenario=scenario, task=kit.tasks[0])
+                fresh = game.rng.getstate() if seed is None else random.Random(seed).getstate()
+                kit.finish(game, Cast(player, stream, kit.agents))
+                drew = drew or game.rng.getstate() != fresh
+                plays.append(trace(game))
+                with kit.guarded("closing the play", seed=seed, rule=6):
+                    game.close()
+            except Failed:
+                continue
+        odd = next(
+            (number for number, play in enumerate(plays) if difference(plays[0], play)), None
+        )
+        differs = differs or odd is not None
+        complete = complete and len(plays) == len(kit.seeds)
+    if kit.scenario.chance and not differs and not complete:
+        kit.skip(1, "plays fail or take too long to say whether seeds differ")
+    if kit.scenario.chance and not differs and complete:
+        how = "seeds change nothing that is seen" if drew else "play() never draws from rng"
+        kit.fail(
+            1,
+            f"different seeds give different plays, or the scenario declares chance = False; {how}",
+            seed=kit.seeds[0],
+        )
+    if not kit.scenario.chance and (differs or drew):
+        kit.fail(
+            1,
+            "a scenario that declares chance = False plays alike under all seeds and never draws"
+            " from rng",
+            seed=kit.seeds[0],
+        )
+
+
+def global_state(kit: Kit) -> None:
+    """Rule 2: global random state is neither touched nor read."""
+    numpy = sys.modules.get("numpy") or _import_numpy()
+    states = random.getstate(), numpy.random.get_state()
+    try:
+        for seed in kit.within(kit.seeds[:4]):
+            for player in ("random", "mixed"):
+                plays = []
+                # two states: a play that reads the global one differs between them
+                for state in (1, 2):
+                    random.seed(state)
+                    numpy.random.seed(state)
+                    before = random.getstate(), repr(numpy.random.get_state())
+                    try:
+                        plays.append(kit.play(seed, player))
+                    except Failed:
+                        continue
+                    if random.getstate() != before[0]:
+                        kit.fail(
+                            2,
+                            "no play touches the global state of `random`; all randomness comes"
+                            " from rng",
+                            seed=seed,
+                        )
+                    # an array inside: compared as text
+                    if repr(numpy.random.get_state()) != before[1]:
+                        kit.fail(
+                            2,
+                            "no play touches the global state of `numpy.random`; all randomness"
+                            " comes from rng",
+                            seed=seed,
+                        )
+                if len(plays) == 2 and (fault := difference(*plays)):
+                    kit.fail(
+                        2,
+                        f"global random state has no influence on a play; {fault[0]}",
+                        agent=fault[1],
+                        step=fault[2],
+                        seed=seed,
+                        key="read",
+                    )
+    finally:
+        random.setstate(states[0])
+        numpy.random.set_state(states[1])
+
+
+def _import_numpy() -> Any:
+    # imported by itself it may draw: before the states are taken
+    import numpy
+
+    return numpy
