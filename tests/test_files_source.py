@@ -73,7 +73,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "fdopen": "a traceback in a new temporary file",
         "tempfile.mkstemp": "the same",
     },
-    "gem_ma/cli/run.py": {"open": "RunFolder.open"},
+    "gem_ma/cli/runs.py": {"open": "RunFolder.open"},
     "gem_ma/cli/terminal.py": {"open": "/dev/null"},
     "gem_ma/engines/local/adapters.py": dict.fromkeys(
         ("mkdir", "write_bytes", "write_text"), SAVED
@@ -92,8 +92,8 @@ ALLOWED: dict[str, dict[str, str]] = {
         "from_pretrained": "after `check_folder`",
         "open": "an image out of bytes in memory",
     },
+    "gem_ma/engines/vllm/model_folder.py": {"from_pretrained": "after `check_named`"},
     "gem_ma/engines/vllm/engine.py": {
-        "from_pretrained": "after `check_named`",
         "open": "a backend",
         "rmtree": "adapters in a temporary folder",
     },

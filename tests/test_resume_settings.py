@@ -90,7 +90,7 @@ def test_what_may_change_at_resume_is_noted_and_holds_from_then_on(
 ) -> None:
     key = "run.episodes_per_task"
     monkeypatch.setattr(names, "RESUME_KEYS", (key,))
-    monkeypatch.setattr("gem_ma.store.folder.RESUME_KEYS", (key,))
+    monkeypatch.setattr("gem_ma.store.manifest.RESUME_KEYS", (key,))
     resolved = (run / "resolved.yaml").read_bytes()
     assert gem_ma("resume", run, f"{key}=2", "--quiet")[0] == 0
     assert len((run / "episodes.jsonl").read_bytes().splitlines()) == 6

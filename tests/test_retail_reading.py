@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gem_ma.agents import retail_details as details
+from gem_ma.agents import retail_items as items
 from gem_ma.agents import retail_reading as reading
 from gem_ma.agents.retail_choice import choose
 
@@ -68,7 +70,7 @@ def test_requests_of_a_message(text: str, found: list[tuple[str, str]]) -> None:
     ],
 )
 def test_reason_to_cancel(text: str, meant: str) -> None:
-    assert reading.reason(text) == meant
+    assert details.reason(text) == meant
 
 
 METHODS: dict[str, Any] = {
@@ -95,7 +97,7 @@ METHODS: dict[str, Any] = {
     ],
 )
 def test_payment_method(text: str, meant: str | None) -> None:
-    assert reading.method(text, METHODS) == meant
+    assert details.method(text, METHODS) == meant
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_payment_method(text: str, meant: str | None) -> None:
     ],
 )
 def test_address(text: str, parts: dict[str, str]) -> None:
-    assert reading.address(text) == parts
+    assert details.address(text) == parts
 
 
 def _variant(number: int, price: float, available: bool = True, **options: str) -> dict[str, Any]:
@@ -195,14 +197,14 @@ ORDER = {
     ],
 )
 def test_items_of_an_order(text: str, meant: list[int]) -> None:
-    named, unclear = reading.items(text, ORDER)
+    named, unclear = items.items(text, ORDER)
     assert [one.item["item_id"] for one in named] == [
         ORDER["items"][place]["item_id"] for place in meant
     ] and not unclear
 
 
 def test_a_product_that_is_wanted_instead_is_no_item_to_give_up() -> None:
-    named, _ = reading.items("the red kite for a Lantern", ORDER)
+    named, _ = items.items("the red kite for a Lantern", ORDER)
     assert [one.item["name"] for one in named] == ["Kite"] and "Lantern" in named[0].into
 
 
@@ -218,15 +220,15 @@ def test_a_product_that_is_wanted_instead_is_no_item_to_give_up() -> None:
     ],
 )
 def test_an_order_told_by_what_is_in_it(text: str, described: str) -> None:
-    assert reading.order_described(text) == described
+    assert details.order_described(text) == described
     assert [
         one.item["name"]
-        for one in reading.items("from the order with a Lantern: the red kite", ORDER)[0]
+        for one in items.items("from the order with a Lantern: the red kite", ORDER)[0]
     ] == ["Kite"]
 
 
 def test_an_item_that_could_be_two_is_asked_about() -> None:
-    named, unclear = reading.items("the kite", ORDER)
+    named, unclear = items.items("the kite", ORDER)
     assert (
         not named
         and unclear.startswith("Which Kite do you mean?")
@@ -252,7 +254,7 @@ def test_an_item_that_could_be_two_is_asked_about() -> None:
     ],
 )
 def test_the_variant_that_is_wanted(text: str, price: float) -> None:
-    named, _ = reading.items(text, ORDER)
+    named, _ = items.items(text, ORDER)
     chosen = choose(named[0], KITE, (text,))
     assert not isinstance(chosen, str) and chosen["price"] == price
 
@@ -266,13 +268,13 @@ def test_the_variant_that_is_wanted(text: str, price: float) -> None:
     ],
 )
 def test_a_wish_that_no_variant_fits_is_asked_about_or_refused(text: str, said: str) -> None:
-    named, _ = reading.items(text, ORDER)
+    named, _ = items.items(text, ORDER)
     assert said in str(choose(named[0], KITE, (text,)))
 
 
 def test_a_value_inside_a_longer_one_is_not_named() -> None:
     values = {"grinder": ("steel", "carbon steel"), "size": ("1", "1.5")}
-    assert reading.named_values(values, "with carbon steel and 1.5") == {
+    assert items.named_values(values, "with carbon steel and 1.5") == {
         "grinder": ["carbon steel"],
         "size": ["1.5"],
     }

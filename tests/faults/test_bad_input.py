@@ -97,7 +97,7 @@ def test_an_unknown_agent_and_a_task_out_of_range_are_told_together(tmp_path: Pa
         (
             "run.yaml:1: scenario.tasks[1]: no task 7; split 'test' has 1 (0 to 0)\nrun.yaml:2:"
             " agents: no seat for 'player_1'; the agents of kuhn_poker are player_0,"
-            " player_1\nrun.yaml:4: agents.player1: no agent of kuhn_poker is called so (did you"
+            " player_1\nrun.yaml:4: agents.player1: no agent of kuhn_poker has this name (did you"
             " mean 'player_1'?)\n"
         ),
     )
