@@ -71,6 +71,9 @@ class Sampled:
     finish: str
 
 
+PROBES_AT_ONCE = 4  # requests of a parity check
+
+
 class VLLM:
     """`vllm/PATH`: a model folder, sampled by vLLM.
 
@@ -305,11 +308,14 @@ class VLLM:
 
         async def every() -> list[Reply]:
             await self._open()
-            return list(
-                await asyncio.gather(
-                    *(self._draw(*one) for one in zip(prompts, samplings, seeds, strict=True))
-                )
-            )
+            draws = list(zip(prompts, samplings, seeds, strict=True))
+            replies: list[Reply] = []
+            # More prompts than fit into one of vLLM's batches are cut in two there, and its CPU
+            # build dies of a seeded request that is cut.
+            for first in range(0, len(draws), PROBES_AT_ONCE):
+                some = draws[first : first + PROBES_AT_ONCE]
+                replies += await asyncio.gather(*(self._draw(*draw) for draw in some))
+            return replies
 
         return [
             Sampled(list(reply.token_ids), list(reply.logprobs), reply.finish)
