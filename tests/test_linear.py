@@ -151,7 +151,7 @@ def test_the_sweep_meets_the_expressions_of_the_code() -> None:
 @pytest.mark.parametrize("quadratic", [r"\s*foo", r"a.*b.*c", r"<t>.*?</t>", r"(?:x )*names?"])
 def test_the_sweep_finds_a_quadratic_one(quadratic: str) -> None:
     # a busy machine may blur one look
-    assert any(slow(re.compile(quadratic), {"search"}, 1200) is not None for _ in range(5))
+    assert any(slow(re.compile(quadratic), {"search"}) is not None for _ in range(5))
 
 
 @pytest.mark.parametrize(

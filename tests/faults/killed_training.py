@@ -69,8 +69,8 @@ EPISODES = 8  # of a step
 INSTANTS: dict[str, Callable[[Path], int]] = {
     one.__name__: one for one in (started, playing, recording, saving, pooling)
 }
-# at most so long after it; the others die at once
-PAUSES_S = {"started": 0.8, "playing": 0.3, "saving": 0.01}
+# at most so long after it; the others die at once, for a small checkpoint is written in milliseconds
+PAUSES_S = {"started": 0.8, "playing": 0.3}
 
 
 def spawn(config: Path, path: Path) -> int:
