@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from gem_ma.cli.playing import play_into
-from gem_ma.cli.run import score_of
-from gem_ma.cli.runs import open_folder
-from gem_ma.cli.train import checked_scenario
 from gem_ma.config import plans
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError
+from gem_ma.running.folder import open_folder
+from gem_ma.running.learning import checked_scenario
+from gem_ma.running.playing import play_into
+from gem_ma.running.score import score_of
 from gem_ma.store import run_path
 
 Source = str | Path | Loaded | Config

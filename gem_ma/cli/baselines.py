@@ -100,11 +100,11 @@ async def _play(
 ) -> dict[str, Any]:
     from dataclasses import replace
 
-    from gem_ma.cli.playing import play_into
-    from gem_ma.cli.runs import open_folder
     from gem_ma.config.plans import cast_of
     from gem_ma.evaluation.judge import Judge
     from gem_ma.files import make_folder
+    from gem_ma.running.folder import open_folder
+    from gem_ma.running.playing import play_into
     from gem_ma.store import read_episodes, read_summary
 
     cast, ids = cast_of(baseline.loaded.config), {plan.id for plan in plans}

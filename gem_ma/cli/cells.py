@@ -158,12 +158,13 @@ class Playing:
         self, loaded: Loaded, path: Path, scenario: Scenario, policies: Mapping[str, Policy]
     ) -> Cell:
         """Plays what this cell's run folder lacks and gives what came of it."""
-        from gem_ma.cli.playing import play_into
-        from gem_ma.cli.runs import open_folder, report_of
+        from gem_ma.cli.runs import report_of
         from gem_ma.config.plans import evaluation_plans
         from gem_ma.evaluation.judge import Judge
         from gem_ma.evaluation.studies import cell_of
         from gem_ma.files import make_folder
+        from gem_ma.running.folder import open_folder
+        from gem_ma.running.playing import play_into
 
         make_folder(path, path.parent)  # no link below the study's folder
         with open_folder("run", loaded, scenario, policies, path, self.fresh) as folder:
@@ -198,7 +199,7 @@ def _world(loaded: Loaded, scenario: Scenario) -> str:
 
 
 def _summary(cell: Cell, loaded: Loaded, episodes: Any, planned: int) -> dict[str, Any]:
-    from gem_ma.cli.costs import costs_of, other_models
+    from gem_ma.running.costs import costs_of, other_models
 
     return {
         "planned": planned,

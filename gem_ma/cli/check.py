@@ -132,8 +132,8 @@ def _facts(
 ) -> tuple[dict[str, Any], dict[str, str | Exception], Scenario]:
     """What the config comes to, the answer of each endpoint (or what stands in its way), and the
     scenario. Cheap faults are raised before models are opened."""
-    from gem_ma.cli.train import checked_scenario
     from gem_ma.config.plans import count, scenario_of, try_seats
+    from gem_ma.running.learning import checked_scenario
 
     config = loaded.config
     if config.train is None:

@@ -89,10 +89,12 @@ def play(
     """Plays what is not done yet and prints the score of all; gives the exit code. Raises
     Interrupted after a signal."""
     from gem_ma.cli.exits import Interrupted, exit_code
-    from gem_ma.cli.runs import open_folder, report_of, show_summary
+    from gem_ma.cli.runs import report_of, show_summary
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import progress_line
     from gem_ma.config.plans import open_policies, scenario_of, try_seats
+    from gem_ma.running.folder import open_folder
+    from gem_ma.running.score import score_of
 
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
@@ -129,10 +131,10 @@ def _play_rest(
 ) -> GemMaError | None:
     """Plays what the folder lacks; gives the error of a budget that is spent or an endpoint that
     is out of reach, which ends the play and loses nothing."""
-    from gem_ma.cli.playing import play_into
     from gem_ma.cli.terminal import Progress, progress_line
     from gem_ma.config.plans import count, evaluation_plans
     from gem_ma.errors import BudgetError, EndpointError
+    from gem_ma.running.playing import play_into
 
     config, path = loaded.config, folder.path
     done = folder.done() - (folder.failed() if retry_failed else set())
@@ -156,20 +158,6 @@ def _play_rest(
         except (BudgetError, EndpointError) as error:
             return error
     return None
-
-
-def score_of(loaded: Loaded, scenario: Scenario, folder: RunFolder) -> dict[str, Any]:
-    """The summary of all episodes of the folder, whichever command played them."""
-    from gem_ma.cli.costs import costs_of, other_models
-    from gem_ma.config.plans import count
-    from gem_ma.evaluation.judge import Judge
-
-    summary = {
-        "planned": max(count(loaded.config, scenario), len(folder.done())),
-        **Judge.of(scenario).summarise(folder.episodes()),
-        **costs_of(loaded.config, folder.episodes),
-    }
-    return summary | other_models(loaded.config, summary)
 
 
 def _add_baselines(

@@ -6,13 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from gem_ma.config.loading import Loaded
-    from gem_ma.engines.base import Policy
     from gem_ma.scenario import Scenario
-    from gem_ma.store import RunFolder
 
 
 def run_folder(run: str) -> Path:
@@ -39,66 +35,6 @@ def run_folder(run: str) -> Path:
     known = [str(path.parent) for path in sorted(Path("runs").glob("*/manifest.json"))]
     hint = nearest(run, known, listed=False) or "; to see what there is: gem-ma list runs"
     raise ConfigError(f"{run}: {fault}{hint}")
-
-
-def open_folder(
-    command: str,
-    loaded: Loaded,
-    scenario: Scenario,
-    policies: Mapping[str, Policy],
-    path: Path,
-    fresh: bool,
-) -> RunFolder:
-    """The run folder, made or taken up. Its manifest holds digests of data and weights: a run
-    may not go on with others."""
-    from gem_ma.store import RunFolder
-
-    config = loaded.config
-    facts: dict[str, Any] = {
-        "command": command,
-        "overrides": list(loaded.overrides),
-        "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed},
-        "scenario": {"id": scenario.id, "version": scenario.version},
-        "models": {
-            name: {"model": config.policies[name].model, "digest": _digest(policy)}
-            for name, policy in policies.items()
-        },
-    }
-    if data := _data(scenario):
-        facts["data"] = data
-    # `gem-ma resume` loads the folder's own settings, with overrides on the command line
-    resuming = loaded.path is not None and loaded.path == path / "resolved.yaml"
-    return RunFolder.open(
-        path,
-        config_text=loaded.written(),
-        resolved=loaded.resolved(),
-        manifest=facts,
-        fresh=fresh,
-        resuming=resuming,
-    )
-
-
-def _digest(policy: Policy) -> Any:
-    """What tells these weights from others; None where an engine cannot say."""
-    from gem_ma.engines.capabilities import Weighs
-
-    engine = policy.core
-    return engine.fingerprint() if isinstance(engine, Weighs) else None
-
-
-def _data(scenario: Scenario) -> dict[str, Any]:
-    """Where the scenario's data and rules come from, with digests; {} where all is in the
-    package."""
-    from hashlib import sha256
-
-    from gem_ma.folders import read_named
-    from gem_ma.registry import file_of
-
-    data = dict(scenario.provenance()) if hasattr(scenario, "provenance") else {}
-    code = file_of(scenario.id)
-    if code is not None:  # rules that were edited are other rules
-        data["rules"] = {"source": str(code), "digest": sha256(read_named(code)).hexdigest()}
-    return data
 
 
 def success_of(scenario: Scenario) -> Any:

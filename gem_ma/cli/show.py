@@ -210,9 +210,9 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
 def show_played(path: Path, as_json: bool, report: Path | None) -> None:
     """Prints the score of a run that plays, or of the episodes that a training has played so
     far."""
-    from gem_ma.cli.costs import costs_of, other_models
     from gem_ma.cli.runs import show_summary
     from gem_ma.files import damage
+    from gem_ma.running.costs import costs_of, other_models
     from gem_ma.store import read_ends, read_episodes, read_summary
 
     stored, summary = read_summary(path) or {}, None

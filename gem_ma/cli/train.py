@@ -104,9 +104,11 @@ def learn(
     Interrupted after a signal."""
     from gem_ma.cli.exits import Interrupted
     from gem_ma.cli.processes import LOST
-    from gem_ma.cli.runs import open_folder, report_of
+    from gem_ma.cli.runs import report_of
     from gem_ma.cli.stopping import Stopping
     from gem_ma.config.plans import open_policies, try_seats
+    from gem_ma.running.folder import open_folder
+    from gem_ma.running.learning import checked_scenario
     from gem_ma.training.processes.teams import LostError, join
 
     config = loaded.config
@@ -138,21 +140,6 @@ def learn(
         raise Interrupted(stopping.code, stopping.resume)
     show_training(summary, ended, failed, path, as_json, report_of(path, scenario))
     return _verdict(summary, loaded, failed, ended, path)
-
-
-def checked_scenario(loaded: Loaded) -> Scenario:
-    """The scenario of a config that learns. Raises ConfigError, with file and line, where `train:`
-    does not fit together: before a folder is made."""
-    from gem_ma.config.plans import scenario_of
-    from gem_ma.training.schedule.checks import checked
-    from gem_ma.training.schedule.discounts import check_discounts
-
-    config = loaded.config
-    with loaded.placing():
-        settings = checked(config, config.policies)
-        scenario = scenario_of(config, base=loaded.base)
-        check_discounts(config, settings, scenario)
-    return scenario
 
 
 def _is_started_here() -> bool:

@@ -1,0 +1,24 @@
+"""What a config that learns must pass before a run folder is made for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gem_ma.config.loading import Loaded
+    from gem_ma.scenario import Scenario
+
+
+def checked_scenario(loaded: Loaded) -> Scenario:
+    """The scenario of a config that learns. Raises ConfigError, with file and line, where `train:`
+    does not fit together: before a folder is made."""
+    from gem_ma.config.plans import scenario_of
+    from gem_ma.training.schedule.checks import checked
+    from gem_ma.training.schedule.discounts import check_discounts
+
+    config = loaded.config
+    with loaded.placing():
+        settings = checked(config, config.policies)
+        scenario = scenario_of(config, base=loaded.base)
+        check_discounts(config, settings, scenario)
+    return scenario

@@ -1,0 +1,24 @@
+"""The score of a run folder: what all of its episodes come to, with what they cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gem_ma.config.loading import Loaded
+    from gem_ma.scenario import Scenario
+    from gem_ma.store import RunFolder
+
+
+def score_of(loaded: Loaded, scenario: Scenario, folder: RunFolder) -> dict[str, Any]:
+    """The summary of all episodes of the folder, whichever command played them."""
+    from gem_ma.config.plans import count
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.running.costs import costs_of, other_models
+
+    summary = {
+        "planned": max(count(loaded.config, scenario), len(folder.done())),
+        **Judge.of(scenario).summarise(folder.episodes()),
+        **costs_of(loaded.config, folder.episodes),
+    }
+    return summary | other_models(loaded.config, summary)
