@@ -19,12 +19,11 @@ _PUBLIC = {
         ("Ask", "Call", "Game", "Leave", "Reward", "Scenario", "Tell", "replay"), "gem_ma.scenario"
     ),
     **dict.fromkeys(
-        ("Action", "Asked", "End", "Entry", "Episode", "Image", "Limits", "Malformed", "Message"),
+        ("Action", "Asked", "Image", "Malformed", "Message", "Reply", "Request", "Sampling"),
         "gem_ma.types",
     ),
-    **dict.fromkeys(
-        ("Reply", "Request", "Sampling", "Seat", "Tool", "ToolCall", "Turn"), "gem_ma.types"
-    ),
+    **dict.fromkeys(("Tool", "ToolCall", "Turn"), "gem_ma.types"),
+    **dict.fromkeys(("End", "Entry", "Episode", "Limits", "Seat"), "gem_ma.episode"),
     **dict.fromkeys(("Play",), "gem_ma.scenario"),
     **dict.fromkeys(("ConfigError",), "gem_ma.errors"),
     **dict.fromkeys(("make",), "gem_ma.registry"),

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gem_ma.episode import Episode
 from gem_ma.errors import ReplayError
 from gem_ma.exchange import Pending, Transcript, read
 from gem_ma.scenario import Game, Scenario, replay
 from gem_ma.seats import Seats
-from gem_ma.types import Asked, Episode, Message, Turn, spoken
+from gem_ma.types import Asked, Message, Turn, spoken
 
 
 @dataclass(frozen=True, slots=True)

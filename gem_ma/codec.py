@@ -1,5 +1,5 @@
-"""Records <-> JSON: one episode is one line. It knows the records of `gem_ma.types` and nothing of
-files.
+"""Records <-> JSON: one episode is one line. It knows the records of `gem_ma.episode` and nothing
+of files.
 
 What is written can always be read back: the same shapes (`gem_ma.shapes`) check a value on its way
 out and on its way in. A field that holds its default is left out; the tools that a play offers
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.conversations import thin, whole
+from gem_ma.episode import CallResult, End, Entry, Episode, Seat
 from gem_ma.errors import SchemaError, StoreError
 from gem_ma.json_text import dump_json, load_json
 from gem_ma.shapes import (
@@ -39,15 +40,10 @@ from gem_ma.shapes import (
 from gem_ma.types import (
     Action,
     Attempt,
-    CallResult,
-    End,
-    Entry,
-    Episode,
     Image,
     Malformed,
     Message,
     Reply,
-    Seat,
     Tool,
     ToolCall,
     Turn,

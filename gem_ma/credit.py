@@ -29,9 +29,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
 from gem_ma.observed import observation_digest, view_digest
-from gem_ma.types import Episode, Turn
+from gem_ma.types import Turn
 
 RULES = ("until_next_turn", "own_step", "terminal_to_last", "team_mix(w)")
 # Columns that may form a group.

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 from gem_ma.engines.batching import GATE, Gate
-from gem_ma.types import Episode
+from gem_ma.episode import Episode
 
 Work = TypeVar("Work")
 

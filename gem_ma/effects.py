@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gem_ma.episode import Episode
 from gem_ma.parsing import clean
-from gem_ma.types import Episode, Message, Tool
+from gem_ma.types import Message, Tool
 
 Shown = str | Message | Sequence[str | Message]
 

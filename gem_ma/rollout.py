@@ -20,13 +20,13 @@ from gem_ma.crew import Crew
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Gate
 from gem_ma.engines.capabilities import Reachable, Remembers
+from gem_ma.episode import End, Episode, Limits, Seat
 from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
 from gem_ma.limits import NO_LIMITS, Cut, SampledTokens, check_limits
 from gem_ma.parsing import clean
 from gem_ma.registry import task_of
 from gem_ma.scenario import Game, Scenario
 from gem_ma.seats import Seats
-from gem_ma.types import End, Episode, Limits, Seat
 
 
 @dataclass(frozen=True, slots=True)

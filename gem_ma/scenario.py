@@ -14,6 +14,7 @@ from copy import deepcopy
 from typing import Any
 
 from gem_ma.effects import Ask, Call, Effect, Leave, Play, Reward, Scenario, Shown, Tell
+from gem_ma.episode import CallResult, Entry
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.exchange import (
     Misfit,
@@ -28,7 +29,7 @@ from gem_ma.exchange import (
 )
 from gem_ma.parsing import clean
 from gem_ma.script import Script, difference, steps_of
-from gem_ma.types import MAX_SAID, Action, CallResult, Entry, Message, Reply, Turn
+from gem_ma.types import MAX_SAID, Action, Message, Reply, Turn
 
 # the effects stand here too: this is the module that authors import from
 __all__ = ["Ask", "Call", "Effect", "Leave", "Play", "Reward", "Scenario", "Shown", "Tell"]

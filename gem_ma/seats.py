@@ -16,11 +16,12 @@ from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileg
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE
 from gem_ma.engines.capabilities import Remembers
+from gem_ma.episode import End, Seat
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, ReplayError
 from gem_ma.exchange import Transcript
 from gem_ma.limits import Cut, bounded_reply
 from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action, Asked, End, Message, Reply, Request, Sampling, Seat, Tool
+from gem_ma.types import Action, Asked, Message, Reply, Request, Sampling, Tool
 
 # the sampling options that change a token's probability; the others only end a reply
 DRAWS = ("temperature", "top_p", "top_k")

@@ -1,9 +1,9 @@
-"""The records: what is said, what is done, what is paid. Data only; behaviour is functions over
-them.
+"""What one turn is made of: what an agent is shown, what its policy is asked and replies, what it
+does. Data only; behaviour is functions over them.
 
-All records are frozen, compare by value and travel as JSON (`gem_ma.codec`). Words: a *step* is
-one decision point, a *turn* is one agent's action at it. An `Episode` is the only thing that
-training, evaluation and the viewer read.
+All are frozen, compare by value and travel as JSON (`gem_ma.codec`). Words: a *step* is one
+decision point, a *turn* is one agent's action at it. The record of a whole play is
+`gem_ma.episode`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 SCENARIO, SYSTEM, TOOL = "scenario", "system", "tool"  # senders that are no agents
@@ -229,142 +228,6 @@ class Turn:
     tools: tuple[Tool, ...]
     action: Action
     replies: tuple[Reply, ...] = ()  # every model call of this act; () for a bot
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the reward ledger. `step` = last committed decision point, -1 before the
-    first."""
-
-    step: int
-    agent: str
-    value: float
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """What a `Call` effect gave after decision point `step`: a JSON value, or the text of an
-    error."""
-
-    step: int
-    value: Any = None
-    error: str | None = None
-
-
-class End(Enum):
-    """How an episode ended."""
-
-    TERMINATED = "terminated", "The scenario reached its own end."
-    MAX_STEPS = "max_steps", "The driver's limit on decision points cut the play."
-    MAX_TURNS = "max_turns", "The driver's limit on turns cut the play."
-    MAX_TOKENS = "max_tokens", "The driver's limit on sampled tokens cut the play."
-    TIMEOUT = "timeout", "The driver's wall-clock limit cut the play."
-    CONTEXT = "context", "A prompt no longer fitted the context of a model."
-    INTERRUPTED = "interrupted", "The run was stopped; neither trained on nor scored."
-    FAILED = (
-        "failed",
-        (
-            "Code outside the agents failed (scenario, engine, call); neither trained on nor"
-            " scored, always counted."
-        ),
-    )
-
-    def __new__(cls, value: str, doc: str) -> End:
-        # an Enum has no place for a docstring per member, so each brings its own
-        member = object.__new__(cls)
-        member._value_ = value
-        member.__doc__ = doc
-        return member
-
-    @property
-    def bootstraps(self) -> bool:
-        """True for a truncation: the play could have gone on, so a value may stand in for the
-        rest."""
-        # an interrupted play is no truncation: it will be played again from its start
-        return self in (End.MAX_STEPS, End.MAX_TURNS, End.MAX_TOKENS, End.TIMEOUT, End.CONTEXT)
-
-    @property
-    def scored(self) -> bool:
-        """True where the episode counts in scores and updates."""
-        return self not in (End.INTERRUPTED, End.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of the driver; None = none. They are not rules of the scenario.
-
-    `max_said`: characters of one saying, and of the arguments of its calls; what is beyond is
-    cut off, counted, and ends nothing.
-    """
-
-    max_steps: int | None = None
-    max_turns: int | None = None
-    max_tokens: int | None = None
-    timeout_s: float | None = None
-    max_said: int | None = MAX_SAID
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """Who plays an agent: a behaviour id with its options, and the policy it samples from, if
-    any."""
-
-    behaviour: str = "direct"
-    policy: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    privileged: bool = False  # the behaviour was given the task (oracle, scripted user)
-    # further ones, by what the behaviour calls them: {"judge": name}
-    policies: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """One play: the only thing that training, evaluation and the viewer read. Returns, success and
-    views are derived.
-
-    `task` is `<split>/<index>`; `group` names episodes that share a start; `final` holds, per
-    agent, the messages after its last turn, an unanswered Ask included; `forks` are (step, seed)
-    pairs at which the play's random generator was reseeded.
-    """
-
-    scenario: str
-    version: int
-    seed: int
-    task: str
-    repeat: int
-    group: str | None
-    cast: Mapping[str, Seat]
-    turns: tuple[Turn, ...]
-    calls: tuple[CallResult, ...]
-    forks: tuple[tuple[int, str], ...]
-    final: Mapping[str, tuple[Message, ...]]
-    ledger: tuple[Entry, ...]
-    end: End
-    error: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the scenario
-
-    @property
-    def id(self) -> tuple[str, int, int]:
-        """(task, seed, repeat): unique in a run."""
-        return (self.task, self.seed, self.repeat)
-
-    def returns(self) -> dict[str, float]:
-        """Undiscounted sum of the ledger per agent of the cast."""
-        # agents that were never paid have 0, not nothing
-        totals = dict.fromkeys(self.cast, 0.0)
-        for entry in self.ledger:
-            totals[entry.agent] = totals.get(entry.agent, 0.0) + entry.value
-        return totals
-
-    def transcript(self, agent: str) -> tuple[Message, ...]:
-        """Everything that the agent saw and said, in order."""
-        seen: list[Message] = []
-        for turn in self.turns:
-            if turn.agent == agent:
-                seen += turn.observed
-                seen.append(spoken(agent, turn.action))
-        return (*seen, *self.final.get(agent, ()))
 
 
 def spoken(agent: str, action: Action) -> Message:

@@ -11,22 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gem_ma import episode as played
 from gem_ma import types
 from gem_ma.codec import digest, dump_episode, from_json, load_episode, to_json
+from gem_ma.episode import CallResult, End, Entry, Episode, Seat
 from gem_ma.errors import SchemaError, StoreError
 from gem_ma.json_text import dump_json, load_json
 from gem_ma.types import (
     Action,
     Attempt,
-    CallResult,
-    End,
-    Entry,
-    Episode,
     Image,
     Malformed,
     Message,
     Reply,
-    Seat,
     Tool,
     ToolCall,
     Turn,
@@ -455,7 +452,7 @@ def test_dump_json_refuses_what_json_cannot_hold() -> None:
 def test_all_record_types_are_covered_by_this_file() -> None:
     records = {
         name
-        for name, value in vars(types).items()
+        for name, value in (vars(types) | vars(played)).items()
         if isinstance(value, type) and hasattr(value, "__dataclass_fields__")
     }
     assert records - {"Request", "Sampling", "Limits", "Asked"} <= set(globals())

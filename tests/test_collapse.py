@@ -16,6 +16,7 @@ from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table, view_key
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import engine_strategy, exploitability
 from gem_ma.registry import make
@@ -29,7 +30,7 @@ from gem_ma.training.selfplay.collapse import Watch
 from gem_ma.training.selfplay.guard import Guard
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import first_share, health, private_effect
-from gem_ma.types import Action, End, Entry, Episode, Malformed, Message, Reply, Seat, Turn
+from gem_ma.types import Action, Malformed, Message, Reply, Turn
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
 

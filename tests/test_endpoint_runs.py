@@ -20,11 +20,12 @@ from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.budget import Budget, Price
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.small.replay import Recorded
+from gem_ma.episode import End
 from gem_ma.errors import BudgetError, ConfigError, DataError
 from gem_ma.evaluation.costs import cost_rows, costs
 from gem_ma.store import read_episodes
 from gem_ma.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
-from gem_ma.types import Attempt, End, Message, Reply, Request, Usage
+from gem_ma.types import Attempt, Message, Reply, Request, Usage
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
 
 KEY = "sk-canary-55d1e0"
@@ -555,7 +556,8 @@ def test_prices_by_hand() -> None:
 
 
 def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
-    from gem_ma.types import Action, Episode, Turn
+    from gem_ma.episode import Episode
+    from gem_ma.types import Action, Turn
 
     def turn(agent: str, policy: str, usage: Usage) -> Turn:
         reply = Reply("x", policy=policy, usage=usage, attempts=(Attempt("server"),))

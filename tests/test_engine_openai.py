@@ -33,19 +33,18 @@ from gem_ma.engines.http.faults import Fault, back_off, of_error_body, of_status
 from gem_ma.engines.http.messages import NO_RESULT, chat
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import decode, read
+from gem_ma.episode import End, Seat
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.installing import install
 from gem_ma.rollout import Plan, play, play_many
 from gem_ma.types import (
     Attempt,
-    End,
     Image,
     Malformed,
     Message,
     Reply,
     Request,
     Sampling,
-    Seat,
     Tool,
     ToolCall,
     Usage,

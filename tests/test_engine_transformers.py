@@ -16,6 +16,7 @@ import pytest
 
 from gem_ma import make
 from gem_ma.engines.base import Policy, open_engine
+from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.installing import install
 from gem_ma.rollout import Plan, play_many
@@ -27,7 +28,6 @@ from gem_ma.types import (
     Reply,
     Request,
     Sampling,
-    Seat,
     Tool,
     ToolCall,
     spoken,

@@ -10,10 +10,11 @@ import pytest
 
 from gem_ma import estimators
 from gem_ma.credit import TurnTable, turns
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import ESTIMATORS, dr_grpo, estimate, grpo, rae, rebn, reinforce, rloo
 from gem_ma.estimators.groups import by_group
-from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
+from gem_ma.types import Action, Reply, Turn
 
 
 def played(

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.credit import TurnTable, turns
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.estimators import (
     ESTIMATORS,
     at_grpo,
@@ -34,7 +35,7 @@ from gem_ma.estimators import (
     turn_grpo,
 )
 from gem_ma.estimators.groups import by_group, centred
-from gem_ma.types import Action, End, Entry, Episode, Message, Reply, Seat, Turn
+from gem_ma.types import Action, Message, Reply, Turn
 
 GAMMA, LAM = 0.9, 0.95
 Moves = dict[str, list[tuple[str, float]]]  # by agent: what it says and is paid, turn by turn

@@ -16,6 +16,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import ForkSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
+from gem_ma.episode import End, Episode
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.registry import make, task_of
 from gem_ma.rollout import play
@@ -25,7 +26,6 @@ from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.forking import cost, grow
 from gem_ma.training.loop.roles import LocalPlayers, play_all
 from gem_ma.training.schedule.plans import training_plans
-from gem_ma.types import End, Episode
 
 
 class Market(Scenario):

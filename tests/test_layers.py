@@ -16,6 +16,7 @@ FLOORS = {
     0: {
         "errors",
         "types",
+        "episode",
         "codec",
         "json_text",
         "shapes",
@@ -78,7 +79,8 @@ FLOORS = {
 SAME_FLOOR = {  # who may import whom on its own floor
     "shapes": {"parsing"},
     "json_text": {"errors", "parsing"},
-    "codec": {"conversations", "errors", "types", "json_text", "shapes"},
+    "episode": {"types"},
+    "codec": {"conversations", "episode", "errors", "types", "json_text", "shapes"},
     "parsing": {"errors", "types"},
     "types": {"errors"},
     "config.document": {"errors"},
@@ -162,6 +164,7 @@ HEAVY_ROOMS = {"engines", "training", "cli", "adapters", "tracking"}
 # all else by `from gem_ma import name`
 OPEN_TO_AUTHORS = {
     "effects",
+    "episode",
     "errors",
     "evaluation",
     "options",

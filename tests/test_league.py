@@ -17,6 +17,7 @@ from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import PoolSettings, TrainSettings
 from gem_ma.engines.base import Policy
+from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.evaluation.ratings import games, ratings
 from gem_ma.registry import make
@@ -28,7 +29,6 @@ from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.plans import exam_plans, training_plans
 from gem_ma.training.selfplay.league import League, prioritised
 from gem_ma.training.selfplay.seats import casts
-from gem_ma.types import Seat
 
 SMALL = (
     "train.steps=6",

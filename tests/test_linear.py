@@ -24,9 +24,10 @@ from gem_ma.agents import labels, marks, retail_details, retail_reading, text_pr
 import gem_ma
 from gem_ma import Action, Limits, Plan, Reply, play
 from gem_ma.engines.base import Policy
+from gem_ma.episode import Seat
 from gem_ma.json_text import dump_json, load_json
 from gem_ma.parsing import FORMATS, clean, parse_action, parse_legal, parse_tool_calls
-from gem_ma.types import Sampling, Seat
+from gem_ma.types import Sampling
 from tests.pumps import UNITS, Late, slow, superlinear
 
 ROOT = Path(gem_ma.__file__).resolve().parents[1]

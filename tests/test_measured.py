@@ -13,10 +13,11 @@ import pytest
 
 from gem_ma import Scenario
 from gem_ma.cli import live
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.training.loop.metrics import COMPONENTS, policy_measures, sampled_tokens, tokens_of
 from gem_ma.training.loop.timings import PHASES, Phases
 from gem_ma.training.selfplay.signs import decision_tokens, health
-from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
+from gem_ma.types import Action, Reply, Turn
 from gem_ma.view.learning import own_curves, place_of
 
 

@@ -13,25 +13,14 @@ from dataclasses import replace
 
 import pytest
 
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ScenarioError
 from gem_ma.evaluation.groups import interval_text
 from gem_ma.evaluation.kinds import Kinds
 from gem_ma.evaluation.metrics import summarise
 from gem_ma.evaluation.stats import wilson
 from gem_ma.evaluation.summary_rows import baseline_rows, table
-from gem_ma.types import (
-    Action,
-    Attempt,
-    End,
-    Entry,
-    Episode,
-    Malformed,
-    Reply,
-    Seat,
-    ToolCall,
-    Turn,
-    Usage,
-)
+from gem_ma.types import Action, Attempt, Malformed, Reply, ToolCall, Turn, Usage
 
 
 def episode(

@@ -16,9 +16,10 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
+from gem_ma.episode import Episode, Seat
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.rollout import Plan, play_many
-from gem_ma.types import Episode, Message, Request, Sampling, Seat
+from gem_ma.types import Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

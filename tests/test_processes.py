@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.store import read_episodes, read_metrics
 from gem_ma.training.learner.packing import packs
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.processes.teams import SOLO, Team, launched
-from gem_ma.types import Episode
 from tests.training_process import work
 
 pytest.importorskip("torch")

@@ -62,6 +62,7 @@ from gem_ma.config.settings import Config
 from gem_ma.credit import TurnTable, turns
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import ESTIMATORS, estimate, rae, rebn
 from gem_ma.rollout import Plan, play_many
@@ -70,7 +71,7 @@ from gem_ma.store.lines import read_resolved
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.learner.rows import rows
 from gem_ma.training.loop.exams import measures
-from gem_ma.types import Action, End, Entry, Episode, Reply, Seat, Turn
+from gem_ma.types import Action, Reply, Turn
 from tests.fault_server import FaultServer, says
 
 SILENT = [name for name, one in ESTIMATORS.items() if one.silent]

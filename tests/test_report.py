@@ -17,23 +17,11 @@ from typing import Any
 import pytest
 
 from gem_ma.codec import load_episode
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import StoreError
 from gem_ma.evaluation.metrics import summarise
 from gem_ma.store import RunFolder
-from gem_ma.types import (
-    Action,
-    End,
-    Entry,
-    Episode,
-    Image,
-    Malformed,
-    Message,
-    Reply,
-    Seat,
-    Tool,
-    ToolCall,
-    Turn,
-)
+from gem_ma.types import Action, Image, Malformed, Message, Reply, Tool, ToolCall, Turn
 from gem_ma.view.chosen import EPISODES, Leading
 from gem_ma.view.curves import chart
 from gem_ma.view.plots import Mark, whisker_chart

@@ -19,9 +19,9 @@ from gem_ma.scenarios.retail.language import RETAIL
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
 from gem_ma.behaviour import is_privileged
+from gem_ma.episode import End, Episode, Seat
 from gem_ma.errors import ConfigError
 from gem_ma.registry import load
-from gem_ma.types import End, Episode, Seat
 from tests.retail_data import TAU, needs_tau
 
 SHOP = Retail(data="own")

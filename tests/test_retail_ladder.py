@@ -12,9 +12,9 @@ from gem_ma.agents import CATALOG
 from gem_ma.scenarios.retail import Retail
 
 from gem_ma import Plan, play
+from gem_ma.episode import Episode, Seat
 from gem_ma.errors import ConfigError
 from gem_ma.registry import load
-from gem_ma.types import Episode, Seat
 
 SHOP = Retail(data="own")
 SHOP.id = "retail"

@@ -24,8 +24,8 @@ from gem_ma.scenarios.service.desk.task import GoldCall
 from gem_ma.scenarios.service.grading.proofs import PROOFS, Unproved
 
 from gem_ma import Plan, play
+from gem_ma.episode import End, Seat
 from gem_ma.errors import DataError
-from gem_ma.types import End, Seat
 from tests.retail_worlds import EVERYTHING
 from tests.test_retail_world import ALL, RICH
 

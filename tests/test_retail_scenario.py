@@ -17,9 +17,9 @@ from gem_ma.scenarios.service.desk.log import Outcome
 from gem_ma.scenarios.service.desk.task import GoldCall
 
 from gem_ma import Action, Game, Malformed, Message, Plan, ToolCall, play
+from gem_ma.episode import Episode, Seat
 from gem_ma.errors import ActionError
 from gem_ma.testing import check_scenario
-from gem_ma.types import Episode, Seat
 from tests.retail_data import TAU, needs_tau, tiny
 
 SHOP = Retail(data="own")

@@ -11,7 +11,7 @@ from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.service.reading.stated import Answers, Said, parts_of
 
 from gem_ma import Plan, play
-from gem_ma.types import Seat
+from gem_ma.episode import Seat
 from tests.retail_hacks import SHAPES
 
 SHOP = Retail(data="own")

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from gem_ma.codec import dump_episode
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ConfigError, DataError, SchemaError, StoreError
 from gem_ma.store import (
     RunFolder,
@@ -32,7 +33,7 @@ from gem_ma.store import (
     run_path,
 )
 from gem_ma.training.loop.checkpoint import latest_checkpoint, write_checkpoint
-from gem_ma.types import Action, End, Entry, Episode, Image, Message, Seat, Turn
+from gem_ma.types import Action, Image, Message, Turn
 
 ROOT = Path(__file__).resolve().parents[1]
 RESOLVED: dict[str, Any] = {

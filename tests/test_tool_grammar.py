@@ -18,24 +18,11 @@ from gem_ma import credit
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import open_engine
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
 from gem_ma.parsing import MAX_CALLS
-from gem_ma.types import (
-    Action,
-    End,
-    Entry,
-    Episode,
-    Malformed,
-    Message,
-    Reply,
-    Request,
-    Sampling,
-    Seat,
-    Tool,
-    ToolCall,
-    Turn,
-)
+from gem_ma.types import Action, Malformed, Message, Reply, Request, Sampling, Tool, ToolCall, Turn
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llguidance", reason="needs the grammar extra")

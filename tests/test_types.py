@@ -7,22 +7,11 @@ import pickle
 
 import pytest
 
+import gem_ma.episode as played
 import gem_ma.types as types
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ConformanceError, EngineError, GemMaError, ReplayError
-from gem_ma.types import (
-    Action,
-    End,
-    Entry,
-    Episode,
-    Image,
-    Message,
-    Reply,
-    Seat,
-    Tool,
-    ToolCall,
-    Turn,
-    spoken,
-)
+from gem_ma.types import Action, Image, Message, Reply, Tool, ToolCall, Turn, spoken
 
 
 def episode(end: End = End.TERMINATED) -> Episode:
@@ -109,11 +98,14 @@ def test_every_end_is_explained_and_is_exactly_one_kind() -> None:
     assert [End(end.value) for end in End] == list(End)
 
 
+RECORDS = {**vars(types), **vars(played)}
+
+
 @pytest.mark.parametrize(
-    "name", [name for name, kind in vars(types).items() if dataclasses.is_dataclass(kind)]
+    "name", [name for name, kind in RECORDS.items() if dataclasses.is_dataclass(kind)]
 )
 def test_records_are_frozen_and_slotted(name: str) -> None:
-    kind = getattr(types, name)
+    kind = RECORDS[name]
     assert kind.__dataclass_params__.frozen and "__slots__" in vars(kind)
 
 

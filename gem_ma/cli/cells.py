@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import Loaded, LoadedStudy
     from gem_ma.engines.base import Policy
+    from gem_ma.episode import Episode
     from gem_ma.evaluation.studies import Cell
     from gem_ma.rollout import Plan
     from gem_ma.scenario import Scenario
-    from gem_ma.types import Episode
 
 Names = tuple[str, ...]  # of a cell, one per axis
 
@@ -139,8 +139,8 @@ def _tried(scenario: Scenario, loaded: Loaded) -> Episode:
     from dataclasses import replace
 
     from gem_ma.config.plans import evaluation_plans
+    from gem_ma.episode import Limits, Seat
     from gem_ma.rollout import play
-    from gem_ma.types import Limits, Seat
 
     plan = next(evaluation_plans(loaded.config, scenario))
     silent = dict.fromkeys(scenario.agents, Seat("silent"))

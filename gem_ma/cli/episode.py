@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gem_ma.episode import Episode
     from gem_ma.evaluation.judge import Judge
-    from gem_ma.types import Episode, Message, Turn
+    from gem_ma.types import Message, Turn
 
 KINDS = ("lost", "failed", "cut")  # instead of an id: the first such episode
 MAX_TEXT = 4_000  # characters of one message on a terminal; --json has all

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import Loaded
     from gem_ma.config.settings import Config
+    from gem_ma.episode import Episode
     from gem_ma.evaluation.judge import Judge
     from gem_ma.scenario import Scenario
-    from gem_ma.types import Episode
 
 SHOWN = 20  # lost episodes that are printed
 

@@ -175,11 +175,11 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
     from gem_ma.cli.episode import show_episode
     from gem_ma.cli.runs import run_folder
     from gem_ma.cli.train import show_training
+    from gem_ma.episode import End
     from gem_ma.evaluation.judge import Judge
     from gem_ma.files import damage, kind
     from gem_ma.store import read_ends, read_manifest, read_summary
     from gem_ma.store.summaries import check_training
-    from gem_ma.types import End
 
     path: Path = run_folder(run)
     if which is not None:

@@ -23,12 +23,12 @@ from gem_ma.config.paths import located
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.engines.http.budget import Budget
+from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError
 from gem_ma.registry import load, make, task_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.secret_names import reveal
-from gem_ma.types import Seat
 
 
 def scenario_of(config: Config, *, base: Path | None = None) -> Scenario:

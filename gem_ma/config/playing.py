@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gem_ma.types import MAX_SAID, Limits, Sampling, Seat
+from gem_ma.episode import Limits, Seat
+from gem_ma.types import MAX_SAID, Sampling
 
 
 class Settings(BaseModel):

@@ -14,10 +14,11 @@ import pettingzoo
 
 from gem_ma.envs.projection import Projection
 from gem_ma.envs.session import Session
+from gem_ma.episode import Limits
 from gem_ma.errors import ActionError
 from gem_ma.exchange import read
 from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action, Limits
+from gem_ma.types import Action
 
 
 class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):

@@ -25,10 +25,11 @@ from gem_ma.behaviour import (
 from gem_ma.envs.loop import act_together
 from gem_ma.envs.session import RENDER_MODES, Session
 from gem_ma.envs.spaces import ChatText, observation_space
+from gem_ma.episode import Limits, Seat
 from gem_ma.errors import ActionError, ConfigError
 from gem_ma.exchange import read
 from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action, Asked, Limits, Seat
+from gem_ma.types import Action, Asked
 
 
 class ChatGym(gymnasium.Env[dict[str, Any], Any]):

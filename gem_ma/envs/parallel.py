@@ -14,9 +14,10 @@ import pettingzoo
 
 from gem_ma.envs.projection import Projection
 from gem_ma.envs.session import Session
+from gem_ma.episode import Limits
 from gem_ma.errors import ActionError
 from gem_ma.scenario import Scenario
-from gem_ma.types import Action, Limits
+from gem_ma.types import Action
 
 Step = tuple[
     dict[str, dict[str, Any]],

@@ -15,9 +15,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from gem_ma.episode import Episode
 from gem_ma.errors import ScenarioError
 from gem_ma.evaluation.kinds import Kinds
-from gem_ma.types import Episode
 
 Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]

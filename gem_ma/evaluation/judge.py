@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gem_ma.episode import Episode
 from gem_ma.evaluation.groups import Labels, Measures
 from gem_ma.evaluation.kinds import Kinds
 from gem_ma.evaluation.metrics import Success, summarise
 from gem_ma.scenario import Scenario
-from gem_ma.types import Episode
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gem_ma.episode import End, Episode
 from gem_ma.evaluation.groups import Labels, Measures, labels_if_any, labels_of, values_of
 from gem_ma.evaluation.kinds import Kinds
-from gem_ma.types import End, Episode
 
 MOST = 1_000  # rows of one run; `count` counts all
 

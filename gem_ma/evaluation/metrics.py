@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gem_ma.episode import End, Episode
 from gem_ma.evaluation.groups import (
     Labels,
     Measures,
@@ -26,7 +27,6 @@ from gem_ma.evaluation.groups import (
 from gem_ma.evaluation.kinds import RETURN, Kinds
 from gem_ma.evaluation.lost import lost_episodes
 from gem_ma.evaluation.tallies import Said, take
-from gem_ma.types import End, Episode
 
 __all__ = ["Success", "summarise"]
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.groups import values_of
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.kinds import SUCCESS, Kinds
-from gem_ma.types import Episode
 
 Id = tuple[str, int, int]
 Names = tuple[str, ...]

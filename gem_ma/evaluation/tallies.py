@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gem_ma.episode import End, Entry, Episode
 from gem_ma.evaluation.groups import Labels, Measures, labels_if_any, labels_of, values_of
-from gem_ma.types import End, Entry, Episode, Malformed, Turn
+from gem_ma.types import Malformed, Turn
 
 
 @dataclass(slots=True)

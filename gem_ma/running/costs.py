@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from gem_ma.config.settings import Config
-    from gem_ma.types import Episode
+    from gem_ma.episode import Episode
 
 
 def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[str, Any]:

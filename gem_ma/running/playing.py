@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from gem_ma.engines.base import Policy
+    from gem_ma.episode import Episode
     from gem_ma.rollout import Plan
     from gem_ma.store import RunFolder
-    from gem_ma.types import Episode
 
 TICK_S = 1.0  # between two drawings of the progress line while no play ends
 
@@ -102,9 +102,9 @@ async def _record(
     from functools import partial
     from itertools import takewhile
 
+    from gem_ma.episode import End
     from gem_ma.rollout import play_many
     from gem_ma.store.interrupted import forget_replies
-    from gem_ma.types import End
 
     refusal = ""
     # asked before each plan is begun: after a refusal none is, and those that run may end

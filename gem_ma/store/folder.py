@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.codec import dump_episode
+from gem_ma.episode import End, Episode
 from gem_ma.errors import StoreError
 from gem_ma.files import (
     append,
@@ -37,7 +38,7 @@ from gem_ma.store.lines import (
 )
 from gem_ma.store.manifest import create_or_check
 from gem_ma.store.names import finite, plain
-from gem_ma.types import End, Episode, Image
+from gem_ma.types import Image
 
 SYNC_EPISODES, SYNC_S = 32, 1.0
 

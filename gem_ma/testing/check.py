@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from gem_ma.episode import Limits
 from gem_ma.errors import ConfigError, ConformanceError
 from gem_ma.registry import as_scenario
 from gem_ma.scenario import Game, Scenario
@@ -33,7 +34,6 @@ from gem_ma.testing import (
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.report import RULES, Finding, Report
-from gem_ma.types import Limits
 
 # of a play that does not end by itself; tasks that are tried where none are named
 MAX_STEPS, MAX_TASKS = 40, 3

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gem_ma.episode import End
 from gem_ma.evaluation.groups import CAUSES, is_cause
 from gem_ma.store import EpisodeId
-from gem_ma.types import End
 
 EPISODES = 50  # transcripts of one run
 MOST = 200  # lost and failed ones, however many others there are

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gem_ma.episode import Episode
 from gem_ma.errors import GemMaError, StoreError
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.lost import said_of
@@ -22,7 +23,6 @@ from gem_ma.store import (
     read_resolved,
     read_summary,
 )
-from gem_ma.types import Episode
 from gem_ma.view.chosen import Chosen, Leading, causes_of, choose, kinds_of, note, rank
 from gem_ma.view.transcript import transcript
 

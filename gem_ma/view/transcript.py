@@ -12,7 +12,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gem_ma.types import Episode, Image, Malformed, Message, Reply, ToolCall, Turn
+from gem_ma.episode import Episode
+from gem_ma.types import Image, Malformed, Message, Reply, ToolCall, Turn
 
 MAX_TEXT, MAX_TURNS, MAX_CALLS, MAX_IMAGE = 8_000, 400, 20, 300_000
 # how a reply may call what was thought before it was said

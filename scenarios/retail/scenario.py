@@ -45,9 +45,9 @@ from gem_ma.scenarios.service.watching.blame import Course, blame, upheld
 from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Episode, Message, Reward, Scenario
+from gem_ma.episode import End
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Play
-from gem_ma.types import End
 
 SCORINGS = {**GRADERS, "tau2": tau2}
 # on the generated shop's test split

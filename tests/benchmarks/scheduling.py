@@ -17,9 +17,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gem_ma.engines.base import Policy
+from gem_ma.episode import Seat
 from gem_ma.rollout import Plan, play_many
 from gem_ma.scenario import Ask, Game, Play, Reward, Scenario
-from gem_ma.types import Reply, Request, Seat
+from gem_ma.types import Reply, Request
 
 ROUNDS, REPEATS = 20, 3
 

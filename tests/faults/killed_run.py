@@ -20,10 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gem_ma.episode import Seat
 from gem_ma.registry import make
 from gem_ma.rollout import Plan, play_many
 from gem_ma.store import RunFolder
-from gem_ma.types import Action, Asked, Seat
+from gem_ma.types import Action, Asked
 
 PADDING = "x" * 2_000
 

@@ -23,9 +23,10 @@ from difflib import get_close_matches
 from typing import Any, TextIO
 
 from gem_ma.engines.base import Policy
+from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import clean, parse_legal, parse_tool_calls, read_call
-from gem_ma.types import Episode, Message, Reply, Request, Tool, ToolCall
+from gem_ma.types import Message, Reply, Request, Tool, ToolCall
 
 # would reorder what is read
 _BIDIRECTIONAL = frozenset(

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.constrained import IdSet
 from gem_ma.engines.local.tool_grammar import OPENING
+from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError, DataError
-from gem_ma.types import Episode, Malformed, Reply, Request, Tool, ToolCall, Turn
+from gem_ma.types import Malformed, Reply, Request, Tool, ToolCall, Turn
 
 # What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of
 # a row or a reply.

@@ -16,6 +16,7 @@ from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Exact
+from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import (
     ScoresTexts,
@@ -33,7 +34,6 @@ from gem_ma.training.schedule.plans import exam_plans, seatings
 from gem_ma.training.selfplay.averaging import Averages, exact
 from gem_ma.training.selfplay.league import anchor_seat
 from gem_ma.training.selfplay.signs import first_share, private_effect
-from gem_ma.types import Episode
 
 # players whose returns `measures` lists singly; of a league with more, ratings say who is better
 MOST_PLAYERS = 4

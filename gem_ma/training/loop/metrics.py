@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gem_ma.episode import Episode
 from gem_ma.scenario import Scenario
-from gem_ma.types import Episode, Reply, Turn
+from gem_ma.types import Reply, Turn
 
 COMPONENTS = 12  # kinds of reward by agent; what is rarer is summed as `other`
 LAGS = 8  # versions told one by one; older ones are counted together

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gem_ma.codec import dump_episode, load_episode
+from gem_ma.episode import Episode
 from gem_ma.errors import DataError, GemMaError
-from gem_ma.types import Episode
 
 FILE = "episodes@ahead.jsonl"  # of a checkpoint
 S = TypeVar("S")

@@ -21,11 +21,11 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy
+from gem_ma.episode import End, Episode
 from gem_ma.errors import BudgetError, EngineError
 from gem_ma.rollout import Plan, play_many
 from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.processes.teams import SOLO, Team, together
-from gem_ma.types import End, Episode
 
 Members = Callable[[Iterable[Plan]], Mapping[str, Policy]]
 

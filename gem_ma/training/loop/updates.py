@@ -15,6 +15,7 @@ from gem_ma import credit
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import stable_seed
+from gem_ma.episode import Episode
 from gem_ma.estimators import estimate, mean_return, raw_gae, shaped
 from gem_ma.registry import task_of
 from gem_ma.scenario import Scenario, replay
@@ -30,7 +31,6 @@ from gem_ma.training.schedule.discounts import discounts, logged
 from gem_ma.training.schedule.plans import learning_rate
 from gem_ma.training.schedule.staleness import fresh, warning
 from gem_ma.training.selfplay.guard import Guard
-from gem_ma.types import Episode
 
 
 class Updates:

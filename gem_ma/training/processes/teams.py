@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from gem_ma import errors
 from gem_ma.codec import dump_episode, load_episode
+from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.installing import install
 from gem_ma.rollout import Plan
-from gem_ma.types import Episode
 
 LAUNCHED = ("RANK", "WORLD_SIZE")  # what every launcher sets
 T = TypeVar("T")

@@ -14,12 +14,13 @@ from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings, WarmStartSettings
 from gem_ma.engines.base import Policy, stable_seed
+from gem_ma.episode import Episode, Seat
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.selfplay.seats import casts, plays_per_start
-from gem_ma.types import Episode, Message, Request, Seat, spoken
+from gem_ma.types import Message, Request, spoken
 
 TRAINING_SEEDS = 1 << 62
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gem_ma.types import Episode
+from gem_ma.episode import Episode
 
 WARN = 0.05  # share of dropped episodes that is told
 

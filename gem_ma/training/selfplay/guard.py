@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.episode import Episode
 from gem_ma.evaluation.exploitability import ScoresTexts
 from gem_ma.scenario import Scenario
 from gem_ma.training.loop.roles import Learner
@@ -23,7 +24,6 @@ from gem_ma.training.loop.step import NO_FILES, Attendant, Step
 from gem_ma.training.selfplay.collapse import ADVICE, HARMLESS, WINDOW, Alarm, Watch
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import Encode, health
-from gem_ma.types import Episode
 
 Files = Mapping[str, bytes]
 NAMES = {

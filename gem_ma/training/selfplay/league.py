@@ -29,12 +29,12 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import OpponentSettings, PoolSettings, TrainSettings
 from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.engines.capabilities import Weighs
+from gem_ma.episode import Episode, Seat
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.evaluation.ratings import games, points
 from gem_ma.files import kind, place
 from gem_ma.rollout import Plan
 from gem_ma.training.loop.step import NO_FILES, Attendant, Step
-from gem_ma.types import Episode, Seat
 
 FOLDER = "league"
 Pair = tuple[str, str]

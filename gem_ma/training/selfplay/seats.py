@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from gem_ma.engines.base import stable_seed
-from gem_ma.types import Seat
+from gem_ma.episode import Seat
 
 How = Literal["fixed", "swap", "random"]
 

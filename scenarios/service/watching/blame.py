@@ -28,7 +28,7 @@ from gem_ma.scenarios.service.watching.findings import Finding
 from gem_ma.scenarios.service.watching.ledger import Fault
 
 from gem_ma import ToolCall
-from gem_ma.types import End
+from gem_ma.episode import End
 
 ENVIRONMENT, INFRASTRUCTURE = "environment", "infrastructure"
 SIDES = (ASSISTANT, USER, ENVIRONMENT, INFRASTRUCTURE)
