@@ -4,7 +4,9 @@ and a key that is a word changes no answer."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +25,7 @@ from gem_ma.engines.http.hiding import HIDDEN, LEAST, Secret
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.errors import ConfigError
 from gem_ma.secret_names import is_secret
-from gem_ma.types import Message, Reply, Request, Tool
+from gem_ma.types import Message, Reply, Request, Tool, ToolCall
 from tests.fault_server import (
     EVENTS,
     HTML,
@@ -203,6 +205,82 @@ policies: {{main: {{model: openai/m, base_url: "{url}", api_key_env: MY_KEY, max
 """
 
 
+# -- a key that the end of a reply cuts ----------------------------------------------------------
+
+# the first n characters of the key, as a model may write them last
+ENDINGS: dict[str, Callable[[int], str]] = {
+    "alone": lambda n: KEY[:n],
+    "behind words": lambda n: f"my key is {KEY[:n]}",
+    "in a JSON text": lambda n: f'{{"key": "{KEY[:n]}',
+    "behind the whole key": lambda n: KEY + KEY[:n],
+    "in a loop": lambda n: KEY * 40 + KEY[: n - 7],
+    "either case": lambda n: KEY[:n].upper(),
+    "percent": lambda n: "?k=" + quote(KEY[:n], safe=""),
+    "an escape that is cut too": lambda n: escaped(KEY[: n + 1])[1:-2],
+    "hexadecimal digits": lambda n: KEY.encode().hex()[: 2 * n],
+    "base64": lambda n: base64.b64encode(KEY.encode()).decode()[: -(-n * 4 // 3)],
+}
+# the same piece of text as content, as reasoning and as arguments
+PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "content": lambda text: {"content": text},
+    "reasoning": lambda text: {"content": None, "reasoning_content": text},
+    "arguments": lambda text: {
+        "content": None,
+        "tool_calls": [{"index": 0, "function": {"name": "f", "arguments": f'{{"x": "{text}'}}],
+    },
+}
+
+
+def cut_reply(message: dict[str, Any], finish: str, streamed: bool) -> Reply:
+    plain = raw(
+        json.dumps(reply("", choice={"message": message, "finish_reason": finish})).encode()
+    )
+    with FaultServer([events(message, finish=finish) if streamed else plain]) as server:
+        engine = OpenAI("m", base_url=server.url, api_key_env="MY_KEY", timeout_s=10.0)
+        return asyncio.run(engine.sample(Request("a", (Message("hi"),), tools=(Tool("f"),))))
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_key_that_max_tokens_cuts_leaves_no_beginning(
+    ending: str, place: str, streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    written = ENDINGS[ending](12)
+    got = cut_reply(PLACES[place](written), "length", streamed)
+    assert got.finish == "length" and HIDDEN in repr(got)
+    # of all that was written only what stands in front of the key is left
+    assert written[-8:] not in repr(got) and traces(repr(got).replace(HIDDEN, "")) == []
+
+
+@given(st.sampled_from(sorted(ENDINGS)), st.integers(8, len(KEY) - 1))
+def test_every_beginning_from_eight_characters_on_is_hidden_at_a_cut(ending: str, n: int) -> None:
+    hidden = Secret(KEY).hide_reply(Reply(ENDINGS[ending](n), finish="length")).text
+    rest = hidden.replace(HIDDEN, "")
+    assert hidden.endswith(HIDDEN) and rest in ("", "my key is ", '{"key": "', "?k=")
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_an_end_that_is_no_cut_key_stays(finish: str) -> None:
+    secret = Secret(KEY)
+    ends = [KEY[:7], f"x{KEY[:12]}", f"{KEY[:12]} and so on", f"{KEY[:12]}.", KEY[8:], "sk-", ""]
+    if finish == "stop":
+        ends += [KEY[:12], f"my key is {KEY[:-1]}"]  # the model ended there by itself
+    for text in ends:
+        call = ToolCall("c", "f", {"x": text})
+        whole = Reply(text, (call,), reasoning=text, finish=finish)
+        assert secret.hide_reply(whole) == whole
+    short = Reply("ab12cd34ef5", finish="length")
+    assert Secret("ab12cd34ef56").hide_reply(short) == short  # a key that may be a word
+
+
+def test_only_the_last_call_of_a_cut_reply_can_be_cut() -> None:
+    first, last = ToolCall("a", "f", {"x": KEY[:12]}), ToolCall("b", KEY[:12], {})
+    hidden = Secret(KEY).hide_reply(Reply("", (first, last), finish="length"))
+    assert hidden.tool_calls == (first, ToolCall("b", HIDDEN, {}))
+
+
 # -- what is no key ------------------------------------------------------------------------------
 
 
@@ -255,20 +333,31 @@ def test_only_what_holds_the_key_is_touched() -> None:
     assert Secret(KEY).hide_reply(plain) == plain
 
 
-@pytest.mark.parametrize("run", ["\\", "%25", "sk-Canary/7f3a+9bD41", "s", "\\u0073", "%73"])
-def test_hiding_is_linear(run: str) -> None:
+@pytest.mark.parametrize(
+    "key, run",
+    [
+        *(
+            (KEY, run)
+            for run in ("\\", "%25", KEY[:-1], KEY[:8], f"{KEY[:8]}\\", "s", "\\u0073", "%73")
+        ),
+        ("a1b2c3d4e5f6g7h-", "a1b2c3d4e5f6g7h-"),  # whole keys, the last in front of a letter
+    ],
+)
+def test_hiding_is_linear(key: str, run: str) -> None:
     from time import perf_counter
 
+    secret = Secret(key)
+
     def cost(times: int) -> float:
-        text, best = run * times, float("inf")
+        text, best = run * times + "x", float("inf")
         for _ in range(4):
             began = perf_counter()
-            Secret(KEY).hide(text)
+            secret.hide_at_cut(text)
             best = min(best, perf_counter() - began)
         return best
 
-    size = 60_000 // len(run)
-    assert cost(2 * size) <= 4 * cost(size) + 0.01
+    size = 15_000 // len(run)  # four times as much is one window still
+    assert cost(4 * size) <= 9 * cost(size) + 0.01
 
 
 # -- configs -------------------------------------------------------------------------------------

@@ -14,37 +14,55 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from gem_ma.types import Malformed, Reply, ToolCall
 
 LEAST = 16  # characters of a key that is hidden
+PART = 8  # characters of a key that a cut leaves at an end and that are hidden there
 HIDDEN = "***"
 WINDOW = 1 << 16  # characters looked at in one go: other threads run in between
 SPELLED = 48  # characters that one character of a key is written with, at most
 # Latin letters and digits beside a key make it a part of a longer word. Not so where they end an
 # escape (%22, \u0022 and \x22 are quotes), or a colour of terminals.
-_BEFORE = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\x[0-9A-Fa-f]{2})|(?<=[0-9\[]m))"
+_ENDED_ESCAPES = (
+    r"%[0-9A-Fa-f]{2}",
+    r"\\[nrtbf]",
+    r"\\u[0-9A-Fa-f]{4}",
+    r"\\x[0-9A-Fa-f]{2}",
+    r"[0-9\[]m",
+)
+# one look-behind for each, since a look-behind has one width
+_BEFORE = f"(?:(?<![A-Za-z0-9])|{'|'.join(f'(?<={escape})' for escape in _ENDED_ESCAPES)})"
 _AFTER = r"(?![A-Za-z0-9])"
 _ESCAPES = re.compile(r"[\\%&=]")
+# Where a cut falls: perhaps inside an escape, and perhaps with the brackets and quotes behind it
+# with which a broken call is shown.
+_CUT_ESCAPE = r"(?:\\+(?:[uUx]?\{?[0-9A-Fa-f]*)|%[0-9A-Fa-fu]*|&[#A-Za-z0-9;]*|=[0-9A-Fa-f]?)"
+_CLOSERS = "\"'])}"
+_CUT = rf"{_CUT_ESCAPE}?(?=[{re.escape(_CLOSERS)}]*\Z)"
 
 
 class Secret:
     """A key that shows itself to nobody but `value`."""
 
-    __slots__ = ("_coded", "_found", "_longest", "value")
+    __slots__ = ("_coded", "_codes", "_cut", "_found", "_longest", "value")
 
     def __init__(self, value: str) -> None:
         self.value = value
         hidden = len(value) >= LEAST
-        self._found = (
-            re.compile(f"{_BEFORE}(?:{''.join(map(_written, value))})+{_AFTER}", re.IGNORECASE)
-            if hidden
-            else None
-        )
-        self._coded = re.compile("|".join(map(re.escape, _codes(value)))) if hidden else None
-        self._longest = 2 * SPELLED * len(value)
+        letters = list(map(_written, value))
+        whole = "".join(letters)
+        # A model in a loop writes key behind key. A `+` would find them too, in the square of
+        # their number where the last is a part of a word.
+        begins, ends = f"(?:{_BEFORE}|(?<={re.escape(value)}))", f"(?:{_AFTER}|(?={whole}))"
+        self._found = re.compile(begins + whole + ends, re.IGNORECASE) if hidden else None
+        self._codes = _codes(value) if hidden else []
+        self._coded = re.compile("|".join(map(re.escape, self._codes))) if hidden else None
+        self._cut = re.compile(_beginning(letters), re.IGNORECASE) if hidden else None
+        self._longest = 2 * SPELLED * len(value)  # characters of a key and the one behind it
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -63,16 +81,34 @@ class Secret:
             text = self._replaced(self._found, text)
         return self._coded.sub(HIDDEN, text)
 
+    def hide_at_cut(self, text: str) -> str:
+        """The text, whose end was cut off, without the key and without the beginning of a key
+        that the cut fell into.
+
+        >>> Secret("sk/0123456789abcdef").hide_at_cut("my key is sk/0123456")
+        'my key is ***'
+        """
+        text = self.hide(text)
+        if self._cut is None:
+            return text
+        match = self._cut.search(text, max(0, len(text) - self._longest))
+        if match is not None:
+            return text[: match.start()] + HIDDEN + text[match.end() :]
+        end = text.rstrip(_CLOSERS)
+        for code in self._codes:
+            least = -(-PART * len(code) // len(self.value))  # of the code, for `PART` of the key
+            for length in range(min(len(code) - 1, len(end)), least - 1, -1):
+                if end.endswith(code[:length]):
+                    return end[:-length] + HIDDEN + text[len(end) :]
+        return text
+
     def _replaced(self, pattern: re.Pattern[str], text: str) -> str:
         """The text without what is found, looked for window by window: a long text does not hold
         up those who run beside."""
         if len(text) <= WINDOW:
             return pattern.sub(HIDDEN, text)
-        pieces, place, begin = (
-            [],
-            0,
-            0,
-        )  # `place`: up to where the text is done, `begin`: of the window
+        pieces: list[str] = []
+        place = begin = 0  # up to where the text is done; where the window begins
         while begin < len(text):
             match = pattern.search(text, begin, begin + WINDOW + self._longest)
             if match is None or match.start() >= begin + WINDOW:
@@ -84,37 +120,59 @@ class Secret:
 
     def hide_in(self, value: Any) -> Any:
         """A JSON value without the key in any of its strings; keys of objects too."""
-        if isinstance(value, str):
-            return self.hide(value)
-        if isinstance(value, dict):
-            return {self.hide(name): self.hide_in(inner) for name, inner in value.items()}
-        return [self.hide_in(inner) for inner in value] if isinstance(value, list) else value
+        return _in_strings(value, self.hide)
 
     def hide_reply(self, reply: Reply) -> Reply:
-        """The reply without the key in anything that a server or a model wrote."""
+        """The reply without the key in anything that a server or a model wrote.
+
+        A reply that was cut (by `max_tokens`, by a filter) may end inside the key: there its
+        beginning goes as well. What ends by itself may say how keys begin.
+        """
         if self._found is None:
             return reply
+        at_end = self.hide if reply.finish == "stop" else self.hide_at_cut
+        *whole, last = reply.tool_calls or (None,)
+        calls = [_call_without(call, self.hide) for call in whole if call is not None]
+        if last is not None:
+            calls.append(_call_without(last, at_end))
         return replace(
             reply,
-            text=self.hide(reply.text),
-            tool_calls=tuple(map(self._hide_call, reply.tool_calls)),
-            reasoning=self.hide(reply.reasoning),
+            text=at_end(reply.text),
+            tool_calls=tuple(calls),
+            reasoning=at_end(reply.reasoning),
             model=self.hide(reply.model),
-        )
-
-    def _hide_call(self, call: ToolCall | Malformed) -> ToolCall | Malformed:
-        if isinstance(call, Malformed):
-            return Malformed(self.hide(call.text), self.hide(call.reason))
-        return ToolCall(
-            self.hide(call.id),
-            self.hide(call.name),
-            self.hide_in(call.arguments),
-            self.hide(call.repaired),
         )
 
     def stands_in(self, text: str) -> bool:
         """Whether the key is there as a whole token."""
         return self._found is not None and self._found.search(text) is not None
+
+
+def _in_strings(value: Any, hide: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, dict):
+        return {hide(name): _in_strings(inner, hide) for name, inner in value.items()}
+    return [_in_strings(inner, hide) for inner in value] if isinstance(value, list) else value
+
+
+def _call_without(call: ToolCall | Malformed, hide: Callable[[str], str]) -> ToolCall | Malformed:
+    if isinstance(call, Malformed):
+        return Malformed(hide(call.text), hide(call.reason))
+    return ToolCall(
+        hide(call.id), hide(call.name), _in_strings(call.arguments, hide), hide(call.repaired)
+    )
+
+
+def _beginning(letters: list[str]) -> str:
+    """What finds the beginning of a key at the cut end of a text: `PART` characters or more, or
+    any number of them right behind the whole key."""
+    # Once the cut is reached, every letter that is left matches it too, as nothing. So the pattern
+    # is flat: optional groups inside each other would be as deep as the key is long.
+    ends = [f"(?:{letter}|{_CUT})" for letter in letters]
+    behind_a_key = "".join([*letters, *ends])
+    alone = "".join([*letters[:PART], *ends[PART:]])
+    return f"{_BEFORE}(?:{behind_a_key}|{alone}){_CUT}"
 
 
 def _written(char: str) -> str:
@@ -127,10 +185,16 @@ def _written(char: str) -> str:
     braced = rf"\{{0{{0,4}}{code:x}\}}"
     # possessive, so that runs of backslashes are tried once and not sixteen times
     run = r"\\{1,16}" + "+" * (char != "\\")
-    backslashed = rf"{run}(?:{re.escape(char)}|u(?:00{code:02x}|{braced})|U0{{6}}{code:02x}|x(?:{code:02x}|{braced})|{code:03o})"
-    entity = rf"&(?:amp;){{0,2}}#(?:0{{0,4}}{code}|x0{{0,4}}{code:x});?"
-    named = rf"|&(?:amp;){{0,2}}{_ENTITIES[char]};" if char in _ENTITIES else ""
-    return rf"(?:{re.escape(char)}|%(?:25){{0,4}}(?:u00)?{code:02x}|{backslashed}|{entity}{named}|={code:02x})"
+    coded = rf"u(?:00{code:02x}|{braced})|U0{{6}}{code:02x}|x(?:{code:02x}|{braced})|{code:03o}"
+    ways = [
+        re.escape(char),
+        rf"%(?:25){{0,4}}(?:u00)?{code:02x}",
+        rf"{run}(?:{re.escape(char)}|{coded})",
+        rf"&(?:amp;){{0,2}}#(?:0{{0,4}}{code}|x0{{0,4}}{code:x});?",
+    ]
+    if char in _ENTITIES:
+        ways.append(rf"&(?:amp;){{0,2}}{_ENTITIES[char]};")
+    return f"(?:{'|'.join([*ways, f'={code:02x}'])})"
 
 
 _ENTITIES = {
