@@ -209,6 +209,57 @@ def test_a_fault_far_below_rounding_is_found(
         learner.publish()
 
 
+@pytest.mark.parametrize("fault", SMALL)
+def test_a_glance_finds_it_too_at_the_next_publish(
+    fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant, apart = SMALL[fault]
+    engine, learner = opened(byte_model, "bfloat16", True, apart=apart)
+    move(learner, 3e-3)
+    learner.publish()
+    # a play with these weights: what is kept of it is stale after the next step
+    engine.sample_ids(learner.probes, [Sampling(max_tokens=4)] * len(learner.probes), range(8))
+    plant(engine, monkeypatch)
+    move(learner, 3e-3 if apart else 3e-4)
+    monkeypatch.setattr(probes, "measure", None)  # the full look is not needed
+    with pytest.raises(EngineError, match=r"the same draws again is .* times as far off"):
+        learner.publish()
+
+
+def test_a_full_look_comes_at_every_eighth_publish_and_a_glance_costs_a_sixth_of_it(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, learner = opened(byte_model, "float32", False)
+    scored: list[int] = []
+    for name in ("score", "score_again"):
+        plain = getattr(learner.scorer, name)
+
+        def score(pairs: Any, *more: Any, plain: Any = plain) -> Any:
+            scored[-1] += sum(len(prompt) + len(ids) for prompt, ids in pairs)
+            return plain(pairs, *more)
+
+        monkeypatch.setattr(learner.scorer, name, score)
+    noises = []
+    for _ in range(10):
+        scored.append(0)
+        move(learner, 0.01)
+        noises.append(learner.publish()["parity_noise"])
+        learner.noise = 2e-6  # what a glance takes, and a full look measures anew
+    full = [0, 8]
+    assert all(
+        scored[number] < min(scored[at] for at in full) / 6
+        for number in range(10)
+        if number not in full
+    )
+    assert [number for number, noise in enumerate(noises) if noise != 2e-6] == full
+    files = learner.state()
+    _, other = opened(byte_model, "float32", False)
+    other.load(files)  # a resumed training looks with the noise that was measured before
+    for trained in (learner, other):
+        move(trained, 0.01)
+    assert other.publish() == learner.publish()
+
+
 @pytest.mark.parametrize("fault", ["wrong adapter", "stale cache"])
 def test_what_a_step_moved_shows_what_lags_behind_it_where_no_draw_can_be_repeated(
     fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,7 @@ def saved(learner: Trained) -> dict[str, bytes]:
         "unpublished": learner.sampler.unpublished,
         "optimizer_steps": counts,
         "probes": [list(p) for p in learner.probes],
+        "noise": learner.noise,  # most publishes look with that of an earlier one
     }
     tensors = {"model.safetensors": learner.parameters, "reference.safetensors": learner.reference}
     tensors["masters.safetensors"] = {name: learner.masters[name] for name in learner.rounded}
@@ -60,6 +61,7 @@ class _Files:
     version: int
     unpublished: bool
     probes: list[tuple[int, ...]]
+    noise: float | None  # None too in checkpoints of before it was kept
 
 
 def restore(learner: Trained, files: Mapping[str, bytes]) -> None:
@@ -82,6 +84,7 @@ def restore(learner: Trained, files: Mapping[str, bytes]) -> None:
         if learner.sampler is not learner.engine:
             learner.sampler.take(learner.parameters)
             check(learner)
+        learner.noise = read.noise if read.noise is not None else learner.noise
         learner.sampler.unpublished = read.unpublished
         learner.remember()
 
@@ -103,6 +106,7 @@ def _read(learner: Trained, files: Mapping[str, bytes]) -> _Files:
             version=int(note["version"]),
             unpublished=bool(note["unpublished"]),
             probes=[tuple(map(int, probe)) for probe in note["probes"]],
+            noise=None if note.get("noise") is None else float(note["noise"]),
         )
     except Exception as error:  # safetensors raises its own kinds
         raise DataError(
