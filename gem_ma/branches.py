@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gem_ma.effect_values import Pending
 from gem_ma.episode import Episode
 from gem_ma.errors import ReplayError
-from gem_ma.exchange import Pending, Transcript, read
+from gem_ma.exchange import read
 from gem_ma.scenario import Game, Scenario, replay
 from gem_ma.seats import Seats
+from gem_ma.transcript import Transcript
 from gem_ma.types import Asked, Message, Turn, spoken
 
 

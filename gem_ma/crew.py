@@ -1,17 +1,20 @@
-"""The workers of many plays: so many at once, each episode handed over as it ends, none before the
-one before was taken.
-
-It knows coroutines and a queue; what a plan is, and how it is played, it does not.
+"""Many plays: so many at once, each episode handed over as it ends, none before the one before was
+taken. How one of them is played is in `gem_ma.rollout`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from gem_ma.behaviour import Factory
+from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import GATE, Gate
+from gem_ma.engines.capabilities import Remembers
 from gem_ma.episode import Episode
+from gem_ma.errors import ConfigError
+from gem_ma.rollout import Plan, play
 
 Work = TypeVar("Work")
 
@@ -75,3 +78,46 @@ class Crew(Generic[Work]):
         for task in self._workers:
             task.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
+
+
+async def play_many(
+    plans: Iterable[Plan],
+    policies: Mapping[str, Policy] | None = None,
+    *,
+    concurrency: int = 64,
+    behaviours: Mapping[str, Factory] | None = None,
+    deterministic: bool = False,
+    started: Callable[[Plan], None] | None = None,
+) -> AsyncIterator[Episode]:
+    """Plays the plans, at most `concurrency` at once, and gives each episode as it ends.
+
+    `deterministic` (training): batches are released only when every live episode waits, so their
+    composition does not depend on timing. Closing the iterator cancels what still runs and closes
+    those plays.
+    """
+    if concurrency < 1:
+        raise ConfigError(f"concurrency must be at least 1; got {concurrency}")
+    gate = Gate() if deterministic else None
+    # A cached beginning differs from a computed one by rounding, so a resumed run must begin as
+    # the unbroken one did: engines forget what they keep. Afterwards the update wants the memory.
+    if deterministic:
+        _forget(policies or {})
+    # a list of plans may be endless or made as it is read, so no task is made ahead of it
+    crew = Crew(plans, lambda plan: play(plan, policies, behaviours), started)
+    crew.start(concurrency, gate)
+    try:
+        while (episode := await crew.next()) is not None:
+            yield episode
+    finally:
+        if gate is not None:
+            gate.close()
+        await crew.stop()
+        if deterministic:
+            _forget(policies or {})
+
+
+def _forget(policies: Mapping[str, Policy]) -> None:
+    for policy in policies.values():
+        engine = policy.core
+        if isinstance(engine, Remembers):
+            engine.forget()

@@ -1,170 +1,23 @@
-"""What passes between a scenario and its players, checked at the border: what is shown, offered
-and paid on the way out, how an action is read on the way in, and the transcripts that both leave.
+"""What passes between a scenario and its players: what each agent is shown and offered on the way
+out, how an action is read on the way in, and the transcripts that both leave.
 
-Who is asked when is the play's business (`gem_ma.scenario`).
+Who is asked when is the play's business (`gem_ma.scenario`). What an effect may hold at all is in
+`gem_ma.effect_values`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
-from math import isfinite
-from operator import eq
-from typing import Any, overload
+from typing import Any
 
+from gem_ma.effect_values import Misfit, Pending, as_messages, closed_choice, offer
 from gem_ma.errors import ActionError
 from gem_ma.parsing import clean, parse_action, parse_legal
 from gem_ma.parsing.bounds import bounded
-from gem_ma.types import (
-    MAX_SAID,
-    RESERVED_SENDERS,
-    Action,
-    Image,
-    Message,
-    Tool,
-    ToolCall,
-    spoken,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """What an agent is asked for at the open decision point."""
-
-    legal: tuple[str, ...] | None = None
-    tools: tuple[Tool, ...] = ()
-
-
-# -- out: from the scenario -----------------------------------------------------------------------
-
-
-@lru_cache(maxsize=512)
-def agents_problem(agents: tuple[str, ...] | None) -> str:
-    """Why these are no names of agents; "" where they are."""
-    if not agents or not all(isinstance(agent, str) and agent for agent in agents):
-        return "agents must be a tuple of names"
-    if len(set(agents)) != len(agents) or RESERVED_SENDERS & set(agents):
-        return f"agents must be distinct names other than {sorted(RESERVED_SENDERS)}"
-    return ""
-
-
-def as_messages(shown: Any) -> list[Message] | None:
-    """What an author shows an agent, as messages; None where it is nothing that can be shown."""
-    parts = (shown,) if isinstance(shown, (str, Message)) else shown
-    if not isinstance(parts, (tuple, list)):
-        return None
-    messages = []
-    for part in parts:
-        message = Message(part) if isinstance(part, str) else part
-        content = _content(message.content) if isinstance(message, Message) else None
-        if content is None:
-            return None
-        # most text is clean already, and then the author's own message is what is shown
-        same = content == message.content
-        messages.append(message if same else replace(message, content=content))
-    return messages
-
-
-def _content(content: Any) -> str | tuple[str | Image, ...] | None:
-    """The content without lone surrogates; None where it is neither text nor a tuple of parts."""
-    if isinstance(content, str):
-        return clean(content)
-    if not isinstance(content, tuple):
-        return None
-    if not all(isinstance(part, (str, Image)) for part in content):
-        return None
-    return tuple(clean(part) if isinstance(part, str) else part for part in content)
-
-
-# Authors write their choices as constants, so the same tuple comes at every turn.
-@lru_cache(maxsize=512)
-def closed_choice(legal: tuple[str, ...]) -> Pending:
-    """What is asked for where everybody chooses among the same strings and no tool is offered."""
-    return Pending(_choices(legal))
-
-
-def offer(legal: Any, tools: Any) -> Pending:
-    """What one agent is asked for. Raises ValueError for what is no choice or no tool."""
-    return Pending(_choices(legal), _offered(tools))
-
-
-def _choices(legal: Any) -> tuple[str, ...] | None:
-    if legal is None:
-        return None
-    # the order of a set is no function of the seed
-    choices = () if isinstance(legal, (str, set, frozenset)) else tuple(legal)
-    clean_texts = (isinstance(choice, str) and choice == clean(choice) for choice in choices)
-    if not choices or not all(clean_texts):
-        raise ValueError(f"legal must be a non-empty tuple of strings; got {legal!r}")
-    return choices
-
-
-def _offered(tools: Any) -> tuple[Tool, ...]:
-    offered = tuple(tools or ())
-    if not all(isinstance(tool, Tool) for tool in offered):
-        raise ValueError(f"tools must be a tuple of Tool; got {tools!r}")
-    return offered
-
-
-def amount(value: Any) -> float:
-    """A reward as a float. Raises ValueError for what is no finite number."""
-    kind = type(value)
-    # float("1") is a number and float(True) too, but whoever pays them meant something else
-    if kind is not float and kind is not int and isinstance(value, (bool, str, bytes)):
-        raise ValueError(f"a reward is a finite number; got {value!r}")
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"a reward is a finite number; got {value!r}") from error
-    if not isfinite(number):
-        raise ValueError(f"a reward is a finite number; got {value!r}")
-    return number
-
-
-# -- transcripts ----------------------------------------------------------------------------------
-
-
-class Transcript(Sequence[Message]):
-    """The first messages of a list that only grows: what was said until now, without a copy of
-    it at each turn."""
-
-    __slots__ = ("_length", "_messages")
-
-    def __init__(self, messages: list[Message]) -> None:
-        self._messages, self._length = messages, len(messages)
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, place: int) -> Message: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Message, ...]: ...
-    def __getitem__(self, place: int | slice) -> Message | tuple[Message, ...]:
-        if isinstance(place, slice):
-            return tuple(self._messages[slice(*place.indices(self._length))])
-        return self._messages[range(self._length)[place]]
-
-    def __iter__(self) -> Iterator[Message]:
-        return islice(self._messages, self._length)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (Transcript, tuple, list)):
-            return NotImplemented
-        return len(self) == len(other) and all(map(eq, self, other))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
-
-
-class Misfit(Exception):
-    """An effect that breaks a rule; the play says where."""
+from gem_ma.types import MAX_SAID, Action, Message, ToolCall, spoken
 
 
 class Views:

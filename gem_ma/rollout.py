@@ -1,5 +1,5 @@
 """Playing: one coroutine per episode, no barrier, no autoreset. The only place where a scenario,
-its behaviours and their engines meet.
+its behaviours and their engines meet. Many plays at once: `gem_ma.crew`.
 
 An episode is a function of its plan and of the replies; latency and concurrency change nothing.
 What fails ends one episode as FAILED, with its cause, and touches no other. Who sits where is in
@@ -9,21 +9,19 @@ What fails ends one episode as FAILED, with its cause, and touches no other. Who
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.behaviour import Factory
 from gem_ma.branches import Branch, branched_game, take_over
 from gem_ma.calling import run_calls
-from gem_ma.crew import Crew
 from gem_ma.engines.base import Policy
-from gem_ma.engines.batching import Gate
-from gem_ma.engines.capabilities import Reachable, Remembers
 from gem_ma.episode import End, Episode, Limits, Seat
 from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
 from gem_ma.limits import NO_LIMITS, Cut, SampledTokens, check_limits
 from gem_ma.parsing import clean
+from gem_ma.policy_faults import silence
 from gem_ma.registry import task_of
 from gem_ma.scenario import Game, Scenario
 from gem_ma.seats import Seats
@@ -103,7 +101,7 @@ async def play(
     finally:
         if game is not None:
             error, end = _close(game, error, end)
-    if game is not None and end.scored and (fault := _silence(game, policies or {})):
+    if game is not None and end.scored and (fault := silence(game, policies or {})):
         end, error = End.FAILED, fault
     return _record(plan, cast, game, end, error)
 
@@ -127,23 +125,6 @@ def _seats(
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _silence(game: Game, policies: Mapping[str, Policy]) -> str:
-    """What is wrong where a policy gave nothing but empty replies and its engine takes that for a
-    failure of the server; "" where nothing is."""
-    spoke: dict[str, bool] = {}
-    for turn in game.turns:
-        for reply in turn.replies:
-            spoke[reply.policy] = spoke.get(reply.policy, False) or not reply.silent
-    for name, heard in spoke.items():
-        if heard or name not in policies:
-            continue
-        # a bot may well say nothing; a server that does has lost its model
-        core = policies[name].core
-        if isinstance(core, Reachable) and core.silence_fails:
-            return f"EngineError: policy {name!r} said nothing in this play: every reply was empty"
-    return ""
 
 
 def _close(game: Game, error: str | None, end: End) -> tuple[str | None, End]:
@@ -179,49 +160,3 @@ def _record(
         error=error,
         options=dict(plan.options),
     )
-
-
-# -- many ----------------------------------------------------------------------------------------
-
-
-def _forget(policies: Mapping[str, Policy]) -> None:
-    for policy in policies.values():
-        engine = policy.core
-        if isinstance(engine, Remembers):
-            engine.forget()
-
-
-async def play_many(
-    plans: Iterable[Plan],
-    policies: Mapping[str, Policy] | None = None,
-    *,
-    concurrency: int = 64,
-    behaviours: Mapping[str, Factory] | None = None,
-    deterministic: bool = False,
-    started: Callable[[Plan], None] | None = None,
-) -> AsyncIterator[Episode]:
-    """Plays the plans, at most `concurrency` at once, and gives each episode as it ends.
-
-    `deterministic` (training): batches are released only when every live episode waits, so their
-    composition does not depend on timing. Closing the iterator cancels what still runs and closes
-    those plays.
-    """
-    if concurrency < 1:
-        raise ConfigError(f"concurrency must be at least 1; got {concurrency}")
-    gate = Gate() if deterministic else None
-    # A cached beginning differs from a computed one by rounding, so a resumed run must begin as
-    # the unbroken one did: engines forget what they keep. Afterwards the update wants the memory.
-    if deterministic:
-        _forget(policies or {})
-    # a list of plans may be endless or made as it is read, so no task is made ahead of it
-    crew = Crew(plans, lambda plan: play(plan, policies, behaviours), started)
-    crew.start(concurrency, gate)
-    try:
-        while (episode := await crew.next()) is not None:
-            yield episode
-    finally:
-        if gate is not None:
-            gate.close()
-        await crew.stop()
-        if deterministic:
-            _forget(policies or {})

@@ -13,22 +13,14 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
+from gem_ma.effect_values import Misfit, Pending, agents_problem, amount
 from gem_ma.effects import Ask, Call, Effect, Leave, Play, Reward, Scenario, Shown, Tell
 from gem_ma.episode import CallResult, Entry
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
-from gem_ma.exchange import (
-    Misfit,
-    Pending,
-    Transcript,
-    Views,
-    agents_problem,
-    amount,
-    mismatch,
-    private_copy,
-    read,
-)
+from gem_ma.exchange import Views, mismatch, private_copy, read
 from gem_ma.parsing import clean
 from gem_ma.script import Script, difference, steps_of
+from gem_ma.transcript import Transcript
 from gem_ma.types import MAX_SAID, Action, Message, Reply, Turn
 
 # the effects stand here too: this is the module that authors import from

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from gem_ma.effect_values import Pending
 from gem_ma.episode import CallResult
-from gem_ma.exchange import Pending
 from gem_ma.types import Message, Turn
 
 

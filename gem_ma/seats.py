@@ -6,7 +6,6 @@ It knows behaviours, policies and requests; rules and rewards it does not. `gem_
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,13 +17,12 @@ from gem_ma.engines.batching import GATE
 from gem_ma.engines.capabilities import Remembers
 from gem_ma.episode import End, Seat
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, ReplayError
-from gem_ma.exchange import Transcript
 from gem_ma.limits import Cut, bounded_reply
+from gem_ma.policy_faults import drawn_otherwise
 from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action, Asked, Message, Reply, Request, Sampling, Tool
-
-# the sampling options that change a token's probability; the others only end a reply
-DRAWS = ("temperature", "top_p", "top_k")
+from gem_ma.together import together
+from gem_ma.transcript import Transcript
+from gem_ma.types import Action, Asked, Message, Reply, Request, Tool
 
 
 class Seats:
@@ -110,7 +108,9 @@ class Seats:
                 [(agent, alone)] = asked.items()
                 actions = {agent: await self._act(agent, alone)}
             else:
-                actions = await self._together(asked)
+                actions = await together(
+                    {agent: self._act(agent, request) for agent, request in asked.items()}
+                )
         except Exception:
             if self._cut is None and self._stop is None:
                 raise
@@ -133,33 +133,6 @@ class Seats:
         finally:
             self._recorded = {}
             self._turns[agent] += 1
-
-    async def _together(self, asked: Mapping[str, Asked]) -> dict[str, Action | str]:
-        """All act at once. Waits for all even if one fails, so that which failure is reported
-        does not depend on timing."""
-        gate, running = GATE.get(), len(asked)
-        if gate is not None:
-            gate.start(running - 1)
-
-        # a callback, because a task that is cancelled before it starts runs no `finally`
-        def ended(task: asyncio.Task[Action | str]) -> None:
-            nonlocal running
-            running -= 1
-            if gate is not None and running:  # the last one goes on as the episode's own coroutine
-                gate.stop()
-
-        tasks = []
-        for agent, request in asked.items():
-            tasks.append(asyncio.ensure_future(self._act(agent, request)))
-            tasks[-1].add_done_callback(ended)
-        # return_exceptions: a task left running would sample for a turn that is over
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        actions = {}
-        for agent, outcome in zip(asked, outcomes, strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            actions[agent] = outcome
-        return actions
 
     async def _act(self, agent: str, asked: Asked) -> Action | str:
         try:
@@ -189,7 +162,7 @@ class Seats:
             call = len(replies)
             sampling = replace(chosen.sampling, **options) if options else chosen.sampling
             # also raised again by `act`, where the behaviour swallows it
-            if refused := _drawn_otherwise(agent, chosen, sampling):
+            if refused := drawn_otherwise(agent, chosen, sampling):
                 self._stop = self._stop or refused
                 raise refused
             id_ = self._id
@@ -249,20 +222,3 @@ class Seats:
             self._flying[agent] -= 1
             if gate is not None and self._flying[agent]:
                 gate.stop()
-
-
-def _drawn_otherwise(agent: str, policy: Policy, sampling: Sampling) -> ConfigError | None:
-    """What is wrong with a behaviour's own sampling of a policy that learns: its update would
-    take the tokens for drawn as the config says."""
-    if not policy.learns:
-        return None
-    for key in DRAWS:
-        asked, configured = getattr(sampling, key), getattr(policy.sampling, key)
-        if asked != configured:
-            return ConfigError(
-                f"agent {agent!r}: its behaviour samples policy {policy.name!r} with {key} {asked},"
-                f" and the config says {configured}; a policy that learns is sampled as its config"
-                f" says: leave {key} out of sample(...), set policies.{policy.name}.{key}, or take"
-                " it out of train.policies"
-            )
-    return None

@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from gem_ma import make
-from gem_ma.engines.base import Policy, open_engine
+from gem_ma.crew import play_many
+from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
+from gem_ma.engines.opening import open_engine
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.installing import install
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan
 from gem_ma.types import Message, Reply, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

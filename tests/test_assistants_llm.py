@@ -34,7 +34,8 @@ from gem_ma import (
 )
 from gem_ma.behaviour import as_factory
 from gem_ma.codec import dump_episode
-from gem_ma.engines.base import Policy, open_engine
+from gem_ma.engines.base import Policy
+from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.human import Human
 from gem_ma.engines.small.replay import Replay
 from gem_ma.engines.small.scripted import Scripted

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma.engines.base import Policy, open_engine
+from gem_ma.engines.base import Policy
+from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.human import Human, asks_person, chosen, printable
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError, EngineError

@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gem_ma import Action, Ask, Scenario
+from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.budget import Budget
@@ -36,7 +37,7 @@ from gem_ma.engines.http.reply import decode, read
 from gem_ma.episode import End, Seat
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.installing import install
-from gem_ma.rollout import Plan, play, play_many
+from gem_ma.rollout import Plan, play
 from gem_ma.types import (
     Attempt,
     Image,

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from gem_ma.codec import dump_episode
-from gem_ma.engines.base import Policy, open_engine
+from gem_ma.crew import play_many
+from gem_ma.engines.base import Policy
+from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.replay import Replay
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.episode import End, Episode, Seat
 from gem_ma.errors import DataError, EngineError
 from gem_ma.registry import make
-from gem_ma.rollout import Plan, play, play_many
+from gem_ma.rollout import Plan, play
 from gem_ma.types import Request
 
 

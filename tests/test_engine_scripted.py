@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gem_ma.engines.base import Engine, open_engine
+from gem_ma.engines.base import Engine
 from gem_ma.engines.capabilities import Trains, declares
+from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.types import Malformed, Message, Reply, Request, Tool, ToolCall

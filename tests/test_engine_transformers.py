@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from gem_ma import make
-from gem_ma.engines.base import Policy, open_engine
+from gem_ma.crew import play_many
+from gem_ma.engines.base import Policy
+from gem_ma.engines.opening import open_engine
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.installing import install
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan
 from gem_ma.types import (
     Action,
     Image,

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from gem_ma import Ask, Reward, Scenario
-from gem_ma.engines.base import Policy, open_engine
+from gem_ma.engines.base import Policy
+from gem_ma.engines.opening import open_engine
 from gem_ma.episode import End, Seat
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.rollout import Plan, play

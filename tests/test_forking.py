@@ -456,8 +456,8 @@ def test_a_step_whose_branches_all_fail_ends_with_the_cause():
 
 def test_a_branch_of_a_language_model_continues_the_very_ids_of_its_prefix(tmp_path):
     pytest.importorskip("torch", reason="needs the train extra")
-    from gem_ma.engines.base import open_engine
     from gem_ma.engines.local.tiny import make_model
+    from gem_ma.engines.opening import open_engine
     from gem_ma.training.learner.rows import rows
     from gem_ma.types import Sampling
 

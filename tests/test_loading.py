@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gem_ma import credit
-from gem_ma.engines.base import open_engine
+from gem_ma.engines.opening import open_engine
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.types import Message, Reply, Request, Sampling
 from tests.test_learner import episodes, update

@@ -16,7 +16,7 @@ from gem_ma import config
 from gem_ma.config.settings import Config
 from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.seats import DRAWS
+from gem_ma.policy_faults import DRAWS
 from gem_ma.store import read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.mismatch import check_fresh, fresh_gap

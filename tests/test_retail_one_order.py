@@ -26,9 +26,10 @@ from gem_ma.scenarios.retail.one_order import COLOURS, SIZES, never_looking, wor
 from gem_ma import Game
 from gem_ma.behaviour import behaviour_rng
 from gem_ma.cli.main import main
+from gem_ma.crew import play_many
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 SHOP = RetailOneOrder()

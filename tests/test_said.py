@@ -34,8 +34,8 @@ from gem_ma.engines.base import Policy
 from gem_ma.episode import Seat
 from gem_ma.evaluation.metrics import summarise
 from gem_ma.evaluation.summary_rows import table
-from gem_ma.exchange import Transcript
 from gem_ma.parsing.bounds import bounded, size
+from gem_ma.transcript import Transcript
 from gem_ma.types import MAX_SAID, Asked, Request, Sampling
 
 LONG = 10_000_000

@@ -21,8 +21,9 @@ from gem_ma.config.fit import single
 from gem_ma.config.options import signature
 from gem_ma.config.paths import located
 from gem_ma.config.settings import Config
-from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.http.budget import Budget
+from gem_ma.engines.opening import open_engine
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError
 from gem_ma.registry import load, make, task_of

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from inspect import signature
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from gem_ma.engines.batching import Batched, Core
-from gem_ma.engines.capabilities import Batches
-from gem_ma.registry import asks_nothing, construct, load
+from gem_ma.engines.batching import Core
 from gem_ma.types import Reply, Request, Sampling
 
 
@@ -48,27 +45,6 @@ class Policy:
         """The engine itself, where `engine` only gathers requests to batches for it. What it can
         do beside answering: `gem_ma.engines.capabilities`."""
         return self.engine.engine if isinstance(self.engine, Wraps) else self.engine
-
-
-def open_engine(policy: str, model: str, **options: Any) -> Engine:
-    """The engine of a policy; `model` is `<engine>/<name>`. An unknown engine is refused before any
-    heavy import.
-
-    An engine class is constructed as `Class(name, policy=policy, **options)`. `constrain: null`
-    and `device: null` are fulfilled by an engine that knows no such option.
-    """
-    kind, _, name = model.partition("/")
-    factory = load("engines", kind)
-    if spare := [
-        key
-        for key, value in options.items()
-        if asks_nothing(key, value) and key not in signature(factory).parameters
-    ]:
-        options = {key: value for key, value in options.items() if key not in spare}
-    engine = construct(
-        f"policy {policy!r}: engine {kind!r}", factory, name, policy=policy, **options
-    )
-    return Batched(engine) if isinstance(engine, Batches) else engine
 
 
 def stable_seed(*parts: object) -> int:

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gem_ma.effect_values import Pending
 from gem_ma.envs.observation import encode
 from gem_ma.episode import End, Limits
 from gem_ma.errors import ActionError, ConfigError, ScenarioError
-from gem_ma.exchange import Pending
 from gem_ma.registry import as_scenario, task_of
 from gem_ma.scenario import Game, Scenario
 from gem_ma.types import Action, Tool

@@ -102,8 +102,8 @@ async def _record(
     from functools import partial
     from itertools import takewhile
 
+    from gem_ma.crew import play_many
     from gem_ma.episode import End
-    from gem_ma.rollout import play_many
     from gem_ma.store.interrupted import forget_replies
 
     refusal = ""

@@ -24,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import credit
 from gem_ma.config.learning import LossSettings
-from gem_ma.engines.base import open_engine, stable_seed
+from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.tiny import make_model
+from gem_ma.engines.opening import open_engine
 from gem_ma.training.learner.rows import rows
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.types import Sampling

@@ -19,8 +19,9 @@ from gem_ma.scenarios.retail.grading import canonical, gold_state
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.service.desk.log import Outcome
 
+from gem_ma.crew import play_many
 from gem_ma.episode import Seat
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan
 
 
 def timed(function: Callable[[], object], repeat: int = 200) -> float:

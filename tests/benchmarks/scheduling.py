@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.episode import Seat
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan
 from gem_ma.scenario import Ask, Game, Play, Reward, Scenario
 from gem_ma.types import Reply, Request
 

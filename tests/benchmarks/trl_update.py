@@ -41,8 +41,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import credit
 from gem_ma.config.learning import LossSettings
-from gem_ma.engines.base import open_engine
 from gem_ma.engines.local.tiny import make_model
+from gem_ma.engines.opening import open_engine
 from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.estimators import estimate
 from gem_ma.training.learner.rows import Row, rows

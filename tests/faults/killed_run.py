@@ -20,9 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gem_ma.crew import play_many
 from gem_ma.episode import Seat
 from gem_ma.registry import make
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder
 from gem_ma.types import Action, Asked
 

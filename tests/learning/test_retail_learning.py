@@ -11,8 +11,9 @@ import pytest
 
 from gem_ma import config
 from gem_ma.config.plans import open_policies, scenario_of
+from gem_ma.crew import play_many
 from gem_ma.episode import Seat
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.loop.roles import LocalPlayers

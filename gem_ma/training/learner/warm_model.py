@@ -20,9 +20,10 @@ from gem_ma import registry
 from gem_ma.behaviour import needs_policy
 from gem_ma.config.settings import Config
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.engines.base import Policy, open_engine
+from gem_ma.engines.base import Policy
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.untrained import MARK, NOTE
+from gem_ma.engines.opening import open_engine
 from gem_ma.errors import ConfigError, StoreError
 from gem_ma.scenario import Scenario
 from gem_ma.training.learner.cloning import clone, listens

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import WarmStartSettings
+from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.episode import End, Episode
 from gem_ma.errors import BudgetError, EngineError
-from gem_ma.rollout import Plan, play_many
+from gem_ma.rollout import Plan
 from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.processes.teams import SOLO, Team, together
 

@@ -27,8 +27,9 @@ from gem_ma.behaviour import needs_policy
 from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import OpponentSettings, PoolSettings, TrainSettings
-from gem_ma.engines.base import Policy, open_engine, stable_seed
+from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.capabilities import Weighs
+from gem_ma.engines.opening import open_engine
 from gem_ma.episode import Episode, Seat
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.evaluation.ratings import games, points

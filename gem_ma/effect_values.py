@@ -1,0 +1,110 @@
+"""What an effect may hold: names of agents, messages, choices, tools, amounts. Each is checked, and
+brought to the form in which the record keeps it.
+
+Who is shown or asked is no matter here (`gem_ma.exchange`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+from gem_ma.parsing import clean
+from gem_ma.types import RESERVED_SENDERS, Image, Message, Tool
+
+
+class Misfit(Exception):
+    """An effect that breaks a rule; the play says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What an agent is asked for at the open decision point."""
+
+    legal: tuple[str, ...] | None = None
+    tools: tuple[Tool, ...] = ()
+
+
+@lru_cache(maxsize=512)
+def agents_problem(agents: tuple[str, ...] | None) -> str:
+    """Why these are no names of agents; "" where they are."""
+    if not agents or not all(isinstance(agent, str) and agent for agent in agents):
+        return "agents must be a tuple of names"
+    if len(set(agents)) != len(agents) or RESERVED_SENDERS & set(agents):
+        return f"agents must be distinct names other than {sorted(RESERVED_SENDERS)}"
+    return ""
+
+
+def as_messages(shown: Any) -> list[Message] | None:
+    """What an author shows an agent, as messages; None where it is nothing that can be shown."""
+    parts = (shown,) if isinstance(shown, (str, Message)) else shown
+    if not isinstance(parts, (tuple, list)):
+        return None
+    messages = []
+    for part in parts:
+        message = Message(part) if isinstance(part, str) else part
+        content = _content(message.content) if isinstance(message, Message) else None
+        if content is None:
+            return None
+        # most text is clean already, and then the author's own message is what is shown
+        same = content == message.content
+        messages.append(message if same else replace(message, content=content))
+    return messages
+
+
+def _content(content: Any) -> str | tuple[str | Image, ...] | None:
+    """The content without lone surrogates; None where it is neither text nor a tuple of parts."""
+    if isinstance(content, str):
+        return clean(content)
+    if not isinstance(content, tuple):
+        return None
+    if not all(isinstance(part, (str, Image)) for part in content):
+        return None
+    return tuple(clean(part) if isinstance(part, str) else part for part in content)
+
+
+# Authors write their choices as constants, so the same tuple comes at every turn.
+@lru_cache(maxsize=512)
+def closed_choice(legal: tuple[str, ...]) -> Pending:
+    """What is asked for where everybody chooses among the same strings and no tool is offered."""
+    return Pending(_choices(legal))
+
+
+def offer(legal: Any, tools: Any) -> Pending:
+    """What one agent is asked for. Raises ValueError for what is no choice or no tool."""
+    return Pending(_choices(legal), _offered(tools))
+
+
+def _choices(legal: Any) -> tuple[str, ...] | None:
+    if legal is None:
+        return None
+    # the order of a set is no function of the seed
+    choices = () if isinstance(legal, (str, set, frozenset)) else tuple(legal)
+    clean_texts = (isinstance(choice, str) and choice == clean(choice) for choice in choices)
+    if not choices or not all(clean_texts):
+        raise ValueError(f"legal must be a non-empty tuple of strings; got {legal!r}")
+    return choices
+
+
+def _offered(tools: Any) -> tuple[Tool, ...]:
+    offered = tuple(tools or ())
+    if not all(isinstance(tool, Tool) for tool in offered):
+        raise ValueError(f"tools must be a tuple of Tool; got {tools!r}")
+    return offered
+
+
+def amount(value: Any) -> float:
+    """A reward as a float. Raises ValueError for what is no finite number."""
+    kind = type(value)
+    # float("1") is a number and float(True) too, but whoever pays them meant something else
+    if kind is not float and kind is not int and isinstance(value, (bool, str, bytes)):
+        raise ValueError(f"a reward is a finite number; got {value!r}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"a reward is a finite number; got {value!r}") from error
+    if not isfinite(number):
+        raise ValueError(f"a reward is a finite number; got {value!r}")
+    return number

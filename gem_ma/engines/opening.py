@@ -1,0 +1,32 @@
+"""Opens the engine of a policy by the name of its model. What an engine is: `gem_ma.engines.base`."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+from gem_ma.engines.base import Engine
+from gem_ma.engines.batching import Batched
+from gem_ma.engines.capabilities import Batches
+from gem_ma.registry import asks_nothing, construct, load
+
+
+def open_engine(policy: str, model: str, **options: Any) -> Engine:
+    """The engine of a policy; `model` is `<engine>/<name>`. An unknown engine is refused before any
+    heavy import.
+
+    An engine class is constructed as `Class(name, policy=policy, **options)`. `constrain: null`
+    and `device: null` are fulfilled by an engine that knows no such option.
+    """
+    kind, _, name = model.partition("/")
+    factory = load("engines", kind)
+    if spare := [
+        key
+        for key, value in options.items()
+        if asks_nothing(key, value) and key not in signature(factory).parameters
+    ]:
+        options = {key: value for key, value in options.items() if key not in spare}
+    engine = construct(
+        f"policy {policy!r}: engine {kind!r}", factory, name, policy=policy, **options
+    )
+    return Batched(engine) if isinstance(engine, Batches) else engine
