@@ -20,21 +20,20 @@ What is paid before s_1 belongs to no turn (no action of i caused it) and is kep
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.config.learning import Truncated, mix_of
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
 from gem_ma.observed import observation_digest, view_digest
 from gem_ma.types import Turn
 
-RULES = ("until_next_turn", "own_step", "terminal_to_last", "team_mix(w)")
 # Columns that may form a group.
 KEYS = (
     "policy",
@@ -51,7 +50,6 @@ KEYS = (
 )
 TOLERANCE = 1e-9
 Gamma = float | Mapping[str, float]
-_MIX = re.compile(r"team_mix\(\s*([0-9.eE+-]+)\s*\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +208,9 @@ def turns(
     or made.
     """
     mix = _mix(rule)
-    if truncated not in ("zero", "drop"):
-        raise ConfigError(f"truncated is zero or drop; got {truncated!r}")
-    rows: list[_Row] = []
+    if truncated not in get_args(Truncated):
+        raise ConfigError(f"truncated is {' or '.join(get_args(Truncated))}; got {truncated!r}")
+    rows: list[_TurnRow] = []
     before: dict[tuple[int, str], float] = {}
     elsewhere: dict[tuple[int, str], float] = {}
     excluded: Counter[str] = Counter()
@@ -226,7 +224,7 @@ def turns(
             agent: credit(episode, agent, rule, team) for agent in (episode.cast if mix else agents)
         }
         _check_sum(episode, folded, mix)
-        fresh: list[_Row] = []
+        fresh: list[_TurnRow] = []
         for agent in agents:
             part = folded[agent]
             before[index, agent], elsewhere[index, agent] = part.before, part.elsewhere
@@ -257,7 +255,7 @@ def _rows(
     part: Credit,
     gains: NDArray[np.float64],
     tail: float,
-) -> list[_Row]:
+) -> list[_TurnRow]:
     """The rows of one agent's turns that hold a reply of the policy."""
     group = episode.group
     if group is None:
@@ -272,7 +270,7 @@ def _rows(
         if not sampled or turn.step < first:
             continue
         rows.append(
-            _Row(
+            _TurnRow(
                 turn=turn,
                 source=episode,
                 episode=index,
@@ -296,7 +294,9 @@ def _rows(
     return rows
 
 
-class _Row(NamedTuple):
+class _TurnRow(NamedTuple):
+    """One turn as the columns of `TurnTable` have it."""
+
     turn: Turn
     source: Episode
     episode: int
@@ -326,19 +326,11 @@ _COLUMNS: dict[str, Any] = {
 
 
 def _mix(rule: str) -> float:
-    """The weight of team_mix, 0 for the other rules."""
-    match = _MIX.fullmatch(rule)
-    if match is None:
-        if rule not in RULES[:3]:
-            raise ConfigError(f"no credit rule is called {rule!r}; rules are {', '.join(RULES)}")
-        return 0.0
+    """The weight of team_mix, 0 for the other rules. Raises ConfigError."""
     try:
-        weight = float(match[1])
-    except ValueError:
-        weight = -1.0
-    if not 0 <= weight <= 1:
-        raise ConfigError(f"the weight of team_mix lies in 0..1; got {rule!r}")
-    return weight
+        return mix_of(rule)
+    except ValueError as error:
+        raise ConfigError(f"a credit rule {error}; got {rule!r}") from error
 
 
 def _paid(episode: Episode, agent: str, mix: float, team: Sequence[str]) -> list[tuple[int, float]]:

@@ -151,7 +151,7 @@ def test_grown_prompts_equal_the_full_rendering_in_random_dialogues(
                     Message(phrase(chat, rng), rng.choice(("scenario", OTHER, "system")))
                     for _ in range(rng.randint(1, 2))
                 )
-    assert chat.turns == DIALOGUES and chat.forks == 0
+    assert chat.turns == DIALOGUES and chat.restarts == 0
 
 
 def test_markers_in_any_text_stay_text(chat: Chat) -> None:
@@ -377,7 +377,7 @@ def test_kept_thinking_never_forks_whatever_the_behaviour_keeps(
     )
     assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(prompts))
     assert "<think>\nhm\n</think>\n\nbet<|im_end|>" in chat.tokenizer.decode(prompts[-1])
-    assert (chat.turns, chat.forks) == (2, 0)
+    assert (chat.turns, chat.restarts) == (2, 0)
 
 
 def test_thinking_that_is_not_kept_forks_at_every_message_of_others_and_is_counted(
@@ -392,13 +392,13 @@ def test_thinking_that_is_not_kept_forks_at_every_message_of_others_and_is_count
         chat.tokenizer.decode(prompts[1])
         == "<|im_start|>user\ngo<|im_end|>\n<|im_start|>assistant\nbet<|im_end|>\n<|im_start|>user\non<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert (chat.turns, chat.forks) == (2, 2)
+    assert (chat.turns, chat.restarts) == (2, 2)
     plain = chat_of(byte_model, "thinking", keep_thinking=False)
     talk(plain, ["bet", "check"])
-    assert (plain.turns, plain.forks) == (2, 0)  # nothing to leave out
+    assert (plain.turns, plain.restarts) == (2, 0)  # nothing to leave out
     tools = chat_of(byte_model, "thinking", keep_thinking=False)
     assert "hm" in tools.tokenizer.decode(talk(tools, ["<think>hm</think>bet"], result=True)[-1])
-    assert tools.forks == 0  # thoughts stay until the next message of others
+    assert tools.restarts == 0  # thoughts stay until the next message of others
 
 
 def test_the_generation_prompt_follows_the_options(byte_model: Path) -> None:

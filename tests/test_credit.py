@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gem_ma.config.learning import CreditSettings
 from gem_ma.credit import TurnTable, credit, returns, turns
 from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ConfigError
@@ -344,6 +345,23 @@ def test_unknown_rules_and_columns_name_the_known_ones():
         turns([EXAMPLE], "main", rule="until")
     with pytest.raises(ConfigError, match="key columns are"):
         turns([EXAMPLE], "main").column("reward")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *("until_next_turn", "own_step", "terminal_to_last", "team_mix(0)", "team_mix( .5 )"),
+        *("team_mix(+.5)", "team_mix(-0)", "team_mix(1e-3)", "team_mix(1.1)", "team_mix", "own"),
+    ],
+)
+def test_a_config_and_the_record_know_the_same_rules(rule):
+    try:
+        CreditSettings(rule=rule)
+    except ValueError:
+        with pytest.raises(ConfigError):
+            turns([EXAMPLE], "main", rule=rule)
+    else:
+        assert len(turns([EXAMPLE], "main", rule=rule))
 
 
 VALUES = st.sampled_from([0.1, -0.3, 1 / 3, 1e6, -7.0, 0.0])

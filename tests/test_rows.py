@@ -79,7 +79,7 @@ def test_a_conversation_that_grows_is_one_row_masked_on_sampled_ids_only() -> No
     assert row.turn.tolist() == [-1, 0, 0, 0, -1, 1, 1, 1]
     assert row.version.tolist() == [0, 0, 0, 0, 0, 3, 3, 3]
     assert row.logprob.tolist() == [0, -1.04, -1.05, -0.46, 0, -1.21, -1.11, -0.46]
-    assert (made.forks, made.tokens, row.episode) == (0, 6, played.id)
+    assert (made.restarts, made.tokens, row.episode) == (0, 6, played.id)
 
 
 def test_a_prompt_that_does_not_continue_starts_a_row_and_counts_as_a_fork() -> None:
@@ -91,7 +91,7 @@ def test_a_prompt_that_does_not_continue_starts_a_row_and_counts_as_a_fork() -> 
     )
     assert [text(row.ids) for row in made.rows] == ["?hi.", "?Hi.!yo."]
     assert [text(row.ids[row.mask]) for row in made.rows] == ["hi.", "yo."]
-    assert made.forks == 1
+    assert made.restarts == 1
 
 
 def test_a_prompt_that_is_shorter_than_what_was_there_forks() -> None:
@@ -101,7 +101,7 @@ def test_a_prompt_that_is_shorter_than_what_was_there_forks() -> None:
         [1.0, 1.0],
         "main",
     )
-    assert made.forks == 1
+    assert made.restarts == 1
     assert [text(row.ids) for row in made.rows] == ["?hi.", "?hyo."]
 
 
@@ -120,7 +120,7 @@ def test_every_call_of_one_act_carries_its_turns_advantage() -> None:
     act = turn(0, reply("?", "draft."), reply("check:", "hi."), reply("check:hi.", "ok."))
     made = rows(Table((played, act)), [0.5], "main")
     assert [text(row.ids) for row in made.rows] == ["?draft.", "check:hi.ok."]
-    assert made.forks == 1
+    assert made.restarts == 1
     assert {value for row in made.rows for value in row.advantage[row.mask]} == {0.5}
     assert {value for row in made.rows for value in row.turn[row.mask]} == {0}
 
@@ -138,7 +138,7 @@ def test_agents_and_episodes_have_rows_of_their_own() -> None:
         (one.id, "?x.y."),
         (two.id, "?x.z."),
     ]
-    assert made.forks == 0
+    assert made.restarts == 0
 
 
 def test_equal_episode_objects_in_one_batch_stay_apart() -> None:
@@ -187,7 +187,7 @@ def test_a_prompt_that_did_not_fit_trains_nothing() -> None:
     made = rows(
         Table((episode(), turn(0, reply("?", "", finish="context_overflow")))), [1.0], "main"
     )
-    assert (made.rows, made.tokens, made.forks) == ((), 0, 0)
+    assert (made.rows, made.tokens, made.restarts) == ((), 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,38 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, field_validator
 
 from gem_ma.config.playing import Settings
 
-# the lists of these two; `training.learner.losses` reads them off
+# These are the only lists: who computes reads them off (`credit`, `estimators.shaping`,
+# `training.learner.losses`), so a name that a config may say is one that is computed.
+Rule = Literal["until_next_turn", "own_step", "terminal_to_last"]  # and team_mix(w)
+Truncated = Literal["zero", "drop"]
+Form = Literal["margin", "quality"]
 Ratio = Literal["token", "turn_sum", "turn_mean", "episode"]
 Aggregation = Literal["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"]
 SCHEDULE = frozenset({"from", "to", "steps"})  # the keys that make a mapping a schedule
+# possessive: a long row of digits that is no number must not be tried in every split
+_MIX = re.compile(r"team_mix\(\s*((?:\d++(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?)\s*\)")
+
+
+def mix_of(rule: str) -> float:
+    """The share w of `team_mix(w)`, 0 for every other credit rule. Raises ValueError for what is
+    no rule."""
+    names: tuple[str, ...] = get_args(Rule)
+    if rule in names:
+        return 0.0
+    mixed = _MIX.fullmatch(rule)
+    if mixed is not None and float(mixed[1]) <= 1:
+        return float(mixed[1])
+    near = get_close_matches(rule, names, n=1, cutoff=0.5)
+    raise ValueError(
+        f"wants {', '.join(names)}, or team_mix(w) with w in 0..1"
+        + (f" (did you mean {near[0]!r}?)" if near else "")
+    )
 
 
 class CreditSettings(Settings):
@@ -23,7 +45,7 @@ class CreditSettings(Settings):
 
     rule: str = Field(
         "until_next_turn",
-        description="until_next_turn, own_step, terminal_to_last, or team_mix(w) with w in 0..1.",
+        description=f"{', '.join(get_args(Rule))}, or team_mix(w) with w in 0..1.",
     )
     team: list[str] | None = Field(
         None, description="The agents that share under team_mix; all where absent."
@@ -35,7 +57,7 @@ class CreditSettings(Settings):
             " all, or one per agent."
         ),
     )
-    truncated: Literal["zero", "drop"] = Field(
+    truncated: Truncated = Field(
         "zero",
         description=(
             "Of episodes that the driver cut: nothing follows (a critic says what would), or they"
@@ -46,17 +68,7 @@ class CreditSettings(Settings):
     @field_validator("rule")
     @classmethod
     def _a_rule(cls, value: str) -> str:
-        names = ("until_next_turn", "own_step", "terminal_to_last")
-        # possessive: a long row of digits that is no number must not be tried in every split
-        mixed = re.fullmatch(
-            r"team_mix\(\s*((?:\d++(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?)\s*\)", value
-        )
-        if value not in names and not (mixed is not None and float(mixed[1]) <= 1):
-            near = get_close_matches(value, names, n=1, cutoff=0.5)
-            raise ValueError(
-                f"wants {', '.join(names)}, or team_mix(w) with w in 0..1"
-                + (f" (did you mean {near[0]!r}?)" if near else "")
-            )
+        mix_of(value)
         return value
 
     @field_validator("team")
@@ -96,7 +108,7 @@ class ShapingSettings(Settings):
     """Rewards shaped by the agent's own past, before the estimator. What is learned for changes;
     records and evaluation stay raw."""
 
-    form: Literal["margin", "quality"] = Field(
+    form: Form = Field(
         description=(
             "margin: R + alpha (R - Q); quality: R + alpha (Q R - (1-Q)(1-R)); Q = mean return so"
             " far."

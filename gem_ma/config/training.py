@@ -16,6 +16,7 @@ from gem_ma.config.learning import (
 )
 from gem_ma.config.playing import AgentSettings, Settings
 
+Seating = Literal["fixed", "swap", "random"]  # `training.selfplay.seats` plays them
 OVERLAP_TIS = 2.0  # loss.tis of tokens that older weights sampled, where a config says nothing
 
 
@@ -225,7 +226,7 @@ class TrainSettings(Settings):
         default_factory=dict,
         description="Policies that learn in turn, each for so many steps; the others always do.",
     )
-    seats: Literal["fixed", "swap", "random"] = Field(
+    seats: Seating = Field(
         "fixed",
         description=(
             "Who sits where: as agents: says; every start once from each side; or drawn for every"

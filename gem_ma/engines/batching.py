@@ -24,7 +24,7 @@ from gem_ma.engines.capabilities import Batches, Mixes, Streams
 from gem_ma.types import Reply, Request
 
 Core = Batches | Streams  # what `Batched` makes an engine of
-Row = tuple[Request, "asyncio.Future[Reply]", "Batched"]
+Queued = tuple[Request, "asyncio.Future[Reply]", "Batched"]
 
 
 class Gate:
@@ -94,7 +94,7 @@ class Gate:
 GATE: ContextVar[Gate | None] = ContextVar("gem_ma_gate", default=None)
 
 
-def _order(row: Row) -> tuple[str, str, int, int]:
+def _order(row: Queued) -> tuple[str, str, int, int]:
     request = row[0]
     return (request.policy, request.conversation, request.turn, request.seed)
 
@@ -105,10 +105,10 @@ class _Lane:
     def __init__(self, max_batch: int, wait_s: float) -> None:
         self.max_batch, self.wait_s = max_batch, wait_s
         # filled by the event loop, emptied in the worker thread
-        self._waiting: deque[Row] = deque()
+        self._waiting: deque[Queued] = deque()
         self._worker: asyncio.Task[None] | None = None
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Queued) -> None:
         """Answers this row with one of the next batches."""
         self._waiting.append(row)
         if (
@@ -118,7 +118,7 @@ class _Lane:
         ):
             self._worker = asyncio.create_task(self._drain())
 
-    def release(self, rows: Iterable[Row]) -> None:
+    def release(self, rows: Iterable[Queued]) -> None:
         """Answers these rows here and now, in an order that does not depend on their arrival."""
         waiting = sorted(rows, key=_order)
         for start in range(0, len(waiting), self.max_batch):
@@ -137,9 +137,9 @@ class _Lane:
         finally:
             self._worker = None
 
-    def _next(self, most: int) -> list[Row]:
+    def _next(self, most: int) -> list[Queued]:
         """Takes the rows that come next; those whose asker is gone are dropped."""
-        rows: list[Row] = []
+        rows: list[Queued] = []
         while self._waiting and len(rows) < most:
             row = self._waiting.popleft()
             if not row[1].done() and not row[1].get_loop().is_closed():
@@ -163,7 +163,7 @@ class _Stream:
 
     def __init__(self, lane: _Lane) -> None:
         self.lane = lane
-        self.pulled: list[Row | None] = []  # None once answered
+        self.pulled: list[Queued | None] = []  # None once answered
         self.running = 0
 
     def run(self, engine: Streams) -> None:
@@ -236,14 +236,14 @@ class Batched:
         return await answer
 
 
-async def _run_in_thread(batch: list[Row]) -> Sequence[Reply | Exception] | Exception:
+async def _run_in_thread(batch: list[Queued]) -> Sequence[Reply | Exception] | Exception:
     try:
         return await asyncio.to_thread(_run, batch)
     except RuntimeError as error:  # no thread to be had: the askers must hear of it
         return error
 
 
-def _run(batch: list[Row]) -> Sequence[Reply | Exception] | Exception:
+def _run(batch: list[Queued]) -> Sequence[Reply | Exception] | Exception:
     engine: Any = batch[0][2].engine
     try:
         if any(batched.engine is not engine for _, _, batched in batch):
@@ -264,12 +264,12 @@ def _run(batch: list[Row]) -> Sequence[Reply | Exception] | Exception:
     return replies
 
 
-def _open(rows: Iterable[Row]) -> list[Row]:
+def _open(rows: Iterable[Queued]) -> list[Queued]:
     """The rows whose asker still waits."""
     return [row for row in rows if not row[1].done()]
 
 
-def _answer(batch: list[Row], replies: Sequence[Reply | Exception] | Exception) -> None:
+def _answer(batch: list[Queued], replies: Sequence[Reply | Exception] | Exception) -> None:
     for at, (_, answer, _) in enumerate(batch):
         if answer.done() or answer.get_loop().is_closed():
             continue

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 
+from gem_ma.config.learning import Form
 from gem_ma.credit import Gamma, TurnTable, discount_of
 from gem_ma.errors import ConfigError
 from gem_ma.estimators.groups import Key, State, episodes, group_names, groups
-
-FORMS = ("margin", "quality")
 
 
 def shaped(
@@ -37,8 +37,9 @@ def shaped(
     and `total` stay consistent. `state` holds, per group, the mean and the number of earlier
     returns and is not changed. Raises ConfigError for another form.
     """
-    if form not in FORMS:
-        raise ConfigError(f"no shaping is called {form!r}; shapings are {', '.join(FORMS)}")
+    if form not in get_args(Form):
+        known = ", ".join(get_args(Form))
+        raise ConfigError(f"no shaping is called {form!r}; shapings are {known}")
     before, after = dict(state or {}), dict(state or {})
     names, group = group_names(table, key), groups(table, key)
     reward, gains, totals = table.reward.copy(), table.ret.copy(), table.total.copy()

@@ -10,10 +10,10 @@ from typing import Any
 
 from gem_ma.evaluation.groups import group_rows, interval_text
 
-Row = tuple[str, str]
+TextRow = tuple[str, str]
 
 
-def table(summary: Mapping[str, Any]) -> list[Row]:
+def table(summary: Mapping[str, Any]) -> list[TextRow]:
     """(what, value) rows of a summary for printing, the counts first."""
     return [
         *_score_rows(summary),
@@ -28,7 +28,7 @@ def table(summary: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def _score_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+def _score_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     """Counts and success. A mean over survivors never stands without the number of the lost."""
     retried = f" ({summary['retried']} with retried calls)" if summary["retried"] else ""
     counts = f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
@@ -49,7 +49,7 @@ def _unjudged(judged: int, ok: int) -> str:
     return f" of {judged} judged, {ok - judged} cannot be" if judged < ok else ""
 
 
-def baseline_rows(summary: Mapping[str, Any]) -> list[Row]:
+def baseline_rows(summary: Mapping[str, Any]) -> list[TextRow]:
     """A row for each baseline that was played beside a run; none where the summary has no
     `baselines`."""
     return [
@@ -74,7 +74,7 @@ def _baseline(baseline: Mapping[str, Any]) -> str:
     return text
 
 
-def _pass_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+def _pass_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     """pass^k. For k = 1 alone it is the success again, so it stands only where it says why there
     is no more."""
     intervals, refused = _pass_intervals(summary), _refused(summary)
@@ -98,7 +98,7 @@ def _refused(summary: Mapping[str, Any]) -> str:
     return f"  (no k above {least}: not every task has more scored tries)" if most > least else ""
 
 
-def _return_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+def _return_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     for agent, interval in summary["returns"].items():
         yield f"return {agent}", interval_text(interval)
         # beside the mean, never instead of it
@@ -106,13 +106,13 @@ def _return_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
             yield f"return {agent}, failed = 0", _number(interval["failed_as_zero"])
 
 
-def _play_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+def _play_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     ends = ", ".join(f"{end} {count}" for end, count in summary["ends"].items())
     yield "ends", ends or "none"
     yield "turns per episode", _number(summary["turns"])
 
 
-def _fault_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+def _fault_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     """What agents and servers did wrong. A share of 0 is news for closed choices alone; keys that
     an older version did not write are no faults."""
     for agent, share in summary["illegal"].items():
@@ -136,7 +136,7 @@ def _fault_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
         yield f"other models {policy}", text
 
 
-def _token_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+def _token_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     for agent, tokens in summary["tokens"].items():
         # a bot samples none
         if tokens["sampled"]:

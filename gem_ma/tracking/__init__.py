@@ -29,9 +29,8 @@ from gem_ma.installing import install
 from gem_ma.store import RunFolder, read_timings, result_settings
 from gem_ma.tracking.names import flat
 
-# each a module here, a library and an extra of the package
-TRACKERS = ("tensorboard", "trackio", "wandb")
-OPTIONS: Mapping[str, tuple[str, ...]] = {
+# name -> options; each is a module here, a library and an extra of the package
+TRACKERS: Mapping[str, tuple[str, ...]] = {
     "tensorboard": (),
     "trackio": ("project", "name", "group", "space_id"),
     "wandb": ("project", "name", "group", "entity", "mode", "tags", "notes", "job_type"),
@@ -88,8 +87,8 @@ def options_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
                 " package.module:factory"
             )
         for option in options:
-            if option not in OPTIONS[name]:
-                known = f"it has {', '.join(OPTIONS[name])}" if OPTIONS[name] else "it has none"
+            if option not in TRACKERS[name]:
+                known = f"it has {', '.join(TRACKERS[name]) or 'none'}"
                 raise ConfigError(f"train.log.{name}.{option}: {name} has no such option; {known}")
         if not _installed(name):
             raise ConfigError(

@@ -52,8 +52,8 @@ PLACES: Mapping[str, tuple[str, str, str]] = {
     "lag": ("Staleness", "lag, in versions", ""),
     "invalid_share": ("Answers", "share of unreadable answers", ""),
     "one_action": ("Answers", "share of the commonest action", ""),
-    "rows": ("Cost", "token rows and forks", "rows"),
-    "forks": ("Cost", "token rows and forks", "forks"),
+    "rows": ("Cost", "token rows and restarts", "rows"),
+    "forks": ("Cost", "token rows and restarts", "restarts"),
 }
 ROUNDING = 1e-9  # a change that is none
 TIMES = ("play_s", "credit_s", "update_s", "publish_s", "record_s")

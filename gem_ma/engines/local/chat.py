@@ -8,7 +8,7 @@ Knows tokenizers and chat templates; knows neither models nor scenarios. Three p
 2. Template parts and contents are encoded apart, so a role marker inside a content stays plain text
    and never becomes a control token.
 3. Where a conversation does not go on as sampled (edited history, other tools), or a template
-   cannot be continued, the whole prompt is rendered anew. Training counts that as a fork.
+   cannot be continued, the whole prompt is rendered anew. Training counts that as a restart.
 
 How messages are shown by a template is told in `gem_ma.engines.local.chat_template`.
 
@@ -16,7 +16,7 @@ Thinking (`<think>...</think>` in front of a reply) is part of what was sampled.
 `keep_thinking` it stays in the history, whatever the template does with it, so prompts only
 grow; a behaviour may keep the visible part alone in its own history and still goes on from the
 sampled ids. Without it, thoughts of before the last message of others (tool results aside) are
-left out: each such turn is a fork, and `forks` counts them.
+left out: each such turn restarts its row, and `restarts` counts them.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Chat:
         self.tool_format = format_of(self.template) if tool_format == "auto" else tool_format
         self.marks = self._marks()
         # prompts that came after a reply, and those of them that did not go on from it
-        self.turns = self.forks = 0
+        self.turns = self.restarts = 0
         self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
         self._ids: OrderedDict[Piece, tuple[int, ...]] = OrderedDict()
         self.lead, self.opens_thinking, self.may_think = self._before_answer()
@@ -119,7 +119,7 @@ class Chat:
             ids = self.render(request.agent, request.messages, request.tools)
         if before is not None and before.ids:
             self.turns += 1
-            self.forks += suffix is None
+            self.restarts += suffix is None
         if key:
             self._conversations[key] = _Conversation(tuple(request.messages), request.tools, ids)
             while len(self._conversations) > KEPT:

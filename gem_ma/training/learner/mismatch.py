@@ -9,17 +9,38 @@ would pull in a wrong direction without a word.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.errors import EngineError
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.types import Sampling
 
+SAMPLED = "a learned policy is sampled with temperature above 0, top_p 1 and top_k 0"
 CAUSES = (
     "a behaviour that samples with legal strings, tools or options of its own",
     "an engine whose log-probabilities are not those that it drew from",
     "a chat template or tokenizer that is not the learner's",
     "weights that were changed outside of the learner",
 )
+
+
+def unlearnable(sampling: Any) -> str | None:
+    """The key of a `Sampling` (or of a policy's settings) that a loss cannot follow, or None."""
+    # truncation takes tokens out of the distribution, and the loss would not know which
+    wrong = {
+        "temperature": sampling.temperature <= 0,
+        "top_p": sampling.top_p < 1,
+        "top_k": sampling.top_k > 0,
+    }
+    return next((key for key, fails in wrong.items() if fails), None)
+
+
+def check_sampling(policy: str, sampling: Sampling) -> None:
+    """Raises ConfigError for a way of sampling that cannot be learned from."""
+    if key := unlearnable(sampling):
+        raise ConfigError(f"policy {policy!r}: {SAMPLED}; got {key} {getattr(sampling, key):g}")
 
 
 def fresh_gap(

@@ -6,7 +6,7 @@ what a constrained id was chosen among (`IdSet`), and how a tool call opens. Axe
 N turns of the table. The rules:
 
 - A row is prompt, sampled ids, new suffix, sampled ids, ... A reply continues the row of its agent
-  iff its prompt begins with everything so far; otherwise a new row starts and is counted as a fork.
+  iff its prompt begins with everything so far; otherwise the agent's row restarts, and that is counted.
 - The mask is true exactly on the ids that this policy sampled, a sampled end of turn included;
   never on observations, tool results, other agents' words, template glue, or an end of turn that
   the template added. So every sampled id is trained exactly once.
@@ -77,11 +77,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """All rows of a batch; `forks` counts rows that started because a prompt did not continue
-    its predecessor."""
+    """All rows of a batch; `restarts` counts those that began because a prompt did not continue
+    the row before."""
 
     rows: tuple[Row, ...]
-    forks: int
+    restarts: int
 
     @property
     def tokens(self) -> int:
@@ -173,7 +173,7 @@ def rows(
     # stable: rows of one agent in the order of its turns
     order = sorted(range(len(table.turns)), key=lambda index: table.turns[index].step)
     growing: dict[tuple[object, ...], list[_Growing]] = {}
-    forks = 0
+    restarts = 0
     for index in order:
         turn, episode = table.turns[index], table.episodes[index]
         for reply in turn.replies:
@@ -181,7 +181,7 @@ def rows(
                 continue
             mine = growing.setdefault((id(episode), turn.agent), [])
             if not mine or tuple(mine[-1].ids) != reply.prompt_ids[: len(mine[-1].ids)]:
-                forks += bool(mine)
+                restarts += bool(mine)
                 mine.append(_Growing(episode.id))
             mine[-1].add(
                 reply,
@@ -195,7 +195,7 @@ def rows(
             )
     # as the table has them
     in_table = sorted(growing.values(), key=lambda mine: mine[0].spans[0][2])
-    return Rows(tuple(row.done() for mine in in_table for row in mine), forks)
+    return Rows(tuple(row.done() for mine in in_table for row in mine), restarts)
 
 
 def _offered(turn: Turn, reply: Reply) -> tuple[Tool, ...]:

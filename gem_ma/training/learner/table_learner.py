@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.small.table import Array, Table, decode, encode, fingerprint, softmax, view_key
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.errors import EngineError
 from gem_ma.json_text import load_json
 from gem_ma.parsing import parse_legal
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.learner.losses import k3
-from gem_ma.training.learner.mismatch import fresh_gap
+from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
 from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.learner.slopes import Slope
 from gem_ma.training.learner.table_rows import Batch, Moment, TableRows
@@ -40,15 +40,7 @@ class TableLearner:
 
     def __init__(self, engine: Table, sampling: Sampling | None = None) -> None:
         self.engine, self.policy, self.sampling = engine, engine.policy, sampling or Sampling()
-        if self.sampling.top_p < 1 or self.sampling.top_k > 0 or self.sampling.temperature <= 0:
-            how = (
-                f"temperature {self.sampling.temperature}, top_p {self.sampling.top_p}, top_k"
-                f" {self.sampling.top_k}"
-            )
-            raise ConfigError(
-                f"policy {self.policy!r}: a learned policy is sampled with temperature above 0,"
-                f" top_p 1 and top_k 0; got {how}"
-            )
+        check_sampling(self.policy, self.sampling)
         self.version, self.parity = engine.version, PARITY
         self.weights: dict[int, Array] = {key: row.copy() for key, row in engine.logits.items()}
         self.moments: dict[int, Moment] = {}

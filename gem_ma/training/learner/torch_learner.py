@@ -80,9 +80,9 @@ class TorchLearner(Trained):
         their step), clip_fraction, grad_norm (before clipping), kl_reference (with loss.kl: mean
         k3 to the weights at the start), logprob_gap and mismatch_kl (sampler to learner before
         the update), fresh_gap (see `gem_ma.training.learner.mismatch`), zero_advantage (share of
-        turns), lag (publishes since the oldest token), forks, rows, turns, tokens,
-        optimizer_steps, stopped (1 where target_kl ended the update). Raises EngineError, with
-        the weights of before the failing step, where a number is not finite.
+        turns), lag (publishes since the oldest token), forks (rows that restarted), rows, turns,
+        tokens, optimizer_steps, stopped (1 where target_kl ended the update). Raises EngineError,
+        with the weights of before the failing step, where a number is not finite.
         """
         made = rows(
             table, advantages, self.policy, self.engine.allowed if self.engine.constrain else None
@@ -118,7 +118,7 @@ class TorchLearner(Trained):
             **fresh_gap(every.logprob, old, every.version == self.version),
             "zero_advantage": float((every.advantage[first] == 0).mean()),
             "lag": float(self.version - every.version.min()),
-            "forks": float(made.forks),
+            "forks": float(made.restarts),
             "rows": float(len(made.rows)),
             "turns": float(len(first)),
             "tokens": float(len(every.turn)),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.forward import Scorer
+from gem_ma.training.learner.mismatch import check_sampling
 from gem_ma.training.learner.rows import Row
 from gem_ma.types import Sampling, Tool
 
@@ -73,12 +74,7 @@ class Trained:
         how = sampling or Sampling()
         self.engine, self.policy, self.torch = engine, engine.policy, engine.torch
         self.sampler: Sampler = engine if sampler is None else sampler
-        if how.top_p < 1 or how.top_k > 0 or how.temperature <= 0:
-            raise ConfigError(
-                f"policy {self.policy!r}: a learned policy is sampled with temperature above 0,"
-                f" top_p 1 and top_k 0; got temperature {how.temperature}, top_p {how.top_p}, top_k"
-                f" {how.top_k}"
-            )
+        check_sampling(self.policy, how)
         self.temperature, self.longest = how.temperature, how.max_tokens
         engine.own()
         self.parameters = engine.weights()

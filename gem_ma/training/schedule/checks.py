@@ -19,6 +19,7 @@ from gem_ma.errors import ConfigError
 from gem_ma.estimators import columns, estimator
 from gem_ma.tracking import options_of
 from gem_ma.training.learner.losses import surrogate
+from gem_ma.training.learner.mismatch import SAMPLED, unlearnable
 from gem_ma.training.schedule.alternation import check_names, settings_of
 from gem_ma.training.schedule.plans import TRAINING_SEEDS
 from gem_ma.training.selfplay.league import check_opponents
@@ -132,14 +133,9 @@ def _check_sampling(config: Config, name: str) -> None:
     if name not in config.policies:
         return
     policy = config.policies[name]
-    wrong = {
-        "temperature": policy.temperature <= 0,
-        "top_p": policy.top_p < 1,
-        "top_k": policy.top_k > 0,
-    }
-    if key := next((key for key, found in wrong.items() if found), None):
-        what = "a learned policy is sampled with temperature above 0, top_p 1 and top_k 0"
-        raise ConfigError(f"policies.{name}.{key}: {what}; got {key} {getattr(policy, key):g}")
+    if key := unlearnable(policy):
+        value = getattr(policy, key)
+        raise ConfigError(f"policies.{name}.{key}: {SAMPLED}; got {key} {value:g}")
 
 
 def _check_surrogate(settings: TrainSettings, where: str) -> None:

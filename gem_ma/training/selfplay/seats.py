@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Literal
 
+from gem_ma.config.training import Seating
 from gem_ma.engines.base import stable_seed
 from gem_ma.episode import Seat
 
-How = Literal["fixed", "swap", "random"]
 
-
-def casts(cast: Mapping[str, Seat], how: How, seed: int, start: int) -> list[dict[str, Seat]]:
+def casts(cast: Mapping[str, Seat], how: Seating, seed: int, start: int) -> list[dict[str, Seat]]:
     """The casts with which one start is played: `fixed` as it is; `random` one permutation of the
     players; `swap` every rotation of them.
 
@@ -33,6 +31,6 @@ def casts(cast: Mapping[str, Seat], how: How, seed: int, start: int) -> list[dic
     ]
 
 
-def plays_per_start(how: How, agents: int) -> int:
+def plays_per_start(how: Seating, agents: int) -> int:
     """How many casts one start has."""
     return agents if how == "swap" else 1
