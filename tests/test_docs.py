@@ -260,7 +260,7 @@ def test_every_command_can_be_typed(page: Page, world: World) -> None:
 def taken(path: Path, *overrides: str) -> None:
     """Raises GemMaError where scenario, seats or adapters do not take what the config says."""
     from gem_ma.config.plans import scenario_of, try_seats
-    from gem_ma.engines.local.adapters import lora_settings
+    from gem_ma.engines.local.adapter_settings import lora_settings
 
     config = load(path, overrides).config
     try_seats(config, scenario_of(config))

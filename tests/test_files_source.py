@@ -75,7 +75,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "gem_ma/cli/runs.py": {"open": "RunFolder.open"},
     "gem_ma/cli/terminal.py": {"open": "/dev/null"},
-    "gem_ma/engines/local/adapters.py": dict.fromkeys(
+    "gem_ma/engines/local/adapter_folder.py": dict.fromkeys(
         ("mkdir", "write_bytes", "write_text"), SAVED
     ),
     "gem_ma/engines/local/loading.py": {

@@ -29,14 +29,9 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from gem_ma.engines.local.adapters import (
-    LoraSettings,
-    base_of,
-    is_adapter,
-    lora_settings,
-    require_peft,
-    seed_of,
-)
+from gem_ma.engines.local.adapter_folder import base_of, is_adapter, seed_of
+from gem_ma.engines.local.adapter_settings import LoraSettings, lora_settings
+from gem_ma.engines.local.adapters import require_peft
 from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.local.constrained import KEPT, Choices, IdSet, allowed_along
 from gem_ma.engines.local.loading import How, find_model, quiet

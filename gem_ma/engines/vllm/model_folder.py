@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.engines.local.adapters import base_of, is_adapter, lora_settings
+from gem_ma.engines.local.adapter_folder import base_of, is_adapter
+from gem_ma.engines.local.adapter_settings import lora_settings
 from gem_ma.engines.local.chat_template import control_tokens
 from gem_ma.engines.local.loading import find_model, first_line, quiet
 from gem_ma.errors import ConfigError, DataError
