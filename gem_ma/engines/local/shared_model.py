@@ -22,7 +22,8 @@ from gem_ma.engines.local.adapters import Adapters, route
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.chat_template import control_tokens
 from gem_ma.engines.local.decoding import Decoder
-from gem_ma.engines.local.loading import How, check_folder, first_line, import_stack, load_model
+from gem_ma.engines.local.loading import How, first_line, import_stack, load_model
+from gem_ma.engines.local.model_folder import check_folder
 from gem_ma.engines.local.sampling import Source
 from gem_ma.errors import ConfigError, DataError
 

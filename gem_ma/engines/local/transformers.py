@@ -34,7 +34,8 @@ from gem_ma.engines.local.adapter_settings import LoraSettings, lora_settings
 from gem_ma.engines.local.adapters import require_peft
 from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.local.constrained import KEPT, Choices, IdSet, allowed_along
-from gem_ma.engines.local.loading import How, find_model, quiet
+from gem_ma.engines.local.loading import How, quiet
+from gem_ma.engines.local.model_folder import find_model
 from gem_ma.engines.local.sampling import Draw, Source
 from gem_ma.engines.local.shared_model import Base, digest_of, open_base, spoken
 from gem_ma.engines.local.tool_grammar import ToolGrammar

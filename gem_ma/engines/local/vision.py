@@ -23,15 +23,8 @@ from typing import Any
 
 from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.local.decoding import Decoder
-from gem_ma.engines.local.loading import (
-    How,
-    check_folder,
-    find_model,
-    first_line,
-    import_stack,
-    load_model,
-    quiet,
-)
+from gem_ma.engines.local.loading import How, first_line, import_stack, load_model, quiet
+from gem_ma.engines.local.model_folder import check_folder, find_model
 from gem_ma.engines.local.sampling import Draw, Source, drawn, stopped
 from gem_ma.engines.local.shared_model import spoken
 from gem_ma.errors import ConfigError, DataError, EngineError

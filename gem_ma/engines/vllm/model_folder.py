@@ -14,7 +14,8 @@ from typing import Any
 from gem_ma.engines.local.adapter_folder import base_of, is_adapter
 from gem_ma.engines.local.adapter_settings import lora_settings
 from gem_ma.engines.local.chat_template import control_tokens
-from gem_ma.engines.local.loading import find_model, first_line, quiet
+from gem_ma.engines.local.loading import first_line, quiet
+from gem_ma.engines.local.model_folder import find_model
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.folders import check_named, read_named
 from gem_ma.installing import install
