@@ -22,9 +22,10 @@ from gem_ma.evaluation.exploitability import engine_strategy, exploitability
 from gem_ma.registry import make
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
+from gem_ma.training.loop.local import play_all
 from gem_ma.training.loop.opening import open_learner
-from gem_ma.training.loop.roles import play_all
-from gem_ma.training.schedule.plans import exam_plans, training_plans
+from gem_ma.training.schedule.exam_plans import exam_plans
+from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.selfplay import collapse
 from gem_ma.training.selfplay.collapse import Watch
 from gem_ma.training.selfplay.guard import Guard

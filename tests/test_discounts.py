@@ -422,7 +422,7 @@ def _played() -> list[Any]:
     import asyncio
 
     from gem_ma.config.plans import open_policies, scenario_of
-    from gem_ma.training.loop.roles import play_all
+    from gem_ma.training.loop.local import play_all
     from gem_ma.training.schedule.plans import training_plans
 
     settings = small()

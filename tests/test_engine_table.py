@@ -13,7 +13,7 @@ import pytest
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.credit import TurnTable, turns
+from gem_ma.credit import turns
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
@@ -24,6 +24,7 @@ from gem_ma.registry import make
 from gem_ma.rollout import Plan
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.learner.table_learner import TableLearner
+from gem_ma.turn_table import TurnTable
 from gem_ma.types import Message, Request, Sampling
 
 LEGAL = ("check", "bet")

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.credit import TurnTable, turns
+from gem_ma.credit import turns
 from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.estimators import (
     ESTIMATORS,
@@ -35,6 +35,7 @@ from gem_ma.estimators import (
     turn_grpo,
 )
 from gem_ma.estimators.groups import by_group, centred
+from gem_ma.turn_table import TurnTable
 from gem_ma.types import Action, Message, Reply, Turn
 
 GAMMA, LAM = 0.9, 0.95

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_ma.credit import TurnTable, turns
+from gem_ma.credit import turns
 from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import (
@@ -29,6 +29,7 @@ from gem_ma.estimators import (
     turn_gae,
     turn_grpo,
 )
+from gem_ma.turn_table import TurnTable
 from gem_ma.types import Action, Message, Reply, Turn
 
 REWARD = st.floats(-10, 10, allow_nan=False).map(lambda value: round(value, 3))

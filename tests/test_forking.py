@@ -24,7 +24,7 @@ from gem_ma.scenario import Call, replay
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.forking import cost, grow
-from gem_ma.training.loop.roles import LocalPlayers, play_all
+from gem_ma.training.loop.local import LocalPlayers, play_all
 from gem_ma.training.schedule.plans import training_plans
 
 

@@ -23,10 +23,11 @@ from gem_ma.evaluation.ratings import games, ratings
 from gem_ma.registry import make
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
-from gem_ma.training.loop.roles import play_all
+from gem_ma.training.loop.local import play_all
 from gem_ma.training.schedule.alternation import learning, settings_of
 from gem_ma.training.schedule.checks import checked
-from gem_ma.training.schedule.plans import exam_plans, training_plans
+from gem_ma.training.schedule.exam_plans import exam_plans
+from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.selfplay.league import League, prioritised
 from gem_ma.training.selfplay.seats import casts
 

@@ -29,6 +29,7 @@ from gem_ma.episode import Episode, Seat
 from gem_ma.rollout import Plan
 from gem_ma.training.learner.losses import AGGREGATIONS, RATIOS
 from gem_ma.training.learner.table_learner import TableLearner
+from gem_ma.turn_table import TurnTable
 from gem_ma.types import Sampling, Turn
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
@@ -61,7 +62,7 @@ def played(policy: Policy, scenario: Scenario, count: int) -> list[Episode]:
 
 def batch(
     learner: TorchLearner, scenario: Scenario, count: int = 5
-) -> tuple[credit.TurnTable, np.ndarray[Any, Any]]:
+) -> tuple[TurnTable, np.ndarray[Any, Any]]:
     """Turns whose engine was off by a noise of its own at every token, and an advantage for
     each."""
     table = credit.turns(

@@ -59,7 +59,7 @@ import pytest
 from gem_ma import Ask, Reward, Scenario, config
 from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
-from gem_ma.credit import TurnTable, turns
+from gem_ma.credit import turns
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
@@ -72,6 +72,7 @@ from gem_ma.store.lines import read_resolved
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.learner.rows import rows
 from gem_ma.training.loop.exams import measures
+from gem_ma.turn_table import TurnTable
 from gem_ma.types import Action, Reply, Turn
 from tests.fault_server import FaultServer, says
 

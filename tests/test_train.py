@@ -24,8 +24,8 @@ from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
+from gem_ma.training.loop.local import play_all
 from gem_ma.training.loop.opening import open_learner
-from gem_ma.training.loop.roles import play_all
 from gem_ma.training.schedule.discounts import check_discounts
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, learning_rate, training_plans
 

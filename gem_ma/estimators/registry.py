@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from gem_ma.credit import TurnTable
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import returns, trees, turnwise
 from gem_ma.estimators.groups import Array, Key, State
+from gem_ma.turn_table import TurnTable
 
 SHARES = ("decay", "lam")  # options that lie in 0..1
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gem_ma.credit import Gamma, TurnTable, discount_of
+from gem_ma.credit import Gamma, discount_of
 from gem_ma.estimators.groups import (
     Array,
     Given,
@@ -25,6 +25,7 @@ from gem_ma.estimators.groups import (
     per_episode,
     values_of,
 )
+from gem_ma.turn_table import TurnTable
 
 
 def reinforce(table: Given, key: Key = ()) -> Array:

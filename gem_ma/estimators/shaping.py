@@ -16,9 +16,10 @@ from typing import get_args
 import numpy as np
 
 from gem_ma.config.learning import Form
-from gem_ma.credit import Gamma, TurnTable, discount_of
+from gem_ma.credit import Gamma, discount_of
 from gem_ma.errors import ConfigError
 from gem_ma.estimators.groups import Key, State, episodes, group_names, groups
+from gem_ma.turn_table import TurnTable
 
 
 def shaped(

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gem_ma.credit import TurnTable
 from gem_ma.episode import Episode
 from gem_ma.estimators.groups import Array, Key, by_group, centred, groups, normalised
+from gem_ma.turn_table import TurnTable
 from gem_ma.types import Turn
 
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gem_ma.credit import Gamma, TurnTable, discount_of
+from gem_ma.credit import Gamma, discount_of
 from gem_ma.estimators.groups import (
     Array,
     Given,
@@ -22,6 +22,7 @@ from gem_ma.estimators.groups import (
     per_episode,
     values_of,
 )
+from gem_ma.turn_table import TurnTable
 
 
 def gae(rewards: ArrayLike, values: ArrayLike, gamma: float = 1.0, lam: float = 0.95) -> Array:

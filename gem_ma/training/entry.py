@@ -1,4 +1,5 @@
-"""Training as two functions: `train` with what is open already, `run_training` from a config."""
+"""Training as two functions: `train` with what is open already, `run_training` from a config. Here
+all that a training needs is opened: learners, critics, roles, attendants."""
 
 from __future__ import annotations
 
@@ -9,13 +10,31 @@ from typing import Any
 
 from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import Policy
+from gem_ma.estimators import estimator
 from gem_ma.scenario import Scenario
 from gem_ma.store import RunFolder
 from gem_ma.tracking import Tracker, Tracking
-from gem_ma.training.loop.opening import open_parts
-from gem_ma.training.processes.teams import ALONE, Teams
+from gem_ma.training.learner.critic import Critic
+from gem_ma.training.loop.attendant import Attendant
+from gem_ma.training.loop.beginning import Beginning
+from gem_ma.training.loop.forking import cost
+from gem_ma.training.loop.local import LocalPlayers, LocalPublisher
+from gem_ma.training.loop.notes import PaddingShares, StalenessNotes
+from gem_ma.training.loop.opening import check_processes, open_critic, open_learner
+from gem_ma.training.loop.parts import Parts
+from gem_ma.training.loop.resuming import place_of
+from gem_ma.training.loop.saving import Run
+from gem_ma.training.loop.taught import Taught
+from gem_ma.training.loop.updates import Updates
+from gem_ma.training.processes.teams import ALONE, Team, Teams
+from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.checks import checked
+from gem_ma.training.schedule.discounts import check_discounts
+from gem_ma.training.selfplay.averaging import Averages
+from gem_ma.training.selfplay.guard import Guard
+from gem_ma.training.selfplay.league import League
 from gem_ma.training.train import OnStep, Trainer
 
 
@@ -59,3 +78,78 @@ def run_training(
     policies = open_policies(config, base=base)
     scenario = scenario_of(config, base=base)
     return asyncio.run(train(config, scenario, policies, folder, on_step=on_step))
+
+
+def open_parts(
+    config: Config,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    folder: RunFolder | None,
+    teams: Teams,
+) -> Parts:
+    """Opens all parts. Raises ConfigError where the config and what it names do not fit."""
+    settings = checked(config, policies)
+    check_discounts(config, settings, scenario)
+    check_processes(config, teams.play.size, policies)
+    names = dict.fromkeys((*settings.policies, *settings.warm_start))
+    learners = {
+        name: open_learner(policies[name], apart=settings.overlap, team=teams.learn)
+        for name in names
+    }
+    critics = {
+        name: open_critic(learners[name])
+        for name in settings.policies
+        if estimator(settings_of(settings, name).estimator.name).critic
+    }
+    place = place_of(config, settings, folder, teams.play)
+    writes = teams.play.first or place.root is None
+    league = League(config, settings, policies, place.root, writes=writes)
+    guard = Guard(config, settings, scenario, learners, league)
+    averages = Averages(config, scenario, learners)
+    states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
+    # the guard before the league: after a rollback the pool gets the weights that came back
+    attendants: list[Attendant] = [
+        Beginning(policies, settings.policies),
+        Taught(config, settings.policies, without_critic=_blind(settings, critics)),
+        StalenessNotes(),
+        averages,
+        guard,
+        league,
+        PaddingShares(learners),
+    ]
+    return Parts(
+        config=config,
+        settings=settings,
+        scenario=scenario,
+        policies=policies,
+        folder=folder,
+        teams=teams,
+        players=LocalPlayers(
+            config, policies, settings.policies, members=league.opened, team=teams.play
+        ),
+        learners=learners,
+        publisher=LocalPublisher(learners),
+        updates=Updates(config, settings, scenario, learners, critics, states, guard),
+        league=league,
+        averages=averages,
+        attendants=attendants,
+        run=Run(learners, critics, states, attendants),
+        checkpoint=place.checkpoint,
+        summary=place.summary,
+        notes=[*place.notes, *_notes(settings, teams.play)],
+    )
+
+
+def _notes(settings: TrainSettings, team: Team) -> list[str]:
+    forks = cost(settings)
+    notes = [forks] if forks is not None else []
+    return [*notes, f"{team.size} processes train as one"] if team.size > 1 else notes
+
+
+def _blind(settings: TrainSettings, critics: Mapping[str, Critic]) -> list[str]:
+    """The policies that learn from cut episodes as if nothing had followed."""
+    return [
+        name
+        for name in settings.policies
+        if name not in critics and settings_of(settings, name).credit.truncated == "zero"
+    ]

@@ -16,8 +16,8 @@ from gem_ma.training.loop.beginning import fingerprints
 from gem_ma.training.loop.ends import begin, finish
 from gem_ma.training.loop.exams import exam, measures
 from gem_ma.training.loop.forking import grow
-from gem_ma.training.loop.opening import Parts
 from gem_ma.training.loop.overlap import Played, beside
+from gem_ma.training.loop.parts import Parts
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.alternation import learning
 from gem_ma.training.schedule.plans import training_plans

@@ -15,9 +15,9 @@ from gem_ma.crew import play_many
 from gem_ma.episode import Seat
 from gem_ma.rollout import Plan
 from gem_ma.training.entry import run_training
+from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.loop.opening import open_learner
-from gem_ma.training.loop.roles import LocalPlayers
-from gem_ma.training.schedule.plans import demonstrations
+from gem_ma.training.schedule.demonstrations import demonstrations
 from gem_ma.types import Message
 
 pytestmark = pytest.mark.learning

@@ -49,7 +49,7 @@ class Demonstration:
 
 
 class Turns(Protocol):
-    """What rows need of `credit.TurnTable`: the turns [N] and the episode of each [N]."""
+    """What rows need of `turn_table.TurnTable`: the turns [N] and the episode of each [N]."""
 
     @property
     def turns(self) -> tuple[Turn, ...]: ...

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import CriticSettings
-from gem_ma.credit import TurnTable
 from gem_ma.episode import Episode
 from gem_ma.errors import DataError
 from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.critic import Array, cut_views, fit_quality
 from gem_ma.training.learner.packing import PASS_TOKENS
 from gem_ma.training.learner.rows import rows
+from gem_ma.turn_table import TurnTable
 from gem_ma.types import Tool
 
 if TYPE_CHECKING:

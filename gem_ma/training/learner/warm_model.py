@@ -29,8 +29,8 @@ from gem_ma.scenario import Scenario
 from gem_ma.training.learner.cloning import clone, listens
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.learner.torch_learner import TorchLearner
-from gem_ma.training.loop.roles import LocalPlayers
-from gem_ma.training.schedule.plans import demonstrations
+from gem_ma.training.loop.local import LocalPlayers
+from gem_ma.training.schedule.demonstrations import demonstrations
 from gem_ma.types import ToolCall
 
 ASKED = 5  # one demonstration in so many is not cloned

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 from gem_ma.config.training import TrainSettings
 from gem_ma.tracking import Tracking
 from gem_ma.training.loop.exports import export
-from gem_ma.training.loop.opening import Parts
+from gem_ma.training.loop.parts import Parts
 from gem_ma.training.loop.step import Step
-from gem_ma.training.schedule.plans import demonstrations
+from gem_ma.training.schedule.demonstrations import demonstrations
 
 
 class Examiner(Protocol):

@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma import credit
 from gem_ma.config.training import TrainSettings
+from gem_ma.turn_table import TurnTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Lesson:
     policy: str
     settings: TrainSettings
     gamma: Any
-    turns: credit.TurnTable
+    turns: TurnTable
     numbers: dict[str, Any]
     step: int
     rng: random.Random

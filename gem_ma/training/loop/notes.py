@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gem_ma.training.learner.capabilities import Pads
+from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.step import Attendant, Step
+from gem_ma.training.loop.step import Step
 
 
 class StalenessNotes(Attendant):

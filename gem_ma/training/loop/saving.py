@@ -9,26 +9,23 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.errors import StoreError
 from gem_ma.files import damage
 from gem_ma.store import RunFolder
 from gem_ma.training.learner.critic import Critic
+from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.checkpoint import (
     Checkpoint,
-    latest_checkpoint,
     prune_checkpoints,
     write_checkpoint,
 )
 from gem_ma.training.loop.overlap import FILE as AHEAD
 from gem_ma.training.loop.overlap import Played
 from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.step import Attendant, Step
-from gem_ma.training.schedule.alternation import settings_of
+from gem_ma.training.loop.step import Step
 
 
-class _Trainer(TypedDict):
+class TrainerState(TypedDict):
     """trainer.json of a checkpoint, beside the entries of the attendants."""
 
     mark: dict[str, int]  # lines of the record that it counts on
@@ -93,7 +90,7 @@ class Run:
             return Step(0)
         remedy = f"remove {checkpoint.path} to go on from the checkpoint before it"
         with damage(checkpoint.path / "trainer.json", remedy):
-            trainer = checked_state(json.loads(checkpoint.read("trainer.json")), _Trainer)
+            trainer = checked_state(json.loads(checkpoint.read("trainer.json")), TrainerState)
             if folder is not None:
                 folder.rewind(trainer["mark"])
             self.states.update(trainer["estimators"])
@@ -123,72 +120,3 @@ class Run:
     def _learned(self) -> dict[str, Learner | Critic]:
         critics = {f"{name}@critic": critic for name, critic in self.critics.items()}
         return {**self.learners, **critics}
-
-
-def _trainer(checkpoint: Checkpoint) -> dict[str, Any]:
-    """trainer.json; {} where it is none of ours, which `resume` tells."""
-    try:
-        state = checked_state(json.loads(checkpoint.read("trainer.json")), _Trainer)
-    except (ValueError, RecursionError):
-        return {}
-    return state if isinstance(state, dict) else {}
-
-
-def newest(
-    folder: RunFolder | None, config: Config, settings: TrainSettings
-) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint to go on from, None where the run begins, and notes for the user: what was
-    passed over, and what a raised `train.steps` means.
-
-    One whose record has lost lines is passed over for an older one. The last one of a run of
-    fewer steps lacks what comes before the next step in a longer run; so that both end alike, an
-    older one is taken where there is one after the start. Raises StoreError where lines are lost
-    that every checkpoint counts on.
-    """
-    if folder is None:
-        return None, []
-    lost: list[str] = []
-
-    def unfit(checkpoint: Checkpoint) -> str:
-        if fault := folder.misfit(_trainer(checkpoint).get("mark", {})):
-            lost.append(fault)
-        return fault
-
-    latest = latest_checkpoint(folder.path / "checkpoints", unfit)
-    if latest is None and lost:
-        raise StoreError(
-            f"{lost[-1]}, and no older checkpoint fits; put the lost lines back from a copy, or"
-            " start anew with --fresh"
-        )
-    if latest is None or not _trainer(latest).get("end") or latest.step >= settings.steps:
-        return latest, list(latest.fell_back) if latest is not None else []
-    notes = [f"train.steps is {settings.steps} now; {latest.step} are done"]
-    if any(settings_of(settings, name).lr_final != 1 for name in settings.policies):
-        notes.append(
-            f"the rate goes on along the line of {settings.steps} steps (train.lr_final); the"
-            f" {latest.step} done followed a steeper one"
-        )
-        return latest, [*latest.fell_back, *notes]
-    due = bool(config.evaluate.every) and latest.step % (config.evaluate.every or 1) == 0
-    missing = ["the step that is played ahead (train.overlap)"] * settings.overlap + [
-        "its exam (evaluate.every)"
-    ] * due
-    if not missing:
-        return latest, [*latest.fell_back, *notes]
-    older = latest_checkpoint(
-        folder.path / "checkpoints",
-        lambda checkpoint: (
-            "" if checkpoint.step < latest.step and not unfit(checkpoint) else "newer"
-        ),
-    )
-    if older is None or older.step == 0:
-        notes.append(
-            f"step {latest.step} lacks {' and '.join(missing)}, so what follows differs from a run"
-            f" that had {settings.steps} from its start"
-        )
-        return latest, [*latest.fell_back, *notes]
-    notes.append(
-        f"steps {older.step + 1} to {latest.step} are done once more, since {latest.path.name}"
-        f" lacks {' and '.join(missing)}"
-    )
-    return older, [*latest.fell_back, *notes]

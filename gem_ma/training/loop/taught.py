@@ -13,7 +13,8 @@ from typing import Any
 
 from gem_ma.config.settings import Config
 from gem_ma.episode import End, Episode
-from gem_ma.training.loop.step import NO_FILES, Attendant, Step
+from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.step import Step
 
 # of a step's episodes; more cut ones than that bias what is learned, and it is said
 CUT_SHARE = 0.05

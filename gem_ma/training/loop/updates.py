@@ -31,6 +31,7 @@ from gem_ma.training.schedule.discounts import discounts, logged
 from gem_ma.training.schedule.plans import learning_rate
 from gem_ma.training.schedule.staleness import fresh, warning
 from gem_ma.training.selfplay.guard import Guard
+from gem_ma.turn_table import TurnTable
 
 
 class Updates:
@@ -95,7 +96,7 @@ class Updates:
 
     def _turns(
         self, episodes: Sequence[Episode], name: str, gamma: Any, settings: TrainSettings
-    ) -> credit.TurnTable:
+    ) -> TurnTable:
         """The credited turns of a policy; a critic says what would have followed where the driver
         cut a play."""
         how = settings.credit

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gem_ma import credit
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.engines.capabilities import Configured
@@ -24,6 +23,7 @@ from gem_ma.training.schedule.alternation import check_names, settings_of
 from gem_ma.training.schedule.plans import TRAINING_SEEDS
 from gem_ma.training.selfplay.league import check_opponents
 from gem_ma.training.selfplay.seats import plays_per_start
+from gem_ma.turn_table import KEYS
 
 # of a learned policy: it is part of file names; @ belongs to snapshots and critics
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
@@ -152,10 +152,10 @@ def _check_estimator(settings: TrainSettings, where: str) -> None:
     except ConfigError as error:
         raise ConfigError(f"{where}.name: {error}") from error
     key = columns(entry.key if chosen.key is None else chosen.key)
-    unknown = [name for name in key if name not in credit.KEYS]
+    unknown = [name for name in key if name not in KEYS]
     if unknown:
         raise ConfigError(
-            f"{where}.key: no column is called {unknown[0]!r}; columns are {', '.join(credit.KEYS)}"
+            f"{where}.key: no column is called {unknown[0]!r}; columns are {', '.join(KEYS)}"
         )
     if settings.policies and entry.tree and settings.fork is None:
         what = (

@@ -20,7 +20,8 @@ from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import ScoresTexts, TokenStrategy, decisions
 from gem_ma.evaluation.mixture import Mixture
 from gem_ma.scenario import Scenario
-from gem_ma.training.loop.step import NO_FILES, Attendant, Step
+from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.step import Step
 
 # of a game that is listed for it: asking a model at every decision is one pass per publication
 NODES, DECISIONS = 10_000, 200

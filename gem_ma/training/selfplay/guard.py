@@ -19,8 +19,9 @@ from gem_ma.config.training import TrainSettings
 from gem_ma.episode import Episode
 from gem_ma.evaluation.exploitability import ScoresTexts
 from gem_ma.scenario import Scenario
+from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.step import NO_FILES, Attendant, Step
+from gem_ma.training.loop.step import Step
 from gem_ma.training.selfplay.collapse import ADVICE, HARMLESS, WINDOW, Alarm, Watch
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import Encode, health

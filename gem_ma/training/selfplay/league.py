@@ -35,7 +35,8 @@ from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.evaluation.ratings import games, points
 from gem_ma.files import kind, place
 from gem_ma.rollout import Plan
-from gem_ma.training.loop.step import NO_FILES, Attendant, Step
+from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.step import Step
 
 FOLDER = "league"
 Pair = tuple[str, str]

@@ -1,0 +1,54 @@
+"""Those who attend a training without being part of its method.
+
+The loop of `gem_ma.training.train` plays, credits, updates, publishes and records. All else that
+wants to know of it (a league, a watch for collapse, averages, notes to the user) is an `Attendant`:
+it is called as a step goes on, and answers with rows for the record and notes for the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gem_ma.training.loop.step import Step
+
+NO_FILES: Mapping[str, bytes] = MappingProxyType({})
+
+
+class Attendant:
+    """Whoever attends a training. Every method may be left as it is; `name` is its key in
+    checkpoints, and "" keeps nothing there.
+
+    The order of calls: `played`, `updated`, `examined` in every step, `updated` and `examined` for
+    step 0 too; `summary` once, after the exam of the end.
+    """
+
+    name = ""
+    shape: Any = dict[str, Any]  # of `state`; what a checkpoint holds is checked against it
+    optional = False  # checkpoints of older versions may lack it
+
+    def played(self, step: Step) -> None:
+        """The plays of the step are there, and its metrics of play."""
+
+    def updated(self, step: Step) -> None:
+        """Every policy whose turn it was has learned, and its weights are published."""
+
+    def examined(self, step: Step) -> None:
+        """The step is recorded; `step.scores` is its exam, None where none was due."""
+
+    def summary(self) -> Mapping[str, Any]:
+        """Keys of summary.json."""
+        return {}
+
+    def state(self) -> Mapping[str, Any]:
+        """All that a resume needs, as JSON values."""
+        return {}
+
+    def files(self) -> Mapping[str, bytes]:
+        """The same, as files of the checkpoint. Names are this attendant's alone."""
+        return {}
+
+    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+        """The inverse of `state` and `files`; `files` are all of the checkpoint's that no learner
+        owns. `state` is {} in a checkpoint of a version that did not have this attendant."""

@@ -1,0 +1,90 @@
+"""Players and the publisher in this process; with several processes (`Team`) each plays its share of
+every list of plans. What a role promises is in `gem_ma.training.loop.roles`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gem_ma.config.settings import Config
+from gem_ma.crew import play_many
+from gem_ma.engines.base import Policy
+from gem_ma.episode import End, Episode
+from gem_ma.errors import BudgetError, EngineError
+from gem_ma.rollout import Plan
+from gem_ma.training.loop.roles import Learner
+from gem_ma.training.processes.teams import SOLO, Team, together
+
+Members = Callable[[Iterable[Plan]], Mapping[str, Policy]]
+
+
+class LocalPlayers:
+    """Plays in this process, and in those of its team. `learned` names the policies that learn;
+    `members` opens the snapshots of a league that some plans seat."""
+
+    def __init__(
+        self,
+        config: Config,
+        policies: Mapping[str, Policy],
+        learned: Iterable[str] = (),
+        *,
+        members: Members | None = None,
+        team: Team = SOLO,
+    ) -> None:
+        self.config, self.team, self.members = config, team, members
+        self.policies = dict(policies)
+        self.learning = {name: replace(policies[name], learns=True) for name in learned}
+
+    async def play(
+        self, plans: Sequence[Plan], *, learning: bool = False, temperature: float | None = None
+    ) -> list[Episode]:
+        """See `Players.play`."""
+        policies = self.policies
+        if learning:
+            self.team.agree(None)  # the snapshots that process 0 wrote are there for all
+            members = self.members(plans) if self.members is not None else {}
+            policies = {**policies, **self.learning, **members}
+        if temperature is not None:
+            policies = {
+                name: replace(policy, sampling=replace(policy.sampling, temperature=temperature))
+                for name, policy in policies.items()
+            }
+        return await play_all(self.config, plans, policies, self.team)
+
+
+async def play_all(
+    config: Config, plans: Sequence[Plan], policies: Mapping[str, Policy], team: Team = SOLO
+) -> list[Episode]:
+    """The episodes of these plans, in their order; each process of the team plays its share.
+    Raises as `Players.play`."""
+
+    async def play(share: Sequence[Plan]) -> list[Episode]:
+        # episodes come as they end; what is learned from them must not depend on that
+        order = {plan.id: index for index, plan in enumerate(share)}
+        stream = play_many(share, policies, concurrency=config.run.concurrency, deterministic=True)
+        episodes = [episode async for episode in stream]
+        ends = (episode.error for episode in episodes if episode.end is End.INTERRUPTED)
+        refusal = next(ends, None)
+        if refusal is not None:  # a step is learned from whole or not at all
+            raise BudgetError(refusal.removeprefix("BudgetError: "))
+        return sorted(episodes, key=lambda episode: order[episode.id])
+
+    episodes = await together(team, plans, play)
+    if not any(episode.end.scored for episode in episodes):
+        raise EngineError(f"all {len(episodes)} episodes failed; the first: {episodes[0].error}")
+    return episodes
+
+
+class LocalPublisher:
+    """Publishes from learners of this process."""
+
+    def __init__(self, learners: Mapping[str, Learner]) -> None:
+        self.learners = learners
+
+    def version(self, policy: str) -> int:
+        """See `Publisher.version`."""
+        return self.learners[policy].version
+
+    def publish(self, policy: str) -> dict[str, float]:
+        """See `Publisher.publish`."""
+        return self.learners[policy].publish()

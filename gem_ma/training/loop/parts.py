@@ -1,0 +1,45 @@
+"""What a training is made of, once `gem_ma.training.entry` has opened it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
+from gem_ma.engines.base import Policy
+from gem_ma.scenario import Scenario
+from gem_ma.store import RunFolder
+from gem_ma.training.loop.attendant import Attendant
+from gem_ma.training.loop.checkpoint import Checkpoint
+from gem_ma.training.loop.roles import Learner, Players, Publisher
+from gem_ma.training.loop.saving import Run
+from gem_ma.training.loop.updates import Updates
+from gem_ma.training.processes.teams import Teams
+from gem_ma.training.selfplay.averaging import Averages
+from gem_ma.training.selfplay.league import League
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a training is made of. `summary`: of a run that has ended already; `notes`: what the
+    user should read before it begins."""
+
+    config: Config
+    settings: TrainSettings
+    scenario: Scenario
+    policies: Mapping[str, Policy]
+    folder: RunFolder | None
+    teams: Teams
+    players: Players
+    learners: Mapping[str, Learner]
+    publisher: Publisher
+    updates: Updates
+    league: League
+    averages: Averages
+    attendants: Sequence[Attendant]
+    run: Run
+    checkpoint: Checkpoint | None
+    summary: dict[str, Any] | None
+    notes: Sequence[str]

@@ -1,0 +1,134 @@
+"""Where a run stands when a training is taken up: its folder, the checkpoint to go on from, and the
+summary if it has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
+from gem_ma.errors import StoreError
+from gem_ma.store import RunFolder, read_summary
+from gem_ma.store.summaries import check_training
+from gem_ma.training.loop.checkpoint import Checkpoint, latest_checkpoint, read_checkpoint
+from gem_ma.training.loop.saving import TrainerState, checked_state
+from gem_ma.training.processes.teams import Team
+from gem_ma.training.schedule.alternation import settings_of
+
+SUMMARY = ("steps", "learned", "before", "after", "changed", "unchanged", "weights")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run stands: its folder, the checkpoint to go on from, its summary if it has ended."""
+
+    root: Path | None
+    checkpoint: Checkpoint | None
+    summary: dict[str, Any] | None
+    notes: Sequence[str]
+
+
+def place_of(
+    config: Config, settings: TrainSettings, folder: RunFolder | None, team: Team
+) -> Place:
+    """Process 0 alone has the folder; the others hear from it where they are."""
+    checkpoint, notes = newest(folder, config, settings)
+    total = settings.steps if settings.policies else 0
+    ended = folder is not None and checkpoint is not None and checkpoint.step == total
+    summary = _summary(folder) if folder is not None and ended else None
+    shared = team.agree(
+        {
+            "root": str(folder.path.absolute()) if folder is not None else None,
+            "checkpoint": str(checkpoint.path.absolute()) if checkpoint is not None else None,
+            "ended": summary is not None,
+        }
+    )
+    if not team.first and shared["checkpoint"] is not None:
+        checkpoint = read_checkpoint(Path(shared["checkpoint"]))
+    root = Path(shared["root"]) if shared["root"] is not None else None
+    return Place(root, checkpoint, (summary or {}) if shared["ended"] else None, notes)
+
+
+def _summary(folder: RunFolder) -> dict[str, Any] | None:
+    """What a training that has ended wrote; None where that is missing or damaged, so that it is
+    made again."""
+    try:
+        summary = read_summary(folder.path, SUMMARY)
+        if summary is None:
+            return None
+        return check_training(summary, folder.path / "summary.json")
+    except StoreError:
+        return None
+
+
+def _trainer(checkpoint: Checkpoint) -> dict[str, Any]:
+    """trainer.json; {} where it is none of ours, which `resume` tells."""
+    try:
+        state = checked_state(json.loads(checkpoint.read("trainer.json")), TrainerState)
+    except (ValueError, RecursionError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def newest(
+    folder: RunFolder | None, config: Config, settings: TrainSettings
+) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint to go on from, None where the run begins, and notes for the user: what was
+    passed over, and what a raised `train.steps` means.
+
+    One whose record has lost lines is passed over for an older one. The last one of a run of
+    fewer steps lacks what comes before the next step in a longer run; so that both end alike, an
+    older one is taken where there is one after the start. Raises StoreError where lines are lost
+    that every checkpoint counts on.
+    """
+    if folder is None:
+        return None, []
+    lost: list[str] = []
+
+    def unfit(checkpoint: Checkpoint) -> str:
+        if fault := folder.misfit(_trainer(checkpoint).get("mark", {})):
+            lost.append(fault)
+        return fault
+
+    latest = latest_checkpoint(folder.path / "checkpoints", unfit)
+    if latest is None and lost:
+        raise StoreError(
+            f"{lost[-1]}, and no older checkpoint fits; put the lost lines back from a copy, or"
+            " start anew with --fresh"
+        )
+    if latest is None or not _trainer(latest).get("end") or latest.step >= settings.steps:
+        return latest, list(latest.fell_back) if latest is not None else []
+    notes = [f"train.steps is {settings.steps} now; {latest.step} are done"]
+    if any(settings_of(settings, name).lr_final != 1 for name in settings.policies):
+        notes.append(
+            f"the rate goes on along the line of {settings.steps} steps (train.lr_final); the"
+            f" {latest.step} done followed a steeper one"
+        )
+        return latest, [*latest.fell_back, *notes]
+    due = bool(config.evaluate.every) and latest.step % (config.evaluate.every or 1) == 0
+    missing = ["the step that is played ahead (train.overlap)"] * settings.overlap + [
+        "its exam (evaluate.every)"
+    ] * due
+    if not missing:
+        return latest, [*latest.fell_back, *notes]
+    older = latest_checkpoint(
+        folder.path / "checkpoints",
+        lambda checkpoint: (
+            "" if checkpoint.step < latest.step and not unfit(checkpoint) else "newer"
+        ),
+    )
+    if older is None or older.step == 0:
+        notes.append(
+            f"step {latest.step} lacks {' and '.join(missing)}, so what follows differs from a run"
+            f" that had {settings.steps} from its start"
+        )
+        return latest, [*latest.fell_back, *notes]
+    notes.append(
+        f"steps {older.step + 1} to {latest.step} are done once more, since {latest.path.name}"
+        f" lacks {' and '.join(missing)}"
+    )
+    return older, [*latest.fell_back, *notes]

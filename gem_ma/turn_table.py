@@ -1,0 +1,157 @@
+"""The turns that one policy learns from, as columns. `gem_ma.credit` fills the table from records,
+estimators read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.episode import Episode
+from gem_ma.errors import ConfigError
+from gem_ma.observed import observation_digest, view_digest
+from gem_ma.types import Turn
+
+# Columns that may form a group.
+KEYS = (
+    "policy",
+    "scenario",
+    "task",
+    "group",
+    "episode",
+    "agent",
+    "k",
+    "step",
+    "version",
+    "state_key",
+    "observation",
+)
+
+
+class TurnRow(NamedTuple):
+    """One turn as the columns of `TurnTable` have it."""
+
+    turn: Turn
+    source: Episode
+    episode: int
+    scenario: str
+    task: str
+    group: str
+    agent: str
+    policy: str
+    k: int
+    K: int
+    step: int
+    reward: float
+    ret: float
+    total: float
+    value: float
+    tail_value: float
+    version: int
+    cut: bool
+
+
+_COLUMNS: dict[str, Any] = {
+    **dict.fromkeys(("scenario", "task", "group", "agent", "policy"), np.str_),
+    **dict.fromkeys(("episode", "k", "K", "step", "version"), np.int64),
+    **dict.fromkeys(("reward", "ret", "total", "value", "tail_value"), np.float64),
+    "cut": np.bool_,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTable:
+    """The turns that train one policy, as columns of length N; what every estimator receives.
+
+    `episode` is the index into the sequence that was given to `turns`; `group` is the episode's
+    group, or scenario, task and seed where it names none. `k` counts from 0. `ret` is the
+    discounted return-to-go G, `total` the undiscounted sum of the agent's rewards in the
+    episode. `cut` marks turns whose reply was cut by its token limit. `before` and `elsewhere`
+    are by (episode, agent) and hold every agent of the policy, also one that never acted.
+    `excluded` counts episodes by the reason that kept them out.
+    """
+
+    turns: tuple[Turn, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    episode: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    scenario: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    task: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    group: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    agent: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    policy: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
+    k: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    K: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    step: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    reward: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    ret: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    value: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    tail_value: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    version: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    cut: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    before: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    elsewhere: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    excluded: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[TurnRow],
+        before: Mapping[tuple[int, str], float],
+        elsewhere: Mapping[tuple[int, str], float],
+        excluded: Mapping[str, int],
+    ) -> TurnTable:
+        """The table of these rows, in their order."""
+        columns: dict[str, Any] = {
+            name: np.array([getattr(row, name) for row in rows], dtype)
+            for name, dtype in _COLUMNS.items()
+        }
+        return cls(
+            tuple(row.turn for row in rows),
+            tuple(row.source for row in rows),
+            **columns,
+            before=before,
+            elsewhere=elsewhere,
+            excluded=dict(excluded),
+        )
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A key column [N] by name; `state_key` is a digest of the agent's whole view at the
+        turn, `observation` of what it was shown last."""
+        if name == "observation":
+            return np.array([observation_digest(turn) for turn in self.turns], np.str_)
+        if name == "state_key":
+            return np.array(
+                [
+                    view_digest(e, t.agent, t)
+                    for e, t in zip(self.episodes, self.turns, strict=True)
+                ],
+                np.str_,
+            )
+        if name not in KEYS:
+            raise ConfigError(
+                f"no key column is called {name!r}; key columns are {', '.join(KEYS)}"
+            )
+        return np.asarray(getattr(self, name))
+
+    def take(self, rows: Sequence[int] | NDArray[Any]) -> TurnTable:
+        """The table of these rows (indices, or a mask [N]), in the order given."""
+        index = np.arange(len(self))[np.asarray(rows)] if len(rows) else np.zeros(0, np.int64)
+        changed: dict[str, Any] = {
+            f.name: getattr(self, f.name)[index]
+            for f in fields(self)
+            if isinstance(getattr(self, f.name), np.ndarray)
+        }
+        return replace(
+            self,
+            turns=tuple(self.turns[i] for i in index),
+            episodes=tuple(self.episodes[i] for i in index),
+            **changed,
+        )
