@@ -45,15 +45,14 @@ class Estimator:
     @property
     def options(self) -> tuple[str, ...]:
         """The names of its parameters that a config may set."""
-        keyword = [
-            p
-            for p in inspect.signature(self.function).parameters.values()
-            if p.name not in ("table", "key", "state", "gamma", "scores")
-        ]
-        return tuple(parameter.name for parameter in keyword)
+        # the others come from the loop: an option with their name would be set twice
+        loops = ("table", "key", "state", "gamma", "scores")
+        names = inspect.signature(self.function).parameters
+        return tuple(name for name in names if name not in loops)
 
     def problem(self, option: str, value: float | bool) -> str:
         """What is wrong with the value of an option, in words; "" where nothing is."""
+        # in Python `true` is a number too, so the two kinds are told apart by the default
         switch = isinstance(inspect.signature(self.function).parameters[option].default, bool)
         if switch != isinstance(value, bool):
             return "true or false" if switch else "a number"
@@ -65,21 +64,25 @@ class Estimator:
 
 
 ESTIMATORS: dict[str, Estimator] = {
-    "reinforce": Estimator(returns.reinforce, silent=False),
+    "reinforce": Estimator(returns.reinforce, silent=False),  # no baseline: it never falls silent
     "rebn": Estimator(
         returns.rebn, ("policy", "scenario", "agent"), "ret", offset=True, scale=True
     ),
     "grpo": Estimator(returns.grpo, ("group", "agent"), "total", offset=True, scale=True),
+    # these two divide by no spread, so rewards twice as large give steps twice as large
     "dr_grpo": Estimator(returns.dr_grpo, ("group", "agent"), "total", offset=True),
     "rloo": Estimator(returns.rloo, ("group", "agent"), "total", offset=True),
+    # the baseline is of earlier episodes, so what is paid on top in these stays
     "rae": Estimator(returns.rae, ("scenario", "agent"), silent=False, stateful=True),
     "agent_norm": Estimator(
         returns.agent_norm, ("group", "agent"), "rows", offset=True, scale=True
     ),
+    # below lam = 1 it leans on the critic, whose errors are a bias
     "gae": Estimator(
         turnwise.turn_gae, ("policy", "scenario", "agent"), "gae", critic=True, unbiased=False
     ),
     "gigpo": Estimator(turnwise.gigpo, ("group", "agent"), offset=True, scale=True),
+    # this and `at_grpo` are myopic: what a turn brings later is not in its advantage
     "mt_grpo": Estimator(
         turnwise.mt_grpo, ("group", "agent"), offset=True, scale=True, unbiased=False
     ),
@@ -89,6 +92,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "at_grpo": Estimator(
         turnwise.at_grpo, ("group", "agent", "k"), "reward", scale=True, unbiased=False
     ),
+    # no agent in the key: a joint action has one advantage, for all who took part in it
     "magrpo": Estimator(trees.magrpo, ("group",), ledger=True, tree=True),
     "team_grpo": Estimator(trees.team_grpo, ("group", "agent", "k"), ledger=True),
     "turn_credit": Estimator(turnwise.turn_credit, silent=False, unbiased=False),
@@ -120,6 +124,7 @@ def estimate(
                 else f"it has {', '.join(chosen.options) or 'none'}"
             )
             raise ConfigError(f"estimator {name!r} has no option {option!r} ({hint})")
+    # asked of the signature, so that an estimator without a discount need not take one
     if "gamma" in inspect.signature(chosen.function).parameters:
         options["gamma"] = gamma
     if chosen.stateful:

@@ -35,6 +35,7 @@ def reinforce(table: Given, key: Key = ()) -> Array:
     >>> reinforce([1, -2]).tolist()
     [1.0, -2.0]
     """
+    # a copy: a caller that scales its advantages in place must not change the table
     return values_of(table, "ret").copy()
 
 
@@ -58,12 +59,13 @@ def grpo(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
     """Group-relative:  A = (R - mean R) / (std R + 1e-6), one value per episode and agent.
     (DeepSeekMath, arXiv 2402.03300, 4.1.2.) [N] -> [N]
 
-    Statistics count each episode once, however many turns it has. `ddof=1` is the sample form of
-    verl and TRL.
+    Statistics count each episode once, however many turns it has. `ddof=1` is the sample form,
+    which verl and TRL use.
 
     >>> grpo([1, 0, 0, 1]).round(4).tolist(), grpo([1, 0, 0, 1], ddof=1).round(4).tolist()
     ([1.0, -1.0, -1.0, 1.0], [0.866, -0.866, -0.866, 0.866])
     """
+    # the epsilon of verl; that of `rebn` and `agent_norm` is 1e-8, as their authors have it
     return per_episode(table, key, lambda values: normalised(values, 1e-6, ddof))
 
 
@@ -84,6 +86,7 @@ def rloo(table: Given, key: Key = ("group", "agent")) -> Array:
     >>> rloo([1, 0, 0, 1]).round(4).tolist()
     [0.6667, -0.6667, -0.6667, 0.6667]
     """
+    # (n R - sum R) / (n - 1) = (R - mean R) n / (n - 1); alone (n = 1) the centred R is 0
     return per_episode(
         table, key, lambda values: centred(values) * (len(values) / max(1, len(values) - 1))
     )
@@ -114,14 +117,17 @@ def rae(
     values, group, baselines = values_of(table, "total"), groups(table, key), dict(state or {})
     names = group_names(table, key)
     advantages = np.zeros(len(values))
+    # `episodes` goes by id: the average moves with each, so their order is part of the result
     for rows in episodes(table):
         n = rows[0]
         name, value = names[group[n]], float(values[n])
         baseline = baselines.get(name, value if first else 0.0)
         advantages[rows] = value - baseline
         if faded and isinstance(table, TurnTable):
+            # K counts all own turns, also those that another policy played and the table lacks
             rate, left = discount_of(gamma, str(table.agent[n])), table.K[rows] - 1 - table.k[rows]
             advantages[rows] *= np.power(rate, left.astype(np.float64))
+        # only now: a baseline that knew its own return would pull every advantage towards 0
         baselines[name] = decay * baseline + (1 - decay) * value
     return advantages, baselines
 
@@ -136,6 +142,7 @@ def agent_norm(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Ar
     >>> agent_norm([1, 0, 0, 1]).round(4).tolist()
     [1.0, -1.0, -1.0, 1.0]
     """
+    # over rows and not `per_episode`: see above, this is what sets it apart from `grpo`
     return by_group(
         values_of(table, "total"), groups(table, key), lambda values: normalised(values, ddof=ddof)
     )

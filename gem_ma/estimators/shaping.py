@@ -35,12 +35,13 @@ def shaped(
 
     margin: R + alpha (R - Q); quality: R + alpha (Q R - (1 - Q)(1 - R)), for R in 0..1. The
     difference to the raw R is paid at the last turn of each (episode, agent), so `reward`, `ret`
-    and `total` stay consistent. `state` holds, per group, the mean and the number of earlier
-    returns and is not changed. Raises ConfigError for another form.
+    and `total` still fit together. `state` is not changed; for each group it holds the mean and
+    the number of earlier returns. Raises ConfigError for another form.
     """
     if form not in get_args(Form):
         known = ", ".join(get_args(Form))
         raise ConfigError(f"no shaping is called {form!r}; shapings are {known}")
+    # Q is read from `before` alone: a batch that moved its own Q would shape by itself
     before, after = dict(state or {}), dict(state or {})
     names, group = group_names(table, key), groups(table, key)
     reward, gains, totals = table.reward.copy(), table.ret.copy(), table.total.copy()
@@ -49,15 +50,17 @@ def shaped(
         name, raw = names[group[rows[0]]], float(table.total[rows[0]])
         seen.setdefault(name, []).append(raw)
         if before.get(f"{name}#n", 0.0) == 0:
-            continue
+            continue  # no past yet, so there is nothing to compare with
         past = before[f"{name}#mean"]
         extra = alpha * (raw - past if form == "margin" else past * raw - (1 - past) * (1 - raw))
         rate = discount_of(gamma, str(table.agent[rows[0]]))
         last = max(rows, key=lambda n: int(table.k[n]))
         reward[last] += extra
+        # R is in every row of the episode; the return of a turn sees the last one discounted
         totals[rows] += extra
         gains[rows] += extra * np.power(rate, (table.k[last] - table.k[rows]).astype(np.float64))
     for name, values in seen.items():
+        # the mean over all batches so far, not a moving one: Q settles as the run goes on
         count = before.get(f"{name}#n", 0.0)
         after[f"{name}#mean"] = (before.get(f"{name}#mean", 0.0) * count + math.fsum(values)) / (
             count + len(values)

@@ -26,6 +26,7 @@ def team_grpo(
     + 1e-6)). Ours: the return of MAGRPO (arXiv 2508.04652) with the group of `grpo`, for plays
     that go their own ways after the first turn and so share no tree.
     """
+    # of the whole ledger, not of the agent's entries: the cast is paid together
     still = np.array(
         [
             math.fsum(e.value for e in play.ledger if e.step >= turn.step)
@@ -68,7 +69,9 @@ def magrpo(table: TurnTable, key: Key = ("group",), *, divide: bool = False) -> 
                 for place, branch in enumerate(siblings)
                 if int(table.episode[n]) in branch.members
             )
+            # bounded, not shifted by 1e-6: two siblings that differ get exactly 1 and -1
             scale = max(math.sqrt(math.fsum(middled**2) / len(middled)), 1e-6) if divide else 1.0
+            # `middled` has an entry per sample; the first of my branch comes after all before it
             result[n] = middled[sum(branch.sampled for branch in siblings[:mine])] / scale
     return result
 
@@ -86,6 +89,7 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
     """For each (episode, step): the branches of its node, in a fixed order."""
     histories = {index: _histories(episode) for index, episode in plays.items()}
     paid = {index: _paid(episode) for index, episode in plays.items()}
+    # up to its last fork an episode repeats another one's record; from there on it sampled
     forked = {
         index: max((step for step, _ in episode.forks), default=0)
         for index, episode in plays.items()
@@ -110,11 +114,13 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
         ]
     gains: dict[tuple[int, int], list[_Branch]] = {}
     following = [0.0] * len(nodes)  # the mean return from a node on
+    # children stand behind their parents in `nodes`, so backwards each child is done first
     for number in range(len(nodes) - 1, -1, -1):
         members, step = nodes[number]
         branches = []
         for inside, node in reversed(ways[number]):
             now = math.fsum(paid[index].get(step, 0.0) for index in inside) / len(inside)
+            # at least 1: in a batch without its trunk a prefix is inherited by all of its branches
             sampled = max(1, sum(step >= forked[index] for index in inside))
             branches.append(
                 _Branch(
@@ -122,15 +128,16 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
                 )
             )
         gains |= {(index, step): branches for index in members}
-        following[number] = math.fsum(one.sampled * one.gain for one in branches) / sum(
-            one.sampled for one in branches
-        )
+        total = math.fsum(branch.sampled * branch.gain for branch in branches)
+        following[number] = total / sum(branch.sampled for branch in branches)
     return gains
 
 
 def _histories(episode: Episode) -> dict[int, str]:
     """A digest of all that was done up to and with each step."""
+    # one running digest: a history is compared as a whole, and a list of texts would be quadratic
     digest, digests = hashlib.blake2b(digest_size=8), {}
+    # stable: the agents of one step stay in the order of the record, which is that of the cast
     for turn in sorted(episode.turns, key=lambda turn: turn.step):
         digest.update(repr((turn.step, turn.agent, _said(turn))).encode())
         digests[turn.step] = digest.hexdigest()
@@ -138,6 +145,7 @@ def _histories(episode: Episode) -> dict[int, str]:
 
 
 def _said(turn: Turn) -> tuple[Any, ...]:
+    # by repr: the arguments of a call are dicts, which have no hash
     return (turn.action.text, tuple(repr(call) for call in turn.action.tool_calls))
 
 

@@ -44,6 +44,7 @@ def gae(rewards: ArrayLike, values: ArrayLike, gamma: float = 1.0, lam: float = 
             f"values need one entry more than rewards; got {len(seen)} and {len(paid)}"
         )
     result, following = np.zeros(len(paid)), 0.0
+    # backwards, eq. 16 is one addition a turn; forwards it is a sum for each
     for k in range(len(paid) - 1, -1, -1):
         following = result[k] = paid[k] + gamma * seen[k + 1] - seen[k] + gamma * lam * following
     return result
@@ -60,8 +61,8 @@ def turn_gae(
     -> [N]
 
     `table.value` [N] is the critic's value of what the agent saw before the turn, `gamma` the
-    one that made `table.ret`. Own turns that are not in the table (played by another policy) are
-    bridged: their rewards lie in the return between the two turns that are.
+    one that made `table.ret`. An agent's turns that are not in the table (another policy played
+    them) are bridged: their rewards lie in the return between the two turns that are.
     """
     return by_group(raw_gae(table, gamma=gamma, lam=lam), groups(table, key), normalised)
 
@@ -77,10 +78,12 @@ def raw_gae(table: TurnTable, *, gamma: Gamma = 1.0, lam: float = 0.95) -> Array
         for place in range(len(rows) - 1, -1, -1):
             n = rows[place]
             if place + 1 == len(rows):
+                # the tail of a cut play is in the return already, see `credit.turns`
                 result[n] = following = gains[n] - values[n]
                 continue
             after = rows[place + 1]
-            gap = int(table.k[after] - table.k[n])
+            gap = int(table.k[after] - table.k[n])  # above 1 where turns between are not trained
+            # G_n = r_n + ... + gamma^gap G_after: what was paid in between is their difference
             paid = gains[n] - rate**gap * gains[after]
             result[n] = following = (
                 paid + rate**gap * values[after] - values[n] + (rate * lam) ** gap * following
@@ -113,6 +116,7 @@ def gigpo(
     def norm(values: Array) -> Array:
         return normalised(values, 1e-6, ddof) if divide else centred(values)
 
+    # within the group of the episodes, as eq. 6 has it: equal states of other tasks do not compare
     anchors = groups(table, (*columns(key), "state_key" if history else "observation"))
     return per_episode(table, key, norm) + weight * by_group(values_of(table, "ret"), anchors, norm)
 
@@ -139,15 +143,14 @@ def mt_grpo(
     def norm(values: Array) -> Array:
         return normalised(values, 1e-6, ddof)
 
-    result, gains, rewards = (
-        np.zeros(len(table)),
-        values_of(table, "ret"),
-        values_of(table, "reward"),
-    )
+    result = np.zeros(len(table))
+    gains, rewards = values_of(table, "ret"), values_of(table, "reward")
     plays = _in_order(table)
+    # a last turn has only the outcome: its own reward is in it, and would count twice
     last = np.array([rows[-1] for rows in plays], np.int64)
     earlier = np.array(sorted(set(range(len(table))) - set(last.tolist())), np.int64)
     outcome = by_group(gains[last], groups(table, key)[last], norm)
+    # by k: what a turn is paid depends on its place in the play
     result[earlier] = turn_weight * by_group(
         rewards[earlier], groups(table, (*columns(key), "k"))[earlier], norm
     )
@@ -161,7 +164,7 @@ def turn_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
     """Group-relative per turn index:  A = (G - mean G) / (std G + 1e-6) over the k-th turns of a
     group. [N] -> [N]
 
-    Ours. Of two turns it is the estimate `cae` in the code of MT-GRPO (arXiv 2505.11821): turn
+    Ours. With two turns it is the estimate `cae` in the code of MT-GRPO (arXiv 2505.11821): turn
     reward plus discounted outcome before the tool's result, the outcome after it. The index is
     known before the turn is taken, so the baseline adds no bias.
 
@@ -207,6 +210,7 @@ def turn_credit(
         raise ValueError(
             f"scores need one entry per turn; got {marks.shape} for {len(table)} turns"
         )
+    # `key` is not used: differences of an episode's own score have a baseline already
     for rows in _in_order(table):
         steps = rewards[rows] if marks is None else _differences(marks[rows])
         result[rows] = spread(steps, decay)
@@ -223,13 +227,14 @@ def spread(differences: ArrayLike, decay: float) -> Array:
     steps = np.asarray(differences, np.float64)
     result, following = np.zeros(len(steps)), 0.0
     for t in range(len(steps) - 1, -1, -1):
+        # the weights of t + 1 turns; summed anew, as the closed form divides by 0 at decay 1
         total = math.fsum(decay**distance for distance in range(t + 1))
         following = result[t] = steps[t] / total + decay * following
     return result
 
 
 def _differences(scores: Array) -> Array:
-    result, last = np.zeros(len(scores)), 0.0
+    result, last = np.zeros(len(scores)), 0.0  # a play begins with the score 0
     for t, score in enumerate(scores):
         if not math.isnan(score):
             result[t], last = score - last, score

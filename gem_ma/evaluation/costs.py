@@ -31,7 +31,7 @@ def costs(episodes: Iterable[Episode], prices: Mapping[str, Pricing]) -> dict[st
             # a bot costs nothing and has no row
             if turn.replies:
                 replies.setdefault(turn.agent, []).extend(turn.replies)
-    return {agent: _cost(own, prices) for agent, own in sorted(replies.items())}
+    return {agent: _cost(calls, prices) for agent, calls in sorted(replies.items())}
 
 
 def _cost(replies: list[Reply], prices: Mapping[str, Pricing]) -> dict[str, Any]:
@@ -51,6 +51,7 @@ def _cost(replies: list[Reply], prices: Mapping[str, Pricing]) -> dict[str, Any]
 
 
 def _sum(counts: list[int | None]) -> int | None:
+    # one server that does not count makes the whole unknown: a partial sum would look exact
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
@@ -77,10 +78,7 @@ def _usd(value: float | None) -> str:
     """
     if value is None:
         return "n/a (no price)"
-    return (
-        f"${value:.2f}"
-        if value >= 0.1
-        else f"${value:.2g}"
-        if value >= 0.0001 or not value
-        else f"${value:.6f}"
-    )
+    # a reply may cost a ten-thousandth of a dollar, and $0.00 would read as free
+    if value >= 0.1:
+        return f"${value:.2f}"
+    return f"${value:.2g}" if value >= 0.0001 or not value else f"${value:.6f}"

@@ -66,6 +66,7 @@ class Tree:
                 " be exact"
             )
         game, rng = play_listed(self.scenario, self.task, steps, drawn)
+        # the play drew more often than outcomes are given: the first such draw is a chance node
         if len(rng.sizes) > len(drawn):
             size = rng.sizes[len(drawn)]
             return Node(
@@ -107,6 +108,7 @@ class Tree:
                     break
                 total += width
             estimates.append(total)
+        # the median, since one walk down a rare wide branch would throw a mean off
         return sorted(estimates)[PROBES // 2]
 
     def _ask(
@@ -146,7 +148,7 @@ class Tree:
 def _probabilities(chances_of: Sequence[float], agent: str, legal: tuple[str, ...]) -> list[float]:
     chances = [float(chance) for chance in chances_of]
     total = sum(chances)
-    # said so that a NaN fails too
+    # written with >= and <= so that a NaN fails too
     sound = all(chance >= 0 for chance in chances) and total <= 1 + ROUNDING
     if len(chances) != len(legal) or not sound:
         raise ValueError(

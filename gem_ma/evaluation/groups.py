@@ -152,6 +152,7 @@ def labels_of(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
                 f"{_where('labels', episode)}: {name!r} is {label!r}; a label is text, or several"
                 " texts"
             )
+        # a set has another order in every process, so it gets one; a list keeps the author's
         distinct = tuple(
             dict.fromkeys(sorted(values) if isinstance(label, (set, frozenset)) else values)
         )
@@ -199,6 +200,7 @@ def labelled(
                 if value in carried_labels.get(label, ())
             ]
             scored = [episode for episode in with_it if id(episode) in won]
+            # 1 or 0 for each lost episode, so that the share has an interval
             lost_here = [
                 float(value in carried_labels.get(label, ())) for _, carried_labels in lost
             ]
@@ -232,7 +234,7 @@ def is_zero(interval: Mapping[str, Any]) -> bool:
 
 
 def is_constant(label: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
-    """Whether a label tells nothing apart: all ok episodes carry the one value that it has."""
+    """Whether a label distinguishes nothing: all ok episodes carry the one value that it has."""
     return len(label["values"]) == 1 and all(
         value["episodes"] >= summary["ok"] for value in label["values"].values()
     )
@@ -241,7 +243,7 @@ def is_constant(label: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
 def is_cause(label: str, groups: Mapping[str, Any]) -> bool:
     """Whether a label says why an episode was lost, and not what kind it is of: no episode that
     succeeded carries it."""
-    # a label that winners carry too tells kinds of tasks apart
+    # a label that winners carry too is a kind of task, not a reason for losing
     won = any(value["success"]["mean"] for value in groups["values"].values())
     return label in CAUSES or (not won and groups["won_unlabelled"] > 0)
 
@@ -275,7 +277,7 @@ def _measure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for name, estimate in measures.items():
         if name not in zero:
-            part = estimate["n"] < summary["ok"]
+            part = estimate["n"] < summary["ok"]  # then it says of how many
             rows.append((name, _of(estimate) if part else interval_text(estimate)))
     if zero:
         more = f" and {len(zero) - SHOWN} more" if len(zero) > SHOWN else ""
@@ -291,6 +293,7 @@ def _causes(groups: Mapping[str, Any]) -> str:
     """The values of a label that says why episodes were lost, with their shares."""
     texts = [f"{value} {interval_text(counts['share'])}" for value, counts in _by_loss(groups)]
     if groups["unlabelled"]:
+        # or the shares would seem to explain all that was lost
         texts.append(f"none named {groups['unlabelled'] / groups['lost']:.3f}")
     return ", ".join(texts) or "none"
 

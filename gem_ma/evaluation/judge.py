@@ -37,11 +37,11 @@ class Judge:
 
     @classmethod
     def recorded(cls, summary: Mapping[str, Any], episodes: int) -> Judge:
-        """What a run's summary says of its plays, for whoever may not ask the scenario; nothing
+        """What a run's summary says of its plays, for callers that may not ask the scenario; empty
         where nobody judged them.
 
-        `episodes`: how many the record holds. A play that is no row of the lost ones was won
-        only where the summary judged all of them and names every lost one. Raises KeyError and
+        `episodes`: how many the record holds. A play without a row among the lost ones counts as
+        won only where the summary judged all plays and lists every lost one. Raises KeyError and
         TypeError where the summary is damaged.
         """
         success, lost = summary.get("success"), summary.get("lost")
@@ -49,7 +49,7 @@ class Judge:
             return cls()
         # rows of lost plays hold all that was said of them
         rows = {(row["task"], row["seed"], row["repeat"]): row for row in lost["episodes"]}
-        # fewer judged than played: a play that is no lost one may never have been judged
+        # with fewer judged than played, a play without a row may never have been judged
         judged_all = success["n"] == summary["ok"] and summary["episodes"] == episodes
         otherwise = True if judged_all and len(rows) == lost["count"] else None
 

@@ -44,4 +44,5 @@ class Kinds:
 
 
 def _named(score: str, patterns: Sequence[str]) -> bool:
+    # fnmatchcase: plain fnmatch ignores case on some systems, and names would differ by machine
     return any(fnmatchcase(score, pattern) for pattern in patterns)

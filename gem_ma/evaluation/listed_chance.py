@@ -36,7 +36,7 @@ class ListedDraws(random.Random):
         return span[self._pick(len(span))]
 
     def randint(self, a: int, b: int) -> int:
-        return self.randrange(a, b + 1)
+        return self.randrange(a, b + 1)  # both ends included, unlike randrange
 
     def choice(self, seq: Any) -> Any:
         return seq[self._pick(len(seq))]
@@ -57,7 +57,7 @@ class ListedDraws(random.Random):
             " randrange"
         )
 
-    # Python's own methods draw by this one, so what is not listed above still is a list
+    # Python's own methods draw by this one, so those that are not overridden above are listed too
     def getrandbits(self, k: int) -> int:
         return self._pick(1 << k) if k <= LARGEST_BITS else int(self.random())
 
@@ -67,6 +67,7 @@ class _WithDraws(Scenario):
 
     def __init__(self, scenario: Scenario, rng: random.Random) -> None:
         self.inner, self.rng = scenario, rng
+        # what `Game` reads off a scenario beside its rules
         self.agents, self.id, self.version = scenario.agents, scenario.id, scenario.version
 
     def play(self, rng: random.Random, task: Any) -> Play:

@@ -1,8 +1,8 @@
 """The lost episodes of a run, one row each: which they are, what the scenario says about them, what
 they were paid.
 
-An episode is lost where it was judged and did not succeed, and where it FAILED. Who shows a run
-reads these rows and needs no scenario.
+An episode is lost where it was judged and did not succeed, and where it FAILED. Pages about a run
+read these rows, so they need no scenario.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def lost_episodes(
 ) -> dict[str, Any]:
     """`{count, episodes}`; judged ones first. Each row: `task seed repeat end returns labels
     measures error`."""
+    # judged ones first: under `MOST` it is failures that are cut off, which say least about agents
     lost = [episode for episode, won in judged if not won] + list(failed)
     return {
         "count": len(lost),

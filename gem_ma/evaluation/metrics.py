@@ -57,7 +57,7 @@ def summarise(
     tallies_of = {agent: tallies.said.get(agent, Said()) for agent in agents}
     measures, labels = measures and taken.measures, labels and taken.labels
     curve, excluded = _pass_hat_k(judged), len(all_) - len(ok) - len(failed)
-    won = [float(row) for _, row in judged]
+    won = [float(good) for _, good in judged]  # failed ones are not judged; `score` has them as 0
     tested = interval(won, [episode for episode, _ in judged], rate=True)
     return {
         "episodes": len(all_),
@@ -110,7 +110,8 @@ def _return(agent: str, ok: list[Episode], failed: int, kinds: Kinds) -> dict[st
 def _score(
     judged: list[tuple[Episode, bool]], failed: int, excluded: int
 ) -> dict[str, float | None]:
-    won, counted = sum(1 for _, one in judged if one), len(judged) + failed
+    won, counted = sum(good for _, good in judged), len(judged) + failed
+    # excluded ones were cut off from outside: whether they would have been won is unknown
     total = counted + excluded
     return {
         "failed_as_zero": won / counted if counted else None,

@@ -31,6 +31,7 @@ class Mixture:
         """Takes one strategy into the mixture. Mass that it does not assign is that of
         unreadable answers."""
         asked = [(decision.agent, decision.view, decision.legal) for decision in self.decisions]
+        # a language model is asked for all decisions in one pass; one pass each would be hours
         chances = (
             strategy.many(asked)
             if isinstance(strategy, TokenStrategy)
@@ -40,7 +41,7 @@ class Mixture:
         self.size += 1
         for place, decision in enumerate(self.decisions):
             reached = 1.0
-            # decisions stand behind the one before them, so its reach is known
+            # a decision comes after the one before it in the list, so that one's reach is known
             if decision.before is not None:
                 before, choice = decision.before
                 taken = chances[before]

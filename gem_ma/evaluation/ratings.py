@@ -104,8 +104,8 @@ def payoffs(played: Iterable[Match]) -> dict[tuple[str, str, str], Cell]:
     """
     sums: dict[tuple[str, str, str], list[float]] = {}
     for game in played:
+        # each match is seen from both sides
         for me in (0, 1):
-            # each match is seen from both sides
             score = game.score if me == 0 else 1 - game.score
             row = (
                 1,
@@ -170,9 +170,7 @@ def ratings(
             f"prior is 0 or more, level lies in 0..1 and resamples is 1 or more; got {prior},"
             f" {level}, {resamples}"
         )
-    names = list(dict.fromkeys(name for game in played for name in game.players))
-    if not names:
-        raise DataError("there are no games between different players, so nobody can be rated")
+    names = _players(name for game in played for name in game.players)
     if anchor is not None and anchor not in names:
         raise DataError(
             f"{anchor!r} played no game, so the ratings cannot be counted from it; players are"
@@ -188,11 +186,12 @@ def ratings(
         counts = np.zeros((len(draws), *met.shape))
         counts[:, pairs[:, 0], pairs[:, 1]] = draws @ won
         counts += np.where(met, max(prior, LEAST_PRIOR) / 2, 0.0)
+        # 300 rounds: what is left of the error is far below the spread between resamples
         resampled.append(_points(counts, base, anchor is None, rounds=300))
     tail = (1 - level) / 2
     low, high = np.quantile(np.concatenate(resampled), (tail, 1 - tail), axis=0)
-    result = {}
-    for i in sorted(range(len(names)), key=lambda i: (-fitted[i], names[i])):
+    result, best_first = {}, sorted(range(len(names)), key=lambda i: (-fitted[i], names[i]))
+    for i in best_first:
         mine = [(game, game.players.index(names[i])) for game in played if names[i] in game.players]
         ties = sum(game.score == 0.5 for game, _ in mine)
         fouls = sum(game.fouls[me] for game, me in mine)
@@ -217,9 +216,7 @@ def points(won: Mapping[tuple[str, str], float], *, prior: float = 1.0) -> dict[
     >>> {name: round(value, 1) for name, value in rated.items()}
     {'a': 95.4, 'b': -95.4}
     """
-    names = list(dict.fromkeys(name for pair in won for name in pair))
-    if not names:
-        raise DataError("there are no games between different players, so nobody can be rated")
+    names = _players(name for pair in won for name in pair)
     pairs = np.array([[names.index(i), names.index(j)] for i, j in won])
     total, met = _checked(pairs, np.array(list(won.values())), names, prior)
     fitted = _points(total[None] + np.where(met, prior / 2, 0.0), 0, True)[0]
@@ -227,6 +224,14 @@ def points(won: Mapping[tuple[str, str], float], *, prior: float = 1.0) -> dict[
         names[i]: float(fitted[i])
         for i in sorted(range(len(names)), key=lambda i: (-fitted[i], names[i]))
     }
+
+
+def _players(names: Iterable[str]) -> list[str]:
+    """The players, each once. Raises DataError where there are none."""
+    players = list(dict.fromkeys(names))
+    if not players:
+        raise DataError("there are no games between different players, so nobody can be rated")
+    return players
 
 
 def _wins(played: Sequence[Match], names: Sequence[str]) -> tuple[NDArray[np.int64], Floats]:
@@ -284,6 +289,7 @@ def _points(won: Floats, base: int, centred: bool, rounds: int = ROUNDS) -> Floa
         strength = new
         if moved < TOLERANCE:
             break
+    # a shift of all logs changes no probability, so the zero is a choice: the mean or the anchor
     logs = np.log(strength)
     return np.asarray(
         ELO * (logs - (logs.mean(1, keepdims=True) if centred else logs[:, base : base + 1]))

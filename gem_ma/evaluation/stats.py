@@ -4,10 +4,10 @@ numpy; it knows numbers, not episodes.
 Axes: N episodes, T tasks, B resamples, n tries of one task, k of them. Repeats of one task are not
 independent, so *tasks* are resampled, each with all of its episodes. Which interval `mean_interval`
 takes:
-  a rate, yes/no values, one episode per task    Wilson a rate, all task means equal
-  Wilson with n = tasks (a bootstrap would have no width) fewer than 20 tasks
-  Student's t over the task means; of a rate within 0..1 else
-  cluster bootstrap over tasks
+- a rate, yes/no values, one episode per task: Wilson
+- a rate, all task means equal: Wilson with n = tasks (a bootstrap would have no width)
+- fewer than 20 tasks: Student's t over the task means; of a rate within 0..1
+- else: cluster bootstrap over tasks
 Whether values are a rate is declared by the caller: payoffs that happen to be 0 or 1 are no rate.
 Random draws come from a fixed seed: the same episodes give the same interval.
 """
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from gem_ma.evaluation.student_t import t_quantile
 
 RESAMPLES = 10_000
-FEW_TASKS = 20
+FEW_TASKS = 20  # below, percentile intervals cover less than they say
 TAIL = 5  # resamples that a bootstrap quantile needs beyond it
 _BLOCK = 1 << 21  # resampled indices held at once
 
@@ -94,11 +94,9 @@ def t_interval(values: Sequence[float] | Floats, level: float = 0.95) -> tuple[f
     array = _vector("values", values)
     if len(array) < 2:
         raise ValueError(f"a t interval needs at least 2 values; got {len(array)}")
-    half = (
-        t_quantile(0.5 + _level(level) / 2, len(array) - 1)
-        * float(array.std(ddof=1))
-        / math.sqrt(len(array))
-    )
+    # ddof 1: the spread is estimated from the same values, which is what Student's t allows for
+    error = float(array.std(ddof=1)) / math.sqrt(len(array))
+    half = t_quantile(0.5 + _level(level) / 2, len(array) - 1) * error
     return float(array.mean()) - half, float(array.mean()) + half
 
 
@@ -113,6 +111,7 @@ def cluster_bootstrap(
     all of its values."""
     array = _vector("values", values)
     sums, counts = _by_task(array, tasks)
+    # a ratio of sums: a task with more episodes weighs more here, as it does in the mean itself
     means = np.concatenate(
         [sums[draw].sum(1) / counts[draw].sum(1) for draw in _draws(len(sums), resamples, seed)]
     )
@@ -147,6 +146,7 @@ def mean_interval(
     mean, named = float(array.mean()), range(len(array)) if tasks is None else tasks
     sums, counts = _by_task(array, named)
     means, units = sums / counts, len(sums)
+    # Wilson wants independent yes/no trials, which repeats of a task are not
     if rate and (counts == 1).all() and np.isin(array, (0.0, 1.0)).all():
         return Estimate(mean, *wilson(float(array.sum()), units, level), "wilson", units)
     if rate and units > 1 and np.ptp(means) < 1e-12:
@@ -209,6 +209,7 @@ def paired(
             mean, *t_interval(d, level), p, "t over tasks", len(d), *t_interval(d, wide)
         )
     means = np.concatenate([d[draw].mean(1) for draw in _draws(len(d), resamples, seed)])
+    # far out in the tail a percentile hangs on a handful of resamples
     wide_bounds = (
         _quantiles(means, wide) if resamples * (1 - wide) / 2 >= TAIL else t_interval(d, wide)
     )
@@ -267,6 +268,7 @@ def pass_hat_k(successes: Sequence[int], tries: Sequence[int], k: int) -> float:
     >>> [pass_hat_k([3], [4], k) for k in (1, 2, 3, 4)]
     [0.75, 0.5, 0.25, 0.0]
     """
+    # unbiased for every n >= k, unlike (c / n) ** k
     return _over_tasks(successes, tries, k, lambda c, n: math.comb(c, k) / math.comb(n, k))
 
 
@@ -359,6 +361,6 @@ def _draws(units: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.int
 
 
 def _quantiles(means: Floats, level: float) -> tuple[float, float]:
-    tail = (1 - _level(level)) / 2
+    tail = (1 - _level(level)) / 2  # as much is left out above as below
     low, high = np.quantile(means, (tail, 1 - tail))
     return float(low), float(high)

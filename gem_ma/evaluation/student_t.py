@@ -24,7 +24,7 @@ def t_quantile(p: float, degrees: float) -> float:
         )
     if p < 0.5:
         return -t_quantile(1 - p, degrees)
-    # bisection: slow and never wrong, and a quantile is asked for once a table
+    # bisection is slow and always right; a table asks for one quantile
     low, high = 0.0, 1.0
     while _t_below(high, degrees) < p:
         low, high = high, high * 2
@@ -51,6 +51,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
     fraction = d
     for m in range(1, 1000):
+        # the even and the odd coefficient of Numerical Recipes' `betacf`
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
             -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),

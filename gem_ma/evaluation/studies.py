@@ -1,4 +1,4 @@
-"""The cells of a study -> one table: every score with its interval, paired differences against a
+"""The cells of a study as one table: every score with its interval, paired differences against a
 reference cell, and how the axes interact.
 
 It reads episodes, never a run folder. A *score* is `success` (where the scenario has that
@@ -56,6 +56,7 @@ def cell_of(
     for episode in listed:
         if not episode.end.scored:
             continue
+        # None: nobody judges this play, so it has no success, which is not a success of 0
         won = judge.success(episode) if judge.success is not None else None
         scores = {SUCCESS: float(won)} if won is not None else {}
         scores |= {f"return {agent}": value for agent, value in episode.returns().items()}
@@ -126,7 +127,7 @@ def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None
     """The interval of a score in a run's summary; None where that run has no such score."""
     if score == SUCCESS:
         return summary["success"] or None
-    # a measure may be called like a return; then it is the measure that was compared
+    # a measure may have the name of a return; then it is the measure that was compared
     if (measure := summary["measures"].get(score)) is not None:
         return measure
     if not score.startswith("return "):
@@ -187,6 +188,7 @@ def _compare(
         rows.append(
             {
                 "names": dict(zip(axes, names, strict=True)),
+                # said beside the difference: other scenario settings change what a task is
                 "same_tasks": cell.world == cells[reference].world,
                 "pairs": len(shared[names]),
                 "unpaired": len(base.keys() ^ values.keys()),
@@ -241,6 +243,7 @@ def _by_key(values: Mapping[Id, float], paired_by: Sequence[str]) -> dict[tuple[
     """The mean of the values that share a key; the task comes first in it."""
     grouped: dict[tuple[Any, ...], list[float]] = {}
     for (task, seed, repeat), value in values.items():
+        # 0 stands for what is not paired by: all of it falls under one key, and is averaged
         key = (task, seed if "seed" in paired_by else 0, repeat if "repeat" in paired_by else 0)
         grouped.setdefault(key, []).append(value)
     return {key: fmean(numbers) for key, numbers in grouped.items()}
@@ -336,6 +339,7 @@ def _interactions(
         rows, columns = (list(axes.items())[place] for place in (first, second))
         entries = []
         for (i, row), (j, column) in itertools.product(enumerate(rows[1]), enumerate(columns[1])):
+            # against 0: what is left over in a cell is itself a difference
             effect = paired(np.zeros(units), beyond[i, j], range(units), resamples=resamples)
             entries.append(
                 {

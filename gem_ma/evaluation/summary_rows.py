@@ -65,7 +65,7 @@ def _baseline(baseline: Mapping[str, Any]) -> str:
         returns = baseline["returns"].items()
         scores = {f"return {agent} ": interval for agent, interval in returns}
     text = ", ".join(what + interval_text(interval) for what, interval in scores.items())
-    # a baseline always says of how many plays: they are fewer than the run's own
+    # a baseline always says of how many plays: they are fewer than those of the run
     text += f" of {ok}" if success is None else _unjudged(success["n"], ok) or f" of {ok}"
     if baseline["failed"]:
         text += f", {baseline['failed']} failed"
@@ -107,6 +107,7 @@ def _return_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
 
 
 def _play_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
+    # of all episodes, failed ones too, so that they sum to the count in the first row
     ends = ", ".join(f"{end} {count}" for end, count in summary["ends"].items())
     yield "ends", ends or "none"
     yield "turns per episode", _number(summary["turns"])

@@ -1,5 +1,5 @@
-"""What a summary takes from each episode as it passes, so that a run of any length is summarised
-without holding its turns."""
+"""What a summary takes from each episode as it passes, so that a run of any length can be summed up
+without holding its turns in memory."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Tallies:
 
 @dataclass(slots=True)
 class Taken:
-    """Episodes without their turns, in the order of their ids, and what was asked about the whole
-    ones."""
+    """Episodes without their turns, in the order of their ids, and what the scenario said of them
+    while they were whole."""
 
     episodes: list[Episode]
     tallies: Tallies
@@ -132,12 +132,10 @@ def take(
                 labelled[id(slim)] = labels_of(episode, labels)
         elif episode.end is End.FAILED and labels is not None:
             labelled[id(slim)] = labels_if_any(episode, labels)
-    slims.sort(
-        key=lambda episode: episode.id
-    )  # so that no draw depends on which episode ended first
-    return Taken(
-        slims, tallies, [(one, won[id(one)]) for one in slims if id(one) in won], measured, labelled
-    )
+    # so that no draw of a bootstrap depends on which episode ended first
+    slims.sort(key=lambda episode: episode.id)
+    verdicts = [(slim, won[id(slim)]) for slim in slims if id(slim) in won]
+    return Taken(slims, tallies, verdicts, measured, labelled)
 
 
 def _slim(episode: Episode, cast: Mapping[str, Any]) -> Episode:

@@ -3,8 +3,8 @@ listens, behind one `log(values, step)`.
 
 `metrics.jsonl` and `timings.jsonl` are the truth and always written. A tracker (TensorBoard, wandb,
 trackio, a live table, a user's own) gets the same rows as flat names, such as `policy/main/kl`. No
-tracker can change a run: one that raises is told once and not asked again, and a run that is taken
-up again gives each tracker only what it has not got.
+tracker can change a run: one that raises is reported once and dropped, and a run that is resumed
+gives each tracker only the rows that it lacks.
 
 `train.log` is a list of names, or name -> options; a name is one of `TRACKERS`, or
 `package.module:factory`, called as `factory(facts, **options)`.
@@ -51,11 +51,11 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a tracker is told of its run when it is opened.
+    """What a tracker knows of its run when it is opened.
 
-    `id` stays the same however often the run is taken up. `settings`: dotted key -> value of all
-    that changes results, so no key and no address. `times`: step -> seconds since the epoch at
-    which it ended, of the steps that are handed over once more.
+    `id` stays the same however often the run is resumed. `settings`: dotted key -> value of all
+    that changes results, so no secret and no address. `times`: step -> seconds since the epoch at
+    which it ended, of the steps whose rows are sent once more.
     """
 
     path: Path
@@ -146,12 +146,13 @@ class Tracking:
         # a copy: one that raises is dropped from the mapping
         for name in list(self._trackers):
             self._ask(name, "close")
-        self._trackers = {}
+        self._trackers = {}  # a late `log` finds nobody, instead of a closed library
 
     def start(self, step: int) -> None:
-        """Opens the trackers and gives them what the folder holds already and they have not got;
-        the run goes on after `step`."""
+        """Opens the trackers and sends them the rows of the folder that they lack; the run goes on
+        after `step`."""
         timings = read_timings(self._folder.path) if self._folder is not None else {}
+        # rows after the checkpoint are of steps that will be done once more
         timings = {row_step: row for row_step, row in timings.items() if row_step <= step}
         if self._folder is not None and self._chosen:
             self._open(
@@ -192,6 +193,7 @@ class Tracking:
     def time(self, values: Mapping[str, Any], step: int) -> None:
         """One row of timings.jsonl, which is apart because no two runs agree on it."""
         row = {"step": step, **values}
+        # not by `RunFolder.log`: no checkpoint counts on these lines, so none is refused for them
         if self._folder is not None:
             append(
                 self._folder.path / "timings.jsonl",
@@ -207,6 +209,7 @@ class Tracking:
         self._id = str(delivered.get("id") or uuid.uuid4().hex[:12])
         for name, options in self._chosen.items():
             try:
+                # a tracker of the house is imported here, so its library loads only where named
                 facts = Facts(path, self._id, self._settings, times)
                 with _no_stdout():
                     factory = (
@@ -215,7 +218,7 @@ class Tracking:
                         else import_module(f"gem_ma.tracking.{name}").open_tracker
                     )
                     self._trackers[name] = factory(facts, **options)
-            except Exception as error:
+            except Exception as error:  # of a library: it may raise anything
                 self._drop(name, error)
                 continue
             # it begins with nothing, as its files are made again
@@ -252,8 +255,7 @@ class Tracking:
         return True
 
     def _drop(self, name: str, error: Exception) -> None:
-        """The one place where a fault of somebody else's library ends: the run goes on without
-        that tracker."""
+        """The run goes on without a tracker whose library raised; no such fault gets past here."""
         self._trackers.pop(name, None)
         fault = " ".join(str(error).split())[:200]
         self.note(
@@ -262,7 +264,7 @@ class Tracking:
         )
 
     def _keep(self) -> None:
-        """Notes in tracking.json who has got what; a note that cannot be written costs no run."""
+        """Writes to tracking.json which rows each tracker has; a failure costs no run."""
         if self._folder is None or not self._chosen:
             return
         delivered = {name: self._has[name].state() for name in self._chosen if name in self._has}
@@ -279,7 +281,7 @@ class Tracking:
 
 @dataclass(slots=True)
 class _Delivered:
-    """What a tracker has got: all before `step`, and of `step` the rows with these labels."""
+    """Which rows a tracker has: all before `step`, and of `step` those with these labels."""
 
     step: int = -1
     labels: set[str] = field(default_factory=set)

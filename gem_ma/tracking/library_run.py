@@ -13,7 +13,7 @@ class LibraryRun:
         self._run = run
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """One row; rows of one step are the library's to join."""
+        """One row; the library joins the rows of one step."""
         self._run.log(dict(values), step=step)
 
     def close(self) -> None:

@@ -23,10 +23,10 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
     >>> flat({"step": 3, "at": 1.7e9, "play_s": 0.2})
     {'time/play_s': 0.2}
     """
-    # timings say no kind: they are rows of their own file
+    # timings have no kind: they are rows of another file
     kind = str(row.get("kind", "time"))
     if kind == "alarm":
-        # one curve per signal; its limit is a line that the reader draws
+        # one curve per signal; its limit is left to whoever draws
         return dict(_numbers(row.get("value"), f"alarm/{row.get('policy')}/{row.get('signal')}"))
     found = dict(_numbers(row.get("policies", {}), "policy"))
     return found | dict(

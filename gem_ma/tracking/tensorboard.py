@@ -1,8 +1,8 @@
 """TensorBoard: event files in `tensorboard/` of the run folder, one event per row.
 
-They are a drawing of metrics.jsonl: taking up a run replaces them by a file that holds every
-step once. That file begins with a session start at step 0, at which a TensorBoard that has the
-old file open forgets what it read.
+They can be made again from metrics.jsonl: resuming a run replaces them by one file that holds every
+step once. It begins with a session start at step 0, so that a TensorBoard that has read the old
+file drops what it read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TensorBoard:
     anew = True
 
     def __init__(self, path: Path, times: Mapping[int, float]) -> None:
-        # late: a second and a hundred modules
+        # imported late: it takes a second and loads a hundred modules
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -41,7 +41,7 @@ class TensorBoard:
             self._summary.Summary.Value(tag=name, simple_value=value)
             for name, value in values.items()
         ]
-        # rows of a run that is taken up keep the hour at which they were made
+        # rows that are sent once more keep the time at which they were made
         when = self._times.get(step, time.time())
         self._writer.add_event(
             self._event.Event(
